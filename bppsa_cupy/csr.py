@@ -1,0 +1,148 @@
+"""CSR patterns: where the entries of a sparse matrix may be, without their values."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+
+from bppsa_cupy.errors import ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """The pattern of a CSR matrix: shape and positions of its stored entries.
+
+    shape   (rows, columns)
+    indptr  (rows + 1,) int32 or int64, indptr[0] = 0, monotone, indptr[rows] = nnz
+    indices (nnz,) of indptr's dtype, strictly increasing inside a row, 0 <= index < columns
+
+    The arrays are made read-only; patterns compare and hash by `digest`. Two patterns are equal
+    exactly when shape, indptr and indices are. Raises ShapeError where a rule above is broken.
+    """
+
+    shape: tuple[int, int]
+    indptr: np.ndarray
+    indices: np.ndarray
+
+    def __post_init__(self) -> None:
+        rows, columns = (int(side) for side in self.shape)
+        indptr, indices = np.asarray(self.indptr), np.asarray(self.indices)
+        dtype = index_dtype(max(indices.size, rows, columns))
+        indptr = np.ascontiguousarray(indptr, dtype=dtype)
+        indices = np.ascontiguousarray(indices, dtype=dtype)
+        object.__setattr__(self, "shape", (rows, columns))
+        object.__setattr__(self, "indptr", indptr)
+        object.__setattr__(self, "indices", indices)
+        self._check()
+        indptr.flags.writeable = False
+        indices.flags.writeable = False
+
+    def _check(self) -> None:
+        rows, columns = self.shape
+        if self.indptr.shape != (rows + 1,) or self.indices.ndim != 1:
+            raise ShapeError(
+                f"a pattern of {rows} rows got indptr of shape {self.indptr.shape} and indices of "
+                f"shape {self.indices.shape}: it takes ({rows + 1},) and (nnz,)"
+            )
+        if self.indptr[0] != 0 or self.indptr[-1] != self.indices.size:
+            raise ShapeError(
+                f"indptr runs from {self.indptr[0]} to {self.indptr[-1]}: it must run from 0 to "
+                f"the number of indices, {self.indices.size}"
+            )
+        if rows and np.any(np.diff(self.indptr) < 0):
+            raise ShapeError("indptr decreases: every row's end must be at or after its start")
+        if self.indices.size:
+            if self.indices.min() < 0 or self.indices.max() >= columns:
+                raise ShapeError(
+                    f"indices run from {self.indices.min()} to {self.indices.max()}: a matrix of "
+                    f"{columns} columns takes 0 to {columns - 1}"
+                )
+            rising = np.diff(self.indices) > 0
+            rising[self.indptr[1:-1][(self.indptr[1:-1] > 0) & (self.indptr[1:-1] < self.nnz)] - 1] = True
+            if not rising.all():
+                raise ShapeError("indices must increase strictly inside a row: sort, and sum duplicates")
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries."""
+        return int(self.indices.size)
+
+    @property
+    def sparsity(self) -> float:
+        """Fraction of guaranteed zeros over all elements (paper, table 1); 0 for an empty matrix."""
+        size = self.shape[0] * self.shape[1]
+        return 1.0 - self.nnz / size if size else 0.0
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of shape, indptr and indices, the same whatever integer width holds them."""
+        state = hashlib.sha256(f"csr {self.shape[0]} {self.shape[1]} ".encode())
+        state.update(self.indptr.astype("<i8", copy=False).tobytes())
+        state.update(self.indices.astype("<i8", copy=False).tobytes())
+        return state.hexdigest()
+
+    @cached_property
+    def row_lengths(self) -> np.ndarray:
+        """(rows,) number of entries of each row."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def is_diagonal(self) -> bool:
+        """Whether the matrix is square and its entries are exactly the whole diagonal."""
+        rows, columns = self.shape
+        return (
+            rows == columns == self.nnz
+            and bool(np.array_equal(self.indices, np.arange(rows)))
+            and bool(np.array_equal(self.indptr, np.arange(rows + 1)))
+        )
+
+    @cached_property
+    def is_selection(self) -> bool:
+        """Whether every row has at most one entry."""
+        return self.nnz == 0 or int(self.row_lengths.max()) <= 1
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether every element of the matrix is stored."""
+        return self.nnz == self.shape[0] * self.shape[1]
+
+    def rows(self) -> np.ndarray:
+        """(nnz,) the row of every entry."""
+        return np.repeat(np.arange(self.shape[0], dtype=self.indptr.dtype), self.row_lengths)
+
+    def to_scipy(self, data: np.ndarray | None = None) -> scipy.sparse.csr_array:
+        """This pattern as a SciPy CSR array, with ones where `data` (nnz,) is not given."""
+        values = np.ones(self.nnz) if data is None else np.asarray(data)
+        return scipy.sparse.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=self.shape)
+
+    @classmethod
+    def from_scipy(cls, matrix: scipy.sparse.sparray) -> Pattern:
+        """The pattern of the stored entries of a SciPy sparse matrix, explicit zeros included."""
+        csr = scipy.sparse.csr_array(matrix, copy=True)
+        csr.sum_duplicates()
+        return cls(csr.shape, csr.indptr, csr.indices)
+
+    @classmethod
+    def diagonal(cls, size: int) -> Pattern:
+        """The whole diagonal of a square matrix of `size` rows."""
+        return cls((size, size), np.arange(size + 1), np.arange(size))
+
+    @classmethod
+    def dense(cls, rows: int, columns: int) -> Pattern:
+        """Every element of a matrix."""
+        return cls((rows, columns), np.arange(rows + 1) * columns, np.tile(np.arange(columns), rows))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pattern) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+def index_dtype(largest: int) -> type[np.int32] | type[np.int64]:
+    """The integer type that holds positions up to `largest`: int32 below 2**31, else int64."""
+    return np.int32 if largest < 2**31 else np.int64

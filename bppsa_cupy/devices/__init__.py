@@ -1,0 +1,42 @@
+"""Devices: where arrays live and kernels run."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from bppsa_cupy.devices.base import Array, Device
+from bppsa_cupy.devices.host import HostDevice
+from bppsa_cupy.errors import DeviceError
+
+__all__ = ["Array", "Device", "get_device"]
+
+
+def get_device(name: str | Device = "auto") -> Device:
+    """The device called `name`: "cuda", "host", or "auto" (the GPU when CuPy finds one, else the host).
+
+    A Device is returned as it is. Raises DeviceError for another name, or for "cuda" without one.
+    """
+    if isinstance(name, Device):
+        return name
+    if name == "auto":
+        try:
+            return _cuda()
+        except DeviceError:
+            return _host()
+    if name == "cuda":
+        return _cuda()
+    if name == "host":
+        return _host()
+    raise DeviceError(f"device {name!r} was asked for: the devices are 'auto', 'cuda' and 'host'")
+
+
+@lru_cache(maxsize=1)
+def _host() -> HostDevice:
+    return HostDevice()
+
+
+@lru_cache(maxsize=1)
+def _cuda() -> Device:
+    from bppsa_cupy.devices.cuda import CudaDevice
+
+    return CudaDevice()

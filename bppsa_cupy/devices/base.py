@@ -1,0 +1,151 @@
+"""The contract of a device: it holds arrays and runs kernels."""
+
+from __future__ import annotations
+
+import abc
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.raw_kernels.kernel import ARRAY_TYPES, SCALAR_TYPES, Kernel, Variant
+
+#: An array of a device: numpy.ndarray or cupy.ndarray.
+Array = Any
+
+
+class Device(abc.ABC):
+    """Arrays and kernels of one processor.
+
+    name      "host", "cuda", or a test's own
+    xp        the array module, NumPy's interface
+    launched  number of launches so far, by kernel name
+    allocated number of arrays `empty` and `zeros` have made so far
+    """
+
+    name: str
+    xp: Any
+
+    def __init__(self) -> None:
+        self.launched: Counter[str] = Counter()
+        self.allocated = 0
+
+    # ---- arrays ----
+
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
+        """An uninitialised C-contiguous array. Raises DeviceError with the bytes where none is free."""
+        self.allocated += 1
+        try:
+            return self.xp.empty(shape, dtype)
+        except MemoryError as error:
+            needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            raise DeviceError(
+                f"{self.name}: an array of {needed} bytes was asked for, {self.free_memory()} are free: "
+                "use a smaller batch, or fewer levels of the scan"
+            ) from error
+
+    def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
+        """An array of zeros."""
+        array = self.empty(shape, dtype)
+        array[...] = 0
+        return array
+
+    @abc.abstractmethod
+    def asarray(self, array: Any, dtype: Any = None) -> Array:
+        """`array` on this device, C-contiguous; from NumPy, CuPy or anything with DLPack.
+
+        Shares memory where it can.
+        """
+
+    @abc.abstractmethod
+    def to_host(self, array: Array) -> np.ndarray:
+        """A NumPy array of the same values; waits for the device."""
+
+    def upload_index(self, array: np.ndarray) -> Array:
+        """A device copy of an integer array, viewed as the unsigned type kernels take as `index`."""
+        signed = np.ascontiguousarray(array)
+        return self.asarray(signed.view({4: np.uint32, 8: np.uint64}[signed.dtype.itemsize]))
+
+    @abc.abstractmethod
+    def free_memory(self) -> int:
+        """Bytes that can still be taken."""
+
+    @abc.abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all launched work is done."""
+
+    # ---- kernels ----
+
+    def launch(self, kernel: Kernel, *arguments: Any) -> None:
+        """Run `kernel` now. Raises ShapeError where an argument does not fit its parameter."""
+        self.bind(kernel, *arguments)()
+
+    def bind(self, kernel: Kernel, *arguments: Any) -> Callable[[], None]:
+        """Check `arguments` once and return a call without arguments that launches the kernel.
+
+        The call reads and writes the very arrays that were given, each time it is called. A launch
+        of no work is not made.
+        """
+        variant, checked = self._check(kernel, arguments)
+        scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if not p.is_array}
+        shape = kernel.launch(scalars)
+        if 0 in shape.grid:
+            return _nothing
+        run = self._prepare(kernel, variant, shape, checked)
+        launched, name = self.launched, kernel.name
+
+        def call() -> None:
+            launched[name] += 1
+            run()
+
+        return call
+
+    @abc.abstractmethod
+    def _prepare(
+        self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]
+    ) -> Callable[[], None]:
+        """The bare launch of checked arguments."""
+
+    def _check(self, kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Variant, list[Any]]:
+        if len(arguments) != len(kernel.parameters):
+            raise ShapeError(
+                f"{kernel.name} got {len(arguments)} arguments: it takes {len(kernel.parameters)}"
+            )
+        real = index = None
+        checked: list[Any] = []
+        for parameter, value in zip(kernel.parameters, arguments, strict=True):
+            if not parameter.is_array:
+                checked.append(value)
+                continue
+            dtype = value.dtype
+            if not value.flags.c_contiguous:
+                raise ShapeError(f"{kernel.name}: {parameter.name} is not C-contiguous: copy it first")
+            if parameter.type == "real":
+                real = real or dtype
+                expected = real
+                fits = dtype == real and dtype.kind == "f"
+            elif parameter.type == "index":
+                index = index or dtype
+                expected = index
+                fits = dtype == index and dtype.kind == "u"
+            else:
+                expected = np.dtype(ARRAY_TYPES[parameter.type])
+                fits = dtype == expected
+            if not fits:
+                raise ShapeError(f"{kernel.name}: {parameter.name} is {dtype}: it takes {expected}")
+            checked.append(value)
+        variant = Variant(real=(real or np.dtype(np.float32)).name, index=(index or np.dtype(np.uint32)).name)
+        for position, parameter in enumerate(kernel.parameters):
+            if not parameter.is_array:
+                dtype = SCALAR_TYPES[parameter.type] or np.dtype(variant.real).type
+                checked[position] = dtype(checked[position])
+        return variant, checked
+
+    def __repr__(self) -> str:
+        return f"<device {self.name}>"
+
+
+def _nothing() -> None:
+    """The launch of no work."""

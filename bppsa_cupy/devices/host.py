@@ -1,0 +1,53 @@
+"""The host: NumPy arrays, kernels by their Numba twins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices.base import Device
+from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+
+
+class HostDevice(Device):
+    """NumPy arrays and Numba twins on all threads Numba is given (NUMBA_NUM_THREADS)."""
+
+    name = "host"
+    xp = np
+
+    def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
+        if not isinstance(array, np.ndarray):
+            array = array.get() if hasattr(array, "get") else _from_dlpack(array)
+        return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
+
+    def to_host(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def free_memory(self) -> int:
+        try:
+            with open("/proc/meminfo") as lines:
+                for line in lines:
+                    if line.startswith("MemAvailable:"):
+                        return int(line.split()[1]) * 1024
+        except OSError:
+            pass
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    def synchronize(self) -> None:
+        """Every host launch is done when it returns."""
+
+    def _prepare(
+        self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]
+    ) -> Callable[[], None]:
+        twin = kernel.twin
+        flat = tuple(a.reshape(-1) if isinstance(a, np.ndarray) else a for a in arguments)
+        return lambda: twin(*flat)
+
+
+def _from_dlpack(array: Any) -> np.ndarray:
+    if hasattr(array, "__dlpack__"):
+        return np.from_dlpack(array)
+    return np.asarray(array)

@@ -1,0 +1,45 @@
+"""The errors a caller can meet. Every message names both sides of a mismatch and the fix."""
+
+
+class BppsaError(ValueError):
+    """Base of every error this package raises for a caller's mistake or a broken file."""
+
+
+class ShapeError(BppsaError):
+    """An array or a layer does not have the shape or dtype that was asked for."""
+
+
+class LabelError(BppsaError):
+    """A class label lies outside the classes of the network's output."""
+
+
+class PlanError(BppsaError):
+    """A plan cannot be made, read or run: damaged file, missing schedule, too little memory."""
+
+
+class PlanMismatchError(PlanError):
+    """The plan was made for another network; the message names the fields that differ."""
+
+
+class PassError(BppsaError):
+    """A backward pass was asked of no forward pass, or of one made with other parameters."""
+
+
+class JacobianFileError(BppsaError):
+    """A Jacobian file is damaged, truncated or of another format."""
+
+
+class CheckpointError(BppsaError):
+    """A checkpoint is damaged, or belongs to another network, optimizer or dtype."""
+
+
+class DataError(BppsaError):
+    """A data set cannot be read: wrong size, wrong layout, missing file."""
+
+
+class DeviceError(BppsaError):
+    """A device is missing, or has too little memory for what was asked."""
+
+
+class NonFiniteError(BppsaError):
+    """The loss or a gradient became NaN or infinite; the message names the step."""

@@ -1,0 +1,11 @@
+"""Layers, one a file."""
+
+from bppsa_cupy.layers.base import Layer, LayerPass, Shape
+from bppsa_cupy.layers.flatten import Flatten
+from bppsa_cupy.layers.linear import Linear
+from bppsa_cupy.layers.relu import ReLU
+
+#: Every layer a network can be built from, by class name.
+LAYERS: dict[str, type[Layer]] = {layer.__name__: layer for layer in (Flatten, Linear, ReLU)}
+
+__all__ = ["LAYERS", "Layer", "LayerPass", "Shape", *LAYERS]

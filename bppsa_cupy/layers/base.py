@@ -1,0 +1,105 @@
+"""What a layer is: geometry and mathematics, no arrays of its own."""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.jacobians.base import TransposedJacobian
+
+Shape = tuple[int, ...]
+
+
+@dataclass
+class LayerPass:
+    """What one layer holds for one forward pass, and the arrays it works on.
+
+    parameters  the layer's parameters by its own names ("weight"), shared with the network
+    gradients   where `parameter_gradients` writes, same names and shapes
+    masks       the layer's fixed weight masks by parameter name, of the network's dtype
+    input_shape without the batch
+    training    whether the network was in training mode
+    saved       what forward keeps for the backward pass; `output` is always there
+    """
+
+    device: Device
+    dtype: np.dtype
+    parameters: dict[str, Array]
+    gradients: dict[str, Array]
+    masks: dict[str, Array]
+    input_shape: Shape
+    training: bool = True
+    saved: dict[str, Array] = field(default_factory=dict)
+    _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
+        """An array of `shape` that this pass keeps under `name`; uninitialised.
+
+        Taken from the device once and used again while the shape stays the same, or shrinks.
+        """
+        wanted = np.dtype(dtype or self.dtype)
+        size = math.prod(shape)
+        flat = self._buffers.get(name)
+        if flat is None or flat.size < size or flat.dtype != wanted:
+            flat = self._buffers[name] = self.device.empty(size, wanted)
+        return flat[:size].reshape(shape)
+
+
+class Layer(abc.ABC):
+    """One operator of a network. It knows its geometry; the network owns parameters and passes.
+
+    Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
+    To add a layer: this class, its Jacobian in `jacobians/`, its kernels in `raw_kernels/`, a line in
+    `layers/__init__.py` and a line in the tests' cases.
+    """
+
+    @abc.abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments, as JSON holds them (masks are left out)."""
+
+    @abc.abstractmethod
+    def output_shape(self, input_shape: Shape) -> Shape:
+        """The output's shape. Raises ShapeError naming the layer, the input and what it takes."""
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        """Parameters by name, in PyTorch's order; none by default."""
+        return {}
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Fresh parameters from PyTorch's default distribution, float64, masks applied."""
+        return {}
+
+    def masks(self) -> dict[str, np.ndarray]:
+        """Fixed masks by parameter name: arrays of 0 and 1 of the parameter's shape; none by default."""
+        return {}
+
+    @abc.abstractmethod
+    def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
+        """The transposed Jacobian for this input shape; None where the layer only reshapes."""
+
+    @abc.abstractmethod
+    def forward(self, state: LayerPass, x: Array) -> Array:
+        """The output for `x` (B, *input_shape). Keeps in `state.saved` what the methods below need."""
+
+    @abc.abstractmethod
+    def vjp(self, state: LayerPass, gradient: Array) -> Array:
+        """The gradient by the input, (B, *input_shape), from the one by the output."""
+
+    def parameter_gradients(self, state: LayerPass, gradient: Array) -> None:
+        """Write every parameter's gradient into `state.gradients` (equation 2); `gradient` is the one
+        by the output, (B, *output_shape). Overwrites; masked weights get 0."""
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())
+        return f"{type(self).__name__}({arguments})"
+
+
+def uniform_fan_in(generator: np.random.Generator, shape: Shape, fan_in: int) -> np.ndarray:
+    """PyTorch's default for weights and biases: uniform in ±1/sqrt(fan_in); zeros where fan_in is 0."""
+    bound = 1.0 / math.sqrt(fan_in) if fan_in else 0.0
+    return generator.uniform(-bound, bound, shape)

@@ -1,0 +1,44 @@
+"""What is planned: a chain of transposed Jacobians, by pattern alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import ShapeError
+
+
+@dataclass(frozen=True)
+class Element:
+    """One matrix of the scan's input array.
+
+    name     what it is called in pictures and errors, e.g. "3 Conv2d"
+    pattern  of the transposed Jacobian, (d_in, d_out)
+    shared   whether one set of values, (nnz,), serves every sample
+    """
+
+    name: str
+    pattern: Pattern
+    shared: bool
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The matrices a_1 … a_n of equation 5, from the last layer's Jacobian to the first one's.
+
+    Element k, 1 <= k <= n, is `elements[k - 1]`; element 0 is the gradient vector by the output.
+    Raises ShapeError where neighbours' sizes do not fit: rows of a_k must be columns of a_{k+1}.
+    """
+
+    elements: tuple[Element, ...]
+
+    def __post_init__(self) -> None:
+        for k, (nearer, farther) in enumerate(zip(self.elements, self.elements[1:], strict=False), 1):
+            if nearer.pattern.shape[0] != farther.pattern.shape[1]:
+                raise ShapeError(
+                    f"element {k} ({nearer.name}) has {nearer.pattern.shape[0]} rows and element {k + 1} "
+                    f"({farther.name}) has {farther.pattern.shape[1]} columns: they must be equal"
+                )
+
+    def __len__(self) -> int:
+        return len(self.elements)

@@ -1,0 +1,52 @@
+"""What a transposed Jacobian is: a pattern from geometry, and a kernel that fills its values."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import Array, Device
+
+
+class TransposedJacobian(abc.ABC):
+    """(∂y/∂x)ᵀ of one layer for one sample: rows are the elements of the input x, columns those of
+    the output y, both flattened in C order.
+
+    depends_on  what the values follow: "sample" (values are (nnz, B), batch innermost), "parameters"
+                (one (nnz,) array serves every sample, refilled when the parameters change) or
+                "nothing" ((nnz,), filled once)
+
+    Law: the pattern follows from the geometry alone and holds every entry that can differ from
+    zero for some input; entries that are zero for the input at hand are stored zeros.
+    """
+
+    depends_on: Literal["sample", "parameters", "nothing"]
+
+    @property
+    def shared(self) -> bool:
+        """Whether one set of values, (nnz,), serves every sample."""
+        return self.depends_on != "sample"
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """The CSR pattern of guaranteed structure, made once."""
+        return self.make_pattern()
+
+    @abc.abstractmethod
+    def make_pattern(self) -> Pattern:
+        """Work out the pattern from the geometry."""
+
+    @abc.abstractmethod
+    def fill(
+        self, device: Device, parameters: Mapping[str, Array], saved: Mapping[str, Array], values: Array
+    ) -> None:
+        """Write the values of the pattern's entries.
+
+        parameters  the layer's parameters by name
+        saved       what the layer's forward pass kept
+        values      out, (nnz,) where `shared`, else (nnz, B), of the network's dtype; every element
+                    is written
+        """

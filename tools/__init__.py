@@ -1,0 +1,1 @@
+"""Command lines, each a thin layer over the engine."""
