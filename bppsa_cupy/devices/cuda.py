@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -81,7 +81,7 @@ class CudaDevice(Device):
         return lambda: function(grid, block, packed, shared_mem=shared_bytes)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _function(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Any:
     module = cupy.RawModule(code=kernel.source(variant), options=OPTIONS)
     return module.get_function(kernel.name)
