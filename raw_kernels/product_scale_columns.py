@@ -1,0 +1,33 @@
+"""C = A B where B is a whole diagonal: C has A's pattern."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.batched import multiply_into
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.twin import twin
+
+
+@twin(parallel=True)
+def product_scale_columns(indices, a, b, c, columns, nnz, batch, a_batched, b_batched):
+    width = np.uint64(batch)
+    for entry in prange(np.uint64(nnz)):
+        multiply_into(c, entry, a, entry, a_batched, b, np.uint64(indices[entry]), b_batched, width)
+
+
+KERNEL = Kernel(
+    name="product_scale_columns",
+    parameters=(
+        array_in("indices", "index", "nnz"),
+        array_in("a", "real", "nnz * (batch if a_batched else 1)"),
+        array_in("b", "real", "columns * (batch if b_batched else 1)"),
+        array_out("c", "real", "nnz * batch"),
+        scalar("columns"),
+        scalar("nnz"),
+        scalar("batch"),
+        scalar("a_batched", "flag"),
+        scalar("b_batched", "flag"),
+    ),
+    launch=lambda s: one_thread_per(s["nnz"] * s["batch"]),
+    twin=product_scale_columns,
+)

@@ -1,0 +1,34 @@
+"""C = A B where A is a whole diagonal: C has B's pattern."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.batched import multiply_into
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.twin import twin
+
+
+@twin(parallel=True)
+def product_scale_rows(indptr, a, b, c, rows, nnz, batch, a_batched, b_batched):
+    width = np.uint64(batch)
+    for row in prange(np.uint64(rows)):
+        for entry in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
+            multiply_into(c, entry, a, row, a_batched, b, entry, b_batched, width)
+
+
+KERNEL = Kernel(
+    name="product_scale_rows",
+    parameters=(
+        array_in("indptr", "index", "rows + 1"),
+        array_in("a", "real", "rows * (batch if a_batched else 1)"),
+        array_in("b", "real", "nnz * (batch if b_batched else 1)"),
+        array_out("c", "real", "nnz * batch"),
+        scalar("rows"),
+        scalar("nnz"),
+        scalar("batch"),
+        scalar("a_batched", "flag"),
+        scalar("b_batched", "flag"),
+    ),
+    launch=lambda s: one_thread_per(s["rows"] * s["batch"]),
+    twin=product_scale_rows,
+)

@@ -1,0 +1,50 @@
+"""C = A B by a term list: the pairs of entries whose products each entry of C sums."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.batched import multiply_add, multiply_into
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.twin import twin
+
+
+@twin(parallel=True)
+def product_terms(
+    term_ptr, a_position, b_position, a, b, c,
+    c_nnz, terms, a_nnz, b_nnz, batch, a_batched, b_batched,
+):  # fmt: skip
+    width = np.uint64(batch)
+    for entry in prange(np.uint64(c_nnz)):
+        term = np.uint64(term_ptr[entry])
+        end = np.uint64(term_ptr[entry + np.uint64(1)])
+        if term < end:
+            i, j = np.uint64(a_position[term]), np.uint64(b_position[term])
+            multiply_into(c, entry, a, i, a_batched, b, j, b_batched, width)
+            for later in range(term + np.uint64(1), end):
+                i, j = np.uint64(a_position[later]), np.uint64(b_position[later])
+                multiply_add(c, entry, a, i, a_batched, b, j, b_batched, width)
+        else:
+            for s in range(entry * width, (entry + np.uint64(1)) * width):
+                c[s] = 0
+
+
+KERNEL = Kernel(
+    name="product_terms",
+    parameters=(
+        array_in("term_ptr", "index", "c_nnz + 1"),
+        array_in("a_position", "index", "terms"),
+        array_in("b_position", "index", "terms"),
+        array_in("a", "real", "a_nnz * (batch if a_batched else 1)"),
+        array_in("b", "real", "b_nnz * (batch if b_batched else 1)"),
+        array_out("c", "real", "c_nnz * batch"),
+        scalar("c_nnz"),
+        scalar("terms"),
+        scalar("a_nnz"),
+        scalar("b_nnz"),
+        scalar("batch"),
+        scalar("a_batched", "flag"),
+        scalar("b_batched", "flag"),
+    ),
+    launch=lambda s: one_thread_per(s["c_nnz"] * s["batch"]),
+    twin=product_terms,
+)

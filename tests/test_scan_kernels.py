@@ -1,0 +1,94 @@
+"""The scan's kernels against SciPy and NumPy, on every device."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.raw_kernels import KERNELS
+
+FLAGS = [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def random_pattern(rng, rows, columns, density):
+    return Pattern.from_scipy(scipy.sparse.random_array((rows, columns), density=density, rng=rng))
+
+
+def values(rng, nnz, batch, batched, dtype):
+    return rng.standard_normal((nnz, batch) if batched else nnz).astype(dtype)
+
+
+def dense(pattern, data, sample):
+    column = data[:, sample] if data.ndim == 2 else data
+    return pattern.to_scipy(column.astype(np.float64)).toarray()
+
+
+@pytest.fixture(params=[1, 3, 32])
+def batch(request):
+    return request.param
+
+
+def assert_product(a, a_data, b, b_data, c, c_data, batch, tolerance):
+    for sample in range(batch):
+        expected = dense(a, a_data, sample) @ dense(b, b_data, sample)
+        got = dense(c, c_data.reshape(-1, batch), sample)
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.fixture
+def tolerance(dtype):
+    return {"float32": 2e-5, "float64": 1e-13}[np.dtype(dtype).name]
+
+
+@pytest.mark.parametrize("batched", [0, 1])
+@pytest.mark.parametrize("affine", [0, 1])
+@pytest.mark.parametrize("rows, columns, density", [(7, 5, 0.5), (1, 1, 1.0), (40, 33, 0.3), (3, 4, 0.0)])
+def test_csr_spmv(device, dtype, rng, batch, tolerance, batched, affine, rows, columns, density):
+    matrix = random_pattern(rng, rows, columns, density)
+    data = values(rng, matrix.nnz, batch, batched, dtype)
+    x = rng.standard_normal((columns, batch)).astype(dtype)
+    addend = rng.standard_normal((rows if affine else 0, batch)).astype(dtype)
+    y = device.empty((rows, batch), dtype)
+    device.launch(
+        KERNELS["csr_spmv"], device.upload_index(matrix.indptr), device.upload_index(matrix.indices),
+        device.asarray(data), device.asarray(x), device.asarray(addend), y,
+        rows, columns, matrix.nnz, batch, batched, affine,
+    )  # fmt: skip
+    for sample in range(batch):
+        expected = dense(matrix, data, sample) @ x[:, sample] + (addend[:, sample] if affine else 0)
+        np.testing.assert_allclose(device.to_host(y)[:, sample], expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("rows, columns", [(6, 9), (1, 1), (30, 21)])
+def test_product_with_a_diagonal(device, dtype, rng, batch, tolerance, flags, rows, columns):
+    matrix = random_pattern(rng, rows, columns, 0.4)
+    left, right = Pattern.diagonal(rows), Pattern.diagonal(columns)
+    data = values(rng, matrix.nnz, batch, flags[1], dtype)
+    scale = values(rng, rows, batch, flags[0], dtype)
+    c = device.empty((matrix.nnz, batch), dtype)
+    device.launch(
+        KERNELS["product_scale_rows"], device.upload_index(matrix.indptr), device.asarray(scale),
+        device.asarray(data), c, rows, matrix.nnz, batch, *flags,
+    )  # fmt: skip
+    assert_product(left, scale, matrix, data, matrix, device.to_host(c), batch, tolerance)
+
+    scale = values(rng, columns, batch, flags[0], dtype)
+    c = device.empty((matrix.nnz, batch), dtype)
+    device.launch(
+        KERNELS["product_scale_columns"], device.upload_index(matrix.indices), device.asarray(data),
+        device.asarray(scale), c, columns, matrix.nnz, batch, flags[1], flags[0],
+    )  # fmt: skip
+    assert_product(matrix, data, right, scale, matrix, device.to_host(c), batch, tolerance)
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+def test_product_of_dense_blocks(device, dtype, rng, batch, tolerance, flags):
+    a, b, c = Pattern.dense(5, 7), Pattern.dense(7, 3), Pattern.dense(5, 3)
+    a_data, b_data = (values(rng, p.nnz, batch, f, dtype) for p, f in zip((a, b), flags, strict=True))
+    result = device.empty((c.nnz, batch), dtype)
+    device.launch(
+        KERNELS["product_dense"], device.asarray(a_data), device.asarray(b_data), result,
+        5, 7, 3, batch, *flags,
+    )  # fmt: skip
+    assert_product(a, a_data, b, b_data, c, device.to_host(result), batch, tolerance)
