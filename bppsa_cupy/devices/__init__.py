@@ -8,7 +8,7 @@ from bppsa_cupy.devices.base import Array, Device
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import DeviceError
 
-__all__ = ["Array", "Device", "get_device"]
+__all__ = ["Array", "Device", "device_of", "get_device"]
 
 
 def get_device(name: str | Device = "auto") -> Device:
@@ -28,6 +28,11 @@ def get_device(name: str | Device = "auto") -> Device:
     if name == "host":
         return _host()
     raise DeviceError(f"device {name!r} was asked for: the devices are 'auto', 'cuda' and 'host'")
+
+
+def device_of(array: Array) -> Device:
+    """The device that holds `array`: "cuda" for a CuPy array, else "host"."""
+    return _cuda() if hasattr(array, "__cuda_array_interface__") else _host()
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,334 @@
+"""A network of layers: forward passes, and backward passes by back-propagation or by scan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.backward import METHODS, Backward, BackwardReport
+from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.errors import PassError, PlanError, PlanMismatchError, ShapeError
+from bppsa_cupy.layers import Layer, LayerPass
+from bppsa_cupy.parameters import ParameterSet
+from bppsa_cupy.passes import Pass
+from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences
+from bppsa_cupy.records import JacobianRecord
+
+
+class Sequential:
+    """Layers one after another, their parameters, and the latest forward pass.
+
+    layers       Layer objects in order
+    input_shape  of one sample, e.g. (3, 32, 32)
+    seed         of the initial parameters (PyTorch's default distributions)
+    dtype        "float32" or "float64", of parameters, activations and gradients
+    device       "auto", "cuda" or "host"
+
+    Parameters are named as PyTorch's Sequential names them: "0.weight". Raises ShapeError where a
+    layer does not take what the one before it gives.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        input_shape: Sequence[int],
+        seed: int = 0,
+        dtype: Any = "float32",
+        device: str | Device = "auto",
+    ) -> None:
+        self.layers = tuple(layers)
+        self.dtype = np.dtype(dtype)
+        if self.dtype not in (np.float32, np.float64):
+            raise ShapeError(f"dtype {self.dtype} was asked for: a network is float32 or float64")
+        self.device = get_device(device)
+        self.input_shape = tuple(int(size) for size in input_shape)
+        self.shapes = self._infer_shapes()
+        self.training = True
+        self.last_pass: Pass | None = None
+        self.last_backward: BackwardReport | None = None
+        shapes = {
+            f"{index}.{name}": shape
+            for index, layer in enumerate(self.layers)
+            for name, shape in layer.parameter_shapes().items()
+        }
+        self.parameters = ParameterSet(self.device, self.dtype, shapes)
+        self.gradients = ParameterSet(self.device, self.dtype, shapes)
+        generator = np.random.default_rng(seed)
+        self.parameters.assign(
+            {
+                f"{index}.{name}": array
+                for index, layer in enumerate(self.layers)
+                for name, array in layer.initialize(generator).items()
+            }
+        )
+        self._backward = Backward(self)
+
+    def _infer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        shapes = [self.input_shape]
+        for index, layer in enumerate(self.layers):
+            try:
+                shapes.append(layer.output_shape(shapes[-1]))
+            except ShapeError as error:
+                raise ShapeError(f"layer {index}: {error}") from error
+        return tuple(shapes)
+
+    # ---- forward ----
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the output, without the batch."""
+        return self.shapes[-1]
+
+    def train(self) -> Sequential:
+        """Training mode, for layers that differ in it."""
+        self.training = True
+        return self
+
+    def eval(self) -> Sequential:
+        """Evaluation mode."""
+        self.training = False
+        return self
+
+    def forward(self, x: Any, *, into: Pass | None = None) -> Array:
+        """The output for a batch `x` (B, *input_shape) of the network's dtype, B >= 1.
+
+        The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
+        over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
+        reference until the backward pass. Raises ShapeError naming both shapes or dtypes.
+        """
+        batch_input = self.device.asarray(x)
+        if batch_input.shape[1:] != self.input_shape or batch_input.ndim == 0 or not batch_input.shape[0]:
+            raise ShapeError(
+                f"the network got input of shape {tuple(batch_input.shape)}: it takes (B, "
+                f"{', '.join(map(str, self.input_shape))}) with B of at least 1"
+            )
+        if batch_input.dtype != self.dtype:
+            raise ShapeError(
+                f"the network is {self.dtype} and got input of {batch_input.dtype}: convert the input, or "
+                f"build the network with dtype={batch_input.dtype.name!r}"
+            )
+        current = into or Pass(self._layer_passes())
+        current.input, current.version = batch_input, self.parameters.version
+        current.output_gradients.clear()
+        y = batch_input
+        for layer, state in zip(self.layers, current.layers, strict=True):
+            state.training = self.training
+            y = layer.forward(state, y)
+        current.output = y
+        self.last_pass = current
+        return y
+
+    def _layer_passes(self) -> list[LayerPass]:
+        states = []
+        for index, layer in enumerate(self.layers):
+            names = layer.parameter_shapes()
+            states.append(
+                LayerPass(
+                    device=self.device,
+                    dtype=self.dtype,
+                    parameters={name: self.parameters[f"{index}.{name}"] for name in names},
+                    gradients={name: self.gradients[f"{index}.{name}"] for name in names},
+                    masks=self._device_masks[index],
+                    input_shape=self.shapes[index],
+                )
+            )
+        return states
+
+    @cached_property
+    def _device_masks(self) -> list[dict[str, Array]]:
+        return [
+            {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in layer.masks().items()}
+            for layer in self.layers
+        ]
+
+    # ---- backward ----
+
+    def backward(
+        self,
+        gradient: Any,
+        method: str = "auto",
+        input_gradient: bool = False,
+        *,
+        of: Pass | None = None,
+    ) -> Array | None:
+        """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
+
+        method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
+                "hybrid" the schedule of a number of levels; "auto" what the cost model takes to be
+                the quickest. All but "bp" and "auto" need a plan (`use`).
+        of      the pass to go back through, if it is not the last one
+
+        Returns the gradient by the input, (B, *input_shape), where `input_gradient` is set, else None.
+        Gradients are overwritten. What ran, and why, is in `last_backward`. Raises PassError without a
+        forward pass or where the parameters have changed since, PlanError without a plan or where the
+        plan lacks the method, ShapeError for a gradient of another shape or dtype.
+        """
+        current = of or self.last_pass
+        if current is None:
+            raise PassError("backward was called before forward: run net.forward(x) first")
+        if current.version != self.parameters.version:
+            raise PassError(
+                f"the pass used version {current.version} of the parameters, they are at version "
+                f"{self.parameters.version}: run net.forward(x) again before backward"
+            )
+        if method not in METHODS:
+            raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
+        array = self.device.asarray(gradient)
+        expected = current.output.shape
+        if array.shape != expected or array.dtype != self.dtype:
+            raise ShapeError(
+                f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: the output is "
+                f"{self.dtype} of shape {tuple(expected)}"
+            )
+        result, self.last_backward = self._backward.run(current, array, method, input_gradient)
+        return result
+
+    # ---- plan ----
+
+    @cached_property
+    def jacobians(self) -> tuple[Any, ...]:
+        """Each layer's transposed Jacobian operator; None for a layer that only reshapes."""
+        return tuple(
+            layer.jacobian(shape) for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
+        )
+
+    def chains(self) -> tuple[Chain, ...]:
+        """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
+        return tuple(
+            Chain(
+                tuple(
+                    Element(
+                        f"{index} {type(self.layers[index]).__name__}",
+                        self.jacobians[index].pattern,
+                        self.jacobians[index].shared,
+                    )
+                    for index in run.elements
+                )
+            )
+            for run in self._backward.runs
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The network's geometry as JSON holds it: what a plan and a checkpoint are compared by."""
+        return {
+            "input_shape": list(self.input_shape),
+            "layers": [
+                {
+                    "type": type(layer).__name__,
+                    "input_shape": list(shape),
+                    **layer.config(),
+                    **{
+                        f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
+                        for name, mask in layer.masks().items()
+                    },
+                }
+                for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
+            ],
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the geometry and the masks."""
+        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()
+
+    def plan(
+        self,
+        levels: str | int = "auto",
+        workers: int | None = None,
+        batch_size: int = 256,
+        *,
+        schedules: Sequence[str] | None = None,
+        memory_limit: int | None = None,
+        progress: bool = False,
+    ) -> Plan:
+        """Work out the scan's products and schedules offline; no value is computed.
+
+        levels        of the hybrid schedule, or "auto": those the cost model finds quickest
+        workers       that run a step's products at once; by default the device's
+        batch_size    the largest batch the scan will take
+        schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
+        memory_limit  bytes; by default three quarters of what the device has free
+
+        Raises PlanError where a schedule that was named needs more memory than the limit.
+        """
+        limit = memory_limit if memory_limit is not None else self.device.free_memory() * 3 // 4
+        return build_plan(
+            self.chains(),
+            network=self.describe(),
+            fingerprint=self.fingerprint,
+            schedules=schedules,
+            levels=levels,
+            workers=workers if workers is not None else self.device.workers,
+            batch_size=batch_size,
+            itemsize=self.dtype.itemsize,
+            memory_limit=limit,
+            progress=progress,
+        )
+
+    def use(self, plan: Plan) -> None:
+        """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
+        if plan.fingerprint != self.fingerprint:
+            raise PlanMismatchError(
+                "the plan was made for another network: " + "; ".join(differences(plan.network, self.describe()))
+            )
+        self._backward.use(plan)
+
+    # ---- analysis and state ----
+
+    def transposed_jacobians(self, *, of: Pass | None = None) -> list[JacobianRecord]:
+        """CSR records of every layer's transposed Jacobian at the last pass, from the first layer on.
+
+        `gradient_norm` of a record is the norm of the gradient by that layer's output in the last
+        backward pass, None before one. Raises PassError without a forward pass.
+        """
+        current = of or self.last_pass
+        if current is None:
+            raise PassError("transposed_jacobians was called before forward: run net.forward(x) first")
+        records = []
+        for index, (layer, jacobian) in enumerate(zip(self.layers, self.jacobians, strict=True)):
+            if jacobian is None:
+                continue
+            nnz = jacobian.pattern.nnz
+            shape = (nnz,) if jacobian.shared else (nnz, current.batch)
+            values = self.device.empty(shape, self.dtype)
+            state = current.layers[index]
+            jacobian.fill(self.device, state.parameters, state.saved, values)
+            gradient = current.output_gradients.get(index)
+            norm = None if gradient is None else float(self.device.xp.linalg.norm(gradient))
+            records.append(
+                JacobianRecord(
+                    layer=index,
+                    name=type(layer).__name__,
+                    step=0,
+                    direction="forward",
+                    pattern=jacobian.pattern,
+                    data=values,
+                    geometry=self.describe()["layers"][index],
+                    gradient_norm=norm,
+                )
+            )
+        return records
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of the parameters on the host, by name."""
+        return self.parameters.to_host()
+
+    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
+        """Set the parameters from arrays of the same names and shapes, PyTorch's state dicts among
+        them. Masked weights are set to 0. Raises CheckpointError or ShapeError, and sets nothing then.
+        """
+        self.parameters.assign(arrays)
+        for index, masks in enumerate(self._device_masks):
+            for name, mask in masks.items():
+                self.parameters[f"{index}.{name}"][...] *= mask
+
+    def __repr__(self) -> str:
+        lines = [f"  ({index}) {layer!r}: {shape}" for index, (layer, shape) in enumerate(
+            zip(self.layers, self.shapes[1:], strict=True))]
+        head = f"Sequential(input_shape={self.input_shape}, dtype={self.dtype}, device={self.device.name}"
+        return "\n".join([head, *lines, ")"])

@@ -1,0 +1,180 @@
+"""Optimizers: one kernel over all parameters a step, with PyTorch's names, defaults and mathematics."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.parameters import ParameterSet
+from bppsa_cupy.raw_kernels import KERNELS
+
+
+class Optimizer(abc.ABC):
+    """Updates a network's parameters in place.
+
+    A step whose gradients hold NaN or infinity changes nothing, which a flag on the device sees to
+    without a wait; `blocked` tells of it.
+    """
+
+    hyperparameters: tuple[str, ...]
+    arrays: tuple[str, ...]
+
+    def __init__(self, parameters: ParameterSet) -> None:
+        if not isinstance(parameters, ParameterSet):
+            raise BppsaError(
+                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
+                "net.parameters"
+            )
+        self.parameters = parameters
+        self.steps = 0
+        self._flag = parameters.device.zeros((1,), np.int32)
+        self._state = {
+            name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
+            for name in self.arrays
+        }
+
+    def step(self, gradients: ParameterSet) -> None:
+        """Apply one update from `gradients` (net.gradients), of the same names and shapes."""
+        if gradients.flat.shape != self.parameters.flat.shape:
+            raise BppsaError(
+                f"the gradients hold {gradients.flat.size} values, the parameters "
+                f"{self.parameters.flat.size}: pass the gradients of the same network"
+            )
+        self._flag[...] = 0
+        device = self.parameters.device
+        device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
+        self._update(gradients.flat)
+        self.steps += 1
+        self.parameters.changed()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the last step was not applied because a gradient was not finite; waits for it."""
+        return bool(self.parameters.device.to_host(self._flag)[0])
+
+    @abc.abstractmethod
+    def _update(self, gradient: Array) -> None:
+        """Launch the step's kernel on the flat gradient."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Name, hyper-parameters, steps and state arrays (host copies) for a checkpoint."""
+        return {
+            "name": type(self).__name__,
+            "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
+            "steps": self.steps,
+            "arrays": {
+                name: np.array(self.parameters.device.to_host(array)) for name, array in self._state.items()
+            },
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`. Raises CheckpointError where it is another optimizer's."""
+        if state["name"] != type(self).__name__ or set(state["arrays"]) != set(self.arrays):
+            raise CheckpointError(
+                f"the checkpoint's optimizer is {state['name']}, this one is {type(self).__name__}"
+            )
+        for name, array in state["arrays"].items():
+            if array.shape != self._state[name].shape:
+                raise CheckpointError(
+                    f"the checkpoint's {name} holds {array.size} values, the network "
+                    f"{self._state[name].size}"
+                )
+        for name, array in state["arrays"].items():
+            self._state[name][...] = self.parameters.device.asarray(array, self.parameters.flat.dtype)
+        for name, value in state["hyperparameters"].items():
+            setattr(self, name, value)
+        self.steps = int(state["steps"])
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum, Nesterov momentum and weight decay."""
+
+    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+
+    def __init__(
+        self,
+        parameters: ParameterSet,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        _check_not_negative(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise BppsaError(
+                f"SGD got nesterov=True with momentum={momentum} and dampening={dampening}: Nesterov "
+                "momentum needs a momentum above 0 and a dampening of 0"
+            )
+        self.arrays = ("velocity",) if momentum else ()
+        super().__init__(parameters)
+        self.lr, self.momentum, self.dampening = lr, momentum, dampening
+        self.weight_decay, self.nesterov = weight_decay, nesterov
+        self._none = parameters.device.empty((0,), parameters.flat.dtype)
+
+    def _update(self, gradient: Array) -> None:
+        self.parameters.device.launch(
+            KERNELS["sgd_step"],
+            self._flag,
+            gradient,
+            self.parameters.flat,
+            self._state.get("velocity", self._none),
+            gradient.size,
+            self.lr,
+            self.momentum,
+            self.dampening,
+            self.weight_decay,
+            self.nesterov,
+            self.steps == 0,
+        )
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015, algorithm 1); `weight_decay` is added to the gradient."""
+
+    hyperparameters = ("lr", "betas", "eps", "weight_decay")
+    arrays = ("first", "second")
+
+    def __init__(
+        self,
+        parameters: ParameterSet,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        _check_not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
+        if not all(0 <= beta < 1 for beta in betas):
+            raise BppsaError(f"Adam got betas={betas}: both must be at least 0 and below 1")
+        super().__init__(parameters)
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+
+    def _update(self, gradient: Array) -> None:
+        beta1, beta2 = self.betas
+        step = self.steps + 1
+        self.parameters.device.launch(
+            KERNELS["adam_step"],
+            self._flag,
+            gradient,
+            self.parameters.flat,
+            self._state["first"],
+            self._state["second"],
+            gradient.size,
+            self.lr,
+            beta1,
+            beta2,
+            self.eps,
+            self.weight_decay,
+            1 - beta1**step,
+            1 - beta2**step,
+        )
+
+
+def _check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not value >= 0:
+            raise BppsaError(f"{name}={value}: it must be at least 0")

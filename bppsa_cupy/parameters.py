@@ -1,0 +1,76 @@
+"""Named arrays laid end to end: a network's parameters, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import CheckpointError, ShapeError
+
+#: Every array starts at a multiple of this many bytes, as vector loads and BLAS like it.
+ALIGNMENT = 64
+
+
+class ParameterSet(Mapping[str, Array]):
+    """A dict of name -> array whose arrays are views of one, `flat`, so that an optimizer's step is
+    one kernel. The names and the arrays stay; their values are set by `parameters[name][...] = array`.
+
+    flat     (count,) all arrays and the zeros that align them
+    version  rises by one whenever an optimizer or `assign` changes the values
+    """
+
+    def __init__(self, device: Device, dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        step = ALIGNMENT // dtype.itemsize
+        places, end = {}, 0
+        for name, shape in shapes.items():
+            places[name] = end
+            end += -(-math.prod(shape) // step) * step
+        self.device = device
+        self.flat = device.zeros((end,), dtype)
+        self.version = 0
+        self._views = {
+            name: self.flat[start : start + math.prod(shapes[name])].reshape(shapes[name])
+            for name, start in places.items()
+        }
+
+    def __getitem__(self, name: str) -> Array:
+        return self._views[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._views)
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    def changed(self) -> None:
+        """Note that the values are others now."""
+        self.version += 1
+
+    def assign(self, arrays: Mapping[str, Any]) -> None:
+        """Set every array from one of the same name and shape. Nothing is set where one does not fit.
+
+        Takes NumPy, CuPy or DLPack arrays of any float type. Raises CheckpointError naming the names
+        that are missing or unknown, ShapeError naming both shapes.
+        """
+        missing = [name for name in self if name not in arrays]
+        unknown = [name for name in arrays if name not in self._views]
+        if missing or unknown:
+            raise CheckpointError(
+                f"the parameters do not fit: missing {missing or 'none'}, unknown {unknown or 'none'}; "
+                f"the network has {list(self)}"
+            )
+        converted = {name: self.device.asarray(arrays[name], dtype=self.flat.dtype) for name in self}
+        for name, array in converted.items():
+            if array.shape != self[name].shape:
+                raise ShapeError(f"{name} has shape {self[name].shape}, got {tuple(array.shape)}")
+        for name, array in converted.items():
+            self[name][...] = array
+        self.changed()
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        """Copies on the host, by name."""
+        return {name: np.array(self.device.to_host(array)) for name, array in self.items()}

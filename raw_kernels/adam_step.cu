@@ -1,0 +1,29 @@
+// One step of Adam (Kingma and Ba 2015, algorithm 1) over all parameters laid end to end, in
+// PyTorch's form: weight decay is added to the gradient, and epsilon to the corrected root.
+// Where `blocked` is not 0 nothing changes.
+//
+//   blocked    (1)       input, set where a gradient is not finite
+//   gradient   (count)   input
+//   parameter  (count)   input and output
+//   first      (count)   input and output, running mean of the gradient
+//   second     (count)   input and output, running mean of its square
+//
+// correction1 = 1 - beta1^t and correction2 = 1 - beta2^t for step t, counted from 1.
+
+#include "prelude.cuh"
+
+extern "C" __global__ void adam_step(
+    const int* __restrict__ blocked, const real* __restrict__ gradient, real* __restrict__ parameter,
+    real* __restrict__ first, real* __restrict__ second, size_type count, double rate, double beta1,
+    double beta2, double epsilon, double weight_decay, double correction1, double correction2)
+{
+    GRID_STRIDE(item, *blocked ? 0 : count) {
+        real g = gradient[item] + real(weight_decay) * parameter[item];
+        real m = first[item] + (g - first[item]) * real(1 - beta1);
+        real v = real(beta2) * second[item] + real(1 - beta2) * g * g;
+        first[item] = m;
+        second[item] = v;
+        real root = sqrt(v) / real(sqrt(correction2)) + real(epsilon);
+        parameter[item] -= real(rate / correction1) * m / root;
+    }
+}

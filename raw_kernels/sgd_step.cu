@@ -1,0 +1,26 @@
+// One step of stochastic gradient descent with momentum over all parameters laid end to end,
+// in PyTorch's form: g += weight_decay p; v = momentum v + (1 - dampening) g (v = g at the first
+// step); g = nesterov ? g + momentum v : v; p -= rate g. Where `blocked` is not 0 nothing changes.
+//
+//   blocked    (1)       input, set where a gradient is not finite
+//   gradient   (count)   input
+//   parameter  (count)   input and output
+//   velocity   (count), or (0) without momentum    input and output
+
+#include "prelude.cuh"
+
+extern "C" __global__ void sgd_step(
+    const int* __restrict__ blocked, const real* __restrict__ gradient, real* __restrict__ parameter,
+    real* __restrict__ velocity, size_type count, double rate, double momentum, double dampening,
+    double weight_decay, int nesterov, int first)
+{
+    GRID_STRIDE(item, *blocked ? 0 : count) {
+        real step = gradient[item] + real(weight_decay) * parameter[item];
+        if (momentum != 0) {
+            real kept = first ? step : real(momentum) * velocity[item] + real(1 - dampening) * step;
+            velocity[item] = kept;
+            step = nesterov ? step + real(momentum) * kept : kept;
+        }
+        parameter[item] -= real(rate) * step;
+    }
+}
