@@ -1,0 +1,157 @@
+"""Schedules as data: equal to algorithm 1 as printed, and to the serial scan by dense NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.schedule import (
+    blelloch,
+    dead_products,
+    hybrid,
+    linear,
+    up_sweep_levels,
+    with_input_gradient,
+)
+
+SIZES = range(41)
+
+
+def random_chain(n, seed=0):
+    """a_0 (d_1,), a_k (d_{k+1}, d_k) with sizes 1 to 4, columns of a_{k+1} matching rows of a_k."""
+    generator = np.random.default_rng(seed + n)
+    sizes = generator.integers(1, 5, n + 1)
+    matrices = [generator.standard_normal((sizes[k], sizes[k - 1])) for k in range(1, n + 1)]
+    return [generator.standard_normal(sizes[0]), *matrices]
+
+
+def serial(a):
+    """v(1), …, v(n + 1), one matrix after the other."""
+    results = [a[0]]
+    for matrix in a[1:]:
+        results.append(matrix @ results[-1])
+    return results
+
+
+def evaluate(schedule, a):
+    """Every segment the schedule computes, a_0 … a_n included; asserts single assignment."""
+    values = {(k, k + 1): a[k] for k in range(len(a))}
+    for step in schedule.steps:
+        assert step.out not in values
+        values[step.out] = values[step.right] @ values[step.left]
+    return values
+
+
+def every_schedule(n):
+    yield linear(n)
+    yield blelloch(n)
+    yield from (hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_schedules_give_the_serial_scan(n):
+    a = random_chain(n)
+    expected = serial(a)
+    for schedule in every_schedule(n):
+        values = evaluate(with_input_gradient(schedule), a)
+        for k in range(1, n + 2):
+            np.testing.assert_allclose(values[0, k], expected[k - 1], rtol=1e-9, atol=1e-9)
+
+
+def algorithm_1(n):
+    """Algorithm 1 as printed, in place, on the segments' names: the products in order, and out."""
+    a: list = [(k, k + 1) for k in range(n + 1)]
+    products = []
+
+    def diamond(x, y):
+        if x is None or y is None:
+            return y if x is None else x
+        assert x[1] == y[0]
+        products.append((x[0], x[1], y[1]))
+        return x[0], y[1]
+
+    top = math.ceil(math.log2(n + 1))
+    for d in range(0, top - 1):
+        for i in range(0, n - 2**d + 1, 2 ** (d + 1)):
+            left, right = i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)
+            a[right] = diamond(a[left], a[right])
+    a[n] = None
+    for d in range(top - 1, -1, -1):
+        for i in range(0, n - 2**d + 1, 2 ** (d + 1)):
+            left, right = i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)
+            kept = a[left]
+            a[left] = a[right]
+            a[right] = diamond(a[right], kept)
+    return products, a
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_blelloch_is_algorithm_1_as_printed(n):
+    products, out = algorithm_1(n)
+    assert out == [None, *((0, k) for k in range(1, n + 1))]
+    dead = {step.out for step in dead_products(n, up_sweep_levels(n))}
+    alive = [p for p in products if (p[0], p[2]) not in dead]
+    assert [(s.begin, s.split, s.end) for s in blelloch(n).steps] == alive
+    assert len(products) - len(alive) == len(dead)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_dead_products_are_those_that_end_at_a_n(n):
+    for levels in range(up_sweep_levels(n) + 1):
+        dead = dead_products(n, levels)
+        assert all(step.end == n + 1 for step in dead)
+        assert not any(step.end == n + 1 for step in hybrid(n, levels).steps)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_extremes_of_the_hybrid(n):
+    assert hybrid(n, 0).steps == linear(n).steps
+    assert hybrid(n, up_sweep_levels(n)).steps == blelloch(n).steps
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_operands_come_from_earlier_levels(n):
+    for schedule in every_schedule(n):
+        made = {(k, k + 1): -1 for k in range(n + 1)}
+        for step in with_input_gradient(schedule).steps:
+            assert step.begin < step.split < step.end
+            assert step.kind == ("mv" if step.begin == 0 else "mm")
+            assert made[step.left] < step.level and made[step.right] < step.level
+            made[step.out] = step.level
+        assert [s.level for s in schedule.steps] == sorted(s.level for s in schedule.steps)
+
+
+@given(st.integers(1, 2000))
+def test_depth_is_logarithmic(n):
+    schedule = blelloch(n)
+    assert schedule.depth <= max(2 * math.ceil(math.log2(n + 1)) - 1, 0)
+    assert len(schedule.steps) <= 2 * n
+
+
+def test_levels_of_the_convolutional_layers_of_vgg_11():
+    # 8 convolutions, 8 ReLUs, 5 max-poolings: L0 to L3 up (the product of L3 is dead), L4 of moves
+    # alone, L5 to L8 down.
+    kinds = [{s.kind for s in level} for level in blelloch(21).by_level()]
+    assert kinds == [*[{"mm", "mv"}] * 3, {"mv"}, set(), *[{"mv"}] * 4]
+
+
+def test_small_chains():
+    assert linear(0).steps == blelloch(0).steps == linear(1).steps == blelloch(1).steps == ()
+    assert [s.out for s in blelloch(2).steps] == [(0, 2)]
+    assert [s.out for s in with_input_gradient(linear(1)).steps] == [(0, 2)]
+    assert with_input_gradient(linear(0)).steps == ()
+
+
+def test_input_gradient_is_added_once():
+    schedule = with_input_gradient(blelloch(7))
+    assert schedule.computes_input_gradient
+    assert with_input_gradient(schedule) is schedule
+
+
+@pytest.mark.parametrize("levels", [-1, 4])
+def test_too_many_levels(levels):
+    with pytest.raises(PlanError, match="takes 0 to 3"):
+        hybrid(8, levels)
