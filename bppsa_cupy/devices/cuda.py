@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -37,6 +38,14 @@ def import_cupy() -> ModuleType:
     return cupy
 
 
+def import_cupyx_sparse() -> ModuleType:
+    """CuPy's sparse matrices, cupyx.scipy.sparse, with a usable GPU. Raises DeviceError as `import_cupy`."""
+    import_cupy()
+    import cupyx.scipy.sparse
+
+    return cupyx.scipy.sparse
+
+
 class CudaDevice(Device):
     """The current GPU: CuPy arrays, kernels compiled from their CUDA C++ text at first use."""
 
@@ -69,8 +78,20 @@ class CudaDevice(Device):
         free, _ = self.xp.cuda.runtime.memGetInfo()
         return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
 
+    @property
+    def workers(self) -> int:
+        return int(self.xp.cuda.Device().attributes["MultiProcessorCount"])
+
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
+
+    def sequence(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        """One call that makes bound launches in their order, from the second time on as a CUDA graph.
+
+        The first time runs them one by one, which compiles and loads their kernels. Kernels and
+        addresses are those of the bound launches, so a replay is one launch on the host.
+        """
+        return _Graph(self, launches)
 
     def _prepare(
         self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]
@@ -79,6 +100,42 @@ class CudaDevice(Device):
         grid, block, shared_bytes = shape
         packed = tuple(arguments)
         return lambda: function(grid, block, packed, shared_mem=shared_bytes)
+
+
+class _Graph:
+    """Bound launches that are captured into a CUDA graph and replayed."""
+
+    def __init__(self, device: CudaDevice, launches: Sequence[Callable[[], None]]) -> None:
+        self._device, self._launches = device, list(launches)
+        self._graph: Any = None
+        self._loaded = False
+        self._launched: Counter[str] = Counter()
+
+    def __call__(self) -> None:
+        if not self._launches:
+            return
+        if not self._loaded:
+            self._run_all()
+            self._loaded = True
+            return
+        if self._graph is None:
+            self._capture()
+        self._graph.launch(stream=self._device.xp.cuda.get_current_stream())
+        self._device.launched.update(self._launched)
+
+    def _run_all(self) -> None:
+        for launch in self._launches:
+            launch()
+
+    def _capture(self) -> None:
+        before = self._device.launched.copy()
+        stream = self._device.xp.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            self._run_all()
+            self._graph = stream.end_capture()
+        self._launched = self._device.launched - before
+        self._device.launched = before
 
 
 @cache

@@ -1,0 +1,109 @@
+"""The transposed Jacobians of one pass, as they are handed to a reader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+
+
+@dataclass(frozen=True, eq=False)
+class JacobianRecord:
+    """(∂y/∂x)ᵀ of one layer, for all samples of a batch or for one of them.
+
+    layer          the layer's place in its network
+    name           the layer's class, e.g. "Conv2d"
+    pattern        (elements of x, elements of y)
+    data           (nnz,) values that serve every sample, or (nnz, B); float32 or float64, on any device
+    step           the time step of a recurrent layer, else 0
+    direction      "forward", or "backward" for the second half of a bidirectional layer
+    geometry       what the pattern follows from (the layer's arguments, its input's shape), as JSON holds it
+    gradient_norm  2-norm over the batch of the loss's gradient by the layer's input; None where there
+                   was no backward pass
+    sample         the one sample that `data` (nnz,) belongs to; None otherwise
+
+    Raises ShapeError where data and pattern do not fit.
+    """
+
+    layer: int
+    name: str
+    pattern: Pattern
+    data: Array
+    step: int = 0
+    direction: str = "forward"
+    geometry: dict[str, Any] = field(default_factory=dict)
+    gradient_norm: float | None = None
+    sample: int | None = None
+
+    def __post_init__(self) -> None:
+        axes = (1,) if self.sample is not None else (1, 2)
+        if self.data.ndim not in axes or self.data.shape[0] != self.pattern.nnz:
+            takes = f"({self.pattern.nnz},)" + (f" or ({self.pattern.nnz}, B)" if 2 in axes else "")
+            raise ShapeError(f"{self.label} got data of shape {self.data.shape}: its pattern takes {takes}")
+        if self.data.dtype not in (np.float32, np.float64):
+            raise ShapeError(f"{self.label} got data of {self.data.dtype}: it takes float32 or float64")
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables and errors, e.g. "3 Conv2d" or "0 RNN step 7"."""
+        return f"{self.layer} {self.name}" + (f" step {self.step}" if self.step else "") + self._suffix
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.direction == "forward" else f" {self.direction}"
+
+    @property
+    def shared(self) -> bool:
+        """Whether one set of values serves every sample."""
+        return self.data.ndim == 1 and self.sample is None
+
+    @property
+    def batch(self) -> int | None:
+        """The number of samples in `data`; None where `shared`."""
+        if self.shared:
+            return None
+        return 1 if self.data.ndim == 1 else int(self.data.shape[1])
+
+    def values(self, sample: int = 0) -> Array:
+        """(nnz,) the values of one sample, 0 <= sample < batch, where they are. Raises ShapeError."""
+        if sample < 0 or (self.batch is not None and sample >= self.batch):
+            known = "any sample from 0" if self.batch is None else f"samples 0 to {self.batch - 1}"
+            raise ShapeError(f"{self.label}: sample {sample} was asked for, the record holds {known}")
+        return self.data if self.data.ndim == 1 else self.data[:, sample]
+
+    def select(self, sample: int) -> JacobianRecord:
+        """The record of one sample, its data (nnz,); a shared record as it is."""
+        values = self.values(sample)
+        return (
+            self
+            if self.shared
+            else replace(self, data=values, sample=sample if self.sample is None else self.sample)
+        )
+
+    def on_host(self) -> JacobianRecord:
+        """The same record with NumPy data; the record itself where it has them."""
+        if isinstance(self.data, np.ndarray):
+            return self
+        return replace(self, data=self.data.get())
+
+    def to_scipy(self, sample: int = 0) -> scipy.sparse.csr_array:
+        """The matrix of one sample, a copy, inactive entries as stored zeros. Raises ShapeError."""
+        return self.pattern.to_scipy(np.array(self.on_host().values(sample)))
+
+    def to_cupyx(self, sample: int = 0) -> Any:
+        """The matrix of one sample as a cupyx.scipy.sparse.csr_matrix on the current GPU, a copy.
+
+        Raises ShapeError, and DeviceError where there is no GPU.
+        """
+        from bppsa_cupy.devices.cuda import import_cupy, import_cupyx_sparse
+
+        values = self.values(sample)
+        cupy, sparse = import_cupy(), import_cupyx_sparse()
+        parts = [cupy.array(part) for part in (values, self.pattern.indices, self.pattern.indptr)]
+        return sparse.csr_matrix(tuple(parts), shape=self.pattern.shape)

@@ -1,0 +1,142 @@
+"""Saving and loading Jacobians is the identity, and damaged files are refused."""
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import JacobianFileError, ShapeError
+from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
+from bppsa_cupy.records import JacobianRecord
+
+
+def make(layer, shape, batch, *, seed=0, density=0.3, dtype=np.float32, **fields):
+    """A record of random pattern and values, some of them stored zeros."""
+    generator = np.random.default_rng(seed)
+    pattern = Pattern.from_scipy(scipy.sparse.random_array(shape, density=density, rng=generator))
+    data = generator.integers(-2, 3, (pattern.nnz,) if batch is None else (pattern.nnz, batch)).astype(dtype)
+    return JacobianRecord(layer, "Conv2d", pattern, data, **fields)
+
+
+def assert_same(ours, theirs):
+    assert len(ours) == len(theirs)
+    fields = ("layer", "name", "step", "direction", "geometry", "gradient_norm", "sample", "pattern", "batch")
+    for one, other in zip(ours, theirs, strict=True):
+        for name in fields:
+            assert getattr(one, name) == getattr(other, name), name
+        assert one.data.dtype == other.data.dtype
+        assert one.pattern.indptr.dtype == other.pattern.indptr.dtype
+        np.testing.assert_array_equal(one.data, other.data)
+
+
+def records():
+    yield make(0, (7, 5), None, geometry={"kernel_size": [3, 3], "input_shape": [1, 4, 4]}, gradient_norm=0.5)
+    yield make(1, (5, 6), 3, dtype=np.float64)
+    yield make(3, (6, 4), 1, seed=1)
+    yield make(4, (4, 4), 2, step=0)
+    yield make(4, (4, 4), 2, step=1)
+    yield make(4, (4, 4), 2, step=0, direction="backward")
+    yield make(5, (4, 0), None, density=0)
+    yield make(6, (3, 2), 4, density=0)
+
+
+def test_save_then_load_is_the_identity(tmp_path):
+    given_records = list(records())
+    save_jacobians(tmp_path / "a.h5", given_records)
+    assert_same(load_jacobians(tmp_path / "a.h5"), given_records)
+    save_jacobians(tmp_path / "b.h5", load_jacobians(tmp_path / "a.h5"))
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=4),
+    batch=st.one_of(st.none(), st.integers(0, 3)),
+    density=st.floats(0, 1),
+    compress=st.booleans(),
+)
+def test_the_identity_holds_for_any_records(tmp_path, sizes, batch, density, compress):
+    given_records = [make(k, shape, batch, density=density) for k, shape in enumerate(sizes)]
+    save_jacobians(tmp_path / "a.h5", given_records, compress=compress)
+    assert_same(load_jacobians(tmp_path / "a.h5"), given_records)
+
+
+def test_a_network_is_asked_for_its_records(tmp_path):
+    class Network:
+        def transposed_jacobians(self):
+            return list(records())
+
+    save_jacobians(tmp_path / "a.h5", Network())
+    assert_same(load_jacobians(tmp_path / "a.h5"), list(records()))
+
+
+def test_a_matrix_is_written_as_anndata_reads_it(tmp_path):
+    record = make(2, (7, 5), 3)
+    save_jacobians(tmp_path / "a.h5", [record.select(1)])
+    with h5py.File(tmp_path / "a.h5") as file:
+        group = file["002_Conv2d"]
+        assert group.attrs["encoding-type"] == "csr_matrix"
+        assert group.attrs["encoding-version"] == "0.1.0"
+        parts = [group[name][()] for name in ("data", "indices", "indptr")]
+        assert parts[1].dtype == parts[2].dtype == np.int32
+        matrix = scipy.sparse.csr_array(tuple(parts), shape=tuple(group.attrs["shape"]))
+        assert all(group[name].fletcher32 for name in ("data", "indices", "indptr"))
+    np.testing.assert_array_equal(matrix.toarray(), record.to_scipy(1).toarray())
+    loaded = load_jacobians(tmp_path / "a.h5")[0]
+    assert (loaded.sample, loaded.shared, loaded.batch) == (1, False, 1)
+
+
+def test_equal_patterns_are_stored_once(tmp_path):
+    wide = [make(0, (200, 200), 1, density=0.9, step=t) for t in range(5)]
+    save_jacobians(tmp_path / "a.h5", wide)
+    bytes_of_values = sum(record.data.nbytes for record in wide)
+    assert (tmp_path / "a.h5").stat().st_size < 1.5 * bytes_of_values
+    loaded = load_jacobians(tmp_path / "a.h5")
+    assert all(record.pattern is loaded[0].pattern for record in loaded)
+
+
+def test_a_record_gives_the_matrix_of_a_sample():
+    record = make(0, (4, 5), 3)
+    for sample in range(3):
+        matrix = record.to_scipy(sample)
+        assert matrix.nnz == record.pattern.nnz
+        np.testing.assert_array_equal(matrix.data, record.data[:, sample])
+    matrix.data[:] = 9
+    assert record.data.max() < 9
+    with pytest.raises(ShapeError, match="sample 3 was asked for, the record holds samples 0 to 2"):
+        record.to_scipy(3)
+    with pytest.raises(ShapeError, match="any sample from 0"):
+        make(0, (4, 5), None).to_scipy(-1)
+    np.testing.assert_array_equal(make(0, (4, 5), None).to_scipy(7).data, make(0, (4, 5), None).data)
+
+
+def test_a_record_checks_its_data():
+    pattern = Pattern.diagonal(3)
+    with pytest.raises(
+        ShapeError, match=r"7 ReLU got data of shape \(4,\): its pattern takes \(3,\) or \(3, B\)"
+    ):
+        JacobianRecord(7, "ReLU", pattern, np.zeros(4))
+    with pytest.raises(ShapeError, match="int64"):
+        JacobianRecord(7, "ReLU", pattern, np.zeros(3, np.int64))
+    with pytest.raises(ShapeError, match=r"takes \(3,\)$"):
+        JacobianRecord(7, "ReLU", pattern, np.zeros((3, 1)), sample=0)
+
+
+def test_records_must_differ(tmp_path):
+    with pytest.raises(JacobianFileError, match="2 records are named 000_Conv2d_forward_000000"):
+        save_jacobians(tmp_path / "a.h5", [make(0, (2, 2), 1), make(0, (2, 2), 1)])
+
+
+def test_geometry_must_be_json(tmp_path):
+    with pytest.raises(JacobianFileError, match="geometry cannot be written as JSON"):
+        save_jacobians(tmp_path / "a.h5", [make(0, (2, 2), 1, geometry={"x": object()})])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.gpu
+def test_a_record_gives_the_matrix_of_a_sample_on_the_gpu():
+    record = make(0, (4, 5), 3)
+    np.testing.assert_array_equal(record.to_cupyx(2).get().toarray(), record.to_scipy(2).toarray())
