@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,20 @@ class Device(abc.ABC):
             run()
 
         return call
+
+    def sequence(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+        """One call that makes bound launches in their order."""
+
+        def call() -> None:
+            for launch in launches:
+                launch()
+
+        return call
+
+    @property
+    @abc.abstractmethod
+    def workers(self) -> int:
+        """How many products can be worked on at once: threads of the host, multiprocessors of a GPU."""
 
     @abc.abstractmethod
     def _prepare(

@@ -128,14 +128,15 @@ class _Graph:
             launch()
 
     def _capture(self) -> None:
-        before = self._device.launched.copy()
+        launched = self._device.launched
+        before = launched.copy()
         stream = self._device.xp.cuda.Stream(non_blocking=True)
         with stream:
             stream.begin_capture()
             self._run_all()
             self._graph = stream.end_capture()
-        self._launched = self._device.launched - before
-        self._device.launched = before
+        self._launched = launched - before
+        launched.subtract(self._launched)
 
 
 @cache

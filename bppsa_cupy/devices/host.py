@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
 from bppsa_cupy.devices.base import Device
@@ -35,6 +36,10 @@ class HostDevice(Device):
         except OSError:
             pass
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def workers(self) -> int:
+        return int(numba.get_num_threads())
 
     def synchronize(self) -> None:
         """Every host launch is done when it returns."""
