@@ -54,9 +54,14 @@ class Layer(abc.ABC):
     """One operator of a network. It knows its geometry; the network owns parameters and passes.
 
     Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
+    barrier  whether the scan stops at this layer, which couples the batch or has inner structure of its
+             own; it is crossed by its VJP and `jacobian` gives None
+
     To add a layer: this class, its Jacobian in `jacobians/`, its kernels in `raw_kernels/`, a line in
     `layers/__init__.py` and a line in the tests' cases.
     """
+
+    barrier = False
 
     @abc.abstractmethod
     def config(self) -> dict[str, Any]:

@@ -1,1 +1,74 @@
-"""."""
+"""Models by name, and models of the user's own by file or module."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.models.lenet5 import lenet5
+from bppsa_cupy.models.vgg11 import vgg11
+from bppsa_cupy.network import Sequential
+
+#: Built-in factories: each takes input_shape and Sequential's options, all by keyword.
+MODELS: dict[str, Callable[..., Sequential]] = {"lenet5": lenet5, "vgg11": vgg11}
+
+
+def build_model(spec: str, input_shape: tuple[int, ...] | None = None, **options: Any) -> Sequential:
+    """The network that `spec` names.
+
+    spec         a built-in name, "path/to/file.py:factory" or "module:factory"
+    input_shape  of one sample; by default the factory's own
+    options      for the factory: seed, dtype, device, …
+
+    Raises BppsaError naming the spec and what is wrong with it.
+    """
+    if input_shape is not None:
+        options["input_shape"] = tuple(input_shape)
+    network = find_factory(spec)(**options)
+    if not isinstance(network, Sequential):
+        raise BppsaError(f"model {spec!r} made a {type(network).__name__}: a factory returns a Sequential")
+    return network
+
+
+def find_factory(spec: str) -> Callable[..., Sequential]:
+    """The factory that `spec` names. Raises BppsaError."""
+    if spec in MODELS:
+        return MODELS[spec]
+    place, colon, name = spec.rpartition(":")
+    if not colon:
+        raise BppsaError(
+            f"model {spec!r} is none of {', '.join(MODELS)}: give one of these, path/to/file.py:factory or "
+            "module:factory"
+        )
+    module = _load_file(place) if place.endswith(".py") else _import(place, spec)
+    factory = getattr(module, name, None)
+    if not callable(factory):
+        raise BppsaError(f"model {spec!r}: {place} has no function {name!r}")
+    return factory
+
+
+def _import(name: str, spec: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise BppsaError(f"model {spec!r}: module {name!r} cannot be imported ({error})") from error
+
+
+def _load_file(place: str) -> Any:
+    path = Path(place)
+    if not path.is_file():
+        raise BppsaError(f"model file {place!r} does not exist")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BppsaError(f"model file {place!r} fails: {type(error).__name__}: {error}") from error
+    return module

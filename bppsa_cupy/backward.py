@@ -1,0 +1,216 @@
+"""The backward pass: a VJP a layer, or a scan over each run of layers with CSR Jacobians."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.passes import Pass
+from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
+from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.numeric import NumericScan
+
+if TYPE_CHECKING:
+    from bppsa_cupy.network import Sequential
+
+METHODS = ("auto", "bp", "linear", "blelloch", "hybrid")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A maximal run of layers whose Jacobian is one CSR matrix a sample.
+
+    start, stop  layer indices, half open
+    elements     the layers with a Jacobian, from the last to the first: a_1, …, a_n
+    """
+
+    start: int
+    stop: int
+    elements: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BackwardReport:
+    """What a backward pass ran.
+
+    method     "bp", "linear", "blelloch" or "hybrid"
+    requested  the method that was asked for
+    reason     why this one
+    schedules  one a run of layers, e.g. "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for bp
+    launches   kernels launched, by name; `launched` is their sum
+    device     the device's name
+    """
+
+    method: str
+    requested: str
+    reason: str
+    schedules: tuple[str, ...]
+    launches: dict[str, int]
+    device: str
+
+    @property
+    def launched(self) -> int:
+        return sum(self.launches.values())
+
+
+class Backward:
+    """The backward passes of one network: its runs, the plan in use, and the scan that is set up."""
+
+    def __init__(self, network: Sequential) -> None:
+        self.network = network
+        self.runs = find_runs(network)
+        self.plan: Plan | None = None
+        self._maps = IndexMaps(network.device)
+        self._scans: dict[int, NumericScan] = {}
+
+    def use(self, plan: Plan) -> None:
+        """Scan by `plan` from now on."""
+        self.plan = plan
+        self._maps = IndexMaps(self.network.device)
+        self._scans.clear()
+
+    def run(
+        self, current: Pass, gradient: Array, method: str, input_gradient: bool
+    ) -> tuple[Array | None, BackwardReport]:
+        """Fill the network's gradients; the gradient by the input where asked for, and the report."""
+        requested, reason = method, "as asked for"
+        if method == "auto":
+            method, reason = self._choose(current.batch)
+        launched = self.network.device.launched
+        before = launched.copy()
+        current.output_gradients.clear()
+        if method == "bp":
+            result = self._by_vjp(current, gradient, range(len(self.network.layers)), input_gradient)
+            schedules: tuple[str, ...] = ()
+        else:
+            result = self._by_scan(current, gradient, method, input_gradient)
+            schedules = tuple(self._describe(scan.schedule) for scan in self._scans.values())
+        report = BackwardReport(
+            method=method,
+            requested=requested,
+            reason=reason,
+            schedules=schedules,
+            launches=dict(launched - Counter(before)),
+            device=self.network.device.name,
+        )
+        return result, report
+
+    def _choose(self, batch: int) -> tuple[str, str]:
+        """The method the cost model predicts to be the quickest, and why."""
+        if self.plan is None:
+            return "bp", "no plan is in use"
+        return self.plan.choose(batch, self.network.device.name)
+
+    # ---- back-propagation ----
+
+    def _by_vjp(
+        self, current: Pass, gradient: Array, layers: range, input_gradient: bool
+    ) -> Array | None:
+        """Equation 3, a layer at a time, over `layers`; the gradient by the first one's input."""
+        network = self.network
+        for index in reversed(layers):
+            layer, state = network.layers[index], current.layers[index]
+            current.output_gradients[index] = gradient
+            layer.parameter_gradients(state, gradient)
+            if not input_gradient and not self._trained_before(index):
+                return None
+            gradient = layer.vjp(state, gradient)
+        return gradient
+
+    def _trained_before(self, index: int) -> bool:
+        """Whether a layer before `index` has parameters, and so needs the gradient by its output."""
+        return any(layer.parameter_shapes() for layer in self.network.layers[:index])
+
+    # ---- scan ----
+
+    def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
+        """Scans over the runs, VJPs over what lies between them, from the last layer to the first."""
+        stop = len(self.network.layers)
+        result: Array | None = gradient
+        for position in reversed(range(len(self.runs))):
+            run = self.runs[position]
+            result = self._by_vjp(current, result, range(run.stop, stop), True)
+            wanted = input_gradient or self._trained_before(run.start)
+            result = self._scan_run(position, current, result, method, wanted)
+            if result is None:
+                return None
+            stop = run.start
+        return self._by_vjp(current, result, range(stop), input_gradient)
+
+    def _scan_run(
+        self, position: int, current: Pass, gradient: Array, method: str, wanted: bool
+    ) -> Array | None:
+        """One run of layers: fill, scan, parameter gradients (equation 2)."""
+        run, batch = self.runs[position], current.batch
+        network = self.network
+        scan = self._scan(position, method, wanted)
+        for k in scan.elements_read:
+            index = run.elements[k - 1]
+            state = current.layers[index]
+            network.jacobians[index].fill(
+                network.device, state.parameters, state.saved, scan.element(k, batch)
+            )
+        scan.vector(1, batch)[...] = gradient.reshape(batch, -1).T
+        scan.run(batch)
+        for k, index in enumerate(run.elements, 1):
+            current.output_gradients[index] = scan.vector(k, batch).T
+            if not network.layers[index].parameter_shapes():
+                continue
+            state = current.layers[index]
+            shape = (batch, *network.shapes[index + 1])
+            by_output = state.buffer("output_gradient", shape)
+            by_output.reshape(batch, -1)[...] = scan.vector(k, batch).T
+            network.layers[index].parameter_gradients(state, by_output)
+        if not wanted:
+            return None
+        state = current.layers[run.start]
+        result = state.buffer("input_gradient", (batch, *network.shapes[run.start]))
+        result.reshape(batch, -1)[...] = scan.vector(len(run.elements) + 1, batch).T
+        return result
+
+    def _scan(self, position: int, method: str, input_gradient: bool) -> NumericScan:
+        """The scan of one run, set up once; another method's buffers are given back first."""
+        plan = self.plan
+        if plan is None:
+            raise PlanError(
+                f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
+                "net.use(Plan.load(path)) with a file of tools/plan.py build"
+            )
+        schedule = plan.schedule(position, method)
+        if input_gradient:
+            schedule = with_input_gradient(schedule)
+        scan = self._scans.get(position)
+        if scan is None or scan.schedule != schedule:
+            if scan is not None and scan.schedule.name != schedule.name:
+                self._scans.clear()
+            self._scans.pop(position, None)
+            scan = self._scans[position] = NumericScan(
+                self.network.device,
+                self.network.dtype,
+                plan.chains[position],
+                schedule,
+                plan.batch_size,
+                self._maps,
+            )
+        return scan
+
+    @staticmethod
+    def _describe(schedule: Schedule) -> str:
+        counts = Counter(step.kind for step in schedule.steps)
+        name = schedule.name if schedule.levels is None else f"{schedule.name} of {schedule.levels} levels"
+        return f"{name}: {counts['mv']} mv and {counts['mm']} mm in {schedule.depth} levels"
+
+
+def find_runs(network: Sequential) -> tuple[Run, ...]:
+    """The maximal runs of layers that are no barrier and have an element, from the first to the last."""
+    runs: list[Run] = []
+    barriers = [index for index, layer in enumerate(network.layers) if layer.barrier]
+    starts = [0, *(index + 1 for index in barriers)]
+    for start, stop in zip(starts, [*barriers, len(network.layers)], strict=True):
+        elements = [i for i in reversed(range(start, stop)) if network.jacobians[i] is not None]
+        if elements:
+            runs.append(Run(start, stop, tuple(elements)))
+    return tuple(runs)

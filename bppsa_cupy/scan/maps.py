@@ -1,0 +1,27 @@
+"""A plan's integers on a device: uploaded once, whatever scans use them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+
+
+class IndexMaps:
+    """Device copies of integer arrays, one a host array and width; the host arrays are kept alive."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._copies: dict[tuple[int, int], tuple[np.ndarray, Array]] = {}
+
+    def upload(self, *arrays: np.ndarray) -> list[Array]:
+        """The arrays on the device, all of the widest one's width, as a kernel takes them."""
+        width = max(array.dtype.itemsize for array in arrays)
+        return [self._copy(array, width) for array in arrays]
+
+    def _copy(self, array: np.ndarray, width: int) -> Array:
+        key = id(array), width
+        if key not in self._copies:
+            widened = array.astype(np.int32 if width == 4 else np.int64, copy=False)
+            self._copies[key] = array, self.device.upload_index(widened)
+        return self._copies[key][1]

@@ -1,0 +1,154 @@
+"""The numeric scan: multiplies and adds through a plan's maps, into buffers taken once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import DeviceError, PlanError
+from bppsa_cupy.plan import ChainPlan, Schedule, Segment, memory_plan
+from bppsa_cupy.scan.launches import Launch, Matrix, bind_product, bind_spmv
+from bppsa_cupy.scan.maps import IndexMaps
+
+
+class NumericScan:
+    """One schedule over one planned chain, for batches up to `capacity`.
+
+    Use: write the values of every element in `elements_read` into `element(k, batch)` and the gradient
+    into `vector(1, batch)`, call `run(batch)`, read `vector(k, batch)` for k = 1, …, n (and n + 1 where
+    the schedule computes it): v(k), the gradient by the output of the layer of a_k, batch innermost.
+    Every run needs all values anew: buffers are shared by liveness and written over.
+
+    affine  whether `injection(k, batch)` is added after element k: v(k + 1) = a_k v(k) + e_k
+
+    Law: all memory is taken in the constructor and at the first run of each batch size; later runs
+    allocate nothing and look at no pattern. Raises DeviceError, before anything is taken, where the
+    device has too little memory.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        dtype: np.dtype,
+        chain_plan: ChainPlan,
+        schedule: Schedule,
+        capacity: int,
+        maps: IndexMaps | None = None,
+        affine: bool = False,
+    ) -> None:
+        self.device, self.dtype, self.chain_plan, self.schedule = device, np.dtype(dtype), chain_plan, schedule
+        self.capacity, self.affine = capacity, affine
+        self.maps = maps or IndexMaps(device)
+        self.memory = memory_plan(chain_plan, schedule, capacity, self.dtype.itemsize)
+        needed = self.memory.total_bytes + self._affine_size * self.dtype.itemsize
+        free = device.free_memory()
+        if needed > free:
+            raise DeviceError(
+                f"the {schedule.name} scan of a batch of {capacity} takes {needed} bytes, {device.name} has "
+                f"{free} free: plan a smaller batch size, fewer levels, or method 'linear'"
+            )
+        self._arena = device.empty((self.memory.total_bytes // self.dtype.itemsize,), self.dtype)
+        self._affine_arena = device.empty((self._affine_size,), self.dtype)
+        self._runs: dict[int, Callable[[], None]] = {}
+
+    @cached_property
+    def elements_read(self) -> frozenset[int]:
+        """The elements whose values the schedule reads; the others need not be filled."""
+        operands = [segment for step in self.schedule.steps for segment in (step.left, step.right)]
+        return frozenset(begin for begin, end in operands if begin >= 1 and end == begin + 1)
+
+    def element(self, k: int, batch: int) -> Array:
+        """Where the values of element k go: (nnz,) where it is shared, else (nnz, batch)."""
+        return self._matrix((k, k + 1), batch).values
+
+    def vector(self, k: int, batch: int) -> Array:
+        """v(k), (d, batch): k = 1 is written before a run, the others are read after it."""
+        self._check_batch(batch)
+        offset = self.memory.offsets[0, k][0]
+        rows = self._rows(k)
+        return self._arena[offset : offset + rows * batch].reshape(rows, batch)
+
+    def injection(self, k: int, batch: int) -> Array:
+        """e_k, (d, batch), added after element k; written before a run of an affine scan."""
+        return self._affine_vector((k, k + 1), batch)
+
+    def run(self, batch: int) -> None:
+        """Compute every v(k) of the schedule from the element values and v(1)."""
+        if batch not in self._runs:
+            self._check_batch(batch)
+            self._runs[batch] = self.device.sequence(self._bind(batch))
+        self._runs[batch]()
+
+    # ---- views of the arena ----
+
+    def _check_batch(self, batch: int) -> None:
+        if batch > self.capacity:
+            per_sample = self.memory.total_bytes // max(self.capacity, 1)
+            raise PlanError(
+                f"a batch of {batch} was given, the plan's buffers hold {self.capacity}: a batch of {batch} "
+                f"would take some {per_sample * batch} bytes; plan it with batch_size={batch}"
+            )
+
+    def _rows(self, k: int) -> int:
+        """The length of v(k)."""
+        elements = self.chain_plan.chain.elements
+        if k == 1:
+            return elements[0].pattern.shape[1] if elements else 0
+        return elements[k - 2].pattern.shape[0]
+
+    def _matrix(self, segment: Segment, batch: int) -> Matrix:
+        self._check_batch(batch)
+        pattern = self.chain_plan.pattern(*segment)
+        offset = self.memory.offsets[segment][0]
+        if self.chain_plan.segment_shared(*segment):
+            return Matrix(pattern, self._arena[offset : offset + pattern.nnz])
+        return Matrix(
+            pattern, self._arena[offset : offset + pattern.nnz * batch].reshape(pattern.nnz, batch)
+        )
+
+    @cached_property
+    def _affine_offsets(self) -> dict[Segment, int]:
+        """Where each segment's injected vector lies, those of products and of elements."""
+        if not self.affine:
+            return {}
+        products = [step.out for step in self.schedule.steps if step.kind == "mm"]
+        segments = [(k, k + 1) for k in range(1, self.schedule.n + 1)] + products
+        sizes = [self._rows(end) * self.capacity for _, end in segments]
+        starts = np.concatenate([[0], np.cumsum(sizes)])[: len(segments)]
+        return {segment: int(start) for segment, start in zip(segments, starts, strict=True)}
+
+    @cached_property
+    def _affine_size(self) -> int:
+        return max(
+            (start + self._rows(end) * self.capacity for (_, end), start in self._affine_offsets.items()),
+            default=0,
+        )
+
+    def _affine_vector(self, segment: Segment, batch: int) -> Array:
+        shape = (self._rows(segment[1]), batch)
+        start = self._affine_offsets[segment]
+        return self._affine_arena[start : start + math.prod(shape)].reshape(shape)
+
+    # ---- launches ----
+
+    def _bind(self, batch: int) -> list[Launch]:
+        launches: list[Launch] = []
+        for step in self.schedule.steps:
+            right = self._matrix(step.right, batch)
+            addend = self._affine_vector(step.right, batch) if self.affine else None
+            if step.kind == "mv":
+                x, y = self.vector(step.split, batch), self.vector(step.end, batch)
+                launches.append(bind_spmv(self.device, self.maps, right, x, addend, y))
+                continue
+            left = self._matrix(step.left, batch)
+            product = self.chain_plan.product(step)
+            out = self._matrix(step.out, batch).values
+            launches.append(bind_product(self.device, self.maps, product, right, left, out, batch))
+            if self.affine:
+                x, y = self._affine_vector(step.left, batch), self._affine_vector(step.out, batch)
+                launches.append(bind_spmv(self.device, self.maps, right, x, addend, y))
+        return launches
