@@ -1,11 +1,15 @@
 """Layers, one a file."""
 
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape
+from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.flatten import Flatten
 from bppsa_cupy.layers.linear import Linear
+from bppsa_cupy.layers.max_pool2d import MaxPool2d
 from bppsa_cupy.layers.relu import ReLU
 
 #: Every layer a network can be built from, by class name.
-LAYERS: dict[str, type[Layer]] = {layer.__name__: layer for layer in (Flatten, Linear, ReLU)}
+LAYERS: dict[str, type[Layer]] = {
+    layer.__name__: layer for layer in (Conv2d, Flatten, Linear, MaxPool2d, ReLU)
+}
 
-__all__ = ["LAYERS", "Layer", "LayerPass", "Shape", *LAYERS]
+__all__ = ["LAYERS", "Conv2d", "Flatten", "Layer", "LayerPass", "Linear", "MaxPool2d", "ReLU", "Shape"]

@@ -1,0 +1,196 @@
+"""Sizes of windowed operators as plain integers: which input positions each output position sees."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_cupy.errors import ShapeError
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial axis of a sliding window: output o and tap k see input o * stride + k * dilation - padding.
+
+    inputs, outputs  sizes of the axis on both sides
+    kernel           number of taps
+    padding          positions added before the first input; taps that fall outside see nothing
+    """
+
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+
+    def taps(self) -> AxisTaps:
+        """All (input, output, tap) triples that see an input, sorted by input, then output."""
+        output, tap = (side.reshape(-1) for side in np.indices((self.outputs, self.kernel)))
+        position = output * self.stride + tap * self.dilation - self.padding
+        inside = (position >= 0) & (position < self.inputs)
+        position, output, tap = position[inside], output[inside], tap[inside]
+        order = np.lexsort((output, position))
+        return AxisTaps(
+            np.bincount(position, minlength=self.inputs), output[order].astype(np.int64), tap[order]
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class AxisTaps:
+    """The triples of an axis by input: input i has `counts[i]` neighbours in `outputs` and `taps`."""
+
+    counts: np.ndarray
+    outputs: np.ndarray
+    taps: np.ndarray
+
+    @property
+    def starts(self) -> np.ndarray:
+        """(inputs,) where each input's neighbours start."""
+        return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+
+
+@dataclass(frozen=True)
+class Conv2dGeometry:
+    """A two-dimensional convolution of inputs (in_channels, *in_size), PyTorch's argument meaning.
+
+    padding      rows and columns added before the input
+    padding_end  rows and columns added after it (differs from `padding` for "same" only)
+
+    Raises ShapeError where the padded input is smaller than the dilated kernel.
+    """
+
+    in_channels: int
+    in_size: Pair
+    out_channels: int
+    kernel_size: Pair
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    padding_end: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    groups: int = 1
+
+    def __post_init__(self) -> None:
+        for size, kernel, before, after, dilation in zip(
+            self.in_size, self.kernel_size, self.padding, self.padding_end, self.dilation, strict=True
+        ):
+            if size + before + after < dilation * (kernel - 1) + 1:
+                raise ShapeError(
+                    f"a convolution of kernel {self.kernel_size} with dilation {self.dilation} got an input "
+                    f"of {self.in_size} padded by {self.padding} and {self.padding_end}: the dilated kernel "
+                    "must fit"
+                )
+
+    @property
+    def out_size(self) -> Pair:
+        """(rows, columns) of an output plane."""
+        height, width = (
+            (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
+            for size, before, after, dilation, kernel, stride in zip(
+                self.in_size,
+                self.padding,
+                self.padding_end,
+                self.dilation,
+                self.kernel_size,
+                self.stride,
+                strict=True,
+            )
+        )
+        return height, width
+
+    @property
+    def weight_shape(self) -> tuple[int, int, int, int]:
+        """(out_channels, in_channels / groups, kernel rows, kernel columns)."""
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """The vertical and the horizontal axis."""
+        return _axes(self)
+
+    def scalars(self) -> tuple[int, ...]:
+        """The sizes as the convolution kernels take them after the batch."""
+        return (
+            self.in_channels,
+            *self.in_size,
+            self.out_channels,
+            *self.out_size,
+            *self.kernel_size,
+            *self.stride,
+            *self.padding,
+            *self.dilation,
+            self.groups,
+        )
+
+
+@dataclass(frozen=True)
+class Pool2dGeometry:
+    """A two-dimensional pooling of (channels, *in_size), PyTorch's argument meaning.
+
+    Raises ShapeError where no window fits.
+    """
+
+    channels: int
+    in_size: Pair
+    kernel_size: Pair
+    stride: Pair
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    ceil_mode: bool = False
+
+    def __post_init__(self) -> None:
+        if min(self.in_size) < 1 or min(self.out_size) < 1:
+            raise ShapeError(
+                f"a pooling of window {self.kernel_size} with dilation {self.dilation} got an input of "
+                f"{self.in_size} padded by {self.padding}: a window must fit"
+            )
+
+    @property
+    def out_size(self) -> Pair:
+        """(rows, columns) of an output plane. With ceil_mode, windows that would start in the padding
+        after the input are left out."""
+        sizes = []
+        for size, kernel, stride, padding, dilation in zip(
+            self.in_size, self.kernel_size, self.stride, self.padding, self.dilation, strict=True
+        ):
+            room = size + 2 * padding - dilation * (kernel - 1) - 1
+            count = (room + (stride - 1 if self.ceil_mode else 0)) // stride + 1
+            if self.ceil_mode and (count - 1) * stride >= size + padding:
+                count -= 1
+            sizes.append(count)
+        return sizes[0], sizes[1]
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """The vertical and the horizontal axis."""
+        return _axes(self)
+
+    def scalars(self) -> tuple[int, ...]:
+        """The sizes as the pooling kernels take them after the number of planes."""
+        return (
+            *self.in_size,
+            *self.out_size,
+            *self.kernel_size,
+            *self.stride,
+            *self.padding,
+            *self.dilation,
+        )
+
+
+def _axes(geometry: Conv2dGeometry | Pool2dGeometry) -> tuple[Axis, Axis]:
+    first, second = (
+        Axis(*sizes)
+        for sizes in zip(
+            geometry.in_size,
+            geometry.out_size,
+            geometry.kernel_size,
+            geometry.stride,
+            geometry.padding,
+            geometry.dilation,
+            strict=True,
+        )
+    )
+    return first, second

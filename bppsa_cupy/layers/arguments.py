@@ -1,0 +1,34 @@
+"""Checking the arguments of windowed layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.geometry import Pair
+
+
+def as_pair(layer: str, name: str, value: Any, least: int) -> Pair:
+    """`value`, an integer or a pair of them, as a pair. Raises ShapeError below `least`."""
+    sides = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(sides) != 2 or not all(hasattr(side, "__index__") for side in sides):
+        raise ShapeError(f"{layer} got {name}={value!r}: it takes an integer or a pair of them")
+    pair = (int(sides[0]), int(sides[1]))
+    if min(pair) < least:
+        raise ShapeError(f"{layer} got {name}={value!r}: it must be at least {least}")
+    return pair
+
+
+def as_argument(pair: Pair) -> int | list[int]:
+    """A pair as the constructor's JSON argument: one integer where both sides agree."""
+    return pair[0] if pair[0] == pair[1] else list(pair)
+
+
+def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None = None) -> None:
+    """Raise ShapeError unless `input_shape` is (channels, height, width) of sizes at least 1."""
+    if len(input_shape) != 3:
+        raise ShapeError(f"{layer} got input {input_shape}: it takes images (channels, height, width)")
+    if channels is not None and input_shape[0] != channels:
+        raise ShapeError(f"{layer} got input {input_shape}: {input_shape[0]} channels, it takes {channels}")
+    if min(input_shape) < 1:
+        raise ShapeError(f"{layer} got input {input_shape}: every size must be at least 1")

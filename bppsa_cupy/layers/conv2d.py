@@ -1,0 +1,167 @@
+"""Conv2d."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.geometry import Conv2dGeometry, Pair
+from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
+from bppsa_cupy.layers.arguments import as_argument, as_pair, check_images
+from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
+from bppsa_cupy.layers.masks import as_mask
+from bppsa_cupy.raw_kernels import conv2d_forward, conv2d_vjp, conv2d_weight_gradient
+
+
+class Conv2d(Layer):
+    """Cross-correlation of images (in_channels, height, width) with zero padding, as PyTorch's.
+
+    weight (out_channels, in_channels / groups, *kernel_size), bias (out_channels,).
+
+    padding  an integer, a pair, "valid" (none), or "same" (output of the input's size; stride 1 only,
+             the odd row or column goes after the input)
+    mask     optional array of the weight's shape: weights where it is 0 are 0 and stay 0, and are left
+             out of the Jacobian's pattern
+
+    Raises ShapeError for arguments that do not fit each other.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair | str = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        mask: Any = None,
+    ) -> None:
+        self.in_channels, self.out_channels = int(in_channels), int(out_channels)
+        self.groups, self.bias = int(groups), bool(bias)
+        name = f"Conv2d({in_channels}, {out_channels}, {kernel_size})"
+        self.name = name
+        self.kernel_size = as_pair(name, "kernel_size", kernel_size, 1)
+        self.stride = as_pair(name, "stride", stride, 1)
+        self.dilation = as_pair(name, "dilation", dilation, 1)
+        if min(self.in_channels, self.out_channels, self.groups) < 1:
+            raise ShapeError(f"{name} with groups={groups}: channels and groups must be at least 1")
+        if self.in_channels % self.groups or self.out_channels % self.groups:
+            raise ShapeError(
+                f"{name} got groups={groups}: it must divide {in_channels} input and {out_channels} "
+                "output channels"
+            )
+        if padding_mode != "zeros":
+            raise ShapeError(f"{name} got padding_mode={padding_mode!r}: it takes 'zeros'")
+        self.padding: Pair | str
+        if isinstance(padding, str):
+            if padding not in ("same", "valid"):
+                raise ShapeError(f"{name} got padding={padding!r}: as a word it takes 'same' or 'valid'")
+            if padding == "same" and self.stride != (1, 1):
+                raise ShapeError(f"{name} got padding='same' and stride={stride}: 'same' takes stride 1")
+            self.padding = padding
+        else:
+            self.padding = as_pair(name, "padding", padding, 0)
+        self.mask = as_mask(name, mask, self.parameter_shapes()["weight"])
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "in_channels": self.in_channels,
+            "out_channels": self.out_channels,
+            "kernel_size": as_argument(self.kernel_size),
+            "stride": as_argument(self.stride),
+            "padding": self.padding if isinstance(self.padding, str) else as_argument(self.padding),
+            "dilation": as_argument(self.dilation),
+            "groups": self.groups,
+            "bias": self.bias,
+        }
+
+    def geometry(self, input_shape: Shape) -> Conv2dGeometry:
+        """The sizes for one input shape. Raises ShapeError where the input does not fit."""
+        check_images(self.name, input_shape, self.in_channels)
+        total = [self.dilation[k] * (self.kernel_size[k] - 1) for k in (0, 1)]
+        if self.padding == "same":
+            before = (total[0] // 2, total[1] // 2)
+            after = (total[0] - before[0], total[1] - before[1])
+        elif isinstance(self.padding, str):
+            before = after = (0, 0)
+        else:
+            before = after = self.padding
+        for size, start, end, reach in zip(input_shape[1:], before, after, total, strict=True):
+            if size + start + end < reach + 1:
+                raise ShapeError(
+                    f"{self.name} got input {input_shape}: padded by {self.padding} it is smaller than the "
+                    f"kernel, which spans {total[0] + 1} by {total[1] + 1}"
+                )
+        return Conv2dGeometry(
+            self.in_channels,
+            (input_shape[1], input_shape[2]),
+            self.out_channels,
+            self.kernel_size,
+            self.stride,
+            before,
+            after,
+            self.dilation,
+            self.groups,
+        )
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return (self.out_channels, *self.geometry(input_shape).out_size)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        weight = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
+        return {"weight": weight, "bias": (self.out_channels,)} if self.bias else {"weight": weight}
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        shapes = self.parameter_shapes()
+        fan_in = math.prod(shapes["weight"][1:])
+        arrays = {name: uniform_fan_in(generator, shape, fan_in) for name, shape in shapes.items()}
+        if self.mask is not None:
+            arrays["weight"] *= self.mask
+        return arrays
+
+    def masks(self) -> dict[str, np.ndarray]:
+        return {} if self.mask is None else {"weight": self.mask}
+
+    def jacobian(self, input_shape: Shape) -> Conv2dJacobian:
+        return Conv2dJacobian(self.geometry(input_shape), self.mask)
+
+    def forward(self, state: LayerPass, x: Array) -> Array:
+        geometry, batch = self.geometry(state.input_shape), x.shape[0]
+        y = state.buffer("output", (batch, self.out_channels, *geometry.out_size))
+        weight, bias = state.parameters["weight"], state.parameters.get("bias", y[:0])
+        state.device.launch(conv2d_forward.KERNEL, x, weight, bias, y, batch, *geometry.scalars(), self.bias)
+        state.saved.update(input=x, output=y)
+        return y
+
+    def vjp(self, state: LayerPass, gradient: Array) -> Array:
+        geometry, batch = self.geometry(state.input_shape), gradient.shape[0]
+        result = state.buffer("input_gradient", (batch, *state.input_shape))
+        state.device.launch(
+            conv2d_vjp.KERNEL, gradient, state.parameters["weight"], result, batch, *geometry.scalars()
+        )
+        return result
+
+    def parameter_gradients(self, state: LayerPass, gradient: Array) -> None:
+        geometry, batch = self.geometry(state.input_shape), gradient.shape[0]
+        weight = state.gradients["weight"]
+        bias = state.gradients["bias"] if self.bias else gradient[:0]
+        state.device.launch(
+            conv2d_weight_gradient.KERNEL,
+            state.saved["input"],
+            gradient,
+            weight,
+            bias,
+            batch,
+            *geometry.scalars(),
+            self.bias,
+        )
+        if "weight" in state.masks:
+            weight *= state.masks["weight"]

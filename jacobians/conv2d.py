@@ -1,0 +1,74 @@
+"""The transposed Jacobian of a two-dimensional convolution (paper, algorithms 2 to 4, any geometry)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bppsa_cupy.csr import Pattern, index_dtype
+from bppsa_cupy.geometry import Conv2dGeometry
+from bppsa_cupy.jacobians.weights import WeightJacobian
+from bppsa_cupy.jacobians.windows import WindowEntries, window_entries
+
+
+class Conv2dJacobian(WeightJacobian):
+    """Every valid tap of every weight: rows (in_channel, row, column), columns (out_channel, row, column).
+
+    mask  of the weight's shape, bool: where the weight may differ from 0; None for everywhere
+    """
+
+    def __init__(self, geometry: Conv2dGeometry, mask: np.ndarray | None = None) -> None:
+        super().__init__()
+        self.geometry, self.mask = geometry, mask
+
+    def make_entries(self) -> tuple[Pattern, np.ndarray]:
+        geometry = self.geometry
+        outputs_per_group, taps = geometry.out_channels // geometry.groups, int(np.prod(geometry.kernel_size))
+        inputs_per_group = geometry.in_channels // geometry.groups
+        in_plane, out_plane = int(np.prod(geometry.in_size)), int(np.prod(geometry.out_size))
+        shape = (geometry.in_channels * in_plane, geometry.out_channels * out_plane)
+        window = window_entries(*geometry.axes, repeats=outputs_per_group)
+        # What one input channel of the first group sees; another channel or group adds a constant.
+        column = window.plane * out_plane + window.output
+        weight = window.plane * (inputs_per_group * taps) + window.tap
+
+        kept = self._kept(window, inputs_per_group, taps)
+        counts = [window.tap.size if entries is None else entries.size for entries in kept]
+        ends = np.cumsum(counts)
+        dtype = index_dtype(max(int(ends[-1]), *shape))
+        column, weight = column.astype(dtype), weight.astype(np.int32)
+        indices, positions = np.empty(ends[-1], dtype), np.empty(ends[-1], np.int32)
+        indptr = np.zeros(shape[0] + 1, np.int64)
+        row_ends = np.cumsum(window.row_lengths)
+        for channel, entries in enumerate(kept):
+            group, inner = divmod(channel, inputs_per_group)
+            span = slice(ends[channel] - counts[channel], ends[channel])
+            columns, weights, channel_ends = column, weight, row_ends
+            if entries is not None:
+                columns, weights = column[entries], weight[entries]
+                channel_ends = np.searchsorted(entries, row_ends)
+            first_output = group * outputs_per_group
+            np.add(columns, dtype(first_output * out_plane), out=indices[span])
+            np.add(
+                weights,
+                np.int32(first_output * inputs_per_group * taps + inner * taps),
+                out=positions[span],
+            )
+            rows = slice(channel * in_plane + 1, (channel + 1) * in_plane + 1)
+            indptr[rows] = channel_ends + span.start
+        return Pattern(shape, indptr, indices), positions
+
+    def _kept(self, window: WindowEntries, inputs_per_group: int, taps: int) -> list[np.ndarray | None]:
+        """For each input channel the positions in `window` that the mask keeps; None for all."""
+        geometry = self.geometry
+        if self.mask is None:
+            return [None] * geometry.in_channels
+        outputs_per_group = geometry.out_channels // geometry.groups
+        masks = np.asarray(self.mask, bool).reshape(
+            geometry.groups, outputs_per_group, inputs_per_group, taps
+        )
+        weight = window.plane * taps + window.tap
+        return [
+            np.flatnonzero(np.ascontiguousarray(masks[group, :, inner]).reshape(-1)[weight])
+            for group in range(geometry.groups)
+            for inner in range(inputs_per_group)
+        ]

@@ -1,0 +1,54 @@
+// The gradients of a two-dimensional convolution by weight and bias, one block a sum: thread t takes
+// every 128th term from t on, then the block adds its 128 partial sums pairwise. Wants 128 threads a block;
+// the grid may have any size.
+//
+//   input            (batch, in_channels, in_height, in_width)                          input
+//   gradient         (batch, out_channels, out_height, out_width)                       input
+//   weight_gradient  (out_channels, in_channels / groups, kernel_height, kernel_width)  output only
+//   bias_gradient    (out_channels) where biased, else empty                            output only
+
+#include "prelude.cuh"
+
+#define THREADS 128
+
+extern "C" __global__ void conv2d_weight_gradient(
+    const real* __restrict__ input, const real* __restrict__ gradient, real* __restrict__ weight_gradient,
+    real* __restrict__ bias_gradient, size_type batch, size_type in_channels, size_type in_height,
+    size_type in_width, size_type out_channels, size_type out_height, size_type out_width,
+    size_type kernel_height, size_type kernel_width, size_type stride_y, size_type stride_x,
+    size_type padding_y, size_type padding_x, size_type dilation_y, size_type dilation_x,
+    size_type groups, size_type biased)
+{
+    __shared__ real partial[THREADS];
+    const size_type channels = in_channels / groups, features = out_channels / groups;
+    const size_type taps = kernel_height * kernel_width, out_plane = out_height * out_width;
+    const size_type weights = out_channels * channels * taps, sums = weights + (biased ? out_channels : 0);
+    for (size_type item = blockIdx.x; item < sums; item += gridDim.x) {
+        const bool is_weight = item < weights;
+        const size_type feature = is_weight ? item / (channels * taps) : item - weights;
+        const size_type channel = feature / features * channels + (is_weight ? item / taps % channels : 0);
+        const size_type offset_y = item / kernel_width % kernel_height * dilation_y - padding_y;
+        const size_type offset_x = item % kernel_width * dilation_x - padding_x;
+        real sum = real(0);
+        for (size_type term = threadIdx.x; term < batch * out_plane; term += THREADS) {
+            const size_type sample = term / out_plane, position = term % out_plane;
+            const real value = gradient[(sample * out_channels + feature) * out_plane + position];
+            if (!is_weight) {
+                sum += value;
+                continue;
+            }
+            const size_type y = position / out_width * stride_y + offset_y;
+            const size_type x = position % out_width * stride_x + offset_x;
+            if (y >= 0 && y < in_height && x >= 0 && x < in_width)
+                sum += value * input[((sample * in_channels + channel) * in_height + y) * in_width + x];
+        }
+        partial[threadIdx.x] = sum;
+        __syncthreads();
+        for (int half = THREADS / 2; half > 0; half /= 2) {
+            if (threadIdx.x < (unsigned)half) partial[threadIdx.x] += partial[threadIdx.x + half];
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) (is_weight ? weight_gradient[item] : bias_gradient[feature]) = partial[0];
+        __syncthreads();
+    }
+}

@@ -1,0 +1,37 @@
+"""Two-dimensional max-pooling: the gradient by the input."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per
+from bppsa_cupy.raw_kernels.pool2d_geometry import INPUT, OUTPUT, SIZES
+from bppsa_cupy.raw_kernels.twin import twin
+
+
+@twin(parallel=True)
+def max_pool2d_vjp(
+    gradient, indices, input_gradient, planes, in_height, in_width, out_height, out_width, kernel_height,
+    kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+):  # fmt: skip
+    in_plane, out_plane = np.uint64(in_height * in_width), np.uint64(out_height * out_width)
+    for plane in prange(planes):
+        target, source = np.uint64(plane) * in_plane, np.uint64(plane) * out_plane
+        for k in range(in_plane):
+            input_gradient[target + k] = 0
+        for k in range(out_plane):
+            position = indices[source + k]
+            if position >= 0:
+                input_gradient[target + np.uint64(position)] += gradient[source + k]
+
+
+KERNEL = Kernel(
+    name="max_pool2d_vjp",
+    parameters=(
+        array_in("gradient", "real", OUTPUT),
+        array_in("indices", "int32", OUTPUT),
+        array_out("input_gradient", "real", INPUT),
+        *SIZES,
+    ),
+    launch=lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]),
+    twin=max_pool2d_vjp,
+)
