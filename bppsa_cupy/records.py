@@ -24,7 +24,7 @@ class JacobianRecord:
     step           the time step of a recurrent layer, else 0
     direction      "forward", or "backward" for the second half of a bidirectional layer
     geometry       what the pattern follows from (the layer's arguments, its input's shape), as JSON holds it
-    gradient_norm  2-norm over the batch of the loss's gradient by the layer's input; None where there
+    gradient_norm  2-norm over the batch of the loss's gradient by the layer's output; None where there
                    was no backward pass
     sample         the one sample that `data` (nnz,) belongs to; None otherwise
 
