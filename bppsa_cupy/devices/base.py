@@ -63,6 +63,13 @@ class Device(abc.ABC):
     def to_host(self, array: Array) -> np.ndarray:
         """A NumPy array of the same values; waits for the device."""
 
+    @abc.abstractmethod
+    def fetch(self, array: Array) -> Callable[[], np.ndarray]:
+        """Start copying `array` to the host; the call that is returned waits for the copy and gives it.
+
+        Later writes to `array` do not change what is given.
+        """
+
     def upload_index(self, array: np.ndarray) -> Array:
         """A device copy of an integer array, viewed as the unsigned type kernels take as `index`."""
         signed = np.ascontiguousarray(array)

@@ -74,6 +74,19 @@ class CudaDevice(Device):
     def to_host(self, array: Any) -> np.ndarray:
         return self.xp.asnumpy(array)
 
+    def fetch(self, array: Any) -> Callable[[], np.ndarray]:
+        pinned = self.xp.cuda.alloc_pinned_memory(max(array.nbytes, 1))
+        copy = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
+        array.get(out=copy, blocking=False)
+        done = self.xp.cuda.Event(disable_timing=True)
+        done.record()
+
+        def wait() -> np.ndarray:
+            done.synchronize()
+            return copy
+
+        return wait
+
     def free_memory(self) -> int:
         free, _ = self.xp.cuda.runtime.memGetInfo()
         return int(free) + int(self.xp.get_default_memory_pool().free_bytes())

@@ -27,6 +27,10 @@ class HostDevice(Device):
     def to_host(self, array: np.ndarray) -> np.ndarray:
         return array
 
+    def fetch(self, array: np.ndarray) -> Callable[[], np.ndarray]:
+        copy = np.array(array)
+        return lambda: copy
+
     def free_memory(self) -> int:
         try:
             with open("/proc/meminfo") as lines:
