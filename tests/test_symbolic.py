@@ -1,0 +1,150 @@
+"""The symbolic product: SciPy's pattern on all-ones matrices, exact maps, the right kind."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from symbolic_oracle import evaluate, full_rows, random_pattern, random_selection, reference_pattern
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.plan import symbolic
+from bppsa_cupy.plan.symbolic import MAPS, map_bytes, multiply
+
+FACTORS = {
+    "general": lambda g, r, c: random_pattern(g, r, c, 0.3),
+    "long rows": lambda g, r, c: random_pattern(g, r, c, 0.9),
+    "selection": random_selection,
+    "full rows": full_rows,
+    "dense": lambda g, r, c: Pattern.dense(r, c),
+    "empty": lambda g, r, c: random_pattern(g, r, c, 0.0),
+}
+
+
+def check(product, seed=0):
+    """The product against SciPy: pattern, values, count, and what is promised of the maps."""
+    a, b, generator = product.a, product.b, np.random.default_rng(seed)
+    assert product.pattern == reference_pattern(a, b)
+    x, y = generator.standard_normal(a.nnz), generator.standard_normal(b.nnz)
+    expected = (a.to_scipy(x) @ b.to_scipy(y)).toarray()
+    actual = product.pattern.to_scipy(evaluate(product, x, y)).toarray()
+    np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+    assert product.multiply_adds == (a.to_scipy() @ b.to_scipy()).sum()
+    assert tuple(product.maps) == MAPS[product.kind]
+    assert len({array.dtype for array in product.maps.values()}) <= 1
+    sizes = product.pattern.nnz, product.multiply_adds
+    assert product.map_bytes == map_bytes(a, b, product.kind, *sizes)
+    assert not any(array.flags.writeable for array in product.maps.values())
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.integers(0, 9),
+    st.sampled_from(list(FACTORS)),
+    st.sampled_from(list(FACTORS)),
+    st.integers(0, 2**32 - 1),
+)
+def test_products_of_every_structure(rows, inner, columns, first, second, seed):
+    generator = np.random.default_rng(seed)
+    check(multiply(FACTORS[first](generator, rows, inner), FACTORS[second](generator, inner, columns)))
+
+
+@pytest.mark.parametrize("kind", ["terms", "row_wise"])
+@pytest.mark.parametrize("columns", [2, 63, 64, 65, 200, 4100])
+def test_both_general_kinds_at_the_edges_of_the_bit_sets(kind, columns, monkeypatch):
+    monkeypatch.setattr(symbolic, "TERMS_PER_ENTRY", 0 if kind == "row_wise" else 10**6)
+    generator = np.random.default_rng(columns)
+    a = random_pattern(generator, 30, 20, 0.4)
+    b = random_pattern(generator, 20, columns, 0.1)
+    product = multiply(a, b)
+    assert product.kind == kind
+    check(product)
+
+
+@pytest.mark.parametrize("kind", ["terms", "row_wise"])
+def test_maps_of_64_bits(kind, monkeypatch):
+    monkeypatch.setattr(symbolic, "TERMS_PER_ENTRY", 0 if kind == "row_wise" else 10**6)
+    monkeypatch.setattr(symbolic, "index_dtype", lambda largest: np.int64)
+    generator = np.random.default_rng(1)
+    product = multiply(random_pattern(generator, 9, 8, 0.5), random_pattern(generator, 8, 7, 0.5))
+    assert {array.dtype for array in product.maps.values()} == {np.dtype(np.int64)}
+    check(product)
+
+
+DIAGONAL, DENSE = Pattern.diagonal(4), Pattern.dense(4, 4)
+# . 1 . .      1 1 1 1
+# . . . .      . . . .
+# . 1 . .      1 1 1 1
+# . . . 1      1 1 1 1
+SELECTION = Pattern((4, 4), np.array([0, 1, 1, 2, 3]), np.array([1, 1, 3]))
+FULL = Pattern((4, 4), np.array([0, 4, 4, 8, 12]), np.tile(np.arange(4), 3))
+BAND = Pattern((4, 4), np.array([0, 2, 5, 8, 10]), np.array([0, 1, 0, 1, 2, 1, 2, 3, 2, 3]))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind"),
+    [
+        (DIAGONAL, BAND, "scale_rows"),
+        (BAND, DIAGONAL, "scale_columns"),
+        (DIAGONAL, DIAGONAL, "scale_rows"),
+        (SELECTION, BAND, "select_rows"),
+        (SELECTION, DENSE, "select_rows"),
+        (DENSE, DENSE, "dense"),
+        (BAND, FULL, "full_rows"),
+        (BAND, DENSE, "full_rows"),
+        (BAND, SELECTION, "terms"),
+        (BAND, BAND, "terms"),
+    ],
+)
+def test_kinds(a, b, kind):
+    product = multiply(a, b)
+    assert product.kind == kind
+    check(product)
+
+
+def test_long_rows_are_row_wise():
+    generator = np.random.default_rng(0)
+    product = multiply(random_pattern(generator, 20, 30, 0.4), random_pattern(generator, 30, 40, 0.6))
+    assert product.kind == "row_wise"
+    check(product)
+
+
+def test_too_many_terms_are_row_wise(monkeypatch):
+    monkeypatch.setattr(symbolic, "MAXIMAL_TERMS", 25)
+    assert multiply(BAND, BAND).multiply_adds == 26
+    assert multiply(BAND, BAND).kind == "row_wise"
+    check(multiply(BAND, BAND))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1))
+def test_the_pattern_is_associative(seed):
+    generator = np.random.default_rng(seed)
+    a, b, c = (random_pattern(generator, *s, 0.25) for s in ((6, 7), (7, 5), (5, 8)))
+    assert multiply(multiply(a, b).pattern, c).pattern == multiply(a, multiply(b, c).pattern).pattern
+
+
+def test_numerical_cancellation_is_kept():
+    # SciPy's product of values 1 and -1 would drop the entry; the pattern is guaranteed structure.
+    a, b = Pattern.dense(1, 2), Pattern((2, 2), np.array([0, 1, 2]), np.array([0, 0]))
+    assert multiply(a, b).pattern == Pattern((1, 2), np.array([0, 1]), np.array([0]))
+
+
+def test_inner_sizes_must_agree():
+    with pytest.raises(ShapeError, match=r"\(4, 4\) times B \(5, 5\)"):
+        multiply(BAND, Pattern.diagonal(5))
+
+
+def test_equal_patterns_give_equal_keys():
+    assert multiply(BAND, DENSE).key == multiply(BAND, Pattern.dense(4, 4)).key
+
+
+def test_symbolic_imports_no_device():
+    code = "import sys, bppsa_cupy.plan.symbolic; print([m for m in sys.modules if 'devices' in m])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
