@@ -1,0 +1,56 @@
+"""Batches of a split, in an order that a seed and an epoch determine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.data.dataset import Split
+from bppsa_cupy.errors import DataError
+
+
+def number_of_batches(split: Split, batch_size: int) -> int:
+    """The number of batches of one epoch, the last smaller one included."""
+    if batch_size < 1:
+        raise DataError(f"batch size {batch_size} was asked for: it must be at least 1")
+    return -(-len(split) // batch_size)
+
+
+def batches(
+    split: Split,
+    batch_size: int,
+    *,
+    seed: int = 0,
+    epoch: int = 0,
+    shuffle: bool = True,
+    start: int = 0,
+    dtype: Any = np.float32,
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """One epoch: pairs of inputs (B, *input_shape), normalised, of `dtype`, and labels (B,) int64.
+
+    Every sample comes once; the last batch may be smaller. The order follows from (seed, epoch) and the
+    number of samples alone, so `start` (the number of batches to leave out) resumes an epoch exactly
+    where it stopped. Each batch is a copy; the split is only read. Raises DataError for a batch size below 1.
+    """
+    count = number_of_batches(split, batch_size)
+    if not 0 <= start <= count:
+        raise DataError(f"batch {start} was asked for: an epoch of {len(split)} samples has {count} of them")
+    return _batches(split, batch_size, seed, epoch, shuffle, range(start, count), np.dtype(dtype))
+
+
+def _batches(
+    split: Split, size: int, seed: int, epoch: int, shuffle: bool, steps: range, dtype: np.dtype
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
+    for step in steps:
+        chosen: Any = slice(step * size, (step + 1) * size)
+        if order is not None:
+            chosen = order[chosen]
+        inputs = split.inputs[chosen]
+        if split.normalization is None:
+            inputs = inputs.astype(dtype)
+        else:
+            inputs = split.normalization.apply(inputs, dtype)
+        yield inputs, split.labels[chosen].copy()

@@ -1,0 +1,172 @@
+"""What a data set is, and how its inputs are normalised."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_cupy.errors import DataError
+
+_CHUNK_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Arrays as a reader finds them: inputs (N, …), integer labels (N,), and where they come from."""
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    source: str
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """Inputs become (value − mean) / std, with one pair of constants a channel; bytes are divided by 255
+    first. Images (N, C, H, W) have C channels, sequences (N, T, F) have F, vectors (N, D) one.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def of(cls, inputs: np.ndarray) -> Normalization:
+        """The constants that bring `inputs` to zero mean and unit deviation; a constant channel keeps 1."""
+        axis = _channel_axis(inputs)
+        axes = tuple(k for k in range(inputs.ndim) if k != axis)
+        count = inputs.size // (1 if axis is None else inputs.shape[axis])
+        scale = _scale(inputs)
+        step = max(1, _CHUNK_BYTES // max(1, inputs[0].size * 8))
+        chunks = [inputs[start : start + step] for start in range(0, len(inputs), step)]
+        mean = sum(chunk.sum(axes, np.float64, keepdims=True) for chunk in chunks) / count
+        square = sum(((chunk - mean) ** 2).sum(axes, keepdims=True) for chunk in chunks) / count
+        std = np.sqrt(square) * scale
+        return cls(
+            tuple(float(v) for v in (mean * scale).reshape(-1)),
+            tuple(float(v) if v > 0 else 1.0 for v in std.reshape(-1)),
+        )
+
+    def apply(self, inputs: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        """A normalised copy of a batch of inputs, of `dtype`. Raises DataError for other channels."""
+        axis = _channel_axis(inputs)
+        channels = 1 if axis is None else inputs.shape[axis]
+        if len(self.mean) != channels:
+            raise DataError(
+                f"the normalization has {len(self.mean)} channels and the inputs {inputs.shape} have "
+                f"{channels}: they must be equal"
+            )
+        shape = tuple(channels if k == axis else 1 for k in range(inputs.ndim))
+        mean, std = (np.asarray(values).reshape(shape) for values in (self.mean, self.std))
+        result = inputs.astype(dtype)
+        result *= (_scale(inputs) / std).astype(dtype)
+        result -= (mean / std).astype(dtype)
+        return result
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Training or test samples, as they lie in memory.
+
+    inputs         (N, *input_shape) uint8 or float32, not normalised
+    labels         (N,) int64, 0 <= label < classes
+    normalization  what `batches` applies to the inputs; None leaves the values as they are
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    normalization: Normalization | None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set for classification.
+
+    input_shape  of one sample: (C, H, W), (T, F) or (D,)
+    test         None where the source has no test samples
+    """
+
+    name: str
+    input_shape: tuple[int, ...]
+    classes: int
+    train: Split
+    test: Split | None
+    normalization: Normalization | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a reader makes of a source.
+
+    classes        the layout's number of classes; None takes the highest label + 1, at least `least_classes`
+    normalization  the layout's constants; None computes them from the training inputs
+    """
+
+    name: str
+    train: Raw
+    test: Raw | None
+    classes: int | None = None
+    least_classes: int = 1
+    normalization: Normalization | None = None
+
+
+def make_dataset(found: Found, classes: int | None, normalize: bool) -> Dataset:
+    """Check the arrays of a reader and put them together.
+
+    classes    the number of classes where it is not the layout's
+    normalize  False leaves inputs as they are
+    Raises DataError naming the source and what does not fit.
+    """
+    train, test = found.train, found.test
+    raws = [train] if test is None else [train, test]
+    for raw in raws:
+        _check(raw)
+    shape = tuple(train.inputs.shape[1:])
+    if test is not None and test.inputs.shape[1:] != shape:
+        raise DataError(
+            f"{train.source} has samples of shape {shape} and {test.source} of {test.inputs.shape[1:]}: "
+            "they must be equal"
+        )
+    highest = max(int(raw.labels.max()) for raw in raws)
+    classes = classes or found.classes or max(found.least_classes, 1 + highest)
+    for raw in raws:
+        _check_labels(raw, classes)
+    normalization = (found.normalization or Normalization.of(train.inputs)) if normalize else None
+    splits = [Split(raw.inputs, raw.labels.astype(np.int64), normalization) for raw in raws]
+    return Dataset(found.name, shape, classes, splits[0], None if test is None else splits[1], normalization)
+
+
+def _check(raw: Raw) -> None:
+    inputs, labels = raw.inputs, raw.labels
+    if inputs.ndim < 2 or math.prod(inputs.shape) == 0:
+        raise DataError(
+            f"{raw.source} has inputs of shape {inputs.shape}: it must be (N, …) with N at least 1"
+        )
+    if labels.shape != (len(inputs),) or labels.dtype.kind not in "iu":
+        raise DataError(
+            f"{raw.source} has {len(inputs)} inputs and labels {labels.dtype} of shape {labels.shape}: "
+            f"labels must be integers of shape ({len(inputs)},)"
+        )
+    if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+        bad = int(np.flatnonzero(~np.isfinite(inputs.reshape(len(inputs), -1)).all(1))[0])
+        raise DataError(f"{raw.source} has a NaN or infinite input in sample {bad}: remove or repair it")
+
+
+def _check_labels(raw: Raw, classes: int) -> None:
+    wrong = np.flatnonzero((raw.labels < 0) | (raw.labels >= classes))
+    if wrong.size:
+        raise DataError(
+            f"{raw.source} has label {raw.labels[wrong[0]]} in record {wrong[0]}: "
+            f"{classes} classes take 0 to {classes - 1}"
+        )
+
+
+def _channel_axis(inputs: np.ndarray) -> int | None:
+    return {4: 1, 3: 2}.get(inputs.ndim)
+
+
+def _scale(inputs: np.ndarray) -> float:
+    return 1 / 255 if inputs.dtype == np.uint8 else 1.0

@@ -1,0 +1,71 @@
+"""One function for every layout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bppsa_cupy.data import cifar10, digits, idx, npz
+from bppsa_cupy.data.dataset import Dataset, Found, Raw, make_dataset
+from bppsa_cupy.errors import DataError
+
+_TAKES = (
+    "'digits', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
+    "(train-images-idx3-ubyte …), or a file .bin, .npz or …-images-idx3-ubyte"
+)
+
+
+def load(
+    source: str | os.PathLike[str], *, classes: int | None = None, normalize: bool = True, seed: int = 0
+) -> Dataset:
+    """The data set at `source`.
+
+    source     "digits" (scikit-learn's, enlarged to 1 × 32 × 32), or a path: a folder with
+               data_batch_*.bin (CIFAR-10's binary layout, any number of records) and perhaps
+               test_batch.bin, or one such file; a folder of MNIST's IDX files, gzipped or not, or its
+               file of training images; an .npz with x_train, y_train (and x_test, y_test), or x, y
+    classes    the number of classes; None takes 10 for CIFAR-10, at least 10 for IDX files, and else
+               the highest label + 1
+    normalize  bring each channel to about zero mean and unit deviation: by constants for CIFAR-10 (mean
+               0.4914, 0.4822, 0.4465, deviation 0.2470, 0.2435, 0.2616 of values / 255), else computed
+               from the training inputs; what is used is in `normalization`
+    seed       which digits are for the test
+    Raises DataError where the source is missing, of another layout, or damaged.
+    """
+    if source == "digits":
+        return make_dataset(Found("digits", *digits.read(seed)), classes, normalize)
+    path = Path(source)
+    if not path.exists():
+        raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
+    try:
+        found = _read(path)
+    except OSError as cause:
+        raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
+    return make_dataset(found, classes, normalize)
+
+
+def _read(path: Path) -> Found:
+    if path.is_dir():
+        inner = path / "cifar-10-batches-bin"
+        folder = inner if inner.is_dir() else path
+        if any(folder.glob("data_batch_*.bin")):
+            return _cifar10(*cifar10.read_folder(folder))
+        images = idx.find(path, "train")
+        if images is not None:
+            test = idx.find(path, "t10k")
+            return _idx(path, images, None if test is None else idx.read_pair(test))
+    elif path.suffix == ".bin":
+        return _cifar10(cifar10.read_file(path), None)
+    elif path.suffix == ".npz":
+        return Found(path.stem, *npz.read(path))
+    elif idx.is_images(path):
+        return _idx(path, path, None)
+    raise DataError(f"{path} is of no known layout: data must be {_TAKES}")
+
+
+def _cifar10(train: Raw, test: Raw | None) -> Found:
+    return Found("cifar10", train, test, cifar10.CLASSES, normalization=cifar10.NORMALIZATION)
+
+
+def _idx(path: Path, images: Path, test: Raw | None) -> Found:
+    return Found(path.name, idx.read_pair(images), test, least_classes=10)

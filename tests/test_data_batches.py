@@ -1,0 +1,92 @@
+"""Batches hold every sample once, in an order that seed and epoch determine, and resume at any step."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_cupy.data import Normalization, Split, batches, number_of_batches
+from bppsa_cupy.errors import DataError
+
+SIZES = {"size": st.integers(1, 40), "batch_size": st.integers(1, 50)}
+
+
+def split_of(size, normalization=None):
+    """Samples whose input tells their number."""
+    return Split(np.arange(size, dtype=np.float32).reshape(size, 1), np.arange(size), normalization)
+
+
+def order(split, batch_size, **options):
+    return [labels.tolist() for _, labels in batches(split, batch_size, **options)]
+
+
+@given(**SIZES, seed=st.integers(0, 2**32), epoch=st.integers(0, 1000), shuffle=st.booleans())
+def test_every_sample_comes_once(size, batch_size, seed, epoch, shuffle):
+    split = split_of(size)
+    found = list(batches(split, batch_size, seed=seed, epoch=epoch, shuffle=shuffle))
+    lengths = [len(labels) for _, labels in found]
+    assert len(found) == number_of_batches(split, batch_size)
+    assert all(length == batch_size for length in lengths[:-1])
+    assert sorted(np.concatenate([labels for _, labels in found])) == list(range(size))
+    for inputs, labels in found:
+        np.testing.assert_array_equal(inputs[:, 0], labels)
+
+
+@given(**SIZES, epoch=st.integers(0, 3), data=st.data())
+def test_an_epoch_resumes_at_any_step(size, batch_size, epoch, data):
+    split = split_of(size)
+    start = data.draw(st.integers(0, number_of_batches(split, batch_size)))
+    whole = order(split, batch_size, seed=5, epoch=epoch)
+    assert order(split, batch_size, seed=5, epoch=epoch, start=start) == whole[start:]
+
+
+def test_seed_and_epoch_change_the_order():
+    split = split_of(100)
+    orders = {str(order(split, 7, seed=seed, epoch=epoch)) for seed in range(3) for epoch in range(3)}
+    assert len(orders) == 9
+    assert order(split, 30, shuffle=False) == [
+        list(range(a, b)) for a, b in ((0, 30), (30, 60), (60, 90), (90, 100))
+    ]
+
+
+def test_batches_do_not_share_memory_with_the_split():
+    split = split_of(4)
+    for inputs, labels in batches(split, 4, shuffle=False):
+        inputs[:] = -1
+        labels[:] = -1
+    np.testing.assert_array_equal(split.labels, np.arange(4))
+    np.testing.assert_array_equal(split.inputs[:, 0], np.arange(4))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("shape", "axes"), [((3, 4, 5), (0, 2, 3)), ((6, 2), (0, 1)), ((7,), (0, 1))])
+@pytest.mark.parametrize("kind", ["uint8", "float32"])
+def test_normalised_inputs_have_zero_mean_and_unit_deviation(dtype, shape, axes, kind):
+    generator = np.random.default_rng(0)
+    inputs = generator.integers(0, 256, (50, *shape)).astype(kind)
+    split = Split(inputs, np.zeros(50, int), Normalization.of(inputs))
+    whole = np.concatenate([x for x, _ in batches(split, 16, dtype=dtype)])
+    assert whole.dtype == dtype
+    np.testing.assert_allclose(whole.mean(axes, np.float64), 0, atol=1e-6)
+    np.testing.assert_allclose(whole.std(axes, np.float64), 1, rtol=1e-6)
+
+
+def test_bytes_are_divided_by_255():
+    inputs = np.array([[[[0, 255]]]], np.uint8)
+    split = Split(inputs, np.zeros(1, int), Normalization((0.5,), (0.25,)))
+    ((x, _),) = batches(split, 1)
+    np.testing.assert_allclose(x.reshape(-1), [-2, 2], rtol=1e-6)
+
+
+def test_a_constant_channel_keeps_its_scale():
+    assert Normalization.of(np.full((3, 4), 7.0)) == Normalization((7.0,), (1.0,))
+
+
+def test_wrong_requests_are_refused():
+    split = split_of(5)
+    with pytest.raises(DataError, match="batch size 0 was asked for"):
+        batches(split, 0)
+    with pytest.raises(DataError, match="batch 4 was asked for: an epoch of 5 samples has 3"):
+        batches(split, 2, start=4)
+    with pytest.raises(DataError, match="has 2 channels and the inputs"):
+        list(batches(split_of(5, Normalization((0.0, 0.0), (1.0, 1.0))), 2))
