@@ -1,0 +1,34 @@
+// C = A B where every row of B is empty or full, so that each row of C is, too: row i of C sums B's
+// full rows times the entries of A's row i. One thread a row and sample, which alone writes that row.
+//
+//   a_indptr   (rows + 1)                      input
+//   a_indices  (a_nnz)                         input
+//   a          (a_nnz * batch), or (a_nnz)     input
+//   b_indptr   (inner + 1)                     input
+//   b          (b_nnz * batch), or (b_nnz)     input
+//   c_indptr   (rows + 1)                      input
+//   c          (c_nnz * batch)                 output only
+
+#include "prelude.cuh"
+#include "batched.cuh"
+
+extern "C" __global__ void product_full_rows(
+    const index_t* __restrict__ a_indptr, const index_t* __restrict__ a_indices,
+    const real* __restrict__ a, const index_t* __restrict__ b_indptr, const real* __restrict__ b,
+    const index_t* __restrict__ c_indptr, real* __restrict__ c, size_type rows, size_type inner,
+    size_type a_nnz, size_type b_nnz, size_type c_nnz, size_type batch, int a_batched, int b_batched)
+{
+    GRID_STRIDE(item, rows * batch) {
+        size_type row = item / batch, sample = item % batch;
+        size_type first = c_indptr[row], end = c_indptr[row + 1];
+        for (size_type entry = first; entry < end; ++entry) c[entry * batch + sample] = real(0);
+        for (size_type i = a_indptr[row]; i < (size_type)a_indptr[row + 1]; ++i) {
+            size_type middle = a_indices[i], start = b_indptr[middle];
+            size_type length = (size_type)b_indptr[middle + 1] - start;
+            real factor = value_at(a, i, a_batched, batch, sample);
+            for (size_type j = 0; j < length; ++j)
+                c[(first + j) * batch + sample]
+                    += factor * value_at(b, start + j, b_batched, batch, sample);
+        }
+    }
+}
