@@ -1,1 +1,51 @@
-"""Back-propagation as a parallel scan over sparse transposed Jacobians (BPPSA)."""
+"""Back-propagation as a parallel scan over sparse transposed Jacobians (BPPSA, Wang et al. 2020)."""
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import (
+    BppsaError,
+    CheckpointError,
+    DataError,
+    DeviceError,
+    JacobianFileError,
+    LabelError,
+    NonFiniteError,
+    PassError,
+    PlanError,
+    PlanMismatchError,
+    ShapeError,
+)
+from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
+from bppsa_cupy.layers import *  # noqa: F403
+from bppsa_cupy.layers import __all__ as _layers
+from bppsa_cupy.losses import cross_entropy, mse_loss
+from bppsa_cupy.network import Sequential
+from bppsa_cupy.optimizers import SGD, Adam
+from bppsa_cupy.plan import Plan
+from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.scan import scan
+
+__all__ = [
+    "SGD",
+    "Adam",
+    "BppsaError",
+    "CheckpointError",
+    "DataError",
+    "DeviceError",
+    "JacobianFileError",
+    "JacobianRecord",
+    "LabelError",
+    "NonFiniteError",
+    "PassError",
+    "Pattern",
+    "Plan",
+    "PlanError",
+    "PlanMismatchError",
+    "Sequential",
+    "ShapeError",
+    "cross_entropy",
+    "load_jacobians",
+    "mse_loss",
+    "save_jacobians",
+    "scan",
+    *_layers,
+]

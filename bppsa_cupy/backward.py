@@ -106,9 +106,7 @@ class Backward:
 
     # ---- back-propagation ----
 
-    def _by_vjp(
-        self, current: Pass, gradient: Array, layers: range, input_gradient: bool
-    ) -> Array | None:
+    def _by_vjp(self, current: Pass, gradient: Array, layers: range, input_gradient: bool) -> Array | None:
         """Equation 3, a layer at a time, over `layers`; the gradient by the first one's input."""
         network = self.network
         for index in reversed(layers):

@@ -274,7 +274,8 @@ class Sequential:
         """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
         if plan.fingerprint != self.fingerprint:
             raise PlanMismatchError(
-                "the plan was made for another network: " + "; ".join(differences(plan.network, self.describe()))
+                "the plan was made for another network: "
+                + "; ".join(differences(plan.network, self.describe()))
             )
         self._backward.use(plan)
 
@@ -328,7 +329,9 @@ class Sequential:
                 self.parameters[f"{index}.{name}"][...] *= mask
 
     def __repr__(self) -> str:
-        lines = [f"  ({index}) {layer!r}: {shape}" for index, (layer, shape) in enumerate(
-            zip(self.layers, self.shapes[1:], strict=True))]
+        lines = [
+            f"  ({index}) {layer!r}: {shape}"
+            for index, (layer, shape) in enumerate(zip(self.layers, self.shapes[1:], strict=True))
+        ]
         head = f"Sequential(input_shape={self.input_shape}, dtype={self.dtype}, device={self.device.name}"
         return "\n".join([head, *lines, ")"])

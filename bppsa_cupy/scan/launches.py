@@ -61,10 +61,10 @@ def bind_product(
             product.pattern.nnz, a_position.size, *sizes, width, *flags,
         )  # fmt: skip
     patterns = (a.pattern.indptr, a.pattern.indices, b.pattern.indptr, product.pattern.indptr)
-    if product.kind == "select_rows":
+    if product.kind in ("select_rows", "full_rows"):
         a_indptr, a_indices, b_indptr, c_indptr = maps.upload(*patterns)
         return device.bind(
-            KERNELS["product_select_rows"], a_indptr, a_indices, a.values, b_indptr, b.values, c_indptr, c,
+            KERNELS[f"product_{product.kind}"], a_indptr, a_indices, a.values, b_indptr, b.values, c_indptr, c,
             rows, inner, *sizes, product.pattern.nnz, width, *flags,
         )  # fmt: skip
     a_indptr, a_indices, b_indptr, c_indptr, row_terms, position = maps.upload(
@@ -76,9 +76,7 @@ def bind_product(
     )  # fmt: skip
 
 
-def bind_spmv(
-    device: Device, maps: IndexMaps, a: Matrix, x: Array, addend: Array | None, y: Array
-) -> Launch:
+def bind_spmv(device: Device, maps: IndexMaps, a: Matrix, x: Array, addend: Array | None, y: Array) -> Launch:
     """The launch of y = A x, plus `addend` where given; x (columns, B), addend and y (rows, B)."""
     rows, columns = a.pattern.shape
     indptr, indices = maps.upload(a.pattern.indptr, a.pattern.indices)

@@ -40,7 +40,12 @@ class NumericScan:
         maps: IndexMaps | None = None,
         affine: bool = False,
     ) -> None:
-        self.device, self.dtype, self.chain_plan, self.schedule = device, np.dtype(dtype), chain_plan, schedule
+        self.device, self.dtype, self.chain_plan, self.schedule = (
+            device,
+            np.dtype(dtype),
+            chain_plan,
+            schedule,
+        )
         self.capacity, self.affine = capacity, affine
         self.maps = maps or IndexMaps(device)
         self.memory = memory_plan(chain_plan, schedule, capacity, self.dtype.itemsize)
@@ -69,7 +74,7 @@ class NumericScan:
         """v(k), (d, batch): k = 1 is written before a run, the others are read after it."""
         self._check_batch(batch)
         offset = self.memory.offsets[0, k][0]
-        rows = self._rows(k)
+        rows = self.chain_plan.length(k)
         return self._arena[offset : offset + rows * batch].reshape(rows, batch)
 
     def injection(self, k: int, batch: int) -> Array:
@@ -93,22 +98,13 @@ class NumericScan:
                 f"would take some {per_sample * batch} bytes; plan it with batch_size={batch}"
             )
 
-    def _rows(self, k: int) -> int:
-        """The length of v(k)."""
-        elements = self.chain_plan.chain.elements
-        if k == 1:
-            return elements[0].pattern.shape[1] if elements else 0
-        return elements[k - 2].pattern.shape[0]
-
     def _matrix(self, segment: Segment, batch: int) -> Matrix:
         self._check_batch(batch)
         pattern = self.chain_plan.pattern(*segment)
         offset = self.memory.offsets[segment][0]
         if self.chain_plan.segment_shared(*segment):
             return Matrix(pattern, self._arena[offset : offset + pattern.nnz])
-        return Matrix(
-            pattern, self._arena[offset : offset + pattern.nnz * batch].reshape(pattern.nnz, batch)
-        )
+        return Matrix(pattern, self._arena[offset : offset + pattern.nnz * batch].reshape(pattern.nnz, batch))
 
     @cached_property
     def _affine_offsets(self) -> dict[Segment, int]:
@@ -117,19 +113,22 @@ class NumericScan:
             return {}
         products = [step.out for step in self.schedule.steps if step.kind == "mm"]
         segments = [(k, k + 1) for k in range(1, self.schedule.n + 1)] + products
-        sizes = [self._rows(end) * self.capacity for _, end in segments]
+        sizes = [self.chain_plan.length(end) * self.capacity for _, end in segments]
         starts = np.concatenate([[0], np.cumsum(sizes)])[: len(segments)]
         return {segment: int(start) for segment, start in zip(segments, starts, strict=True)}
 
     @cached_property
     def _affine_size(self) -> int:
         return max(
-            (start + self._rows(end) * self.capacity for (_, end), start in self._affine_offsets.items()),
+            (
+                start + self.chain_plan.length(end) * self.capacity
+                for (_, end), start in self._affine_offsets.items()
+            ),
             default=0,
         )
 
     def _affine_vector(self, segment: Segment, batch: int) -> Array:
-        shape = (self._rows(segment[1]), batch)
+        shape = (self.chain_plan.length(segment[1]), batch)
         start = self._affine_offsets[segment]
         return self._affine_arena[start : start + math.prod(shape)].reshape(shape)
 

@@ -1,0 +1,187 @@
+"""The scan as a primitive: any chain of CSR matrices, a gradient at its end."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
+from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, with_input_gradient
+from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.scan.numeric import NumericScan
+
+SCHEDULES = ("linear", "blelloch", "hybrid")
+
+
+class _Operand(NamedTuple):
+    pattern: Pattern
+    values: Array
+
+
+def scan(
+    gradient: Any,
+    jacobians: Sequence[Any],
+    method: str = "blelloch",
+    plan: Plan | None = None,
+    injections: Sequence[Any] | None = None,
+    *,
+    input_gradient: bool = True,
+    levels: int | str = "auto",
+    device: str | Device = "auto",
+) -> list[Array]:
+    """The exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A (equation 4), without its identity.
+
+    gradient    v(1): (d,) or, for a batch, (d, B), float32 or float64
+    jacobians   J_1 … J_n in the scan's order, J_1 next to the gradient: SciPy sparse matrices, (Pattern,
+                values) pairs or JacobianRecords, J_k of shape (d_{k+1}, d_k) with d_1 = d; values are
+                (nnz,) for every sample, or (nnz, B). The values' stored zeros stay in the pattern.
+    method      "linear", "blelloch" or "hybrid" (with `levels`)
+    plan        of `plan_scan`, to use again for other values of the same patterns; made here without it
+    injections  e_1 … e_n, each of v(k + 1)'s shape or None: v(k + 1) = J_k v(k) + e_k, an affine scan
+    input_gradient  whether v(n + 1) is computed
+
+    Returns [v(1), …, v(n), v(n + 1)] in the gradient's layout, on the device; v(1) is the gradient.
+    Law: every method gives the same vectors up to rounding. Raises ShapeError, PlanMismatchError,
+    PlanError, DeviceError.
+    """
+    target = get_device(device)
+    start = target.asarray(gradient)
+    if start.ndim not in (1, 2) or start.dtype not in (np.float32, np.float64):
+        raise ShapeError(
+            f"scan got a gradient of {start.dtype} and shape {tuple(start.shape)}: it takes float32 or "
+            "float64 of shape (d,) or (d, B)"
+        )
+    if method not in SCHEDULES:
+        raise PlanError(f"method {method!r} was asked for: a scan takes {', '.join(SCHEDULES)}")
+    operands = [_operand(k, jacobian) for k, jacobian in enumerate(jacobians, 1)]
+    if not operands:
+        return [start]
+    batch = start.shape[1] if start.ndim == 2 else 1
+    chain = make_chain([(operand.pattern, operand.values.ndim == 1) for operand in operands])
+    _check(chain, operands, start, batch, injections)
+    if plan is None:
+        plan = plan_scan(chain, (method,), levels=levels, batch_size=batch, device=target)
+    _check_plan(plan, chain)
+    schedule = plan.schedule(0, method)
+    if input_gradient:
+        schedule = with_input_gradient(schedule)
+    numeric = NumericScan(
+        target, start.dtype, plan.chains[0], schedule, plan.batch_size, affine=injections is not None
+    )
+    for k in numeric.elements_read:
+        values = target.asarray(operands[k - 1].values, dtype=start.dtype)
+        numeric.element(k, batch)[...] = values
+    numeric.vector(1, batch)[...] = start.reshape(-1, batch)
+    for k, injected in enumerate(injections or (), 1):
+        place = numeric.injection(k, batch)
+        if injected is None:
+            place[...] = 0
+        else:
+            place[...] = target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
+    numeric.run(batch)
+    count = len(operands) + (1 if input_gradient else 0)
+    results = [numeric.vector(k, batch) for k in range(1, count + 1)]
+    return results if start.ndim == 2 else [result.reshape(-1) for result in results]
+
+
+def make_chain(matrices: Sequence[tuple[Pattern, bool]]) -> Chain:
+    """The chain of (pattern, shared) pairs in the scan's order. Raises ShapeError where sizes do not fit."""
+    return Chain(tuple(Element(f"J_{k}", pattern, shared) for k, (pattern, shared) in enumerate(matrices, 1)))
+
+
+def plan_scan(
+    chain: Chain,
+    schedules: Sequence[str] = SCHEDULES,
+    *,
+    levels: int | str = "auto",
+    workers: int | None = None,
+    batch_size: int = 1,
+    memory_limit: int | None = None,
+    device: str | Device = "auto",
+) -> Plan:
+    """A plan for `scan` over a chain of `make_chain`, for batches up to `batch_size`. Raises PlanError."""
+    target = get_device(device)
+    return build_plan(
+        (chain,),
+        network=_describe(chain),
+        fingerprint=_fingerprint(chain),
+        schedules=schedules,
+        levels=levels,
+        workers=workers if workers is not None else target.workers,
+        batch_size=batch_size,
+        itemsize=8,
+        memory_limit=memory_limit if memory_limit is not None else target.free_memory() * 3 // 4,
+    )
+
+
+def _describe(chain: Chain) -> dict[str, Any]:
+    return {
+        "layers": [
+            {"type": "matrix", "pattern": element.pattern.digest, "shared": element.shared}
+            for element in chain.elements
+        ]
+    }
+
+
+def _fingerprint(chain: Chain) -> str:
+    return hashlib.sha256(json.dumps(_describe(chain), sort_keys=True).encode()).hexdigest()
+
+
+def _operand(k: int, jacobian: Any) -> _Operand:
+    """Pattern and values of J_k, whatever it came as; a SciPy matrix's values serve every sample."""
+    if isinstance(jacobian, JacobianRecord):
+        return _Operand(jacobian.pattern, jacobian.data)
+    if scipy.sparse.issparse(jacobian):
+        csr = scipy.sparse.csr_array(jacobian, copy=True)
+        csr.sum_duplicates()
+        return _Operand(Pattern(csr.shape, csr.indptr, csr.indices), csr.data)
+    try:
+        pattern, values = jacobian
+    except (TypeError, ValueError):
+        pattern = values = None
+    if not isinstance(pattern, Pattern):
+        raise ShapeError(
+            f"J_{k} is a {type(jacobian).__name__}: scan takes SciPy sparse matrices, (Pattern, values) "
+            "pairs and JacobianRecords"
+        )
+    return _Operand(pattern, values)
+
+
+def _check(
+    chain: Chain, operands: list[_Operand], start: Array, batch: int, injections: Sequence[Any] | None
+) -> None:
+    length = chain.elements[0].pattern.shape[1]
+    if start.shape[0] != length:
+        raise ShapeError(
+            f"the gradient has {start.shape[0]} rows and J_1 {length} columns: they must be equal"
+        )
+    for k, (pattern, values) in enumerate(operands, 1):
+        fits = [(pattern.nnz,), (pattern.nnz, batch)]
+        if tuple(values.shape) not in fits:
+            raise ShapeError(
+                f"J_{k} got values of shape {tuple(values.shape)}: its pattern takes {fits[0]} or {fits[1]}"
+            )
+    if injections is None:
+        return
+    if len(injections) != len(operands):
+        raise ShapeError(f"{len(injections)} injections for {len(operands)} matrices: give one each, or None")
+    for k, (injected, (pattern, _)) in enumerate(zip(injections, operands, strict=True), 1):
+        if injected is not None and tuple(injected.shape) != (pattern.shape[0], *start.shape[1:]):
+            raise ShapeError(
+                f"injection {k} has shape {tuple(injected.shape)}: v({k + 1}) has "
+                f"{(pattern.shape[0], *start.shape[1:])}"
+            )
+
+
+def _check_plan(plan: Plan, chain: Chain) -> None:
+    if plan.fingerprint != _fingerprint(chain):
+        raise PlanMismatchError(
+            "the plan was made for another chain: " + "; ".join(differences(plan.network, _describe(chain)))
+        )

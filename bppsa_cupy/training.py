@@ -1,0 +1,259 @@
+"""Training: epochs over a data set, by any backward method, with a log and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
+from bppsa_cupy.errors import CheckpointError, DataError, NonFiniteError
+from bppsa_cupy.losses import cross_entropy
+from bppsa_cupy.network import Sequential
+from bppsa_cupy.optimizers import Optimizer
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    method            of the backward pass: "auto", "bp", "linear", "blelloch" or "hybrid"
+    epochs            passes over the training set; training ends with them or with `iterations`
+    iterations        most steps over all, None for no such end
+    batch_size        samples a step; an epoch's last batch may be smaller
+    seed              of the order of the samples, which follows from seed and epoch alone
+    checkpoint        file that every epoch's end, and training's, writes; None for none
+    log               file that gets one JSON object an iteration; None for none
+    progress          whether to show a progress bar
+    gradient_hook     called after each backward pass and before the step, e.g. to perturb gradients
+    """
+
+    method: str = "auto"
+    epochs: int = 1
+    iterations: int | None = None
+    batch_size: int = 64
+    seed: int = 0
+    checkpoint: Path | None = None
+    log: Path | None = None
+    progress: bool = False
+    gradient_hook: Callable[[Sequential], None] | None = None
+
+
+@dataclass
+class History:
+    """What training saw: a dict an iteration (step, epoch, loss; test_loss and test_accuracy where the
+    test set was evaluated after it)."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def losses(self) -> np.ndarray:
+        """(iterations,) training loss by step, float64."""
+        return np.array([row["loss"] for row in self.rows])
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The rows after which the test set was evaluated."""
+        return [row for row in self.rows if "test_loss" in row]
+
+
+def train(
+    network: Sequential,
+    dataset: Dataset,
+    optimizer: Optimizer,
+    settings: Settings,
+    resume: Path | None = None,
+) -> History:
+    """Train `network` on `dataset` and return the history.
+
+    resume  a checkpoint to go on from; the same device and thread count give the very bits that
+            training without a stop gives
+
+    The loss is read back a step late, so that the device never waits. Raises NonFiniteError naming the
+    step where the loss is NaN or infinite; the last checkpoint stays, and parameters that a bad
+    gradient would have changed are as before it. Raises DataError where the network does not take the data.
+    """
+    check_dataset(network, dataset)
+    step = 0
+    if resume is not None:
+        step = restore(network, optimizer, load_checkpoint(resume), settings)
+    per_epoch = number_of_batches(dataset.train, settings.batch_size)
+    last = settings.epochs * per_epoch
+    if settings.iterations is not None:
+        last = min(last, settings.iterations)
+    history = History()
+    bar = tqdm(total=last, initial=step, unit="step", disable=not settings.progress, dynamic_ncols=True)
+    with _Log(settings.log, step) as log, bar:
+        while step < last:
+            epoch, done = divmod(step, per_epoch)
+            stop = min(last, (epoch + 1) * per_epoch)
+            for row in _epoch(network, dataset.train, optimizer, settings, epoch, done, stop - step):
+                bar.update()
+                bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
+                if row["step"] == stop and dataset.test is not None:
+                    loss, accuracy = evaluate(network, dataset.test, settings.batch_size)
+                    row.update(test_loss=loss, test_accuracy=accuracy)
+                    bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
+                history.rows.append(row)
+                log.write(row)
+            step = stop
+            if settings.checkpoint is not None:
+                save_checkpoint(
+                    settings.checkpoint, snapshot(network, optimizer, settings, dataset, step, per_epoch)
+                )
+    return history
+
+
+def _epoch(
+    network: Sequential,
+    split: Split,
+    optimizer: Optimizer,
+    settings: Settings,
+    epoch: int,
+    done: int,
+    count: int,
+) -> Iterator[dict[str, Any]]:
+    """The rows of `count` steps of one epoch from its step `done` on; each comes a step late."""
+    network.train()
+    first = epoch * number_of_batches(split, settings.batch_size) + done + 1
+    source = batches(
+        split, settings.batch_size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype
+    )
+    pending: Callable[[], dict[str, Any]] | None = None
+    current = None
+    for step, (inputs, labels) in zip(range(first, first + count), source, strict=False):
+        scores = network.forward(inputs, into=current)
+        current = network.last_pass
+        loss, gradient = cross_entropy(scores, labels, device=network.device)
+        network.backward(gradient, method=settings.method)
+        if settings.gradient_hook is not None:
+            settings.gradient_hook(network)
+        optimizer.step(network.gradients)
+        if pending is not None:
+            yield pending()
+        pending = _row(step, epoch, network.device.fetch(loss), settings.checkpoint)
+    if pending is not None:
+        yield pending()
+
+
+def _row(
+    step: int, epoch: int, loss: Callable[[], np.ndarray], checkpoint: Path | None
+) -> Callable[[], dict[str, Any]]:
+    """A call that waits for the step's loss, checks it and gives its row."""
+
+    def wait() -> dict[str, Any]:
+        value = float(loss())
+        if not math.isfinite(value):
+            kept = checkpoint is not None and checkpoint.exists()
+            where = f"; the last good checkpoint is {checkpoint}" if kept else ""
+            raise NonFiniteError(
+                f"the loss is {value} at step {step}: lower the learning rate, or look at the input{where}"
+            )
+        return {"step": step, "epoch": epoch + 1, "loss": value}
+
+    return wait
+
+
+def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
+    """Mean loss and accuracy of `network` on `split`, in evaluation mode."""
+    was_training = network.training
+    network.eval()
+    total, right, current = 0.0, 0, None
+    for inputs, labels in batches(split, batch_size, shuffle=False, dtype=network.dtype):
+        scores = network.forward(inputs, into=current)
+        current = network.last_pass
+        loss, _ = cross_entropy(scores, labels, device=network.device)
+        total += float(loss) * len(labels)
+        right += int((network.device.to_host(scores).argmax(1) == labels).sum())
+    network.training = was_training
+    return total / len(split), right / len(split)
+
+
+def check_dataset(network: Sequential, dataset: Dataset) -> None:
+    """Raise DataError, naming both sides, where the network does not take the data."""
+    if tuple(dataset.input_shape) != network.input_shape:
+        raise DataError(
+            f"{dataset.name} holds inputs of shape {tuple(dataset.input_shape)}, the network takes "
+            f"{network.input_shape}: give --input-shape, or another data set"
+        )
+    if network.output_shape != (dataset.classes,):
+        raise DataError(
+            f"{dataset.name} has {dataset.classes} classes, the network's output has shape "
+            f"{network.output_shape}: it must be ({dataset.classes},)"
+        )
+    if not len(dataset.train):
+        raise DataError(f"{dataset.name} has no training samples")
+
+
+# ---- checkpoints ----
+
+
+def snapshot(
+    network: Sequential,
+    optimizer: Optimizer,
+    settings: Settings,
+    dataset: Dataset,
+    step: int,
+    per_epoch: int,
+) -> Checkpoint:
+    """The state of training after `step` steps."""
+    return Checkpoint(
+        network=network.describe(),
+        dtype=network.dtype.name,
+        parameters=network.state_dict(),
+        masks={
+            f"{index}.{name}": mask
+            for index, layer in enumerate(network.layers)
+            for name, mask in layer.masks().items()
+        },
+        optimizer=optimizer.state_dict(),
+        random_state={"seed": settings.seed, "batch_size": settings.batch_size, "data": dataset.name},
+        epoch=step // per_epoch,
+        step=step,
+    )
+
+
+def restore(network: Sequential, optimizer: Optimizer, checkpoint: Checkpoint, settings: Settings) -> int:
+    """Set network and optimizer from `checkpoint` and return its step. Raises CheckpointError."""
+    checkpoint.check(network.describe(), network.dtype.name)
+    for name in ("seed", "batch_size"):
+        ours, theirs = getattr(settings, name), checkpoint.random_state[name]
+        if ours != theirs:
+            raise CheckpointError(
+                f"the checkpoint was trained with {name} {theirs} and {ours} is asked for: the order of the "
+                f"samples would differ; give {name} {theirs}"
+            )
+    network.load_state_dict(checkpoint.parameters)
+    optimizer.load_state_dict(checkpoint.optimizer)
+    return checkpoint.step
+
+
+class _Log:
+    """A file of one JSON object an iteration; resuming drops the rows after the step it goes on from."""
+
+    def __init__(self, path: Path | None, step: int) -> None:
+        self._file = None
+        if path is None:
+            return
+        kept: list[str] = []
+        if step and path.exists():
+            kept = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step]
+        self._file = open(path, "w", buffering=1)
+        self._file.writelines(line + "\n" for line in kept)
+
+    def write(self, row: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(row) + "\n")
+
+    def __enter__(self) -> _Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()

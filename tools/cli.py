@@ -1,0 +1,91 @@
+"""What the command lines share: errors on one line, arguments of several tools, models."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.models import MODELS, build_model
+from bppsa_cupy.network import Sequential
+
+UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
+
+
+def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
+    """Exit code of `main`: 0 done, 1 a stated error, which goes to stderr as one line; 130 after Ctrl-C."""
+    try:
+        main(arguments)
+    except (BppsaError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("error: interrupted; nothing half written is left", file=sys.stderr)
+        return 130
+    return 0
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """The argument type of a shape: "3,32,32"."""
+    try:
+        sizes = tuple(int(size) for size in text.split(","))
+    except ValueError:
+        sizes = ()
+    if not sizes or min(sizes) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape: give positive integers as 3,32,32")
+    return sizes
+
+
+def byte_size(text: str) -> int:
+    """The argument type of a number of bytes: "2GiB", "500M", "4096"."""
+    lowered = text.strip().lower().removesuffix("b")
+    number = lowered.rstrip("kmgi")
+    unit = lowered[len(number) :]
+    try:
+        return int(float(number) * UNITS[unit])
+    except (ValueError, KeyError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes as 4096, 500M or 2GiB") from None
+
+
+def positive(text: str) -> int:
+    """The argument type of a positive integer."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
+    return value
+
+
+def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """The MODEL argument, and the options that shape the network."""
+    known = ", ".join(MODELS)
+    parser.add_argument(
+        "model",
+        metavar="MODEL",
+        nargs=None if required else "?",
+        help=f"{known}, path/to/file.py:factory or module:factory",
+    )
+    add_network_options(parser)
+
+
+def add_network_options(parser: argparse.ArgumentParser) -> None:
+    """--input-shape, --seed, --dtype, --device."""
+    parser.add_argument("--input-shape", type=shape, metavar="C,H,W", help="of one sample")
+    parser.add_argument("--seed", type=int, default=0, help="of parameters and order (default 0)")
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+
+
+def make_network(arguments: argparse.Namespace, input_shape: Sequence[int] | None = None) -> Sequential:
+    """The network of `add_model`'s arguments; `input_shape` serves where none was given."""
+    wanted = arguments.input_shape or input_shape
+    return build_model(
+        arguments.model,
+        input_shape=None if wanted is None else tuple(wanted),
+        seed=arguments.seed,
+        dtype=arguments.dtype,
+        device=arguments.device,
+    )
