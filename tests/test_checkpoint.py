@@ -1,0 +1,158 @@
+"""Saving and loading a checkpoint is the identity; damaged and foreign ones are refused."""
+
+import dataclasses
+
+import h5py
+import numpy as np
+import pytest
+
+from bppsa_cupy import hdf5
+from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from bppsa_cupy.differences import differences
+from bppsa_cupy.errors import CheckpointError
+
+NETWORK = {
+    "input_shape": [3, 32, 32],
+    "layers": [
+        {"type": "Conv2d", "in_channels": 3, "kernel_size": [5, 5], "bias": True},
+        {"type": "ReLU"},
+        {"type": "Linear", "in_features": 10, "weight_mask": "ab" * 32},
+    ],
+}
+
+
+def make(dtype="float32", **changes):
+    generator = np.random.default_rng(3)
+    names = ["10.weight", "2.weight", "0.bias", "0.weight_hh_l0"]
+    optimizer = {
+        "name": "Adam",
+        "hyperparameters": {"lr": 0.1 + 0.2, "betas": [0.9, 0.999], "eps": 1e-8},
+        "steps": 17,
+        "arrays": {name: generator.normal(size=12).astype(dtype) for name in ("second", "first")},
+    }
+    fields = {
+        "network": NETWORK,
+        "dtype": dtype,
+        "parameters": {name: generator.normal(size=(k, 4)).astype(dtype) for k, name in enumerate(names)},
+        "masks": {"2.weight": generator.random((3, 4)) > 0.5},
+        "optimizer": optimizer,
+        "random_state": {"seed": 5, "generator": generator.bit_generator.state},
+        "epoch": 2,
+        "step": 123_456_789_012,
+    }
+    return Checkpoint(**{**fields, **changes})
+
+
+def assert_same(one, other):
+    for item in dataclasses.fields(Checkpoint):
+        assert_same_value(getattr(one, item.name), getattr(other, item.name))
+
+
+def assert_same_value(one, other):
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for name in one:
+            assert_same_value(one[name], other[name])
+    elif isinstance(one, np.ndarray):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_save_then_load_is_the_identity(tmp_path, dtype):
+    special = np.array([np.nan, -np.inf, -0.0, 5e-324]).astype(dtype)
+    for checkpoint in (make(dtype), make(dtype, parameters={"0.weight": special}), Checkpoint({}, dtype, {})):
+        save_checkpoint(tmp_path / "c.h5", checkpoint)
+        assert_same(load_checkpoint(tmp_path / "c.h5"), checkpoint)
+
+
+def test_a_generator_goes_on_where_it_was(tmp_path):
+    generator = np.random.default_rng(0)
+    generator.random(7)
+    save_checkpoint(tmp_path / "c.h5", make(random_state=generator.bit_generator.state))
+    again = np.random.default_rng()
+    again.bit_generator.state = load_checkpoint(tmp_path / "c.h5").random_state
+    assert generator.random() == again.random()
+
+
+def test_values_must_be_json(tmp_path):
+    save_checkpoint(tmp_path / "c.h5", make(random_state={"seed": np.int64(3), "rate": np.float32(0.5)}))
+    assert load_checkpoint(tmp_path / "c.h5").random_state == {"seed": 3, "rate": 0.5}
+    with pytest.raises(CheckpointError, match=r"random_state cannot be written as JSON \(ndarray"):
+        save_checkpoint(tmp_path / "c.h5", make(random_state={"key": np.zeros(3)}))
+    assert_same_value(load_checkpoint(tmp_path / "c.h5").random_state, {"seed": 3, "rate": 0.5})
+
+
+def test_check_names_what_differs():
+    checkpoint = make()
+    checkpoint.check(NETWORK, "float32")
+    layers = [{**NETWORK["layers"][0], "kernel_size": (3, 3)}, {"type": "Tanh"}, NETWORK["layers"][2]]
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.check({**NETWORK, "layers": layers}, "float64")
+    for phrase in (
+        "dtype: the checkpoint has 'float32', the network 'float64'",
+        "layers[0].kernel_size: the checkpoint has [5, 5], the network [3, 3]",
+        "layers[1].type: the checkpoint has 'ReLU', the network 'Tanh'",
+    ):
+        assert phrase in str(caught.value)
+    with pytest.raises(CheckpointError, match="layers: the checkpoint has 3 of them, the network 2"):
+        checkpoint.check({**NETWORK, "layers": layers[:2]}, "float32")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, []),
+        ({"a": [1, 2]}, {"a": (1, 2)}, []),
+        ({"a": 1}, {}, ["a: it has 1, the network none"]),
+        ({}, {"a": None}, ["a: it has none, the network None"]),
+        ({"a": [1]}, {"a": [1, 2]}, ["a: it has [1], the network [1, 2]"]),
+        ({"a": [1, 2, 3]}, {"a": [4, 5, 3]}, ["a: it has [1, 2, 3], the network [4, 5, 3]"]),
+        ({"a": {"b": [{"c": 1}]}}, {"a": {"b": [{"c": 2}]}}, ["a.b[0].c: it has 1, the network 2"]),
+        ({"a": []}, {"a": {}}, ["a: it has [], the network {}"]),
+    ],
+)
+def test_differences(theirs, ours, expected):
+    assert differences(theirs, ours) == expected
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = tmp_path / "c.h5"
+    save_checkpoint(path, make())
+    good = path.read_bytes()
+    for position in np.random.default_rng(0).choice(len(good) * 8, 100, replace=False):
+        bad = bytearray(good)
+        bad[position // 8] ^= 1 << (position % 8)
+        path.write_bytes(bad)
+        with pytest.raises(CheckpointError, match=r"c\.h5"):
+            load_checkpoint(path)
+    path.write_bytes(good[:-100])
+    with pytest.raises(CheckpointError, match="truncated or damaged"):
+        load_checkpoint(path)
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load_checkpoint(tmp_path / "none.h5")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.attrs.update(format="bppsa-plan"), "format 'bppsa-plan'"),
+        (lambda f: f.attrs.update(format_version=2), "version 2"),
+        (lambda f: f.attrs.update(network="{"), "cannot be read"),
+        (lambda f: f.attrs.update(network="[]"), "must be a JSON object"),
+        (lambda f: f.attrs.__delitem__("step"), "'step' of / is missing"),
+        (lambda f: f.__delitem__("masks"), "group masks is missing"),
+        (lambda f: f["masks"].create_group("x"), "x is a group"),
+    ],
+)
+def test_foreign_content_is_refused(tmp_path, change, message):
+    save_checkpoint(tmp_path / "a.h5", make())
+    with h5py.File(tmp_path / "a.h5") as source, hdf5.create(tmp_path / "b.h5") as target:
+        target.attrs.update(dict(source.attrs))
+        for name in source:
+            source.copy(name, target)
+        change(target)
+    with pytest.raises(CheckpointError, match=message):
+        load_checkpoint(tmp_path / "b.h5")
