@@ -3,6 +3,11 @@
 
 typedef long long size_type;
 
+// NVRTC has no <math.h>.
+#ifndef INFINITY
+#define INFINITY __int_as_float(0x7f800000)
+#endif
+
 // The loop over `count` work items that a one-dimensional launch of any shape covers.
 #define GRID_STRIDE(item, count)                                                              \
     for (size_type item = (size_type)blockIdx.x * blockDim.x + threadIdx.x; item < (count);  \

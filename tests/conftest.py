@@ -1,0 +1,70 @@
+"""Fixtures every test may take: devices, dtypes, random numbers; and the report of compiled kernels."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from emulator.build import compiler
+from emulator.device import EmulatedDevice
+from hypothesis import HealthCheck, settings
+from nvrtc import USAGES, usage_table
+
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.errors import DeviceError
+
+# The fixtures here hold nothing an example could change, so one per test serves all its examples.
+settings.register_profile(
+    "bppsa",
+    deadline=None,
+    max_examples=25,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("bppsa")
+
+
+def make_device(name: str) -> Device:
+    """The device called "host", "emulated" or "cuda"; where it is missing, skips the test and says why."""
+    if name == "emulated":
+        if compiler() is None:
+            pytest.skip("the emulated device needs g++")
+        return EmulatedDevice()
+    try:
+        return get_device(name)
+    except DeviceError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["host", "emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    """Each device in turn; `-m gpu` selects the cuda runs, `-k emulated` those of the .cu texts on g++."""
+    return make_device(request.param)
+
+
+@pytest.fixture
+def emulated() -> Device:
+    """The emulated device alone, for tests of the .cu texts themselves."""
+    return make_device("emulated")
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request: pytest.FixtureRequest) -> np.dtype:
+    """Each real dtype in turn."""
+    return np.dtype(request.param)
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers that are the same in every run."""
+    return np.random.default_rng(20240229)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Registers and spills of every kernel that this session compiled with NVRTC."""
+    usages = config.stash.get(USAGES, [])
+    if usages:
+        terminalreporter.section("kernels compiled by NVRTC")
+        for line in usage_table(usages):
+            terminalreporter.write_line(line)

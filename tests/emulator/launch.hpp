@@ -1,0 +1,122 @@
+// Running a grid: every block from poisoned shared memory to its last thread.
+
+#pragma once
+
+#include "scheduler.hpp"
+
+// Static __shared__ arrays lie in one section, whose bounds the linker gives; the anchor makes it
+// exist. Those of function templates go elsewhere and are not poisoned.
+extern "C" char __start_emulator_shared[], __stop_emulator_shared[];
+static char emulator_shared_anchor __attribute__((section("emulator_shared"), used));
+
+namespace emulator {
+
+// All ones: NaN as float and as double. Runs over AddressSanitizer's red zones between the arrays.
+__attribute__((no_sanitize("address"), noinline)) inline void poison(char* from, const char* to)
+{
+    for (volatile char* byte = from; byte < to; ++byte) *byte = char(0xFF);
+}
+
+// Fails with the places at which the threads wait, equal neighbours taken together.
+inline void fail_deadlock()
+{
+    char places[600];
+    size_t used = 0;
+    for (unsigned first = 0, last; first < launch.count; first = last) {
+        const Thread& thread = launch.threads[first];
+        last = first + 1;
+        while (last < launch.count && launch.threads[last].state == thread.state &&
+               (thread.state == ended || (launch.threads[last].line == thread.line &&
+                                          launch.threads[last].mask == thread.mask)))
+            ++last;
+        if (used > sizeof places - 120) continue;
+        used += snprintf(places + used, sizeof places - used, "%sthreads %u to %u ", used ? "; " : "", first,
+                         last - 1);
+        if (thread.state == ended)
+            used += snprintf(places + used, sizeof places - used, "have ended");
+        else
+            used += snprintf(places + used, sizeof places - used, "wait at %s on line %d", thread.what,
+                             thread.line);
+        if (thread.state == at_warp)
+            used += snprintf(places + used, sizeof places - used, " with mask 0x%08x", thread.mask);
+    }
+    fail("not all threads that must come to a barrier or a warp operation do: %s", places);
+}
+
+inline void resume(Context& fiber) { switch_context(launch.scheduler, fiber); }
+
+inline void start_thread()
+{
+    if (!launch.idle_count) {
+        unsigned slot = launch.fibers_made++;
+        make_context(launch.fibers[slot], launch.stacks + slot * launch.stack_bytes, launch.stack_bytes,
+                     fiber_main);
+        resume(launch.fibers[slot]);
+    } else {
+        resume(*launch.idle[--launch.idle_count]);
+    }
+}
+
+inline void run_block()
+{
+    launch.next = launch.head = launch.tail = 0;
+    launch.living = launch.count = blockDim.x * blockDim.y * blockDim.z;
+    unsigned i = 0;
+    for (unsigned z = 0; z < blockDim.z; ++z)
+        for (unsigned y = 0; y < blockDim.y; ++y)
+            for (unsigned x = 0; x < blockDim.x; ++x) {
+                launch.threads[i].index = uint3{x, y, z};
+                launch.threads[i++].state = unstarted;
+            }
+    while (!failed()) {
+        if (launch.head != launch.tail)
+            resume(*launch.threads[launch.queue[launch.head++ % max_threads]].fiber);
+        else if (launch.next < launch.count)
+            start_thread();
+        else if (!launch.living)
+            return;
+        else if (!release_warps() && !release_barrier())
+            fail_deadlock();
+    }
+}
+
+}  // namespace emulator
+
+extern "C" __attribute__((visibility("default"))) size_t emulator_static_shared_bytes()
+{
+    return __stop_emulator_shared - __start_emulator_shared - sizeof emulator_shared_anchor;
+}
+
+// Runs `entry` over the grid. `stacks` holds `stack_bytes` for each of 1024 threads. The message is
+// empty, or what went wrong first.
+extern "C" __attribute__((visibility("default"))) void emulator_launch(
+    void (*entry)(void**), void** arguments, const unsigned* grid, const unsigned* block,
+    size_t shared_bytes, int descending, char* stacks, size_t stack_bytes, char* message,
+    size_t message_bytes)
+{
+    using namespace emulator;
+    launch.entry = entry;
+    launch.arguments = arguments;
+    launch.descending = descending;
+    launch.message = message;
+    launch.message_bytes = message_bytes;
+    launch.stacks = stacks;
+    launch.stack_bytes = stack_bytes;
+    launch.fibers_made = launch.idle_count = 0;
+    gridDim = dim3(grid[0], grid[1], grid[2]);
+    blockDim = dim3(block[0], block[1], block[2]);
+    void* shared = nullptr;
+    message[0] = 0;
+    if (shared_bytes && posix_memalign(&shared, 128, shared_bytes)) fail("no memory for shared memory");
+    dynamic_shared = static_cast<char*>(shared);
+    size_t blocks = size_t(grid[0]) * grid[1] * grid[2];
+    for (size_t turn = 0; turn < blocks && !failed(); ++turn) {
+        size_t number = descending ? blocks - 1 - turn : turn;
+        blockIdx = uint3{unsigned(number % grid[0]), unsigned(number / grid[0] % grid[1]),
+                         unsigned(number / grid[0] / grid[1])};
+        poison(__start_emulator_shared, __stop_emulator_shared);
+        poison(dynamic_shared, dynamic_shared + shared_bytes);
+        run_block();
+    }
+    free(shared);
+}

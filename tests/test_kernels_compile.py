@@ -1,0 +1,53 @@
+"""Every kernel compiles for every target with NVRTC, which needs no GPU, and none spills registers."""
+
+from __future__ import annotations
+
+import pytest
+from nvrtc import TARGETS, USAGES, NvrtcError, measure, measure_kernel, nvrtc
+
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
+
+pytestmark = pytest.mark.skipif(
+    nvrtc() is None, reason="NVRTC is missing: install nvidia-cuda-nvrtc-cu12 (the extra `test` has it)"
+)
+
+# 96 values live across a loop, where two blocks of 1024 threads leave 32 registers a thread.
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* values, int steps)
+{
+    float held[96];
+#pragma unroll
+    for (int i = 0; i < 96; ++i) held[i] = values[i * 1024 + threadIdx.x];
+    for (int step = 0; step < steps; ++step)
+#pragma unroll
+        for (int i = 0; i < 96; ++i) held[i] = held[i] * held[(i + 1) % 96] + float(step);
+#pragma unroll
+    for (int i = 0; i < 96; ++i) values[i * 1024 + threadIdx.x] = held[i];
+}
+"""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_compiles_without_spills(name: str, request: pytest.FixtureRequest) -> None:
+    usages = measure_kernel(KERNELS[name])
+    request.config.stash.setdefault(USAGES, []).extend(usages)
+    assert {(u.variant, u.target) for u in usages} == {
+        (variant, target) for variant in KERNELS[name].variants() for target in TARGETS
+    }
+    spilling = [usage for usage in usages if usage.spill_bytes]
+    assert not spilling, f"{name} spills registers: {spilling}"
+
+
+def test_a_spill_is_seen() -> None:
+    assert measure(SPILLING, "spilling", Variant(), "sm_90").spill_bytes > 0
+
+
+def test_a_broken_text_is_named_with_its_target() -> None:
+    with pytest.raises(NvrtcError, match=r"sm_80: kernel.cu.*undefined_name"):
+        measure('extern "C" __global__ void broken() { undefined_name(); }', "broken", VARIANTS[0], "sm_80")
+
+
+def test_a_text_without_an_entry_is_an_error() -> None:
+    with pytest.raises(NvrtcError, match="no entry point"):
+        measure("__device__ int unused() { return 1; }", "missing", VARIANTS[0], "sm_90")
