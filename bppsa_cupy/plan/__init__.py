@@ -1,1 +1,28 @@
-"""."""
+"""The planner: all that is worked out offline, from patterns alone."""
+
+from bppsa_cupy.plan.build import build_plan, choose_levels
+from bppsa_cupy.plan.chain import Chain, Element
+from bppsa_cupy.plan.chain_plan import ChainPlan
+from bppsa_cupy.plan.compare import differences
+from bppsa_cupy.plan.memory import MemoryPlan, memory_plan
+from bppsa_cupy.plan.plan import SCHEDULES, Plan
+from bppsa_cupy.plan.schedule import Schedule, Segment, Step, with_input_gradient
+from bppsa_cupy.plan.symbolic import Product
+
+__all__ = [
+    "SCHEDULES",
+    "Chain",
+    "ChainPlan",
+    "Element",
+    "MemoryPlan",
+    "Plan",
+    "Product",
+    "Schedule",
+    "Segment",
+    "Step",
+    "build_plan",
+    "choose_levels",
+    "differences",
+    "memory_plan",
+    "with_input_gradient",
+]

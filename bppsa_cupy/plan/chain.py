@@ -42,3 +42,13 @@ class Chain:
 
     def __len__(self) -> int:
         return len(self.elements)
+
+    def shared(self, begin: int, end: int) -> bool:
+        """Whether one set of values of M(begin, end) serves every sample: all its elements are shared."""
+        return begin > 0 and all(element.shared for element in self.elements[begin - 1 : end - 1])
+
+    def length(self, k: int) -> int:
+        """Number of elements of the vector v(k), 1 <= k <= n + 1; 0 where the chain is empty."""
+        if k <= len(self):
+            return self.elements[k - 1].pattern.shape[1]
+        return self.elements[-1].pattern.shape[0] if self.elements else 0

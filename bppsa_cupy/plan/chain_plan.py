@@ -1,0 +1,97 @@
+"""A planned chain: its schedules, and the products they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.chain import Chain
+from bppsa_cupy.plan.counting import ChainCounts, Counts
+from bppsa_cupy.plan.schedule import Schedule, Segment, Step
+from bppsa_cupy.plan.symbolic import Product, multiply
+
+
+@dataclass(frozen=True, eq=False)
+class ChainPlan:
+    """A chain, the schedules planned for it by name, and every product by the digests of its factors.
+
+    `products` may hold more than this chain's: equal steps, schedules and chains share one. Raises
+    PlanError where a schedule is of another length, or a product it needs is missing.
+    """
+
+    chain: Chain
+    schedules: Mapping[str, Schedule]
+    products: Mapping[tuple[str, str], Product]
+    _patterns: dict[Segment, Pattern] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        patterns = _element_patterns(self.chain)
+        object.__setattr__(self, "_patterns", patterns)
+        for name, schedule in self.schedules.items():
+            if schedule.n != len(self.chain):
+                raise PlanError(
+                    f"schedule {name} is for {schedule.n} matrices, the chain has {len(self.chain)}"
+                )
+            for step in schedule.steps:
+                if step.kind == "mm":
+                    patterns[step.out] = self.product(step).pattern
+
+    def pattern(self, begin: int, end: int) -> Pattern:
+        """The pattern of M(begin, end), for every segment that a schedule reads or computes."""
+        if (begin, end) not in self._patterns:
+            raise PlanError(f"segment [{begin}, {end}) is computed by none of {', '.join(self.schedules)}")
+        return self._patterns[begin, end]
+
+    def product(self, step: Step) -> Product:
+        """The planned product of an "mm" step: A is the right operand's pattern, B the left one's."""
+        key = self.pattern(*step.right).digest, self.pattern(*step.left).digest
+        if key not in self.products:
+            raise PlanError(
+                f"the product M{step.right}·M{step.left} ({key[0][:8]}…·{key[1][:8]}…) is missing"
+            )
+        return self.products[key]
+
+    def segment_shared(self, begin: int, end: int) -> bool:
+        """Whether one set of values of M(begin, end) serves every sample: all its elements are shared."""
+        return self.chain.shared(begin, end)
+
+    def values_size(self, segment: Segment, batch_size: int) -> int:
+        """Number of values a segment stores: (length, B), (nnz, B), or (nnz,) where it is shared."""
+        begin, end = segment
+        if begin == 0:
+            return self.chain.length(end) * batch_size
+        return self.pattern(begin, end).nnz * (1 if self.chain.shared(begin, end) else batch_size)
+
+    @cached_property
+    def counts(self) -> ChainCounts:
+        """The sizes of every segment, for the cost model."""
+        return ChainCounts(self.chain, {key: Counts.of(pattern) for key, pattern in self._patterns.items()})
+
+    def map_bytes(self, name: str) -> int:
+        """Bytes of all maps that the schedule called `name` uses, each product once."""
+        used = {self.product(step).key for step in self.schedules[name].steps if step.kind == "mm"}
+        return sum(self.products[key].map_bytes for key in used)
+
+
+def multiply_chain(
+    chain: Chain, schedules: Iterable[Schedule], products: dict[tuple[str, str], Product]
+) -> Iterable[Product]:
+    """Add to `products` each product of `schedules` that is not there yet; gives each as it is made."""
+    patterns = _element_patterns(chain)
+    for schedule in schedules:
+        for step in schedule.steps:
+            if step.kind != "mm":
+                continue
+            a, b = patterns[step.right], patterns[step.left]
+            key = a.digest, b.digest
+            if key not in products:
+                products[key] = multiply(a, b)
+                yield products[key]
+            patterns[step.out] = products[key].pattern
+
+
+def _element_patterns(chain: Chain) -> dict[Segment, Pattern]:
+    return {(k, k + 1): element.pattern for k, element in enumerate(chain.elements, 1)}

@@ -1,0 +1,42 @@
+"""Telling two networks' geometries apart, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import zip_longest
+from typing import Any
+
+
+def differences(planned: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
+    """What differs between the geometry in a plan and a network's, one line a field.
+
+    E.g. "layer 0 Conv2d: kernel_size (5, 5) in the plan, (3, 3) in the network". Both are
+    Sequential.describe() or what JSON made of it; lists and tuples are equal.
+    """
+    found = []
+    for name in dict.fromkeys((*planned, *actual)):
+        if name != "layers":
+            found += _field("", name, planned, actual)
+    layers = zip_longest(planned.get("layers", ()), actual.get("layers", ()))
+    for index, (before, after) in enumerate(layers):
+        if before is None or after is None:
+            present, absent = ("network", "plan") if before is None else ("plan", "network")
+            name = (after if before is None else before).get("type", "")
+            found.append(f"layer {index} {name} is in the {present}, not in the {absent}")
+        elif before.get("type") != after.get("type"):
+            found += _field(f"layer {index}: ", "type", before, after)
+        else:
+            for name in dict.fromkeys((*before, *after)):
+                found += _field(f"layer {index} {before.get('type')}: ", name, before, after)
+    return found
+
+
+def _field(place: str, name: str, planned: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
+    before, after = _plain(planned.get(name)), _plain(actual.get(name))
+    if before == after:
+        return []
+    return [f"{place}{name} {before} in the plan, {after} in the network"]
+
+
+def _plain(value: Any) -> Any:
+    return tuple(_plain(item) for item in value) if isinstance(value, list | tuple) else value

@@ -1,0 +1,205 @@
+"""What a schedule costs: multiply-adds, bytes and predicted time, by step, by level and in all."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.counting import ChainCounts
+from bppsa_cupy.plan.schedule import Schedule, Segment, Step
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """A machine in a few numbers.
+
+    multiply_adds_per_second, bytes_per_second  of a step, whichever of the two takes longer
+    seconds_per_launch  added to every step
+    vjp_multiply_adds_per_second, seconds_per_vjp  the same for a layer's own VJP, by library calls
+    shared              whether the rates are the whole device's, so that steps that run at once share
+                        them; otherwise every worker has its own (the paper's p workers)
+    """
+
+    name: str
+    multiply_adds_per_second: float
+    bytes_per_second: float
+    seconds_per_launch: float
+    vjp_multiply_adds_per_second: float
+    seconds_per_vjp: float
+    shared: bool
+
+    def work_seconds(self, multiply_adds: int, moved: int) -> float:
+        """The time of a step without its launch."""
+        return max(multiply_adds / self.multiply_adds_per_second, moved / self.bytes_per_second)
+
+
+#: `ideal`: a multiply-add is one second, nothing else costs. `host`: a 2-core CPU, planned kernels.
+#: `cuda`: an H200's measured copy rate and a launch inside a CUDA graph.
+MODELS = {
+    "ideal": CostModel("ideal", 1.0, float("inf"), 0.0, 1.0, 0.0, shared=False),
+    "host": CostModel("host", 4e9, 1.5e10, 5e-6, 3e10, 3e-5, shared=True),
+    "cuda": CostModel("cuda", 1.5e13, 3.5e12, 2.5e-6, 2e13, 2e-5, shared=True),
+}
+
+
+def find_model(name: str | CostModel) -> CostModel:
+    """The cost model called `name`. Raises PlanError for an unknown one."""
+    if isinstance(name, CostModel):
+        return name
+    if name not in MODELS:
+        raise PlanError(f"cost model {name!r} was asked for: the models are {', '.join(MODELS)}")
+    return MODELS[name]
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One step.
+
+    kind           of the product, "csr_mv" for a matrix times a vector
+    nnz            entries of the result; rows of v(end) for a vector
+    multiply_adds  for the whole batch
+    bytes          values read and written, and index arrays read
+    map_bytes      of the product's maps, counted in `bytes` too
+    seconds        predicted, launch included
+    """
+
+    step: Step
+    kind: str
+    nnz: int
+    multiply_adds: int
+    bytes: int
+    map_bytes: int
+    work_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ScheduleCost:
+    """A schedule run by a number of workers.
+
+    schedule  with the worker of each step
+    steps     in the schedule's order
+    starts    seconds at which each step starts
+    seconds   until the last one ends, or until the device has done all work, whichever is later
+    critical_path  seconds of the longest chain of steps each of which needs the one before
+    """
+
+    schedule: Schedule
+    steps: tuple[StepCost, ...]
+    starts: tuple[float, ...]
+    seconds: float
+    critical_path: float
+
+    @property
+    def multiply_adds(self) -> int:
+        return sum(step.multiply_adds for step in self.steps)
+
+    @property
+    def bytes(self) -> int:
+        return sum(step.bytes for step in self.steps)
+
+
+def step_cost(counts: ChainCounts, step: Step, batch_size: int, itemsize: int, model: CostModel) -> StepCost:
+    """The cost of one step. Shared products of shared operands are one product for the whole batch."""
+    terms = counts.multiply_adds(step)
+    per_batch = 1 if counts.chain.shared(*step.out) else batch_size
+    values = sum(counts.values_size(segment, batch_size) for segment in (step.left, step.right, step.out))
+    map_bytes = counts.map_bytes(step)
+    index_bytes = 4 * sum(counts.nnz(s) for s in (step.left, step.right) if s[0] > 0) + map_bytes
+    moved = values * itemsize + index_bytes
+    work = model.work_seconds(terms * per_batch, moved)
+    return StepCost(
+        step=step,
+        kind=counts.kind(step) if step.kind == "mm" else "csr_mv",
+        nnz=counts.nnz(step.out) if step.kind == "mm" else counts.chain.length(step.end),
+        multiply_adds=terms * per_batch,
+        bytes=moved,
+        map_bytes=map_bytes,
+        work_seconds=work,
+        seconds=work + model.seconds_per_launch,
+    )
+
+
+def schedule_cost(
+    counts: ChainCounts,
+    schedule: Schedule,
+    *,
+    batch_size: int,
+    itemsize: int,
+    workers: int,
+    model: str | CostModel = "ideal",
+) -> ScheduleCost:
+    """The cost of `schedule` on `workers` workers, its steps placed by `list_schedule`."""
+    chosen = find_model(model)
+    costs = [step_cost(counts, step, batch_size, itemsize, chosen) for step in schedule.steps]
+    placed, starts, makespan, critical = list_schedule(schedule, [c.seconds for c in costs], workers)
+    all_work = sum(cost.work_seconds for cost in costs) if chosen.shared else 0.0
+    steps = tuple(replace(c, step=step) for c, step in zip(costs, placed.steps, strict=True))
+    return ScheduleCost(placed, steps, starts, max(makespan, all_work), critical)
+
+
+def vjp_seconds(counts: ChainCounts, batch_size: int, itemsize: int, model: CostModel) -> float:
+    """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other.
+
+    A VJP is taken to have as many multiply-adds as its Jacobian has entries.
+    """
+    seconds = 0.0
+    for k in range(1, len(counts.chain)):
+        vectors = (counts.chain.length(k) + counts.chain.length(k + 1)) * batch_size * itemsize
+        work = counts.nnz((k, k + 1)) * batch_size / model.vjp_multiply_adds_per_second
+        seconds += max(work, vectors / model.bytes_per_second) + model.seconds_per_vjp
+    return seconds
+
+
+def list_schedule(
+    schedule: Schedule, seconds: Sequence[float], workers: int
+) -> tuple[Schedule, tuple[float, ...], float, float]:
+    """Place the steps on workers: the ready step with the longest path behind it goes first.
+
+    seconds  of every step, in the schedule's order
+
+    Returns the schedule with its workers, each step's start, the time the last one ends, and the
+    length of the critical path. Deterministic: ties go to the earlier step and the lower worker. A
+    step starts when its operands are there, whatever its level. Raises PlanError below one worker.
+    """
+    if workers < 1:
+        raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
+    made = {step.out: position for position, step in enumerate(schedule.steps)}
+    needs = [_needed(step, made) for step in schedule.steps]
+    readers: list[list[int]] = [[] for _ in schedule.steps]
+    for position, operands in enumerate(needs):
+        for operand in operands:
+            readers[operand].append(position)
+    behind = [0.0] * len(readers)
+    for position in reversed(range(len(readers))):
+        behind[position] = seconds[position] + max((behind[r] for r in readers[position]), default=0.0)
+
+    waiting = [len(operands) for operands in needs]
+    ready = [(-behind[p], p) for p, count in enumerate(waiting) if count == 0]
+    heapq.heapify(ready)
+    idle = list(range(min(workers, len(readers))))
+    running: list[tuple[float, int, int]] = []
+    starts, placed, now = [0.0] * len(readers), [0] * len(readers), 0.0
+    while ready or running:
+        while ready and idle:
+            _, position = heapq.heappop(ready)
+            placed[position], starts[position] = heapq.heappop(idle), now
+            heapq.heappush(running, (now + seconds[position], position, placed[position]))
+        now, position, worker = heapq.heappop(running)
+        finished = [(position, worker)]
+        while running and running[0][0] == now:
+            finished.append(heapq.heappop(running)[1:])
+        for position, worker in finished:
+            heapq.heappush(idle, worker)
+            for reader in readers[position]:
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    heapq.heappush(ready, (-behind[reader], reader))
+    steps = tuple(step._replace(worker=w) for step, w in zip(schedule.steps, placed, strict=True))
+    return replace(schedule, steps=steps), tuple(starts), now, max(behind, default=0.0)
+
+
+def _needed(step: Step, made: dict[Segment, int]) -> list[int]:
+    return [made[segment] for segment in (step.left, step.right) if segment in made]

@@ -1,0 +1,120 @@
+"""A plan: all that is worked out about a network's scans before the first value is computed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.chain_plan import ChainPlan
+from bppsa_cupy.plan.cost import MODELS, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.memory import memory_plan
+from bppsa_cupy.plan.schedule import Schedule
+
+#: The schedules a plan may hold.
+SCHEDULES = ("linear", "blelloch", "hybrid")
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The schedules and products of a network's chains.
+
+    network      its geometry, as JSON holds it
+    fingerprint  SHA-256 of geometry and masks
+    batch_size   samples the buffers will hold
+    workers      the steps' workers are numbered for
+    itemsize     bytes of a value the memory was reckoned with; the maps do not depend on it
+    chains       one a run of layers, from the first run to the last
+    left_out     schedules that did not fit the memory limit -> the bytes they would take
+
+    Law: save and load give an equal plan. All chains have the same schedules.
+    """
+
+    network: Mapping[str, Any]
+    fingerprint: str
+    batch_size: int
+    workers: int
+    itemsize: int
+    chains: tuple[ChainPlan, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    _choices: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        """The names of the schedules in this plan."""
+        return tuple(self.chains[0].schedules) if self.chains else ()
+
+    def schedule(self, chain_index: int, name: str) -> Schedule:
+        """The schedule called `name` of one chain.
+
+        Raises PlanError, naming the way to a plan that has it, where this one does not.
+        """
+        chain = self.chains[chain_index]
+        if name in chain.schedules:
+            return chain.schedules[name]
+        cause = ""
+        if name in self.left_out:
+            cause = f" (it was left out: it takes {self.left_out[name]} bytes)"
+        raise PlanError(
+            f"the plan has no schedule {name!r}{cause}, it has {', '.join(chain.schedules) or 'none'}: "
+            f"build it with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
+        )
+
+    def bytes(self, name: str, batch_size: int | None = None) -> int:
+        """Bytes that a scan by schedule `name` takes: values for a batch, patterns and maps."""
+        total = 0
+        for index, chain in enumerate(self.chains):
+            schedule = self.schedule(index, name)
+            batch = self.batch_size if batch_size is None else batch_size
+            total += memory_plan(chain, schedule, batch, self.itemsize).total_bytes
+            total += max(chain.counts.index_bytes(schedule), default=0)
+        return total
+
+    def choose(self, batch_size: int, device: str) -> tuple[str, str]:
+        """The method predicted to be the quickest for a batch, and why.
+
+        One of the plan's schedules, or "bp" for a VJP a layer. `device` names the cost model; a
+        device without one of its own is taken for the host. Asked once for each batch size.
+        """
+        key = batch_size, device
+        if key not in self._choices:
+            self._choices[key] = self._choose(batch_size, MODELS.get(device, MODELS["host"]).name)
+        return self._choices[key]
+
+    def _choose(self, batch_size: int, model: str) -> tuple[str, str]:
+        seconds = {
+            "bp": sum(
+                vjp_seconds(chain.counts, batch_size, self.itemsize, MODELS[model]) for chain in self.chains
+            )
+        }
+        if batch_size <= self.batch_size:
+            for name in self.schedules:
+                seconds[name] = sum(
+                    schedule_cost(
+                        chain.counts,
+                        chain.schedules[name],
+                        batch_size=batch_size,
+                        itemsize=self.itemsize,
+                        workers=self.workers,
+                        model=model,
+                    ).seconds
+                    for chain in self.chains
+                )
+        best = min(seconds, key=lambda name: seconds[name])
+        predicted = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
+        return best, f"predicted by the cost model {model}: {predicted}"
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""
+        from bppsa_cupy.plan.file import save_plan
+
+        save_plan(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """Read a plan that `save` wrote, everything checked. Raises PlanError naming what is broken."""
+        from bppsa_cupy.plan.file import load_plan
+
+        return load_plan(path)
