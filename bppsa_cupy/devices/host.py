@@ -8,16 +8,26 @@ from typing import Any
 
 import numba
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
+import threadpoolctl
 
 from bppsa_cupy.devices.base import Device
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
 
 class HostDevice(Device):
-    """NumPy arrays and Numba twins on all threads Numba is given (NUMBA_NUM_THREADS)."""
+    """NumPy arrays and Numba twins on all threads Numba is given (NUMBA_NUM_THREADS).
+
+    Making one sets the process's BLAS to one thread: its waiting threads would take the cores from
+    Numba's, which call BLAS themselves, one tile a thread (a LeNet-5 step is 20 times slower without).
+    """
 
     name = "host"
     xp = np
+
+    def __init__(self) -> None:
+        super().__init__()
+        threadpoolctl.threadpool_limits(limits=1, user_api="blas")
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):

@@ -8,6 +8,7 @@ from typing import Any
 from bppsa_cupy.devices import Array
 from bppsa_cupy.jacobians.relu import ReLUJacobian
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape
+from bppsa_cupy.raw_kernels import relu_forward, relu_vjp
 
 
 class ReLU(Layer):
@@ -24,11 +25,11 @@ class ReLU(Layer):
 
     def forward(self, state: LayerPass, x: Array) -> Array:
         y = state.buffer("output", x.shape)
-        state.device.xp.maximum(x, 0, out=y)
+        state.device.launch(relu_forward.KERNEL, x, y, y.size)
         state.saved["output"] = y
         return y
 
     def vjp(self, state: LayerPass, gradient: Array) -> Array:
         result = state.buffer("input_gradient", gradient.shape)
-        state.device.xp.multiply(gradient, state.saved["output"] > 0, out=result)
+        state.device.launch(relu_vjp.KERNEL, state.saved["output"], gradient, result, result.size)
         return result

@@ -1,0 +1,20 @@
+"""Cutting elementwise host work into parts that are worth a thread."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.twin import twin
+
+#: Elements a part has at least: the work of a few microseconds, about what starting a thread costs.
+LEAST = 16384
+
+
+@twin()
+def part_count(size):
+    """Into how many parts a loop over `size` elements is cut; 1 means that no thread is started."""
+    return max(1, min(64, size // LEAST))
+
+
+@twin()
+def part_start(part, parts, size):
+    """Where part `part` of `parts` begins; the end of the last one is part_start(parts, parts, size)."""
+    return np.uint64(np.int64(part) * size // parts)
