@@ -103,9 +103,8 @@ def _print_summary(network: Sequential, history: History, seconds: float) -> Non
         f"steps {rows[0]['step']} to {rows[-1]['step']}: loss {rows[0]['loss']:.4f} to {rows[-1]['loss']:.4f}"
     )
     for row in history.evaluations():
-        print(
-            f"epoch {row['epoch']}: test loss {row['test_loss']:.4f}, test accuracy {row['test_accuracy']:.2%}"
-        )
+        loss, accuracy = row["test_loss"], row["test_accuracy"]
+        print(f"epoch {row['epoch']}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
     schedules = "; ".join(report.schedules)
     print(f"backward: {report.method} ({report.reason}){', ' + schedules if schedules else ''}")
     print(f"time {seconds:.1f} s, {len(rows) / seconds:.1f} steps/s")

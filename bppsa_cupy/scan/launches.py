@@ -64,7 +64,8 @@ def bind_product(
     if product.kind in ("select_rows", "full_rows"):
         a_indptr, a_indices, b_indptr, c_indptr = maps.upload(*patterns)
         return device.bind(
-            KERNELS[f"product_{product.kind}"], a_indptr, a_indices, a.values, b_indptr, b.values, c_indptr, c,
+            KERNELS[f"product_{product.kind}"],
+            a_indptr, a_indices, a.values, b_indptr, b.values, c_indptr, c,
             rows, inner, *sizes, product.pattern.nnz, width, *flags,
         )  # fmt: skip
     a_indptr, a_indices, b_indptr, c_indptr, row_terms, position = maps.upload(

@@ -1,0 +1,75 @@
+"""Losses against PyTorch, and what they refuse."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**31))
+def test_cross_entropy_equals_pytorch(batch, classes, seed):
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((batch, classes)) * 10
+    labels = rng.integers(0, classes, batch)
+    loss, gradient = bp.cross_entropy(scores, labels)
+    theirs = torch.tensor(scores, requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels))
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-11, atol=1e-15)
+
+
+def test_cross_entropy_on_every_device(device, dtype, rng):
+    scores = rng.standard_normal((7, 5)).astype(dtype)
+    labels = rng.integers(0, 5, 7)
+    loss, gradient = bp.cross_entropy(device.asarray(scores), labels, device=device)
+    theirs = torch.tensor(scores.astype(np.float64), requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels))
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=10 * np.finfo(dtype).eps)
+    assert device.to_host(gradient).dtype == dtype
+    np.testing.assert_allclose(device.to_host(gradient), theirs.grad, atol=10 * np.finfo(dtype).eps)
+
+
+def test_large_scores_do_not_overflow(dtype):
+    limit = np.finfo(dtype).max / 4
+    loss, gradient = bp.cross_entropy(np.array([[limit, -limit]], dtype), [0])
+    assert float(loss) == 0 and np.array_equal(gradient, [[0, 0]])
+
+
+def test_mse_loss_equals_pytorch(rng):
+    output, target = rng.standard_normal((2, 4, 3))
+    loss, gradient = bp.mse_loss(output, target)
+    theirs = torch.tensor(output, requires_grad=True)
+    expected = torch.nn.functional.mse_loss(theirs, torch.tensor(target))
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-14)
+    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "labels, error, message",
+    [
+        ([0, 3], bp.LabelError, "label 3 of sample 1 is out of range: the network has 3 classes"),
+        ([-1, 0], bp.LabelError, "label -1 of sample 0"),
+        ([0], bp.ShapeError, "a batch of 2 takes integers of shape"),
+        ([0.0, 1.0], bp.ShapeError, "labels are float64"),
+    ],
+)
+def test_labels_that_are_refused(labels, error, message):
+    with pytest.raises(error, match=message):
+        bp.cross_entropy(np.zeros((2, 3)), labels)
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 3), (2, 0)])
+def test_scores_that_are_refused(shape):
+    with pytest.raises(bp.ShapeError, match="it takes"):
+        bp.cross_entropy(np.zeros(shape), np.zeros(shape[:1], int))
+
+
+def test_target_of_another_shape_is_refused():
+    with pytest.raises(bp.ShapeError, match=r"target of shape \(2, 2\): the output has \(2, 3\)"):
+        bp.mse_loss(np.zeros((2, 3)), np.zeros((2, 2)))

@@ -1,0 +1,98 @@
+"""Optimizers against PyTorch over several steps, and the flag that blocks a bad gradient."""
+
+import numpy as np
+import pytest
+import torch
+
+import bppsa_cupy as bp
+from bppsa_cupy.parameters import ParameterSet
+
+SHAPES = {"0.weight": (3, 5), "0.bias": (3,), "2.weight": (1, 3)}
+
+CASES = [
+    (bp.SGD, torch.optim.SGD, {"lr": 0.1}),
+    (bp.SGD, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    (bp.SGD, torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.5, "weight_decay": 0.01}),
+    (bp.SGD, torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "nesterov": True, "weight_decay": 0.02}),
+    (bp.Adam, torch.optim.Adam, {"lr": 0.01}),
+    (bp.Adam, torch.optim.Adam, {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.1}),
+]
+
+
+def filled(device, dtype, rng):
+    parameters = ParameterSet(device, np.dtype(dtype), SHAPES)
+    parameters.assign({name: rng.standard_normal(shape) for name, shape in SHAPES.items()})
+    return parameters
+
+
+@pytest.mark.parametrize("ours, theirs, options", CASES)
+def test_steps_equal_pytorch(device, dtype, rng, ours, theirs, options):
+    parameters, gradients = filled(device, dtype, rng), filled(device, dtype, rng)
+    tensors = {name: torch.tensor(array.astype(np.float64)) for name, array in parameters.to_host().items()}
+    optimizer, reference = ours(parameters, **options), theirs(list(tensors.values()), **options)
+    for _ in range(5):
+        gradients.assign({name: rng.standard_normal(shape) for name, shape in SHAPES.items()})
+        for name, tensor in tensors.items():
+            tensor.grad = torch.tensor(gradients.to_host()[name].astype(np.float64))
+        optimizer.step(gradients)
+        reference.step()
+    for name, array in parameters.to_host().items():
+        np.testing.assert_allclose(
+            array, tensors[name], rtol=200 * np.finfo(dtype).eps, atol=1e-6 * (dtype == np.float32)
+        )
+
+
+@pytest.mark.parametrize("ours, _, options", CASES)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_gradient_that_is_not_finite_changes_nothing(device, rng, ours, _, options, bad):
+    parameters, gradients = filled(device, "float64", rng), filled(device, "float64", rng)
+    optimizer = ours(parameters, **options)
+    optimizer.step(gradients)
+    before, state = parameters.to_host(), optimizer.state_dict()["arrays"]
+    assert not optimizer.blocked
+    gradients["0.bias"][1] = bad
+    optimizer.step(gradients)
+    assert optimizer.blocked
+    for name, array in parameters.to_host().items():
+        assert np.array_equal(array, before[name])
+    for name, array in optimizer.state_dict()["arrays"].items():
+        assert np.array_equal(array, state[name])
+
+
+@pytest.mark.parametrize("ours, _, options", CASES)
+def test_state_dict_goes_on_with_the_same_bits(rng, ours, _, options):
+    device = bp.Sequential([bp.ReLU()], (1,), device="host").device
+    parameters, gradients = filled(device, "float32", rng), filled(device, "float32", rng)
+    copy = ParameterSet(device, np.dtype("float32"), SHAPES)
+    optimizer = ours(parameters, **options)
+    optimizer.step(gradients)
+    copy.assign(parameters.to_host())
+    resumed = ours(copy, **{**options, "lr": 99.0})
+    resumed.load_state_dict(optimizer.state_dict())
+    for one in (optimizer, resumed):
+        one.step(gradients)
+    assert all(np.array_equal(parameters[name], copy[name]) for name in SHAPES)
+
+
+def test_version_counts_steps(rng):
+    network = bp.Sequential([bp.Linear(2, 2)], (2,), device="host")
+    version = network.parameters.version
+    bp.SGD(network.parameters).step(network.gradients)
+    assert network.parameters.version == version + 1
+
+
+def test_refusals():
+    network = bp.Sequential([bp.Linear(2, 2)], (2,), device="host")
+    with pytest.raises(bp.BppsaError, match="Nesterov momentum needs a momentum above 0"):
+        bp.SGD(network.parameters, nesterov=True)
+    with pytest.raises(bp.BppsaError, match="lr=-1"):
+        bp.Adam(network.parameters, lr=-1)
+    with pytest.raises(bp.BppsaError, match="both must be at least 0 and below 1"):
+        bp.Adam(network.parameters, betas=(1.0, 0.9))
+    with pytest.raises(bp.BppsaError, match="SGD got dict: it takes a network's parameters"):
+        bp.SGD({})
+    other = bp.Sequential([bp.Linear(20, 2)], (20,), device="host")
+    with pytest.raises(bp.BppsaError, match="pass the gradients of the same network"):
+        bp.SGD(network.parameters).step(other.gradients)
+    with pytest.raises(bp.CheckpointError, match="optimizer is SGD, this one is Adam"):
+        bp.Adam(network.parameters).load_state_dict(bp.SGD(network.parameters).state_dict())

@@ -1,0 +1,190 @@
+"""The numeric scan against dense NumPy products, for every schedule, length and kind of product."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.plan import with_input_gradient
+from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
+
+METHODS = ("linear", "blelloch", "hybrid")
+
+
+def random_chain(rng, n, batch, kinds="sparse diagonal dense selection empty".split(), sizes=(1, 6)):
+    """Patterns and values of J_1 … J_n of random kinds and sizes; some shared, some batched."""
+    width = int(rng.integers(*sizes))
+    operands = []
+    for _ in range(n):
+        kind = rng.choice(kinds)
+        rows = width if kind == "diagonal" else int(rng.integers(*sizes))
+        if kind == "diagonal":
+            pattern = Pattern.diagonal(width)
+        elif kind == "dense":
+            pattern = Pattern.dense(rows, width)
+        elif kind == "selection":
+            kept = rng.integers(0, 2, rows)
+            indptr = np.concatenate([[0], np.cumsum(kept)])
+            pattern = Pattern((rows, width), indptr, rng.integers(0, width, int(kept.sum())))
+        else:
+            density = 0.0 if kind == "empty" else 0.5
+            pattern = Pattern.from_scipy(scipy.sparse.random_array((rows, width), density=density, rng=rng))
+        shape = (pattern.nnz,) if rng.integers(2) else (pattern.nnz, batch)
+        operands.append((pattern, rng.standard_normal(shape)))
+        width = rows
+    return operands
+
+
+def reference(gradient, operands, injections=None):
+    """v(1) … v(n + 1) in float64 by dense products, a sample at a time."""
+    vectors = [gradient]
+    for k, (pattern, values) in enumerate(operands):
+        columns = []
+        for sample in range(gradient.shape[1]):
+            data = values[:, sample] if values.ndim == 2 else values
+            columns.append(pattern.to_scipy(data).toarray() @ vectors[-1][:, sample])
+        vector = np.stack(columns, 1)
+        if injections is not None and injections[k] is not None:
+            vector = vector + injections[k]
+        vectors.append(vector)
+    return vectors
+
+
+def assert_vectors(got, expected, tolerance=1e-12):
+    assert len(got) == len(expected)
+    for ours, theirs in zip(got, expected, strict=True):
+        scale = max(1.0, float(np.abs(theirs).max(initial=0)))
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("n", range(41))
+def test_every_schedule_equals_the_serial_products(n):
+    rng = np.random.default_rng(n)
+    batch = int(rng.integers(1, 4))
+    operands = random_chain(rng, n, batch)
+    width = operands[0][0].shape[1] if operands else 3
+    gradient = rng.standard_normal((width, batch))
+    expected = reference(gradient, operands)
+    for method in METHODS:
+        assert_vectors(bp.scan(gradient, operands, method), expected)
+    for levels in range(max(n.bit_length(), 1)):
+        assert_vectors(bp.scan(gradient, operands, "hybrid", levels=levels), expected)
+
+
+@settings(max_examples=15)
+@given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 2**32))
+def test_affine_scans_equal_the_serial_recurrence(n, batch, seed):
+    rng = np.random.default_rng(seed)
+    operands = random_chain(rng, n, batch)
+    gradient = rng.standard_normal((operands[0][0].shape[1], batch))
+    injections = [
+        rng.standard_normal((pattern.shape[0], batch)) if rng.integers(3) else None for pattern, _ in operands
+    ]
+    expected = reference(gradient, operands, injections)
+    for method in METHODS:
+        assert_vectors(bp.scan(gradient, operands, method, injections=injections), expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 12])
+def test_every_device_and_dtype(device, dtype, n):
+    rng = np.random.default_rng(n)
+    operands = [(p, v.astype(dtype)) for p, v in random_chain(rng, n, 3)]
+    gradient = rng.standard_normal((operands[0][0].shape[1], 3)).astype(dtype)
+    expected = reference(gradient.astype(np.float64), operands)
+    for method in METHODS:
+        got = [device.to_host(v) for v in bp.scan(gradient, operands, method, device=device)]
+        assert all(vector.dtype == dtype for vector in got)
+        assert_vectors(got, expected, 1e-12 if dtype == np.float64 else 1e-4)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "diagonal", "dense", "selection"])
+@pytest.mark.parametrize("batch", [1, 5])
+def test_every_kind_of_product(device, kind, batch):
+    rng = np.random.default_rng(5)
+    operands = random_chain(rng, 9, batch, [kind], sizes=(20, 30))
+    gradient = rng.standard_normal((operands[0][0].shape[1], batch))
+    got = bp.scan(gradient, operands, "blelloch", device=device)
+    assert_vectors([device.to_host(v) for v in got], reference(gradient, operands))
+    launched = {name for name in device.launched if name.startswith("product_")}
+    assert launched, "no product was computed"
+
+
+def test_one_sample_is_a_vector(rng):
+    matrix = scipy.sparse.random_array((4, 3), density=0.6, rng=rng)
+    gradient = rng.standard_normal(3)
+    first, second = bp.scan(gradient, [matrix.tocsr()])
+    assert np.array_equal(first, gradient)
+    np.testing.assert_allclose(second, matrix @ gradient, rtol=1e-14)
+
+
+def test_no_matrix_gives_the_gradient_alone(rng):
+    gradient = rng.standard_normal((3, 2))
+    (only,) = bp.scan(gradient, [])
+    assert np.array_equal(only, gradient)
+
+
+def test_a_plan_serves_other_values_and_smaller_batches(rng):
+    operands = random_chain(rng, 9, 4)
+    plan = plan_scan(make_chain([(p, v.ndim == 1) for p, v in operands]), batch_size=4)
+    for batch in (4, 1, 3):
+        fresh = [(p, rng.standard_normal((p.nnz,) if v.ndim == 1 else (p.nnz, batch))) for p, v in operands]
+        gradient = rng.standard_normal((operands[0][0].shape[1], batch))
+        for method in METHODS:
+            got = bp.scan(gradient, fresh, method, plan=plan)
+            assert_vectors(got, reference(gradient, fresh))
+    with pytest.raises(bp.PlanError, match="a batch of 5 was given, the plan's buffers hold 4"):
+        wide = [(p, rng.standard_normal((p.nnz,) if v.ndim == 1 else (p.nnz, 5))) for p, v in operands]
+        bp.scan(rng.standard_normal((operands[0][0].shape[1], 5)), wide, plan=plan)
+
+
+def test_a_steady_run_allocates_nothing(device, rng):
+    operands = random_chain(rng, 11, 2)
+    chain = make_chain([(p, v.ndim == 1) for p, v in operands])
+    plan = plan_scan(chain, batch_size=2, device=device)
+    schedule = with_input_gradient(plan.schedule(0, "blelloch"))
+    scan = NumericScan(device, np.dtype(np.float64), plan.chains[0], schedule, 2)
+
+    def step():
+        for k in scan.elements_read:
+            scan.element(k, 2)[...] = device.asarray(operands[k - 1][1])
+        scan.vector(1, 2)[...] = 1
+        scan.run(2)
+        return [np.array(device.to_host(scan.vector(k, 2))) for k in range(1, len(operands) + 2)]
+
+    first = step()
+    allocated, launched = device.allocated, sum(device.launched.values())
+    second = step()
+    assert device.allocated == allocated
+    assert sum(device.launched.values()) - launched == len(schedule.steps)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize(
+    "gradient, jacobians, options, error, message",
+    [
+        (np.zeros(3), [np.eye(3)], {}, bp.ShapeError, "J_1 is a ndarray: scan takes SciPy sparse"),
+        (np.zeros(2), [scipy.sparse.eye_array(3)], {}, bp.ShapeError, "2 rows and J_1 3 columns"),
+        (np.zeros(3, int), [scipy.sparse.eye_array(3)], {}, bp.ShapeError, "gradient of int64"),
+        (np.zeros((3, 1, 1)), [], {}, bp.ShapeError, r"it takes float32 or float64 of shape \(d,\)"),
+        (np.zeros(3), [scipy.sparse.eye_array(3)], {"method": "bp"}, bp.PlanError, "a scan takes linear"),
+        (np.zeros(3), [scipy.sparse.eye_array(3)], {"injections": []}, bp.ShapeError, "0 injections for 1"),
+        (np.zeros(3), [scipy.sparse.eye_array(3)], {"injections": [np.zeros(2)]}, bp.ShapeError,
+         "injection 1 has shape"),
+        (np.zeros((3, 2)), [(Pattern.diagonal(3), np.zeros((3, 4)))], {}, bp.ShapeError, "J_1 got values"),
+        (np.zeros(3), [scipy.sparse.eye_array(3), scipy.sparse.eye_array(4)], {}, bp.ShapeError,
+         "they must be equal"),
+    ],
+)  # fmt: skip
+def test_refusals(gradient, jacobians, options, error, message):
+    with pytest.raises(error, match=message):
+        bp.scan(gradient, jacobians, **options)
+
+
+def test_a_plan_of_another_chain_is_refused(rng):
+    one, other = Pattern.dense(3, 3), Pattern.diagonal(3)
+    plan = plan_scan(make_chain([(one, True)]))
+    with pytest.raises(bp.PlanMismatchError, match="the plan was made for another chain"):
+        bp.scan(np.zeros(3), [(other, np.ones(3))], plan=plan)
