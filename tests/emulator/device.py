@@ -12,7 +12,7 @@ import numpy as np
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant
 from emulator.buffers import Buffer, bits, poison, require
-from emulator.build import compile_text
+from emulator.build import EmulationError, compile_text
 from emulator.library import Library
 
 #: ctypes of the scalar parameters, by NumPy dtype.
@@ -138,15 +138,14 @@ def _require_written_once(
     where = f"{kernel.name}: {parameter.name}"
     if parameter.role == "out":
         left = (bits(first) == bits(poison(first.dtype, 0))) & (bits(second) == bits(poison(second.dtype, 1)))
-        require(
-            not left.any(),
-            f"{where}[{left.argmax()}] was not written, {left.sum()} of {left.size} elements were not",
-        )
+        if left.any():
+            raise EmulationError(
+                f"{where}[{left.argmax()}] was not written, {left.sum()} of {left.size} elements were not"
+            )
     differ = bits(first) != bits(second)
     if differ.any():
         element = int(differ.argmax())
-        require(
-            False,
+        raise EmulationError(
             f"{where}[{element}] is {first[element]} with threads in ascending order and {second[element]} "
-            f"in descending order: a race, or an output that is read ({differ.sum()} elements differ)",
+            f"in descending order: a race, or an output that is read ({differ.sum()} elements differ)"
         )
