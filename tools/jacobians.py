@@ -1,0 +1,192 @@
+"""Write, list and draw the transposed Jacobians of a network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.checkpoint import load_checkpoint
+from bppsa_cupy.data import batches, load
+from bppsa_cupy.errors import BppsaError, JacobianFileError
+from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
+from bppsa_cupy.losses import cross_entropy
+from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.jacobian_picture import Range, plot_records
+from bppsa_cupy.training import check_dataset
+
+#: Most panels of one picture.
+PANELS = 32
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(prog="bppsa-jacobians", description=__doc__)
+    commands = result.add_subparsers(required=True, metavar="COMMAND")
+
+    dump = commands.add_parser("dump", help="write the Jacobians of one forward and backward pass")
+    cli.add_model(dump)
+    dump.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="HDF5 file to write")
+    dump.add_argument(
+        "--data", required=True, help="'digits', or a path: CIFAR-10's binary layout, IDX or .npz"
+    )
+    dump.add_argument("--checkpoint", type=Path, metavar="FILE", help="take the parameters from here")
+    dump.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
+    dump.add_argument("--sample", type=int, metavar="K", help="write the matrices of this sample alone")
+    dump.add_argument("--compress", action="store_true", help="shuffle and gzip, for a smaller file")
+    dump.set_defaults(run=run_dump)
+
+    show = commands.add_parser("show", help="list the Jacobians of a file")
+    show.add_argument("file", type=Path, metavar="FILE")
+    show.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    show.set_defaults(run=run_show)
+
+    plot = commands.add_parser("plot", help="draw where the zeros are (paper, figure 5)")
+    plot.add_argument("file", type=Path, metavar="FILE")
+    plot.add_argument("-o", "--output", type=Path, required=True, metavar="PNG")
+    plot.add_argument("--layer", type=int, action="append", metavar="K", help="these layers alone")
+    plot.add_argument("--step", type=int, default=0, help="time step of recurrent layers (default 0)")
+    plot.add_argument("--sample", type=int, default=0, metavar="K", help="of a batch (default 0)")
+    plot.add_argument("--rows", type=window, default=(None, None), metavar="R0:R1", help="crop")
+    plot.add_argument("--columns", type=window, default=(None, None), metavar="C0:C1", help="crop")
+    plot.set_defaults(run=run_plot)
+    return result
+
+
+def window(text: str) -> Range:
+    """The argument type of a half-open range: "10:20", ":20", "10:"."""
+    first, colon, end = text.partition(":")
+    try:
+        if colon:
+            return (int(first) if first else None, int(end) if end else None)
+    except ValueError:
+        pass
+    raise argparse.ArgumentTypeError(f"{text!r} is no range: give it as 10:20, :20 or 10:")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of bppsa-jacobians; returns the exit code."""
+    arguments = parser().parse_args(argv)
+    return cli.run(arguments.run, arguments)
+
+
+def run_dump(arguments: argparse.Namespace) -> None:
+    """One forward and one backward pass on the first batch, and its records into a file."""
+    dataset = load(arguments.data)
+    network = cli.make_network(arguments, dataset.input_shape)
+    check_dataset(network, dataset)
+    if arguments.checkpoint is not None:
+        checkpoint = load_checkpoint(arguments.checkpoint)
+        checkpoint.check(network.describe(), network.dtype.name)
+        network.load_state_dict(checkpoint.parameters)
+    inputs, labels = next(
+        batches(dataset.train, arguments.batch_size, seed=arguments.seed, dtype=network.dtype)
+    )
+    if arguments.sample is not None and not 0 <= arguments.sample < len(labels):
+        raise BppsaError(
+            f"--sample {arguments.sample} was asked for: the batch has samples 0 to {len(labels) - 1}"
+        )
+    loss, gradient = cross_entropy(network.forward(inputs), labels)
+    network.backward(gradient, method="bp")
+    records = network.transposed_jacobians()
+    if arguments.sample is not None:
+        records = [record.select(arguments.sample) for record in records]
+    save_jacobians(arguments.output, records, compress=arguments.compress)
+    size = arguments.output.stat().st_size
+    print(f"{arguments.output}: {len(records)} Jacobians, {size} bytes, loss {float(loss):.4f}")
+
+
+def run_show(arguments: argparse.Namespace) -> None:
+    """A row for each record of a file."""
+    rows = [describe(record) for record in load_jacobians(arguments.file)]
+    if arguments.json:
+        print(json.dumps({"file": str(arguments.file), "records": rows}))
+    else:
+        print(table(rows))
+
+
+def describe(record: JacobianRecord) -> dict[str, Any]:
+    """What `show` tells of a record.
+
+    guaranteed_sparsity  fraction of elements outside the pattern (paper, table 1)
+    actual_sparsity      fraction of elements that are zero, stored zeros included, over all samples
+    bytes                of values and indices
+    """
+    data, pattern = np.asarray(record.data), record.pattern
+    elements = math.prod(pattern.shape) * (1 if data.ndim == 1 else data.shape[1])
+    return {
+        "layer": record.layer,
+        "name": record.name,
+        "step": record.step,
+        "direction": record.direction,
+        "shape": list(pattern.shape),
+        "dtype": data.dtype.name,
+        "batch": record.batch,
+        "sample": record.sample,
+        "nnz": pattern.nnz,
+        "guaranteed_sparsity": pattern.sparsity,
+        "actual_sparsity": 1 - np.count_nonzero(data) / elements if elements else 0.0,
+        "bytes": data.nbytes + pattern.indices.nbytes + pattern.indptr.nbytes,
+        "gradient_norm": record.gradient_norm,
+        "geometry": record.geometry,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows of `show` as aligned text; a batch of "all" is one set of values for every sample."""
+    lines = [("layer", "shape", "batch", "nnz", "guaranteed", "actual", "bytes", "gradient norm")]
+    for row in rows:
+        label = f"{row['layer']} {row['name']}" + (f" step {row['step']}" if row["step"] else "")
+        label += "" if row["direction"] == "forward" else f" {row['direction']}"
+        norm, sample = row["gradient_norm"], row["sample"]
+        batch = "all" if row["batch"] is None else str(row["batch"])
+        lines.append(
+            (
+                label,
+                "×".join(map(str, row["shape"])),
+                batch if sample is None else f"no. {sample}",
+                f"{row['nnz']:,}",
+                f"{row['guaranteed_sparsity']:.5f}",
+                f"{row['actual_sparsity']:.5f}",
+                f"{row['bytes']:,}",
+                "-" if norm is None else f"{norm:.4e}",
+            )
+        )
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            [line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)]
+        )
+        for line in lines
+    )
+
+
+def run_plot(arguments: argparse.Namespace) -> None:
+    """A picture of the records that were chosen."""
+    records = [record for record in load_jacobians(arguments.file) if record.step == arguments.step]
+    if arguments.layer is not None:
+        known = sorted({record.layer for record in records})
+        missing = [layer for layer in arguments.layer if layer not in known]
+        if missing:
+            raise JacobianFileError(
+                f"{arguments.file} has no layer {missing[0]} at step {arguments.step}: it has {known}"
+            )
+        records = [record for record in records if record.layer in arguments.layer]
+    if not 1 <= len(records) <= PANELS:
+        raise JacobianFileError(
+            f"{arguments.file} has {len(records)} Jacobians at step {arguments.step}: a picture takes 1 to "
+            f"{PANELS}, choose some with --layer or --step"
+        )
+    plot_records(
+        records, arguments.output, rows=arguments.rows, columns=arguments.columns, sample=arguments.sample
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
