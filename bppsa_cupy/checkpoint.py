@@ -11,9 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bppsa_cupy.differences import differences
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.hdf5 import attribute, create, open_file, read_array, write_array
+from bppsa_cupy.plan.compare import differences
 
 FORMAT, VERSION = "bppsa-checkpoint", 1
 
@@ -45,7 +45,7 @@ class Checkpoint:
         """Raise CheckpointError, naming every field that differs, unless this is a checkpoint of a network
         of that description and dtype."""
         found = differences(
-            {"dtype": self.dtype, **self.network}, {"dtype": dtype, **network}, who="the checkpoint has"
+            {"dtype": self.dtype, **self.network}, {"dtype": dtype, **network}, holder="checkpoint"
         )
         if found:
             raise CheckpointError(f"the checkpoint belongs to another network: {'; '.join(found)}")

@@ -80,11 +80,9 @@ class JacobianRecord:
     def select(self, sample: int) -> JacobianRecord:
         """The record of one sample, its data (nnz,); a shared record as it is."""
         values = self.values(sample)
-        return (
-            self
-            if self.shared
-            else replace(self, data=values, sample=sample if self.sample is None else self.sample)
-        )
+        if self.shared or self.sample is not None:
+            return self
+        return replace(self, data=values, sample=sample)
 
     def on_host(self) -> JacobianRecord:
         """The same record with NumPy data; the record itself where it has them."""

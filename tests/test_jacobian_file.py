@@ -4,7 +4,8 @@ import h5py
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import HealthCheck, given, settings
+from conftest import make_device
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bppsa_cupy.csr import Pattern
@@ -51,7 +52,7 @@ def test_save_then_load_is_the_identity(tmp_path):
     assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "b.h5").read_bytes()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30)
 @given(
     sizes=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=4),
     batch=st.one_of(st.none(), st.integers(0, 3)),
@@ -138,5 +139,6 @@ def test_geometry_must_be_json(tmp_path):
 
 @pytest.mark.gpu
 def test_a_record_gives_the_matrix_of_a_sample_on_the_gpu():
+    make_device("cuda")
     record = make(0, (4, 5), 3)
     np.testing.assert_array_equal(record.to_cupyx(2).get().toarray(), record.to_scipy(2).toarray())

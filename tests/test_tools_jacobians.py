@@ -101,7 +101,7 @@ def test_a_checkpoint_of_another_network_is_refused(folder, capsys):
     network = build_model("model.py:make", seed=9, device="host", dtype="float64")
     save_checkpoint("c.h5", Checkpoint(network.describe(), "float64", network.state_dict()))
     assert dump("--checkpoint", "c.h5") == 1
-    assert "dtype: the checkpoint has 'float64', the network 'float32'" in capsys.readouterr().err
+    assert "dtype float64 in the checkpoint, float32 in the network" in capsys.readouterr().err
 
 
 # ---- show ----

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import Any
 
 
-def differences(planned: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
-    """What differs between the geometry in a plan and a network's, one line a field.
+def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder: str = "plan") -> list[str]:
+    """What differs between the geometry in a plan, or another `holder`, and a network's, one line a field.
 
     E.g. "layer 0 Conv2d: kernel_size (5, 5) in the plan, (3, 3) in the network". Both are
     Sequential.describe() or what JSON made of it; lists and tuples are equal.
@@ -16,26 +16,28 @@ def differences(planned: Mapping[str, Any], actual: Mapping[str, Any]) -> list[s
     found = []
     for name in dict.fromkeys((*planned, *actual)):
         if name != "layers":
-            found += _field("", name, planned, actual)
+            found += _field("", name, planned, actual, holder)
     layers = zip_longest(planned.get("layers", ()), actual.get("layers", ()))
     for index, (before, after) in enumerate(layers):
         if before is None or after is None:
-            present, absent = ("network", "plan") if before is None else ("plan", "network")
+            present, absent = ("network", holder) if before is None else (holder, "network")
             name = (after if before is None else before).get("type", "")
             found.append(f"layer {index} {name} is in the {present}, not in the {absent}")
         elif before.get("type") != after.get("type"):
-            found += _field(f"layer {index}: ", "type", before, after)
+            found += _field(f"layer {index}: ", "type", before, after, holder)
         else:
             for name in dict.fromkeys((*before, *after)):
-                found += _field(f"layer {index} {before.get('type')}: ", name, before, after)
+                found += _field(f"layer {index} {before.get('type')}: ", name, before, after, holder)
     return found
 
 
-def _field(place: str, name: str, planned: Mapping[str, Any], actual: Mapping[str, Any]) -> list[str]:
+def _field(
+    place: str, name: str, planned: Mapping[str, Any], actual: Mapping[str, Any], holder: str
+) -> list[str]:
     before, after = _plain(planned.get(name)), _plain(actual.get(name))
     if before == after:
         return []
-    return [f"{place}{name} {before} in the plan, {after} in the network"]
+    return [f"{place}{name} {before} in the {holder}, {after} in the network"]
 
 
 def _plain(value: Any) -> Any:
