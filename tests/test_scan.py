@@ -12,9 +12,10 @@ from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
 
 METHODS = ("linear", "blelloch", "hybrid")
+KINDS = ("sparse", "diagonal", "dense", "selection", "empty")
 
 
-def random_chain(rng, n, batch, kinds="sparse diagonal dense selection empty".split(), sizes=(1, 6)):
+def random_chain(rng, n, batch, kinds=KINDS, sizes=(1, 6)):
     """Patterns and values of J_1 … J_n of random kinds and sizes; some shared, some batched."""
     width = int(rng.integers(*sizes))
     operands = []

@@ -74,7 +74,7 @@ class NumericScan:
         """v(k), (d, batch): k = 1 is written before a run, the others are read after it."""
         self._check_batch(batch)
         offset = self.memory.offsets[0, k][0]
-        rows = self.chain_plan.length(k)
+        rows = self.chain_plan.chain.length(k)
         return self._arena[offset : offset + rows * batch].reshape(rows, batch)
 
     def injection(self, k: int, batch: int) -> Array:
@@ -113,7 +113,7 @@ class NumericScan:
             return {}
         products = [step.out for step in self.schedule.steps if step.kind == "mm"]
         segments = [(k, k + 1) for k in range(1, self.schedule.n + 1)] + products
-        sizes = [self.chain_plan.length(end) * self.capacity for _, end in segments]
+        sizes = [self.chain_plan.chain.length(end) * self.capacity for _, end in segments]
         starts = np.concatenate([[0], np.cumsum(sizes)])[: len(segments)]
         return {segment: int(start) for segment, start in zip(segments, starts, strict=True)}
 
@@ -121,14 +121,14 @@ class NumericScan:
     def _affine_size(self) -> int:
         return max(
             (
-                start + self.chain_plan.length(end) * self.capacity
+                start + self.chain_plan.chain.length(end) * self.capacity
                 for (_, end), start in self._affine_offsets.items()
             ),
             default=0,
         )
 
     def _affine_vector(self, segment: Segment, batch: int) -> Array:
-        shape = (self.chain_plan.length(segment[1]), batch)
+        shape = (self.chain_plan.chain.length(segment[1]), batch)
         start = self._affine_offsets[segment]
         return self._affine_arena[start : start + math.prod(shape)].reshape(shape)
 

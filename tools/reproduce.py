@@ -1,0 +1,31 @@
+"""Reproduce the paper's figures: the numbers as JSON, and the picture made of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bppsa_cupy.tools import cli, figure6
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, one subcommand a figure."""
+    result = argparse.ArgumentParser(prog="bppsa-reproduce", description=__doc__)
+    figures = result.add_subparsers(dest="figure", required=True)
+    figure6.add_arguments(
+        figures.add_parser("figure6", help="LeNet-5 on CIFAR-10 by every method: the same loss curve")
+    )
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of bppsa-reproduce; returns the exit code."""
+    arguments = parser().parse_args(argv)
+    arguments.command = " ".join(["bppsa-reproduce", *(sys.argv[1:] if argv is None else argv)])
+    arguments.out = Path(arguments.out)
+    return cli.run(arguments.run, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
