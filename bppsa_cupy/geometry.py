@@ -163,6 +163,19 @@ class Pool2dGeometry:
             sizes.append(count)
         return sizes[0], sizes[1]
 
+    def divisors(self, count_include_pad: bool, divisor_override: int | None) -> np.ndarray:
+        """(*out_size) what an average pooling divides each window of a plane by."""
+        if divisor_override is not None:
+            return np.full(self.out_size, float(divisor_override))
+        extents = []
+        for axis in self.axes:
+            start = np.arange(axis.outputs) * axis.stride - axis.padding
+            end = np.minimum(start + axis.kernel, axis.inputs + axis.padding)
+            if not count_include_pad:
+                start, end = np.maximum(start, 0), np.minimum(end, axis.inputs)
+            extents.append((end - start).astype(float))
+        return np.outer(*extents)
+
     @property
     def axes(self) -> tuple[Axis, Axis]:
         """The vertical and the horizontal axis."""

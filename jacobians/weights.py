@@ -37,6 +37,6 @@ class WeightJacobian(TransposedJacobian):
         self, device: Device, parameters: Mapping[str, Array], saved: Mapping[str, Array], values: Array
     ) -> None:
         if device not in self._uploaded:
-            self._uploaded[device] = device.upload_index(self.entries[1].astype(np.int32))
+            self._uploaded[device] = device.upload_index(self.entries[1].astype(np.int32, copy=False))
         weight = parameters["weight"]
         device.launch(KERNEL, weight, self._uploaded[device], values, weight.size, values.size)

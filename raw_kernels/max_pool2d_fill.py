@@ -4,15 +4,33 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.spans import LANES, part_count, part_start, tile_width
 from bppsa_cupy.raw_kernels.twin import twin
+
+
+@twin()
+def _part(indices, window, candidate, values, windows, batch, start, end):
+    width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(windows)
+    for left in range(start, end, width):
+        right = min(left + width, end)
+        for top in range(np.uint64(0), samples, np.uint64(LANES)):
+            for sample in range(top, min(top + np.uint64(LANES), samples)):
+                for entry in range(left, right):
+                    maximum = indices[sample * stride + np.uint64(window[entry])]
+                    hit = maximum == np.int32(candidate[entry])
+                    values[entry * samples + sample] = 1 if hit else 0
 
 
 @twin(parallel=True)
 def max_pool2d_fill(indices, window, candidate, values, windows, entries, batch):
-    for entry in prange(entries):
-        for sample in range(batch):
-            hit = indices[sample * windows + np.int64(window[entry])] == np.int32(candidate[entry])
-            values[np.int64(entry) * batch + sample] = 1 if hit else 0
+    parts = part_count(entries * batch)
+    if parts == 1:
+        start, end = part_start(0, 1, entries), part_start(1, 1, entries)
+        _part(indices, window, candidate, values, windows, batch, start, end)
+    else:
+        for part in prange(parts):
+            start, end = part_start(part, parts, entries), part_start(part + 1, parts, entries)
+            _part(indices, window, candidate, values, windows, batch, start, end)
 
 
 KERNEL = Kernel(

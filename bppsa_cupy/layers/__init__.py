@@ -1,15 +1,31 @@
 """Layers, one a file."""
 
+from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.flatten import Flatten
 from bppsa_cupy.layers.linear import Linear
 from bppsa_cupy.layers.max_pool2d import MaxPool2d
 from bppsa_cupy.layers.relu import ReLU
+from bppsa_cupy.layers.sigmoid import Sigmoid
+from bppsa_cupy.layers.tanh import Tanh
 
 #: Every layer a network can be built from, by class name.
 LAYERS: dict[str, type[Layer]] = {
-    layer.__name__: layer for layer in (Conv2d, Flatten, Linear, MaxPool2d, ReLU)
+    layer.__name__: layer for layer in (AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Tanh)
 }
 
-__all__ = ["LAYERS", "Conv2d", "Flatten", "Layer", "LayerPass", "Linear", "MaxPool2d", "ReLU", "Shape"]
+__all__ = [
+    "LAYERS",
+    "AvgPool2d",
+    "Conv2d",
+    "Flatten",
+    "Layer",
+    "LayerPass",
+    "Linear",
+    "MaxPool2d",
+    "ReLU",
+    "Shape",
+    "Sigmoid",
+    "Tanh",
+]

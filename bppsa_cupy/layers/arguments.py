@@ -24,6 +24,14 @@ def as_argument(pair: Pair) -> int | list[int]:
     return pair[0] if pair[0] == pair[1] else list(pair)
 
 
+def check_half(layer: str, padding: Pair, kernel_size: Pair) -> None:
+    """Raise ShapeError unless a pooling's padding is at most half its window."""
+    if any(2 * p > k for p, k in zip(padding, kernel_size, strict=True)):
+        raise ShapeError(
+            f"{layer} got padding={padding} and kernel_size={kernel_size}: padding is at most half of it"
+        )
+
+
 def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None = None) -> None:
     """Raise ShapeError unless `input_shape` is (channels, height, width) of sizes at least 1."""
     if len(input_shape) != 3:

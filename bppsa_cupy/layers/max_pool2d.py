@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.jacobians.max_pool2d import MaxPool2dJacobian
-from bppsa_cupy.layers.arguments import as_argument, as_pair, check_images
+from bppsa_cupy.layers.arguments import as_argument, as_pair, check_half, check_images
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape
 from bppsa_cupy.raw_kernels import max_pool2d_forward, max_pool2d_vjp
 
@@ -39,8 +38,7 @@ class MaxPool2d(Layer):
         self.padding = as_pair(name, "padding", padding, 0)
         self.dilation = as_pair(name, "dilation", dilation, 1)
         self.ceil_mode = bool(ceil_mode)
-        if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
-            raise ShapeError(f"{name} got padding={padding}: it must be at most half the kernel")
+        check_half(name, self.padding, self.kernel_size)
 
     def config(self) -> dict[str, Any]:
         return {

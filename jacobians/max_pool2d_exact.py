@@ -1,0 +1,37 @@
+"""The paper's max-pooling Jacobian of one input (algorithms 8 to 10). For analysis only: the pattern
+depends on the input, so no plan can be made from it (`max_pool2d` has the guaranteed pattern)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.geometry import Pool2dGeometry
+
+
+def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tuple[Pattern, np.ndarray]:
+    """The nonzeros of one sample's transposed Jacobian: pattern and data, a one each.
+
+    pool_indices  (channels, *out_size) integers: the position of each window's maximum in its input
+                  plane, one sample of `saved["indices"]`
+
+    Raises ShapeError where windows overlap (stride below the window), as the paper's algorithms assume
+    that each input is the maximum of one window at most, or where `pool_indices` has another shape.
+    """
+    if geometry.stride != geometry.kernel_size or geometry.dilation != (1, 1):
+        raise ShapeError(
+            f"the exact pattern takes stride = window and dilation 1: got window {geometry.kernel_size}, "
+            f"stride {geometry.stride}, dilation {geometry.dilation}"
+        )
+    shape = (geometry.channels, *geometry.out_size)
+    if pool_indices.shape != shape:
+        raise ShapeError(f"pool_indices has shape {pool_indices.shape}: this pooling takes {shape}")
+    in_plane, out_plane = int(np.prod(geometry.in_size)), int(np.prod(geometry.out_size))
+    mapping = np.full(geometry.channels * in_plane, -1)
+    plane = np.repeat(np.arange(geometry.channels) * in_plane, out_plane)
+    mapping[plane + pool_indices.reshape(-1)] = np.arange(geometry.channels * out_plane)
+    pooled = mapping >= 0
+    indptr = np.concatenate([[0], np.cumsum(pooled)])
+    pattern = Pattern((mapping.size, geometry.channels * out_plane), indptr, mapping[pooled])
+    return pattern, np.ones(pattern.nnz)

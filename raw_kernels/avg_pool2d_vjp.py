@@ -1,0 +1,55 @@
+"""Two-dimensional average pooling: the gradient by the input."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.avg_pool2d_forward import window_extent
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.pool2d_geometry import INPUT, OUTPUT, SIZES
+from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.unfold import inside
+
+
+@twin(parallel=True)
+def avg_pool2d_vjp(
+    gradient, input_gradient, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width,
+    stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x, count_include_pad, divisor_override,
+):  # fmt: skip
+    for plane in prange(planes):
+        base = np.uint64(plane) * np.uint64(in_height * in_width)
+        for k in range(np.uint64(in_height * in_width)):
+            input_gradient[base + k] = 0
+        shares = np.empty(out_width, gradient.dtype)
+        for row in range(out_height):
+            source = np.uint64((np.int64(plane) * out_height + row) * out_width)
+            down = window_extent(row, stride_y, padding_y, kernel_height, in_height, count_include_pad)
+            for column in range(out_width):
+                across = window_extent(column, stride_x, padding_x, kernel_width, in_width, count_include_pad)
+                divisor = divisor_override if divisor_override else down * across
+                shares[column] = gradient[source + np.uint64(column)] / gradient.dtype.type(divisor)
+            for i in range(kernel_height):
+                y = row * stride_y + i * dilation_y - padding_y
+                if y < 0 or y >= in_height:
+                    continue
+                # Right taps first, so that every input adds its windows in the order of the outputs.
+                for j in range(kernel_width - 1, -1, -1):
+                    offset = j * dilation_x - padding_x
+                    first, end = inside(in_width, out_width, offset, stride_x)
+                    target = base + np.uint64(y * in_width + first * stride_x + offset)
+                    lane, step = np.uint64(first), np.uint64(stride_x)
+                    for k in range(np.uint64(end - first)):
+                        input_gradient[target + k * step] += shares[lane + k]
+
+
+KERNEL = Kernel(
+    name="avg_pool2d_vjp",
+    parameters=(
+        array_in("gradient", "real", OUTPUT),
+        array_out("input_gradient", "real", INPUT),
+        *SIZES,
+        scalar("count_include_pad"),
+        scalar("divisor_override"),
+    ),
+    launch=lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]),
+    twin=avg_pool2d_vjp,
+)

@@ -1,0 +1,16 @@
+// Values of tanh's transposed Jacobian, a whole diagonal: 1 - y².
+// Transposes from the layers' layout to batch innermost.
+//
+//   output  (batch, features)   input, the layer's output
+//   values  (features, batch)   output only
+
+#include "prelude.cuh"
+
+extern "C" __global__ void tanh_fill(
+    const real* __restrict__ output, real* __restrict__ values, size_type features, size_type batch)
+{
+    GRID_STRIDE(item, features * batch) {
+        const real y = output[item % batch * features + item / batch];
+        values[item] = real(1) - y * y;
+    }
+}
