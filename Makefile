@@ -1,0 +1,35 @@
+# `make demo` and `make test` set up all they need in this folder; Python 3.10 to 3.13 and make are enough.
+PYTHON ?= python3
+WORKERS ?= 2
+TEST_PYTHON := .venv-test/bin/python
+
+.PHONY: demo test lint gpu clean
+.DELETE_ON_ERROR:
+
+# The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
+demo: .venv-demo/ready
+	.venv-demo/bin/python tools/demo.py
+
+# Every check there is.
+test: lint
+	$(TEST_PYTHON) -m pytest -n $(WORKERS)
+
+lint: .venv-test/ready
+	$(TEST_PYTHON) -m ruff check .
+	$(TEST_PYTHON) -m ruff format --check .
+	$(TEST_PYTHON) .ci/types.py
+
+# The checks that need a GPU, with the machine's own Python and packages.
+gpu:
+	$(PYTHON) tools/gpu.py
+
+.venv-%/ready: setup.cfg pyproject.toml
+	@echo "setting up .venv-$* (some minutes at the first time)"
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@
+
+clean:
+	rm -rf .venv-demo .venv-test build dist out *.egg-info
+	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
