@@ -174,3 +174,28 @@ def _live(steps: Iterable[Step], n: int) -> tuple[Step, ...]:
         numbered.append(step._replace(worker=width[step.level]))
         width[step.level] += 1
     return tuple(numbered)
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Raise PlanError, naming the step, where a law of `Schedule` is broken (dead products are allowed)."""
+    n = schedule.n
+    made: dict[Segment, int] = {(k, k + 1): -1 for k in range(n + 1)}
+    last = 0
+    for step in schedule.steps:
+        fault = ""
+        if not 0 <= step.begin < step.split < step.end <= n + 1:
+            fault = f"its segment is none of a scan over a_0, …, a_{n}"
+        elif step.kind != ("mv" if step.begin == 0 else "mm"):
+            fault = "its kind does not fit its segment"
+        elif step.level < last or step.worker < 0:
+            fault = "levels must not decrease, nor workers be negative"
+        elif step.out in made:
+            fault = "its segment is there already"
+        elif any(made.get(operand, step.level) >= step.level for operand in (step.left, step.right)):
+            fault = "an operand is not there before its level"
+        if fault:
+            raise PlanError(f"schedule {schedule.name}: {step} is not legal: {fault}")
+        made[step.out] = last = step.level
+    missing = [k for k in range(1, n + 1) if (0, k) not in made]
+    if missing:
+        raise PlanError(f"schedule {schedule.name} does not compute v({missing[0]})")

@@ -1,0 +1,219 @@
+"""Building plans: every schedule's products are there, sizes are checked first, errors name the fix."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import plan_of, random_chain, small_network
+from symbolic_oracle import evaluate
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.plan import Chain, ChainPlan, Element, differences
+from bppsa_cupy.plan import build as build_module
+from bppsa_cupy.plan.schedule import hybrid, linear
+
+
+def scan_by_plan(chain_plan, name, values, start):
+    """v(1), …, v(n) through the planned products, by their definitions in NumPy."""
+    data = {(k, k + 1): array for k, array in enumerate(values, 1)}
+    data[0, 1] = start
+    for step in chain_plan.schedules[name].steps:
+        if step.kind == "mv":
+            matrix = chain_plan.pattern(*step.right).to_scipy(data[step.right])
+            data[step.out] = matrix @ data[step.left]
+        else:
+            data[step.out] = evaluate(chain_plan.product(step), data[step.right], data[step.left])
+    return [data[0, k] for k in range(1, len(values) + 1)]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.data())
+def test_planned_products_give_the_serial_scan(n, seed, data):
+    chain = random_chain(n, seed)
+    levels = data.draw(st.integers(0, n.bit_length() - 1))
+    plan = plan_of(chain, levels=levels)
+    generator = np.random.default_rng(seed)
+    values = [generator.standard_normal(e.pattern.nnz) for e in chain.elements]
+    v = generator.standard_normal(chain.length(1))
+    expected = [v]
+    for element, array in zip(chain.elements, values, strict=True):
+        expected.append(element.pattern.to_scipy(array) @ expected[-1])
+    for name in ("linear", "blelloch", "hybrid"):
+        for actual, wanted in zip(scan_by_plan(plan.chains[0], name, values, v), expected, strict=False):
+            np.testing.assert_allclose(actual, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_patterns_are_those_of_the_product():
+    plan = plan_of(small_network())
+    chain = plan.chains[0]
+    for step in plan.schedule(0, "blelloch").steps:
+        if step.kind == "mm":
+            product = chain.pattern(*step.right).to_scipy() @ chain.pattern(*step.left).to_scipy()
+            assert chain.pattern(*step.out) == Pattern.from_scipy(product)
+
+
+def test_segments_are_shared_when_all_elements_are():
+    chain = plan_of(small_network()).chains[0]
+    assert chain.segment_shared(1, 2) and not chain.segment_shared(1, 3)
+    assert not chain.segment_shared(0, 1)
+
+
+def test_equal_products_are_made_once():
+    element = Element("J", Pattern.dense(3, 3), True)
+    plan = plan_of(Chain((element,) * 16), Chain((element,) * 7))
+    assert len(plan.chains[0].products) == 1
+
+
+def test_a_segment_that_no_schedule_computes():
+    with pytest.raises(PlanError, match=r"\[2, 5\) is computed by none of linear"):
+        plan_of(small_network(), schedules=["linear"]).chains[0].pattern(2, 5)
+
+
+def test_a_schedule_that_is_not_there_names_the_flag():
+    with pytest.raises(PlanError, match="--schedules linear,blelloch"):
+        plan_of(small_network(), schedules=["linear"]).schedule(0, "blelloch")
+
+
+def test_levels_of_the_hybrid():
+    assert plan_of(small_network(), levels=1).schedule(0, "hybrid").levels == 1
+    steps = plan_of(small_network(), levels=1).schedule(0, "hybrid").steps
+    assert [s.out for s in steps] == [s.out for s in hybrid(6, 1).steps]
+
+
+def test_several_chains_of_several_lengths():
+    plan = plan_of(random_chain(0), random_chain(1), small_network(), levels=2)
+    assert [plan.schedule(i, "hybrid").levels for i in range(3)] == [0, 0, 2]
+    assert plan.schedules == ("linear", "blelloch", "hybrid")
+
+
+def test_no_chain_at_all():
+    assert plan_of().schedules == ()
+
+
+def test_workers_are_numbered_below_their_count():
+    plan = plan_of(small_network(), workers=2)
+    assert plan.workers == 2
+    workers = {s.worker for s in plan.schedule(0, "blelloch").steps}
+    assert workers <= {0, 1}
+
+
+# ---- the memory limit ----
+
+
+def needed(name, **options):
+    return plan_of(small_network(), schedules=[name], **options).bytes(name)
+
+
+def test_what_does_not_fit_is_left_out_and_never_made(monkeypatch):
+    limit = needed("blelloch") - 1
+    made = []
+    multiply_chain = build_module.multiply_chain
+    monkeypatch.setattr(
+        build_module,
+        "multiply_chain",
+        lambda chain, schedules, products: (
+            made.extend(schedules) or multiply_chain(chain, schedules, products)
+        ),
+    )
+    plan = plan_of(small_network(), memory_limit=limit)
+    assert "blelloch" not in plan.schedules and "linear" in plan.schedules
+    assert plan.left_out == {"blelloch": limit + 1}
+    assert {schedule.name for schedule in made} == set(plan.schedules)
+    with pytest.raises(PlanError, match=f"left out: it takes {limit + 1} bytes"):
+        plan.schedule(0, "blelloch")
+
+
+def test_exactly_the_limit_fits():
+    plan = plan_of(small_network(), memory_limit=needed("blelloch"))
+    assert plan.bytes("blelloch") == needed("blelloch")
+
+
+def test_a_schedule_asked_for_that_does_not_fit():
+    limit = needed("blelloch", batch_size=64) - 1
+    with pytest.raises(PlanError) as caught:
+        plan_of(small_network(), schedules=["blelloch"], memory_limit=limit, batch_size=64)
+    message = str(caught.value)
+    assert f"blelloch takes {limit + 1} bytes" in message and f"limit is {limit} bytes" in message
+    assert re.search(r"\(level \d+ passes it\)", message)
+    levels = int(re.search(r"--levels (\d+)", message)[1])
+    batch = int(re.search(r"--batch-size (\d+)", message)[1])
+    common = {"memory_limit": limit}
+    assert plan_of(small_network(), schedules=["hybrid"], levels=levels, batch_size=64, **common)
+    assert plan_of(small_network(), schedules=["blelloch"], batch_size=batch, **common)
+    with pytest.raises(PlanError):
+        plan_of(small_network(), schedules=["blelloch"], batch_size=batch + 1, **common)
+
+
+def test_nothing_fits():
+    with pytest.raises(PlanError, match=r"its inputs pass it\): no number of levels or batch size would fit"):
+        plan_of(small_network(), memory_limit=10)
+
+
+def test_automatic_levels_stay_below_the_limit():
+    limit = needed("linear")
+    plan = plan_of(small_network(), workers=64, model="ideal", memory_limit=limit)
+    assert plan.bytes("hybrid") <= limit
+
+
+# ---- the caller's mistakes ----
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"schedules": ["serial"]}, "there are linear, blelloch, hybrid"),
+        ({"schedules": []}, "there are linear"),
+        ({"levels": 3}, "takes 0 to 2, or 'auto'"),
+        ({"levels": "most"}, "takes 0 to 2, or 'auto'"),
+        ({"batch_size": 0}, "must be at least 1"),
+        ({"workers": 0}, "at least 1"),
+    ],
+)
+def test_mistakes_name_what_is_taken(options, message):
+    with pytest.raises(PlanError, match=message):
+        plan_of(small_network(), **options)
+
+
+def test_chains_must_fit_together():
+    with pytest.raises(ShapeError, match=r"element 1 \(a\) has 3 rows and element 2 \(b\) has 2 columns"):
+        Chain((Element("a", Pattern.dense(3, 2), True), Element("b", Pattern.dense(3, 2), True)))
+
+
+def test_schedules_must_be_of_the_chain():
+    with pytest.raises(PlanError, match="for 5 matrices, the chain has 6"):
+        ChainPlan(small_network(), {"linear": linear(5)}, {})
+
+
+def test_missing_products_are_named():
+    with pytest.raises(PlanError, match=r"product M\(3, 4\)·M\(2, 3\).*is missing"):
+        ChainPlan(small_network(), {"hybrid": hybrid(6, 1)}, {})
+
+
+# ---- comparing networks ----
+
+CONV = {"type": "Conv2d", "in_channels": 3, "kernel_size": [5, 5]}
+
+
+def test_differences_name_the_field():
+    other = {**CONV, "kernel_size": (3, 3)}
+    before, after = {"layers": [CONV]}, {"layers": [other]}
+    assert differences(before, after) == [
+        "layer 0 Conv2d: kernel_size (5, 5) in the plan, (3, 3) in the network"
+    ]
+
+
+def test_lists_and_tuples_are_equal():
+    assert differences({"layers": [CONV]}, {"layers": [{**CONV, "kernel_size": (5, 5)}]}) == []
+
+
+def test_other_differences():
+    before = {"input_shape": [3, 8, 8], "layers": [CONV, {"type": "ReLU"}]}
+    after = {"input_shape": [3, 9, 9], "layers": [CONV, {"type": "Tanh"}, {"type": "Flatten"}]}
+    assert differences(before, after) == [
+        "input_shape (3, 8, 8) in the plan, (3, 9, 9) in the network",
+        "layer 1: type ReLU in the plan, Tanh in the network",
+        "layer 2 Flatten is in the network, not in the plan",
+    ]

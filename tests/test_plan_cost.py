@@ -1,0 +1,141 @@
+"""The cost model: exact counts by hand, and a list schedule that respects what steps need."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_cases import plan_of, random_chain, small_network
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import Chain, Element, choose_levels
+from bppsa_cupy.plan.cost import MODELS, list_schedule, schedule_cost
+from bppsa_cupy.plan.counting import ChainCounts
+from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels
+
+
+def dense_chain(n, size):
+    return Chain((Element("J", Pattern.dense(size, size), False),) * n)
+
+
+def counts_of(chain):
+    n = len(chain)
+    return ChainCounts.of(chain, [hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1)])
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(0, 40), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_list_schedule_respects_operands_and_workers(n, workers, random):
+    schedule = blelloch(n)
+    seconds = [random.choice([0.0, 1.0, 2.5, random.random()]) for _ in schedule.steps]
+    placed, starts, makespan, critical = list_schedule(schedule, seconds, workers)
+    ends = {s.out: t + d for s, t, d in zip(placed.steps, starts, seconds, strict=True)}
+    by_worker = {}
+    for step, start, length in zip(placed.steps, starts, seconds, strict=True):
+        assert all(ends.get(operand, 0.0) <= start for operand in (step.left, step.right))
+        assert 0 <= step.worker < workers
+        by_worker.setdefault(step.worker, []).append((start, start + length))
+    for spans in by_worker.values():
+        spans.sort()
+        assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert makespan == max(ends.values(), default=0.0)
+    assert max(critical, sum(seconds) / workers) - 1e-9 <= makespan <= sum(seconds) + 1e-9
+    assert [s._replace(worker=0) for s in placed.steps] == [s._replace(worker=0) for s in schedule.steps]
+    assert list_schedule(schedule, seconds, workers) == (placed, starts, makespan, critical)
+
+
+def test_enough_workers_reach_the_critical_path():
+    schedule = blelloch(30)
+    _, _, makespan, critical = list_schedule(schedule, [1.0] * len(schedule.steps), 100)
+    used = sum(1 for level in schedule.by_level() if level)
+    assert makespan == critical <= used
+
+
+def test_no_worker_is_an_error():
+    with pytest.raises(PlanError, match="at least 1"):
+        list_schedule(linear(3), [1.0, 1.0], 0)
+
+
+def test_cost_of_a_dense_chain_by_hand():
+    counts = counts_of(dense_chain(4, 3))
+    cost = schedule_cost(counts, blelloch(4), batch_size=2, itemsize=4, workers=8)
+    # L0: v(2) and M(2, 4); L1: v(4); the down-sweep: v(3) of M(2, 3) and v(2).
+    assert [s.step.out for s in cost.steps] == [(0, 2), (2, 4), (0, 4), (0, 3)]
+    assert [s.multiply_adds for s in cost.steps] == [2 * 9, 2 * 27, 2 * 9, 2 * 9]
+    assert [s.kind for s in cost.steps] == ["csr_mv", "dense", "csr_mv", "csr_mv"]
+    assert [s.nnz for s in cost.steps] == [3, 9, 3, 3]
+    # Values of matrix, vector in, vector out; 4 bytes an index.
+    assert cost.steps[0].bytes == 4 * 2 * (9 + 3 + 3) + 4 * 9
+    assert cost.steps[1].bytes == 4 * 2 * 27 + 4 * 18
+    assert cost.critical_path == 54 + 18 and cost.seconds == 72
+    assert cost.multiply_adds == 18 * 3 + 54
+
+
+def test_shared_products_do_not_grow_with_the_batch():
+    chain = Chain((Element("J", Pattern.dense(3, 3), True),) * 4)
+    cost = schedule_cost(counts_of(chain), blelloch(4), batch_size=50, itemsize=4, workers=1)
+    assert [s.multiply_adds for s in cost.steps] == [450, 27, 450, 450]
+
+
+def test_levels_follow_the_workers():
+    # Two samples' worth of 1×1 matrices: a product costs as much as a step of the serial scan.
+    counts = counts_of(dense_chain(63, 1))
+    options = {"batch_size": 2, "itemsize": 4, "model": "ideal"}
+    assert choose_levels(counts, workers=1, **options) == 0
+    many = choose_levels(counts, workers=32, **options)
+    assert many >= 3
+    seconds = [
+        schedule_cost(counts, hybrid(63, k), batch_size=2, itemsize=4, workers=32).seconds for k in range(6)
+    ]
+    assert seconds[many] == min(seconds)
+
+
+def test_levels_follow_the_memory_limit():
+    counts = counts_of(dense_chain(63, 1))
+    options = {"batch_size": 2, "itemsize": 4, "model": "ideal", "workers": 32}
+    assert choose_levels(counts, memory_limit=1, **options) == 0
+
+
+def test_fill_in_is_avoided():
+    # Products of these 40-row bands fill in; for few workers the serial scan is the quickest.
+    band = Pattern.from_scipy(sum(_shifted(40, k) for k in (-3, -1, 0, 1, 3)))
+    chain = Chain((Element("J", band, False),) * 16)
+    options = {"batch_size": 1, "itemsize": 4, "model": "ideal"}
+    assert choose_levels(counts_of(chain), workers=4, **options) < up_sweep_levels(16)
+
+
+def _shifted(size, k):
+    import scipy.sparse
+
+    return scipy.sparse.eye_array(size, k=k, format="csr")
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_models_predict_more_for_more_work(model):
+    counts = counts_of(small_network())
+    small, large = (
+        schedule_cost(counts, linear(6), batch_size=b, itemsize=4, workers=2, model=model).seconds
+        for b in (1, 10_000)
+    )
+    assert 0 < small < large
+
+
+def test_unknown_model():
+    with pytest.raises(PlanError, match="ideal, host, cuda"):
+        schedule_cost(counts_of(small_network()), linear(6), batch_size=1, itemsize=4, workers=1, model="x")
+
+
+def test_choice_of_a_method_names_every_prediction():
+    method, reason = plan_of(small_network()).choose(4, "host")
+    assert method in ("bp", "linear", "blelloch", "hybrid")
+    assert all(name in reason for name in ("bp", "linear", "blelloch", "hybrid"))
+
+
+def test_choice_beyond_the_batch_size_is_back_propagation():
+    assert plan_of(small_network()).choose(5, "cuda")[0] == "bp"
+
+
+def test_random_chains_have_consistent_totals():
+    counts = counts_of(random_chain(12, 2))
+    cost = schedule_cost(counts, blelloch(12), batch_size=3, itemsize=8, workers=3)
+    assert cost.bytes == sum(step.bytes for step in cost.steps)
+    assert cost.seconds >= cost.critical_path
