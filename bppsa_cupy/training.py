@@ -99,7 +99,8 @@ def train(
                 if row["step"] == stop and dataset.test is not None:
                     loss, accuracy = evaluate(network, dataset.test, settings.batch_size)
                     row.update(test_loss=loss, test_accuracy=accuracy)
-                    bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
+                    if settings.progress:
+                        bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
                 history.rows.append(row)
                 log.write(row)
             step = stop

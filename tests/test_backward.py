@@ -1,0 +1,150 @@
+"""LeNet-5's gradients by every method, against ordinary back-propagation and PyTorch."""
+
+import numpy as np
+import pytest
+import torch
+
+import bppsa_cupy as bp
+from bppsa_cupy.models import lenet5
+
+METHODS = ("bp", "linear", "blelloch", "hybrid")
+
+
+def relative(ours, theirs):
+    return np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+
+
+def torch_lenet5():
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def network():
+    net = lenet5(seed=3, dtype="float64", device="host")
+    net.use(net.plan(levels=2, batch_size=6))
+    return net
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(8)
+    return rng.standard_normal((6, 3, 32, 32)), rng.integers(0, 10, 6)
+
+
+def gradients(net, images, labels, method):
+    _, gradient = bp.cross_entropy(net.forward(images), labels)
+    by_input = net.backward(gradient, method=method, input_gradient=True)
+    return {"input": by_input.copy(), **net.gradients.to_host()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_pytorchs_gradients(network, batch, method):
+    images, labels = batch
+    ours = gradients(network, images, labels, method)
+    reference = torch_lenet5().double()
+    reference.load_state_dict({name: torch.tensor(array) for name, array in network.state_dict().items()})
+    inputs = torch.tensor(images, requires_grad=True)
+    torch.nn.functional.cross_entropy(reference(inputs), torch.tensor(labels)).backward()
+    assert relative(ours["input"], inputs.grad.numpy()) < 1e-10
+    for name, parameter in reference.named_parameters():
+        assert relative(ours[name], parameter.grad.numpy()) < 1e-10
+
+
+@pytest.mark.parametrize("size", [6, 1, 5])
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_scans_equal_back_propagation(network, batch, method, size):
+    images, labels = batch[0][:size], batch[1][:size]
+    expected = gradients(network, images, labels, "bp")
+    got = gradients(network, images, labels, method)
+    assert max(relative(got[name], expected[name]) for name in expected) <= 1e-12
+
+
+def test_the_report_proves_what_ran(network, batch):
+    images, labels = batch
+    gradients(network, images, labels, "bp")
+    report = network.last_backward
+    assert report.method == report.requested == "bp" and report.schedules == ()
+    assert "csr_spmv" not in report.launches
+
+    gradients(network, images, labels, "linear")
+    report = network.last_backward
+    assert report.launches["csr_spmv"] == 11 and not any("product" in name for name in report.launches)
+
+    gradients(network, images, labels, "blelloch")
+    report = network.last_backward
+    assert report.schedules == ("blelloch: 11 mv and 5 mm in 8 levels",)
+    assert sum(count for name, count in report.launches.items() if name.startswith("product_")) == 5
+    assert not any("vjp" in name for name in report.launches)
+    assert report.launched == sum(report.launches.values())
+
+
+def test_auto_says_why(network, batch):
+    images, labels = batch
+    gradients(network, images, labels, "auto")
+    report = network.last_backward
+    assert report.requested == "auto" and report.method in METHODS and "ms" in report.reason
+    fresh = lenet5(device="host", dtype="float64")
+    gradients(fresh, images, labels, "auto")
+    assert (fresh.last_backward.method, fresh.last_backward.reason) == ("bp", "no plan is in use")
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_a_steady_step_allocates_nothing_and_uploads_no_pattern(network, batch, method, monkeypatch):
+    images, labels = batch
+    _, gradient = bp.cross_entropy(network.forward(images), labels)
+    network.backward(gradient, method=method)
+    monkeypatch.setattr(type(network.device), "upload_index", None)
+    monkeypatch.setattr("bppsa_cupy.csr.Pattern.__post_init__", None)
+    current = network.last_pass
+    for _ in range(2):
+        network.forward(images, into=current)
+        allocated = network.device.allocated
+        network.backward(gradient, method=method)
+        assert network.device.allocated == allocated
+
+
+def test_the_first_layers_jacobian_is_filled_only_for_the_input_gradient(network, batch):
+    images, labels = batch
+    _, gradient = bp.cross_entropy(network.forward(images), labels)
+    network.backward(gradient, method="blelloch")
+    without = network.last_backward.launches
+    network.backward(gradient, method="blelloch", input_gradient=True)
+    assert network.last_backward.launches["gather_fill"] == without["gather_fill"] + 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_device(device, method):
+    rng = np.random.default_rng(1)
+    layers = [bp.Conv2d(2, 3, 3, padding=1), bp.ReLU(), bp.MaxPool2d(2), bp.Tanh(), bp.AvgPool2d(2),
+              bp.Flatten(), bp.Linear(12, 5), bp.Sigmoid(), bp.Linear(5, 3)]  # fmt: skip
+    net = bp.Sequential(layers, (2, 9, 9), seed=1, dtype="float64", device=device)
+    net.use(net.plan(levels=1, batch_size=4))
+    images, labels = rng.standard_normal((3, 2, 9, 9)), rng.integers(0, 3, 3)
+    twin = bp.Sequential(layers, (2, 9, 9), seed=1, dtype="float64", device="host")
+    _, gradient = bp.cross_entropy(twin.forward(images), labels)
+    twin.backward(gradient, method="bp")
+    net.forward(device.asarray(images))
+    net.backward(device.asarray(gradient), method=method)
+    for name, array in net.gradients.to_host().items():
+        assert relative(array, twin.gradients[name]) < 1e-12
+
+
+def test_long_chains_stay_within_rounding():
+    rng = np.random.default_rng(0)
+    layers = []
+    for _ in range(20):
+        layers += [bp.Linear(7, 7), bp.Tanh()]
+    net = bp.Sequential(layers, (7,), dtype="float64", device="host")
+    net.use(net.plan(levels=3, batch_size=2))
+    x = rng.standard_normal((2, 7))
+    expected = None
+    for method in METHODS:
+        y = net.forward(x)
+        net.backward(np.ones_like(y), method=method)
+        got = net.gradients.to_host()
+        expected = expected or got
+        assert max(relative(got[name], expected[name]) for name in got) < 1e-12

@@ -1,0 +1,204 @@
+"""The network: shapes, passes, parameters, and what it refuses."""
+
+import numpy as np
+import pytest
+import torch
+
+import bppsa_cupy as bp
+
+
+def small(seed=0, dtype="float64", **options):
+    layers = [bp.Conv2d(1, 2, 3), bp.ReLU(), bp.Flatten(), bp.Linear(8, 3)]
+    return bp.Sequential(layers, (1, 4, 4), seed=seed, dtype=dtype, device="host", **options)
+
+
+def test_parameters_are_named_as_pytorchs():
+    net = small()
+    theirs = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 3)
+    )
+    assert list(net.parameters) == [name for name, _ in theirs.named_parameters()]
+    net.load_state_dict(theirs.state_dict())
+    x = np.random.default_rng(0).standard_normal((5, 1, 4, 4))
+    expected = theirs.double()(torch.tensor(x)).detach()
+    np.testing.assert_allclose(net.forward(x), expected, rtol=1e-12)
+    for name, array in net.state_dict().items():
+        np.testing.assert_array_equal(array, theirs.state_dict()[name])
+
+
+def test_the_seed_decides_the_parameters():
+    one, same, other = small(1), small(1), small(2)
+    assert all(np.array_equal(one.parameters[name], same.parameters[name]) for name in one.parameters)
+    assert not np.array_equal(one.parameters["0.weight"], other.parameters["0.weight"])
+    as_float32 = small(1, "float32")
+    assert np.array_equal(as_float32.parameters["0.weight"], one.parameters["0.weight"].astype("float32"))
+
+
+def test_parameters_are_set_in_place():
+    net = small()
+    net.parameters["3.bias"][...] = [1, 2, 3]
+    net.parameters["3.weight"][...] = 0
+    assert np.array_equal(net.forward(np.zeros((1, 1, 4, 4)))[0], [1, 2, 3])
+
+
+def test_several_passes_may_be_alive(rng):
+    net = small()
+    x, other = rng.standard_normal((2, 3, 1, 4, 4))
+    y = net.forward(x)
+    first = net.last_pass
+    gradient = rng.standard_normal(y.shape)
+    net.backward(gradient, method="bp")
+    expected = net.gradients.to_host()
+    kept = y.copy()
+    net.forward(other)
+    assert net.last_pass is not first and np.array_equal(y, kept)
+    net.backward(gradient, method="bp", of=first)
+    assert all(np.array_equal(net.gradients[name], expected[name]) for name in expected)
+
+
+def test_a_pass_that_is_used_again_takes_no_memory(rng):
+    net = small()
+    y = net.forward(rng.standard_normal((3, 1, 4, 4)))
+    allocated = net.device.allocated
+    assert net.forward(rng.standard_normal((2, 1, 4, 4)), into=net.last_pass).base is not None
+    assert net.device.allocated == allocated
+    assert y.shape == (3, 3)
+
+
+def test_gradients_are_overwritten(rng):
+    net = small()
+    gradient = np.ones_like(net.forward(rng.standard_normal((2, 1, 4, 4))))
+    net.backward(gradient, method="bp")
+    once = net.gradients.to_host()
+    net.backward(gradient, method="bp")
+    assert all(np.array_equal(net.gradients[name], once[name]) for name in once)
+
+
+def test_inputs_come_from_dlpack(rng):
+    net = small()
+    x = rng.standard_normal((2, 1, 4, 4))
+    assert np.array_equal(net.forward(torch.tensor(x)), net.forward(x))
+
+
+def test_train_and_eval_set_the_mode():
+    net = small()
+    assert net.eval() is net and not net.training
+    assert net.train().training
+
+
+def test_plans_are_loaded_and_used(tmp_path, rng):
+    net = small()
+    net.plan(batch_size=2).save(tmp_path / "net.plan.h5")
+    net.use(bp.Plan.load(tmp_path / "net.plan.h5"))
+    gradient = np.ones_like(net.forward(rng.standard_normal((2, 1, 4, 4))))
+    net.backward(gradient, method="blelloch")
+    assert net.last_backward.method == "blelloch"
+
+
+def test_a_plan_of_another_network_names_what_differs():
+    plan = small().plan(batch_size=1)
+    layers = [bp.Conv2d(1, 2, 3), bp.ReLU(), bp.Flatten(), bp.Linear(8, 4)]
+    other = bp.Sequential(layers, (1, 4, 4), device="host")
+    with pytest.raises(bp.PlanMismatchError, match=r"layer 3 Linear.*out_features.*3.*4"):
+        other.use(plan)
+    mask = np.ones((2, 1, 3, 3), bool)
+    mask[0, 0, 0] = False
+    masked = [bp.Conv2d(1, 2, 3, mask=mask), bp.ReLU(), bp.Flatten(), bp.Linear(8, 3)]
+    with pytest.raises(bp.PlanMismatchError, match="mask"):
+        bp.Sequential(masked, (1, 4, 4), device="host").use(plan)
+
+
+def test_memory_is_refused_before_it_is_taken(rng, monkeypatch):
+    net = small()
+    with pytest.raises(bp.PlanError, match="memory limit"):
+        net.plan(batch_size=64, schedules=["blelloch"], memory_limit=1000)
+    net.use(net.plan(batch_size=64))
+    gradient = np.ones_like(net.forward(rng.standard_normal((2, 1, 4, 4))))
+    monkeypatch.setattr(net.device, "free_memory", lambda: 1000)
+    allocated = net.device.allocated
+    with pytest.raises(bp.DeviceError, match=r"takes \d+ bytes, host has 1000 free"):
+        net.backward(gradient, method="blelloch")
+    assert net.device.allocated == allocated
+
+
+def refusals():
+    x = np.zeros((2, 1, 4, 4))
+
+    def backward(net, gradient, **options):
+        net.forward(x)
+        net.backward(gradient, **options)
+
+    return [
+        (lambda net: net.forward(np.zeros((2, 2, 4, 4))), bp.ShapeError,
+         r"input of shape \(2, 2, 4, 4\): it takes"),
+        (lambda net: net.forward(np.zeros((0, 1, 4, 4))), bp.ShapeError, "B of at least 1"),
+        (lambda net: net.forward(np.zeros((1, 4, 4))), bp.ShapeError, "it takes"),
+        (lambda net: net.forward(x.astype("float32")), bp.ShapeError,
+         "network is float64 and got input of float32"),
+        (lambda net: net.backward(np.zeros((2, 3))), bp.PassError, "backward was called before forward"),
+        (lambda net: net.transposed_jacobians(), bp.PassError, "called before forward"),
+        (lambda net: backward(net, np.zeros((2, 4))), bp.ShapeError, r"shape \(2, 4\): the output is"),
+        (lambda net: backward(net, np.zeros((2, 3), "float32")), bp.ShapeError, "gradient of float32"),
+        (lambda net: backward(net, np.zeros((2, 3)), method="magic"), bp.PlanError,
+         "the methods are auto, bp"),
+        (lambda net: backward(net, np.zeros((2, 3)), method="linear"), bp.PlanError,
+         "scans by a plan and none"),
+        (lambda net: net.load_state_dict({}), bp.CheckpointError, "missing"),
+        (lambda net: net.load_state_dict({**net.state_dict(), "0.bias": np.zeros(3)}), bp.ShapeError,
+         r"0.bias has shape \(2,\), got \(3,\)"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, error, message", refusals())
+def test_refusals(call, error, message):
+    with pytest.raises(error, match=message):
+        call(small())
+
+
+def test_a_refused_state_dict_sets_nothing():
+    net = small()
+    before = net.state_dict()
+    with pytest.raises(bp.ShapeError):
+        net.load_state_dict({**{name: a + 1 for name, a in before.items()}, "3.bias": np.zeros(9)})
+    assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
+
+
+def test_a_stale_pass_is_refused():
+    net = small()
+    y = net.forward(np.zeros((1, 1, 4, 4)))
+    bp.SGD(net.parameters).step(net.gradients)
+    with pytest.raises(
+        bp.PassError, match="the pass used version 1 of the parameters, they are at version 2"
+    ):
+        net.backward(np.ones_like(y))
+
+
+def test_layers_that_do_not_fit_are_named():
+    with pytest.raises(bp.ShapeError, match=r"layer 1: Linear\(9, 2\) got input \(8,\)"):
+        bp.Sequential([bp.Flatten(), bp.Linear(9, 2)], (2, 2, 2), device="host")
+    with pytest.raises(bp.ShapeError, match="dtype float16"):
+        small(dtype="float16")
+    with pytest.raises(bp.DeviceError, match="the devices are"):
+        bp.Sequential([bp.ReLU()], (1,), device="tpu")
+
+
+def test_the_jacobians_records_hold_the_gradient_by_finite_differences(rng):
+    net = small()
+    x = rng.standard_normal((2, 1, 4, 4))
+    y = net.forward(x)
+    records = net.transposed_jacobians()
+    assert [(r.layer, r.name, r.gradient_norm) for r in records] == [
+        (0, "Conv2d", None), (1, "ReLU", None), (3, "Linear", None),
+    ]  # fmt: skip
+    step = 1e-6
+    for sample in range(2):
+        product = np.eye(3)
+        for record in reversed(records):
+            product = record.to_scipy(sample) @ product
+        for element in range(16):
+            moved = x.copy()
+            moved[sample].reshape(-1)[element] += step
+            difference = (net.forward(moved)[sample] - y[sample]) / step
+            np.testing.assert_allclose(product[element], difference, atol=1e-5)
+    net.backward(np.ones_like(net.forward(x)), method="bp")
+    assert net.transposed_jacobians()[-1].gradient_norm == pytest.approx(np.sqrt(6))
