@@ -28,6 +28,8 @@ from bppsa_cupy.tools.machine import versions
 from bppsa_cupy.training import Settings, train
 
 SCANS = tuple(method for method in METHODS if method not in ("auto", "bp"))
+#: Up-sweep levels of the hybrid schedule: more than `linear` has, fewer than `blelloch`.
+LEVELS = 1
 #: Runs of `bp` under noise, each with its own seed; the yardstick is the largest divergence of them.
 NOISE_SEEDS = (1, 2, 3)
 
@@ -58,6 +60,7 @@ def run(arguments: argparse.Namespace) -> None:
         "settings": {
             name: getattr(arguments, name) for name in ("iterations", "batch_size", "lr", "momentum", "seed")
         },
+        "levels": LEVELS,
         "versions": versions(),
         "comparison": comparison,
         "losses": curves,
@@ -86,7 +89,7 @@ def _curves(arguments: argparse.Namespace, dataset: Dataset, dtype: str) -> dict
             dataset.input_shape, dataset.classes, seed=arguments.seed, dtype=dtype, device=arguments.device
         )
         if method != "bp":
-            plan = plan or network.plan(batch_size=arguments.batch_size)
+            plan = plan or network.plan(levels=LEVELS, batch_size=arguments.batch_size)
             network.use(plan)
         settings = Settings(
             method=method,
