@@ -75,7 +75,7 @@ def arguments(kernel: Kernel, variant: Variant, one: Case, rng: np.random.Genera
 # ---- layers and optimizers ----
 
 
-@cases_of("relu_fill", "relu_forward", "relu_vjp")
+@cases_of("relu_fill", "relu_forward", "relu_vjp", "tanh_fill", "sigmoid_fill")
 def activation(rng: np.random.Generator) -> Iterator[Case]:
     for features, batch in PAIRS:
         output = np.maximum(rng.standard_normal((batch, features)), 0)
@@ -160,6 +160,13 @@ def pooling(rng: np.random.Generator) -> Iterator[Case]:
         indices = [_some_pixel(rng, scalars, y, x) for _ in range(planes)
                    for y in range(scalars["out_height"]) for x in range(scalars["out_width"])]  # fmt: skip
         yield case({"input": pixels, "indices": np.array(indices, dtype=int)}, planes=planes, **scalars)
+
+
+@cases_of("avg_pool2d_forward", "avg_pool2d_vjp")
+def averaging(rng: np.random.Generator) -> Iterator[Case]:
+    for scalars, planes in itertools.product(windows(), (0, 1, 3)):
+        for counted, override in ((0, 0), (1, 0), (1, 3), (0, -2)):
+            yield case(planes=planes, count_include_pad=counted, divisor_override=override, **scalars)
 
 
 def _some_pixel(rng: np.random.Generator, s: dict[str, int], y: int, x: int) -> int:

@@ -1,0 +1,135 @@
+"""Every layer in the settings that matter, beside the PyTorch module it must agree with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from bppsa_cupy.devices import Device
+from bppsa_cupy.layers import (
+    AvgPool2d,
+    Conv2d,
+    Flatten,
+    Layer,
+    LayerPass,
+    Linear,
+    MaxPool2d,
+    ReLU,
+    Shape,
+    Sigmoid,
+    Tanh,
+)
+
+
+@dataclass(frozen=True)
+class LayerCase:
+    """One layer: how to make it and PyTorch's, the input's shape without the batch, and the most terms of
+    one sum in it (times the batch and the output positions in parameter gradients)."""
+
+    name: str
+    make: Callable[[], Layer]
+    reference: Callable[[], nn.Module]
+    input_shape: Shape
+    length: int = 1
+
+
+def same(name: str, ours: type[Layer], shape: Shape, length: int, *args: Any, **kwargs: Any) -> LayerCase:
+    """A case whose arguments are the same for both sides."""
+    theirs = getattr(nn, ours.__name__)
+    return LayerCase(
+        name, lambda: ours(*args, **kwargs), lambda: theirs(*args, **kwargs), tuple(shape), length
+    )
+
+
+def checkered(shape: tuple[int, ...]) -> np.ndarray:
+    """A mask that keeps two weights of five, and none of the last output."""
+    mask = np.arange(int(np.prod(shape))).reshape(shape) % 5 < 2
+    mask[-1] = False
+    return mask
+
+
+def masked(ours: type[Layer], shape: Shape, length: int, *args: Any, **kwargs: Any) -> LayerCase:
+    """A case with a mask; PyTorch's weight is multiplied by it through a parametrization."""
+
+    def reference() -> nn.Module:
+        module = getattr(nn, ours.__name__)(*args, **kwargs)
+        module.register_buffer("mask", torch.from_numpy(checkered(tuple(module.weight.shape))))
+        return module
+
+    def make() -> Layer:
+        weight = ours(*args, **kwargs).parameter_shapes()["weight"]
+        return ours(*args, **kwargs, mask=checkered(weight))
+
+    return LayerCase(f"{ours.__name__} masked", make, reference, shape, length)
+
+
+CASES: tuple[LayerCase, ...] = (
+    same("Conv2d 3x3", Conv2d, (3, 8, 9), 27, 3, 5, 3, padding=1),
+    same("Conv2d 5x5", Conv2d, (3, 12, 12), 75, 3, 6, 5),
+    same("Conv2d 1x1 input", Conv2d, (2, 1, 1), 18, 2, 9, 1),
+    same("Conv2d strided", Conv2d, (2, 9, 8), 12, 2, 3, (3, 2), (2, 3), (2, 1)),
+    same("Conv2d dilated", Conv2d, (2, 9, 8), 12, 2, 3, (2, 3), 1, (0, 2), (3, 2)),
+    same("Conv2d groups", Conv2d, (4, 6, 5), 18, 4, 6, 3, padding=1, groups=2, bias=False),
+    same("Conv2d depthwise", Conv2d, (3, 6, 7), 9, 3, 6, 3, 2, 1, groups=3),
+    same("Conv2d same", Conv2d, (2, 5, 6), 12, 2, 3, (2, 3), padding="same", dilation=(2, 1)),
+    same("Conv2d valid", Conv2d, (2, 5, 6), 8, 2, 3, 2, padding="valid"),
+    same("Conv2d wide channels", Conv2d, (17, 4, 4), 153, 17, 19, 3, padding=1),
+    masked(Conv2d, (4, 6, 5), 18, 4, 6, 3, padding=1, groups=2),
+    same("Linear", Linear, (7,), 7, 7, 5),
+    same("Linear without bias", Linear, (1,), 1, 1, 4, bias=False),
+    same("Linear over positions", Linear, (3, 2, 7), 7, 7, 5),
+    masked(Linear, (10,), 10, 10, 6),
+    same("MaxPool2d", MaxPool2d, (3, 8, 6), 1, 2),
+    same("MaxPool2d overlapping", MaxPool2d, (3, 8, 9), 4, 3, 2, 1),
+    same("MaxPool2d dilated", MaxPool2d, (2, 11, 10), 6, (3, 2), 1, 1, (2, 3)),
+    same("MaxPool2d ceil", MaxPool2d, (2, 8, 9), 2, (3, 2), (2, 5), (1, 1), ceil_mode=True),
+    same("AvgPool2d", AvgPool2d, (3, 8, 6), 4, 2),
+    same("AvgPool2d overlapping", AvgPool2d, (3, 8, 9), 9, 3, 2, 1),
+    same("AvgPool2d ceil", AvgPool2d, (2, 8, 9), 6, (3, 2), (2, 5), 1, True),
+    same("AvgPool2d in the input", AvgPool2d, (2, 8, 9), 9, 3, 2, 1, True, count_include_pad=False),
+    same("AvgPool2d override", AvgPool2d, (2, 7, 7), 9, 3, 2, 1, divisor_override=5),
+    same("ReLU", ReLU, (3, 5, 7), 1),
+    same("Tanh", Tanh, (37,), 1),
+    same("Sigmoid", Sigmoid, (4, 9), 1),
+    same("Flatten", Flatten, (3, 4, 5), 1),
+    same("Flatten middle", Flatten, (3, 4, 5), 1, 2, 3),
+)
+
+#: The same by name, for tests that want one of them.
+CASE: dict[str, LayerCase] = {case.name: case for case in CASES}
+
+#: The cases whose layer is an element of the scan.
+ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if not c.name.startswith("Flatten"))
+
+
+def make_pass(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> LayerPass:
+    """A fresh pass of one layer with random parameters; gradients hold NaN."""
+    dtype = np.dtype(dtype)
+    initial = layer.initialize(np.random.default_rng(seed))
+    parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
+    gradients = {name: device.asarray(np.full_like(array, np.nan, dtype)) for name, array in initial.items()}
+    masks = {name: device.asarray(mask.astype(dtype)) for name, mask in layer.masks().items()}
+    return LayerPass(device, dtype, parameters, gradients, masks, input_shape)
+
+
+def reference_module(case: LayerCase, state: LayerPass) -> nn.Module:
+    """PyTorch's module in float64 with the pass's parameters."""
+    module = case.reference().double()
+    with torch.no_grad():
+        for name, array in state.parameters.items():
+            value = np.array(state.device.to_host(array), dtype=np.float64)
+            getattr(module, name).copy_(torch.from_numpy(value))
+    return module
+
+
+def reference_gradient(module: nn.Module, name: str) -> np.ndarray:
+    """The gradient PyTorch left for a parameter, where its mask keeps it."""
+    gradient = getattr(module, name).grad
+    if name == "weight" and hasattr(module, "mask"):
+        gradient = gradient * module.mask
+    return gradient.numpy()

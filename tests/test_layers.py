@@ -1,0 +1,93 @@
+"""Layers against PyTorch: outputs, gradients by the input and by the parameters, on every device."""
+
+import numpy as np
+import pytest
+import torch
+from layer_cases import CASES, LayerCase, make_pass, reference_gradient, reference_module
+from tolerances import assert_close
+
+from bppsa_cupy.layers import LAYERS
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request: pytest.FixtureRequest) -> LayerCase:
+    return request.param
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_agrees_with_pytorch(case, batch, device, dtype, rng):
+    layer = case.make()
+    state = make_pass(layer, device, dtype, case.input_shape)
+    module = reference_module(case, state)
+    x = rng.standard_normal((batch, *case.input_shape)).astype(dtype)
+    reference_x = torch.from_numpy(x.astype(np.float64)).requires_grad_()
+    reference_y = module(reference_x)
+    gradient = rng.standard_normal(reference_y.shape).astype(dtype)
+    reference_y.backward(torch.from_numpy(gradient.astype(np.float64)))
+
+    y = layer.forward(state, device.asarray(x))
+    assert state.saved["output"] is y
+    assert y.shape[1:] == layer.output_shape(case.input_shape)
+    positions = batch * gradient[0].size
+    # Taken before and after: the input's gradient does not disturb the parameters' or the reverse.
+    layer.parameter_gradients(state, device.asarray(gradient))
+    input_gradient = layer.vjp(state, device.asarray(gradient))
+
+    assert_close(device.to_host(y), reference_y.detach().numpy(), case.length)
+    assert_close(device.to_host(input_gradient), reference_x.grad.numpy(), case.length * gradient.shape[1])
+    assert set(state.gradients) == set(layer.parameter_shapes()) == set(dict(module.named_parameters()))
+    for name, ours in state.gradients.items():
+        assert_close(device.to_host(ours), reference_gradient(module, name), case.length * positions)
+
+
+def test_passes_repeat_bit_for_bit(case, device, rng):
+    layer = case.make()
+    x = rng.standard_normal((5, *case.input_shape)).astype(np.float32)
+    gradient = rng.standard_normal((5, *layer.output_shape(case.input_shape))).astype(np.float32)
+    runs = []
+    for _ in range(2):
+        state = make_pass(layer, device, np.float32, case.input_shape)
+        y = layer.forward(state, device.asarray(x))
+        layer.parameter_gradients(state, device.asarray(gradient))
+        result = layer.vjp(state, device.asarray(gradient))
+        runs.append([device.to_host(a).tobytes() for a in (y, result, *state.gradients.values())])
+    assert runs[0] == runs[1]
+
+
+def test_a_smaller_batch_follows_a_larger(case, device, rng):
+    layer = case.make()
+    x = rng.standard_normal((4, *case.input_shape))
+    state = make_pass(layer, device, np.float64, case.input_shape)
+    whole = device.to_host(layer.forward(state, device.asarray(x))).copy()
+    part = device.to_host(layer.forward(state, device.asarray(x[1:3])))
+    assert_close(part, whole[1:3], case.length)
+
+
+def test_config_makes_the_layer_again(case):
+    layer = case.make()
+    again = type(layer)(**layer.config(), **({"mask": layer.masks()["weight"]} if layer.masks() else {}))
+    assert again.config() == layer.config()
+    assert repr(again) == repr(layer)
+    assert again.parameter_shapes() == layer.parameter_shapes()
+    assert again.output_shape(case.input_shape) == layer.output_shape(case.input_shape)
+
+
+def test_initial_parameters_are_pytorchs_distribution(case):
+    layer = case.make()
+    initial = layer.initialize(np.random.default_rng(1))
+    assert {name: array.shape for name, array in initial.items()} == layer.parameter_shapes()
+    torch.manual_seed(1)
+    draws = [case.reference() for _ in range(50)]
+    for name, array in initial.items():
+        bound = max(getattr(module, name).detach().abs().max().item() for module in draws)
+        assert np.abs(array).max() <= bound * 1.05
+        kept = layer.masks().get(name, np.ones(array.shape, bool))
+        assert not array[~kept].any()
+        if kept.sum() > 20:
+            assert np.abs(array).max() > bound * 0.7
+
+
+def test_every_layer_has_a_case():
+    assert {type(case.make()).__name__ for case in CASES} == set(LAYERS)
