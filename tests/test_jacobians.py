@@ -1,0 +1,117 @@
+"""Transposed Jacobians of all layers: patterns from geometry, values those of automatic differentiation."""
+
+import numpy as np
+import pytest
+import torch
+from layer_cases import CASE, ELEMENTS, LayerCase, make_pass, reference_module
+from tolerances import assert_close
+
+from bppsa_cupy.jacobians.weights import WeightJacobian
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
+
+
+@pytest.fixture(params=ELEMENTS, ids=lambda case: case.name)
+def case(request: pytest.FixtureRequest) -> LayerCase:
+    return request.param
+
+
+def transposed_jacobians(module, x):
+    """(B, d_in, d_out) by torch.autograd, one sample at a time."""
+    found = []
+    for sample in torch.from_numpy(x.astype(np.float64)):
+        jacobian = torch.autograd.functional.jacobian(lambda one: module(one[None])[0], sample)
+        found.append(jacobian.reshape(-1, sample.numel()).T.numpy())
+    return np.stack(found)
+
+
+def filled(jacobian, device, state, batch):
+    """The values on the host, from a buffer that held NaN; also those of a second fill."""
+    shape = (jacobian.pattern.nnz,) if jacobian.shared else (jacobian.pattern.nnz, batch)
+    values = device.asarray(np.full(shape, np.nan, state.dtype))
+    jacobian.fill(device, state.parameters, state.saved, values)
+    return device.to_host(values).copy()
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_values_are_autograds(case, batch, device, dtype, rng):
+    layer = case.make()
+    state = make_pass(layer, device, dtype, case.input_shape)
+    x = rng.standard_normal((batch, *case.input_shape)).astype(dtype)
+    layer.forward(state, device.asarray(x))
+    jacobian = layer.jacobian(case.input_shape)
+    values = filled(jacobian, device, state, batch)
+    expected = transposed_jacobians(reference_module(case, state), x)
+    for sample in range(batch):
+        ours = jacobian.pattern.to_scipy(values if jacobian.shared else values[:, sample]).toarray()
+        assert_close(ours.astype(dtype), expected[sample])
+
+
+def test_values_follow_the_parameters(case, device, rng):
+    layer = case.make()
+    jacobian = layer.jacobian(case.input_shape)
+    for seed in (1, 2):
+        state = make_pass(layer, device, np.float64, case.input_shape, seed)
+        x = rng.standard_normal((1, *case.input_shape))
+        layer.forward(state, device.asarray(x))
+        values = filled(jacobian, device, state, 1).reshape(-1)
+        expected = transposed_jacobians(reference_module(case, state), x)[0]
+        assert_close(jacobian.pattern.to_scipy(values).toarray(), expected)
+
+
+def test_pattern_is_of_the_geometry_alone(case, device, rng):
+    layer, again = case.make(), case.make()
+    pattern = layer.jacobian(case.input_shape).pattern
+    assert pattern.shape == (np.prod(case.input_shape), np.prod(layer.output_shape(case.input_shape)))
+    state = make_pass(layer, device, np.float64, case.input_shape)
+    layer.forward(state, device.asarray(rng.standard_normal((2, *case.input_shape))))
+    assert layer.jacobian(case.input_shape).pattern == pattern == again.jacobian(case.input_shape).pattern
+
+
+def test_large_batches_are_transposed_whole(device, rng):
+    # More samples and features than a tile of the transposition has, neither a multiple of it.
+    for name in ("ReLU", "Tanh", "Sigmoid", "MaxPool2d overlapping"):
+        case = CASE[name]
+        layer, batch = case.make(), 37
+        state = make_pass(layer, device, np.float32, case.input_shape)
+        x = rng.standard_normal((batch, *case.input_shape)).astype(np.float32)
+        jacobian = layer.jacobian(case.input_shape)
+        layer.forward(state, device.asarray(x))
+        together = filled(jacobian, device, state, batch)
+        for sample in range(batch):
+            layer.forward(state, device.asarray(x[sample : sample + 1]))
+            np.testing.assert_array_equal(filled(jacobian, device, state, 1)[:, 0], together[:, sample])
+
+
+def test_parallel_parts_cover_everything(rng):
+    # Above the size where the host's loops are cut into parts.
+    from bppsa_cupy.devices import get_device
+    from bppsa_cupy.layers import MaxPool2d, ReLU
+
+    shape, batch, device = (5, 61, 67), 9, get_device("host")
+    x = rng.standard_normal((batch, *shape)).astype(np.float32)
+    state = make_pass(ReLU(), device, np.float32, shape)
+    y = ReLU().forward(state, x)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+    np.testing.assert_array_equal(ReLU().vjp(state, x), np.where(x > 0, x, 0))
+    values = filled(ReLU().jacobian(shape), device, state, batch)
+    np.testing.assert_array_equal(values, (x > 0).reshape(batch, -1).T)
+    pool = MaxPool2d(2)
+    state = make_pass(pool, device, np.float32, shape)
+    pool.forward(state, x)
+    jacobian = pool.jacobian(shape)
+    values = filled(jacobian, device, state, batch)
+    expected = state.saved["indices"].reshape(batch, -1)[:, jacobian.pattern.indices]
+    np.testing.assert_array_equal(values, (expected == jacobian.pattern.rows() % (61 * 67)).T)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in ELEMENTS if "Conv" in c.name or "Linear" in c.name], ids=lambda c: c.name
+)
+def test_weight_maps_show_every_kept_weight(case):
+    layer = case.make()
+    jacobian = layer.jacobian(case.input_shape)
+    assert isinstance(jacobian, WeightJacobian)
+    kept = layer.masks().get("weight", np.ones(layer.parameter_shapes()["weight"], bool))
+    shown = np.unique(jacobian.entries[1])
+    assert set(shown) <= set(np.flatnonzero(kept))

@@ -1,0 +1,120 @@
+"""The convolution's pattern and map: every valid tap and no other, and the paper's closed form."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bppsa_cupy.geometry import Conv2dGeometry
+from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
+from bppsa_cupy.layers import Conv2d
+
+pairs = lambda low, high: st.tuples(st.integers(low, high), st.integers(low, high))  # noqa: E731
+
+
+@st.composite
+def geometries(draw):
+    groups = draw(st.integers(1, 3))
+    kernel, dilation, padding = draw(pairs(1, 3)), draw(pairs(1, 2)), draw(pairs(0, 2))
+    least = [max(1, d * (k - 1) + 1 - 2 * p) for k, d, p in zip(kernel, dilation, padding, strict=True)]
+    return Conv2dGeometry(
+        in_channels=groups * draw(st.integers(1, 2)),
+        in_size=tuple(draw(st.integers(low, low + 4)) for low in least),
+        out_channels=groups * draw(st.integers(1, 3)),
+        kernel_size=kernel,
+        stride=draw(pairs(1, 3)),
+        padding=padding,
+        padding_end=padding,
+        dilation=dilation,
+        groups=groups,
+    )
+
+
+def dense_jacobian(geometry, weight):
+    """(d_in, d_out) by PyTorch: the image of each unit input, float64."""
+    size = geometry.in_channels * geometry.in_size[0] * geometry.in_size[1]
+    units = torch.eye(size, dtype=torch.float64).reshape(size, geometry.in_channels, *geometry.in_size)
+    outputs = torch.nn.functional.conv2d(
+        units,
+        torch.from_numpy(weight),
+        None,
+        geometry.stride,
+        geometry.padding,
+        geometry.dilation,
+        geometry.groups,
+    )
+    return outputs.reshape(size, -1).numpy()
+
+
+@settings(max_examples=100)
+@given(geometries())
+def test_pattern_is_the_nonzeros_of_weights_of_one(geometry):
+    pattern = Conv2dJacobian(geometry).pattern
+    expected = dense_jacobian(geometry, np.ones(geometry.weight_shape))
+    assert pattern.shape == expected.shape
+    np.testing.assert_array_equal(pattern.to_scipy().toarray(), expected)
+
+
+@settings(max_examples=100)
+@given(geometries(), st.integers(0, 2**32), st.sampled_from([0.0, 0.03, 0.5, 1.0]))
+def test_map_names_the_weight_of_each_entry(geometry, seed, density):
+    mask = np.random.default_rng(seed).random(geometry.weight_shape) < density
+    jacobian = Conv2dJacobian(geometry, mask)
+    # Weights that are all different tell which one an entry shows.
+    weight = (np.arange(mask.size).reshape(mask.shape) + 1.0) * mask
+    pattern, positions = jacobian.entries
+    expected = dense_jacobian(geometry, weight)
+    np.testing.assert_array_equal(pattern.to_scipy(weight.reshape(-1)[positions]).toarray(), expected)
+    assert pattern.nnz == np.count_nonzero(expected)
+
+
+def test_a_full_mask_changes_nothing():
+    shape, weight = (4, 7, 6), (6, 2, 3, 3)
+    whole = Conv2d(4, 6, 3, 2, 1, groups=2).jacobian(shape)
+    masked = Conv2d(4, 6, 3, 2, 1, groups=2, mask=np.ones(weight)).jacobian(shape)
+    assert whole.pattern == masked.pattern
+    np.testing.assert_array_equal(whole.entries[1], masked.entries[1])
+
+
+def closed_form(ci, co, hi, wi):
+    """Algorithms 2 and 3 of the paper, 3 x 3 and padding 1: indptr, and the indices before the corner
+    cases of the first and last column are taken out. Line 3 of algorithm 3 as printed has hi where the
+    output plane of hi rows needs j hi wi."""
+    a, b = np.divmod(np.arange(ci * hi * wi + 1), hi * wi)
+    first = 6 * co * b
+    middle = 6 * co * wi + 9 * co * (b - wi)
+    last = 6 * co * wi + 9 * co * wi * (hi - 2) + 6 * co * (b - wi * (hi - 1))
+    within = np.where(b <= wi, first, np.where(b <= wi * (hi - 1), middle, last))
+    indptr = a * co * (3 * wi * (3 * hi - 2)) + within
+    rows = []
+    for i in range(ci * hi * wi):
+        r = i % (hi * wi)
+        base = [np.arange(-1, 2) + (j * hi + k - 1) * wi + r for j in range(co) for k in range(3)]
+        if r < wi:
+            base = [base[3 * j + k] for j in range(co) for k in (1, 2)]
+        elif r >= wi * (hi - 1):
+            base = [base[3 * j + k] for j in range(co) for k in (0, 1)]
+        rows.append(np.concatenate(base))
+    return indptr, rows
+
+
+@pytest.mark.parametrize("ci, co, hi, wi", [(1, 1, 3, 3), (2, 3, 4, 5), (3, 2, 6, 3), (1, 2, 2, 4)])
+def test_papers_closed_form(ci, co, hi, wi):
+    indptr, rows = closed_form(ci, co, hi, wi)
+    np.testing.assert_array_equal(np.diff(indptr), [row.size for row in rows])
+    pattern = Conv2d(ci, co, 3, padding=1).jacobian((ci, hi, wi)).pattern
+    assert pattern.nnz == ci * co * (3 * hi - 2) * (3 * wi - 2)
+    for i, row in enumerate(rows):
+        # The corner cases of algorithm 4: the first column has no left neighbour, the last no right one.
+        column = i % wi
+        kept = np.ones(row.size, bool)
+        kept[0::3] &= column > 0
+        kept[2::3] &= column < wi - 1
+        np.testing.assert_array_equal(pattern.indices[pattern.indptr[i] : pattern.indptr[i + 1]], row[kept])
+
+
+def test_vgg11_first_layer_has_the_papers_sparsity():
+    pattern = Conv2d(3, 64, 3, padding=1).jacobian((3, 32, 32)).pattern
+    assert pattern.shape == (3 * 32 * 32, 64 * 32 * 32)
+    assert pattern.sparsity == pytest.approx(0.99157, abs=1e-5)

@@ -1,0 +1,88 @@
+"""Max-pooling's guaranteed pattern, and the paper's exact one of a given input."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layer_cases import make_pass
+
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
+from bppsa_cupy.layers import AvgPool2d, MaxPool2d
+
+SHAPES = st.tuples(st.integers(1, 3), st.integers(1, 7), st.integers(1, 7))
+
+
+def pooling(draw, dilated):
+    kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    return {
+        "kernel_size": kernel,
+        "stride": (draw(st.integers(1, 4)), draw(st.integers(1, 4))),
+        "padding": tuple(draw(st.integers(0, side // 2)) for side in kernel),
+        "ceil_mode": draw(st.booleans()),
+        **({"dilation": (draw(st.integers(1, 2)), draw(st.integers(1, 2)))} if dilated else {}),
+    }
+
+
+@settings(max_examples=60)
+@given(st.data(), SHAPES)
+def test_pattern_holds_every_candidate_and_no_other(data, shape):
+    layer = MaxPool2d(**pooling(data.draw, dilated=True))
+    try:
+        out = layer.output_shape(shape)
+    except ShapeError:
+        return
+    # Each input in turn is the one maximum of every window that holds it.
+    size = int(np.prod(shape))
+    units = np.eye(size).reshape(size, *shape)
+    state = make_pass(layer, get_device("host"), np.float64, shape)
+    expected = layer.forward(state, units).reshape(size, -1) == 1
+    pattern = layer.jacobian(shape).pattern
+    assert pattern.shape == (size, np.prod(out))
+    np.testing.assert_array_equal(pattern.to_scipy().toarray(), expected)
+
+
+@settings(max_examples=60)
+@given(st.data(), SHAPES, st.booleans(), st.sampled_from([None, 7]))
+def test_average_pooling_has_pytorchs_values(data, shape, counted, override):
+    arguments = pooling(data.draw, dilated=False)
+    layer = AvgPool2d(**arguments, count_include_pad=counted, divisor_override=override)
+    try:
+        layer.output_shape(shape)
+    except ShapeError:
+        return
+    size = int(np.prod(shape))
+    units = torch.eye(size, dtype=torch.float64).reshape(size, *shape)
+    expected = torch.nn.AvgPool2d(**arguments, count_include_pad=counted, divisor_override=override)(units)
+    jacobian = layer.jacobian(shape)
+    values = np.full(jacobian.pattern.nnz, np.nan)
+    jacobian.fill(get_device("host"), {}, {}, values)
+    matrix = jacobian.pattern.to_scipy(values).toarray()
+    np.testing.assert_allclose(matrix, expected.reshape(size, -1).numpy(), rtol=1e-15)
+    assert jacobian.pattern.nnz == np.count_nonzero(expected)
+
+
+@pytest.mark.parametrize("kernel, padding", [(2, 0), ((2, 3), 0), (3, 1)])
+def test_exact_pattern_is_the_nonzeros(kernel, padding, rng):
+    layer, shape = MaxPool2d(kernel, padding=padding), (3, 8, 9)
+    state = make_pass(layer, get_device("host"), np.float64, shape)
+    layer.forward(state, rng.standard_normal((2, *shape)))
+    jacobian = layer.jacobian(shape)
+    values = np.empty((jacobian.pattern.nnz, 2))
+    jacobian.fill(get_device("host"), {}, state.saved, values)
+    for sample in range(2):
+        pattern, data = exact_max_pool2d(layer.geometry(shape), state.saved["indices"][sample])
+        guaranteed = jacobian.pattern.to_scipy(values[:, sample])
+        np.testing.assert_array_equal(pattern.to_scipy(data).toarray(), guaranteed.toarray())
+        assert pattern.nnz == np.prod(layer.output_shape(shape))
+
+
+def test_exact_pattern_refuses_what_the_paper_does_not_cover():
+    indices = np.zeros((1, 3, 3), int)
+    for layer in (MaxPool2d(2, 1), MaxPool2d(2, dilation=2)):
+        with pytest.raises(ShapeError, match="stride = window and dilation 1"):
+            exact_max_pool2d(layer.geometry((1, 6, 6)), indices)
+    with pytest.raises(ShapeError, match=r"shape \(1, 2, 3\): this pooling takes \(1, 3, 3\)"):
+        exact_max_pool2d(MaxPool2d(2).geometry((1, 6, 6)), indices[:, 1:])
