@@ -209,6 +209,12 @@ def test_lists_and_tuples_are_equal():
     assert differences({"layers": [CONV]}, {"layers": [{**CONV, "kernel_size": (5, 5)}]}) == []
 
 
+def test_sizes_that_follow_from_another_difference_are_not_named():
+    before = {"layers": [CONV, {"type": "ReLU", "input_shape": [6, 28, 28]}]}
+    after = {"layers": [{**CONV, "kernel_size": [3, 3]}, {"type": "ReLU", "input_shape": [6, 30, 30]}]}
+    assert len(differences(before, after)) == 1
+
+
 def test_other_differences():
     before = {"input_shape": [3, 8, 8], "layers": [CONV, {"type": "ReLU"}]}
     after = {"input_shape": [3, 9, 9], "layers": [CONV, {"type": "Tanh"}, {"type": "Flatten"}]}

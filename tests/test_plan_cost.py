@@ -1,6 +1,9 @@
 """The cost model: exact counts by hand, and a list schedule that respects what steps need."""
 
+from itertools import pairwise
+
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, random_chain, small_network
@@ -36,7 +39,7 @@ def test_list_schedule_respects_operands_and_workers(n, workers, random):
         by_worker.setdefault(step.worker, []).append((start, start + length))
     for spans in by_worker.values():
         spans.sort()
-        assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] <= b[0] for a, b in pairwise(spans))
     assert makespan == max(ends.values(), default=0.0)
     assert max(critical, sum(seconds) / workers) - 1e-9 <= makespan <= sum(seconds) + 1e-9
     assert [s._replace(worker=0) for s in placed.steps] == [s._replace(worker=0) for s in schedule.steps]
@@ -97,16 +100,10 @@ def test_levels_follow_the_memory_limit():
 
 def test_fill_in_is_avoided():
     # Products of these 40-row bands fill in; for few workers the serial scan is the quickest.
-    band = Pattern.from_scipy(sum(_shifted(40, k) for k in (-3, -1, 0, 1, 3)))
+    band = Pattern.from_scipy(sum(scipy.sparse.eye_array(40, k=k, format="csr") for k in (-3, -1, 0, 1, 3)))
     chain = Chain((Element("J", band, False),) * 16)
     options = {"batch_size": 1, "itemsize": 4, "model": "ideal"}
     assert choose_levels(counts_of(chain), workers=4, **options) < up_sweep_levels(16)
-
-
-def _shifted(size, k):
-    import scipy.sparse
-
-    return scipy.sparse.eye_array(size, k=k, format="csr")
 
 
 @pytest.mark.parametrize("model", list(MODELS))

@@ -1,5 +1,7 @@
 """The memory plan: no two live segments overlap, and space is used again."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,7 +21,7 @@ def check(chain_plan, schedule, batch_size):
     for level in range(-1, schedule.depth + 1):
         live = [s for s, (first, last) in ranges.items() if first <= level <= last]
         taken = sorted(plan.offsets[s] for s in live if plan.offsets[s][1])
-        for (start, size), (following, _) in zip(taken, taken[1:], strict=False):
+        for (start, size), (following, _) in pairwise(taken):
             assert start + size <= following
     assert plan.total_bytes == 4 * plan.total_values
     assert len(plan.tops) == schedule.depth + 1 and plan.tops[-1] == plan.total_values

@@ -11,7 +11,8 @@ def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder
     """What differs between the geometry in a plan, or another `holder`, and a network's, one line a field.
 
     E.g. "layer 0 Conv2d: kernel_size (5, 5) in the plan, (3, 3) in the network". Both are
-    Sequential.describe() or what JSON made of it; lists and tuples are equal.
+    Sequential.describe() or what JSON made of it; lists and tuples are equal. A layer's input shape
+    that differs after another difference follows from that one, and is not named.
     """
     found = []
     for name in dict.fromkeys((*planned, *actual)):
@@ -27,6 +28,8 @@ def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder
             found += _field(f"layer {index}: ", "type", before, after, holder)
         else:
             for name in dict.fromkeys((*before, *after)):
+                if name == "input_shape" and found:
+                    continue
                 found += _field(f"layer {index} {before.get('type')}: ", name, before, after, holder)
     return found
 

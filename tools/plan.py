@@ -1,0 +1,161 @@
+"""Build, show, verify and draw plans: the products and schedules of a network's scans."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+from bppsa_cupy.errors import BppsaError, PlanError
+from bppsa_cupy.plan import SCHEDULES, Plan
+from bppsa_cupy.plan.check import check_against_new
+from bppsa_cupy.plan.counting import count
+from bppsa_cupy.plan.file import load_plan
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.plan_picture import draw_schedule
+from bppsa_cupy.tools.plan_report import print_report, report
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(prog="bppsa-plan", description=__doc__)
+    commands = result.add_subparsers(required=True, metavar="COMMAND")
+
+    build = commands.add_parser("build", help="work out a network's plan")
+    cli.add_model(build)
+    build.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="HDF5 file to write")
+    build.add_argument(
+        "--schedules",
+        type=schedule_names,
+        metavar="NAMES",
+        help=f"some of {','.join(SCHEDULES)} (default: all that fit the memory limit)",
+    )
+    build.add_argument(
+        "--levels",
+        type=level_count,
+        default="auto",
+        metavar="auto|N",
+        help="up-sweep levels of the hybrid schedule (default auto: by the cost model)",
+    )
+    build.add_argument(
+        "--batch-size", type=cli.positive, default=256, metavar="B", help="largest batch (default 256)"
+    )
+    build.add_argument(
+        "--workers", type=cli.positive, metavar="P", help="steps that run at once (default: the device's)"
+    )
+    build.add_argument(
+        "--memory-limit",
+        type=cli.byte_size,
+        metavar="BYTES",
+        help="of a schedule, as 2GiB (default: 3/4 of what is free)",
+    )
+    build.set_defaults(run=run_build)
+
+    show = commands.add_parser("show", help="what a plan holds, a table a schedule")
+    show.add_argument("file", type=Path, metavar="FILE")
+    show.add_argument("--json", action="store_true", help="one JSON object instead of tables")
+    show.add_argument("--skip-checksum", action="store_true", help="do not compare the file's SHA-256")
+    show.set_defaults(run=run_show)
+
+    verify = commands.add_parser("verify", help="check a plan file whole: every product is made again")
+    verify.add_argument("file", type=Path, metavar="FILE")
+    verify.add_argument("--model", metavar="MODEL", help="check that the plan is this network's")
+    cli.add_network_options(verify)
+    verify.set_defaults(run=run_verify)
+
+    draw = commands.add_parser("draw", help="draw a schedule (paper, figure 3)")
+    draw.add_argument("file", type=Path, metavar="FILE")
+    draw.add_argument("-o", "--output", type=Path, required=True, metavar="PNG")
+    draw.add_argument("--schedule", choices=SCHEDULES, help="default: the last one the plan holds")
+    draw.add_argument("--chain", type=int, default=0, metavar="K", help="which run of layers (default 0)")
+    draw.set_defaults(run=run_draw)
+    return result
+
+
+def schedule_names(text: str) -> tuple[str, ...]:
+    """The argument type of a list of schedules: "linear,blelloch"."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    unknown = [name for name in names if name not in SCHEDULES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no schedule: there are {', '.join(SCHEDULES)}")
+    return names
+
+
+def level_count(text: str) -> int | str:
+    """The argument type of "auto" or a number of levels."""
+    if text == "auto":
+        return text
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of levels: give auto, 0, 1, …")
+    return int(text)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of bppsa-plan; returns the exit code."""
+    arguments = parser().parse_args(argv)
+    return cli.run(arguments.run, arguments)
+
+
+def run_build(arguments: argparse.Namespace) -> None:
+    """Plan the network and write the file."""
+    network = cli.make_network(arguments)
+    plan = network.plan(
+        levels=arguments.levels,
+        workers=arguments.workers,
+        batch_size=arguments.batch_size,
+        schedules=arguments.schedules,
+        memory_limit=arguments.memory_limit,
+        progress=True,
+    )
+    plan.save(arguments.output)
+    size = arguments.output.stat().st_size
+    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}, {size} bytes")
+    for name, needed in plan.left_out.items():
+        print(f"left out: {name} takes {needed} bytes (--memory-limit, --batch-size)")
+
+
+def run_show(arguments: argparse.Namespace) -> None:
+    """Print what a plan holds."""
+    plan = load_plan(arguments.file, verify=not arguments.skip_checksum)
+    facts = {"file": str(arguments.file), "checksum": not arguments.skip_checksum, **report(plan)}
+    if arguments.json:
+        print(json.dumps(facts))
+    else:
+        print_report(facts)
+
+
+def run_verify(arguments: argparse.Namespace) -> None:
+    """All checks of the reader, and every product against one that is made anew."""
+    plan = Plan.load(arguments.file)
+    products = {key: product for chain in plan.chains for key, product in chain.products.items()}
+    for (a, b), product in tqdm(products.items(), desc="products", disable=not sys.stderr.isatty()):
+        try:
+            if count(product.a, product.b) != (product.pattern.nnz, product.multiply_adds):
+                raise PlanError("its entries or multiply-adds are not those of its factors")
+            check_against_new(product)
+        except BppsaError as error:
+            raise PlanError(f"{arguments.file}: product {a[:12]}_{b[:12]}: {error}") from error
+    if arguments.model is not None:
+        cli.make_network(arguments).use(plan)
+    whose = f", of {arguments.model}" if arguments.model is not None else ""
+    print(
+        f"{arguments.file}: sound{whose}: {len(plan.chains)} chains, {len(products)} products, "
+        f"{', '.join(plan.schedules) or 'no schedule'}"
+    )
+
+
+def run_draw(arguments: argparse.Namespace) -> None:
+    """A picture of one schedule."""
+    plan = Plan.load(arguments.file)
+    if not 0 <= arguments.chain < len(plan.chains):
+        raise PlanError(f"chain {arguments.chain} was asked for: the plan has {len(plan.chains)}, from 0 on")
+    chain = plan.chains[arguments.chain]
+    name = arguments.schedule or plan.schedules[-1]
+    draw_schedule(chain.chain, plan.schedule(arguments.chain, name), arguments.output)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
