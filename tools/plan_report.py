@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.plan import ChainPlan, Plan, Schedule
@@ -126,7 +127,7 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
     _print_table(head, rows, "<>><>>>>")
 
 
-def _print_table(head: tuple[str, ...], rows: list[tuple[str, ...]], alignment: str) -> None:
+def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
         cells = zip(row, alignment, widths, strict=True)

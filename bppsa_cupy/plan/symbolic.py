@@ -205,11 +205,12 @@ def _general(a: Pattern, b: Pattern, kind: str, row_terms: np.ndarray) -> Produc
     indptr = _input(prefix_sums(lengths), dtype)
     indices = np.empty(int(indptr[-1]), dtype)
     loops.row_columns(*operands, *shape, indptr, indices)
-    known = (*operands, *shape, indptr, _input(indices, dtype), _input(row_terms, dtype))
+    starts = _input(row_terms, dtype)
+    known = (*operands, *shape, indptr, _input(indices, dtype), starts)
     if kind == "row_wise":
         position = np.empty(multiply_adds, dtype)
         loops.row_wise_map(*known, position)
-        maps = {"row_terms": known[-1], "position": position}
+        maps = {"row_terms": starts, "position": position}
     else:
         term_ptr = np.empty(indices.size + 1, dtype)
         term_ptr[-1] = multiply_adds
