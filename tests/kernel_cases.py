@@ -112,8 +112,9 @@ def update(rng: np.random.Generator) -> Iterator[Case]:
     ):  # fmt: skip
         arrays = {"blocked": np.array([blocked]), "second": rng.random(count)}
         yield case(
-            arrays, count=count, rate=0.1, momentum=momentum, dampening=0.25, weight_decay=0.01, nesterov=nesterov,
-            first=first, beta1=0.9, beta2=0.999, epsilon=1e-8, correction1=0.271, correction2=0.002997,
+            arrays, count=count, rate=0.1, momentum=momentum, dampening=0.25, weight_decay=0.01,
+            nesterov=nesterov, first=first, beta1=0.9, beta2=0.999, epsilon=1e-8,
+            correction1=0.271, correction2=0.002997,
         )  # fmt: skip
 
 
@@ -195,7 +196,9 @@ BATCHES = (1, 3, 32)
 FLAGS = tuple(itertools.product((0, 1), repeat=2))
 
 
-def random_pattern(rng: np.random.Generator, rows: int, columns: int, density: float) -> scipy.sparse.csr_array:
+def random_pattern(
+    rng: np.random.Generator, rows: int, columns: int, density: float
+) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array(rng.random((rows, columns)) < density, dtype=np.int64)
 
 
@@ -208,7 +211,9 @@ def selection(rng: np.random.Generator, rows: int, columns: int) -> scipy.sparse
 
 def full_rows(rng: np.random.Generator, rows: int, columns: int) -> scipy.sparse.csr_array:
     """Every row empty or full."""
-    return scipy.sparse.csr_array((rng.random(rows) < 0.6)[:, None] * np.ones((rows, columns), dtype=np.int64))
+    return scipy.sparse.csr_array(
+        (rng.random(rows) < 0.6)[:, None] * np.ones((rows, columns), dtype=np.int64)
+    )
 
 
 @cases_of("csr_spmv", "product_scale_rows", "product_scale_columns")
@@ -273,6 +278,6 @@ def product_of(a: scipy.sparse.csr_array, b: scipy.sparse.csr_array) -> Iterator
     }  # fmt: skip
     for batch, (first, second) in itertools.product(BATCHES, FLAGS):
         yield case(
-            arrays, rows=a.shape[0], inner=a.shape[1], columns=b.shape[1], a_nnz=a.nnz, b_nnz=b.nnz, c_nnz=c.nnz,
-            terms=len(terms), batch=batch, a_batched=first, b_batched=second,
+            arrays, rows=a.shape[0], inner=a.shape[1], columns=b.shape[1], a_nnz=a.nnz, b_nnz=b.nnz,
+            c_nnz=c.nnz, terms=len(terms), batch=batch, a_batched=first, b_batched=second,
         )  # fmt: skip

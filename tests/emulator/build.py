@@ -21,9 +21,10 @@ from pathlib import Path
 from bppsa_cupy.raw_kernels.kernel import C_NAMES, Parameter
 
 HEADERS = Path(__file__).parent
-FLAGS = ("-std=c++17", "-O1", "-g", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
+FLAGS = ("-std=c++17", "-g1", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
          "-ffp-contract=off", "-fno-omit-frame-pointer", "-w", "-Winvalid-pch")  # fmt: skip
-SANITIZER_FLAGS = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all",
+PLAIN_FLAGS = ("-O1",)
+SANITIZER_FLAGS = ("-O0", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all",
                    "-fsanitize-sections=emulator_shared")  # fmt: skip
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
 LAUNCH_BOUND = re.compile(r"__launch_bounds__\(\s*([\w* ]+?)\s*[,)]")
@@ -73,7 +74,11 @@ def compile_text(
 
     Raises EmulationError with g++'s words where it does not compile.
     """
-    flags = FLAGS + (SANITIZER_FLAGS if sanitizing() else ()) + tuple(f"-D{define}" for define in defines)
+    flags = (
+        FLAGS
+        + (SANITIZER_FLAGS if sanitizing() else PLAIN_FLAGS)
+        + tuple(f"-D{define}" for define in defines)
+    )
     folder = _headers_folder(flags)
     translated = translate(text, name, parameters)
     stem = f"{name}-{hashlib.sha256(translated.encode()).hexdigest()[:16]}"

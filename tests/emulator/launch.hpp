@@ -26,7 +26,8 @@ inline void fail_deadlock()
         const Thread& thread = launch.threads[first];
         last = first + 1;
         while (last < launch.count && launch.threads[last].state == thread.state &&
-               (thread.state == ended || (launch.threads[last].line == thread.line &&
+               (thread.state == ended || (launch.threads[last].what == thread.what &&
+                                          launch.threads[last].line == thread.line &&
                                           launch.threads[last].mask == thread.mask)))
             ++last;
         if (used > sizeof places - 120) continue;

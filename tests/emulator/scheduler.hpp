@@ -136,6 +136,7 @@ inline void release(Thread& thread)
 __attribute__((noinline)) inline unsigned block_wait(const char* what, int line, bool predicate)
 {
     launch.current->value = predicate;
+    launch.current->mask = 0;
     wait(at_barrier, what, line);
     return unsigned(launch.current->result);
 }
@@ -163,7 +164,7 @@ inline bool release_barrier()
 
 // ---- operations of a warp ----
 
-// Releases the lanes that wait with the running thread's mask, if all in it that live have come.
+// Releases the lanes of the mask at which `asking` waits, if all of them that live have come.
 // A lane that has ended, or that the block does not have, gives `absent`: CUDA leaves it undefined.
 inline bool release_warp(const Thread& asking)
 {
@@ -183,15 +184,15 @@ inline bool release_warp(const Thread& asking)
         if (!(asking.mask >> lane & 1) || first + lane >= launch.count) continue;
         Thread& thread = launch.threads[first + lane];
         if (thread.state != at_warp) continue;
-        unsigned source = first + thread.source;
-        bool present = source < launch.count && asking.mask >> thread.source & 1 &&
-                       launch.threads[source].state != ended;
-        thread.result = thread.source < 0 ? ballot : present ? launch.threads[source].value : absent;
-    }
-    for (unsigned turn = 0; turn < 32; ++turn) {
-        unsigned lane = launch.descending ? 31 - turn : turn;
-        if (!(asking.mask >> lane & 1) || first + lane >= launch.count) continue;
-        if (launch.threads[first + lane].state == at_warp) release(launch.threads[first + lane]);
+        if (thread.source < 0) {
+            thread.result = ballot;
+        } else {
+            unsigned source = first + thread.source;
+            bool present = source < launch.count && asking.mask >> thread.source & 1 &&
+                           launch.threads[source].state != ended;
+            thread.result = present ? launch.threads[source].value : absent;
+        }
+        release(thread);
     }
     return true;
 }

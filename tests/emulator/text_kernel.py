@@ -1,0 +1,42 @@
+"""A kernel given by its text, for tests of the emulator itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant, inline_headers
+
+
+@dataclass(frozen=True, eq=False)
+class TextKernel(Kernel):
+    """A Kernel whose CUDA C++ text is here, not in a file; its twin is the caller's affair."""
+
+    text: str = ""
+
+    def source(self, variant: Variant) -> str:
+        return variant.type_definitions() + inline_headers(self.text)
+
+
+def text_kernel(
+    text: str,
+    *parameters: Parameter,
+    grid: int = 1,
+    block: int | tuple[int, int, int] = 32,
+    shared_bytes: int = 0,
+    name: str = "probe",
+    launch: Callable[[Mapping[str, Any]], LaunchShape] | None = None,
+) -> TextKernel:
+    """A kernel called `name`, launched on `grid` blocks unless `launch` says otherwise.
+
+    text  the body of the kernel, or a whole text where it holds "__global__"
+    """
+    if "__global__" not in text:
+        declarations = ", ".join(parameter.declaration() for parameter in parameters)
+        text = f'#include "prelude.cuh"\nextern "C" __global__ void {name}({declarations})\n{{\n{text}\n}}\n'
+    threads = block if isinstance(block, tuple) else (block, 1, 1)
+    shape = LaunchShape((grid, 1, 1), threads, shared_bytes)
+    return TextKernel(
+        name, tuple(parameters), launch or (lambda scalars: shape), lambda *arguments: None, text
+    )
