@@ -16,7 +16,7 @@ from bppsa_cupy.errors import PassError, PlanError, PlanMismatchError, ShapeErro
 from bppsa_cupy.layers import Layer, LayerPass
 from bppsa_cupy.parameters import ParameterSet
 from bppsa_cupy.passes import Pass
-from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences
+from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, model_of
 from bppsa_cupy.records import JacobianRecord
 
 
@@ -267,6 +267,7 @@ class Sequential:
             batch_size=batch_size,
             itemsize=self.dtype.itemsize,
             memory_limit=limit,
+            model=model_of(self.device.name),
             progress=progress,
         )
 

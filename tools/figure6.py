@@ -154,26 +154,32 @@ def plot(curves: dict[str, dict[str, list[float]]], comparison: list[dict[str, A
     widths = {"bp": 5.0, "linear": 3.2, "blelloch": 1.8, "hybrid": 0.7}
     for column, (dtype, by_run) in enumerate(curves.items()):
         upper, lower = axes[0, column], axes[1, column]
-        steps = np.arange(1, len(by_run["bp"]) + 1)
+        lower.set(yscale="log", ylim=(1e-17, 1))
         reference = np.array(by_run["bp"])
+        steps = np.arange(1, len(reference) + 1)
         for run, losses in by_run.items():
-            if run.startswith("noise"):
-                style = {
-                    "color": "0.6",
-                    "linewidth": 0.8,
-                    "label": "bp with noise" if run[-1] == "1" else None,
-                }
-            else:
-                style = {"label": run}
-                upper.plot(steps, losses, linewidth=widths[run], label=run)
             difference = np.abs(np.array(losses) - reference) / reference
+            seen = difference > 0
+            if run.startswith("noise"):
+                label = "bp with noise of one ulp" if run == f"noise {NOISE_SEEDS[0]}" else None
+                lower.plot(steps[seen], difference[seen], ".", color="0.6", markersize=3, label=label)
+                continue
+            (line,) = upper.plot(steps, losses, linewidth=widths[run], label=run)
             if run != "bp":
-                lower.semilogy(steps, np.maximum(difference, 1e-17), **style)
+                lower.plot(
+                    steps[seen],
+                    difference[seen],
+                    "o",
+                    fillstyle="none",
+                    markersize=2 * widths[run],
+                    color=line.get_color(),
+                    label=run,
+                )
         limit = next(row["limit"] for row in comparison if row["dtype"] == dtype)
         lower.axhline(limit, color="0.2", linestyle="--", linewidth=0.8, label=f"limit {limit:.1e}")
         upper.set(title=f"LeNet-5 on CIFAR-10, {dtype}", ylabel="training loss, a batch")
-        lower.set(xlabel="iteration", ylabel="relative difference to bp")
+        lower.set(xlabel="iteration", ylabel="relative difference to bp, where not 0")
         upper.legend()
-        lower.legend()
+        lower.legend(loc="lower right")
     figure.savefig(path, dpi=130)
     pyplot.close(figure)

@@ -53,6 +53,11 @@ def find_model(name: str | CostModel) -> CostModel:
     return MODELS[name]
 
 
+def model_of(device: str) -> CostModel:
+    """The cost model of the device called `device`; one without its own is taken for the host."""
+    return MODELS.get(device, MODELS["host"])
+
+
 @dataclass(frozen=True)
 class StepCost:
     """One step.

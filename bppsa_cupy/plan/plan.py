@@ -9,7 +9,7 @@ from typing import Any
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.cost import MODELS, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.cost import CostModel, model_of, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.memory import memory_plan
 from bppsa_cupy.plan.schedule import Schedule
 
@@ -80,14 +80,12 @@ class Plan:
         """
         key = batch_size, device
         if key not in self._choices:
-            self._choices[key] = self._choose(batch_size, MODELS.get(device, MODELS["host"]).name)
+            self._choices[key] = self._choose(batch_size, model_of(device))
         return self._choices[key]
 
-    def _choose(self, batch_size: int, model: str) -> tuple[str, str]:
+    def _choose(self, batch_size: int, model: CostModel) -> tuple[str, str]:
         seconds = {
-            "bp": sum(
-                vjp_seconds(chain.counts, batch_size, self.itemsize, MODELS[model]) for chain in self.chains
-            )
+            "bp": sum(vjp_seconds(chain.counts, batch_size, self.itemsize, model) for chain in self.chains)
         }
         if batch_size <= self.batch_size:
             for name in self.schedules:
@@ -104,7 +102,7 @@ class Plan:
                 )
         best = min(seconds, key=lambda name: seconds[name])
         predicted = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
-        return best, f"predicted by the cost model {model}: {predicted}"
+        return best, f"predicted by the cost model {model.name}: {predicted}"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""

@@ -13,7 +13,7 @@ import scipy.sparse
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
-from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, with_input_gradient
+from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, model_of, with_input_gradient
 from bppsa_cupy.records import JacobianRecord
 from bppsa_cupy.scan.numeric import NumericScan
 
@@ -117,6 +117,7 @@ def plan_scan(
         workers=workers if workers is not None else target.workers,
         batch_size=batch_size,
         itemsize=8,
+        model=model_of(target.name),
         memory_limit=memory_limit if memory_limit is not None else target.free_memory() * 3 // 4,
     )
 
