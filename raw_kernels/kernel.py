@@ -103,7 +103,10 @@ class Variant:
         return f"typedef {real} real;\ntypedef {index} index_t;\n"
 
 
-VARIANTS = tuple(Variant(real, index) for real in ("float32", "float64") for index in ("uint32", "uint64"))
+#: The dtypes of `real` and of `index`; the first is taken where no array of a launch says which.
+REALS = ("float32", "float64")
+INDICES = ("uint32", "uint64")
+VARIANTS = tuple(Variant(real, index) for real in REALS for index in INDICES)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.errors import DeviceError, ShapeError
-from bppsa_cupy.raw_kernels.kernel import ARRAY_TYPES, SCALAR_TYPES, Kernel, Variant
+from bppsa_cupy.raw_kernels.kernel import ARRAY_TYPES, INDICES, REALS, SCALAR_TYPES, Kernel, Variant
 
 #: An array of a device: numpy.ndarray or cupy.ndarray.
 Array = Any
@@ -83,6 +84,14 @@ class Device(abc.ABC):
     def synchronize(self) -> None:
         """Wait until all launched work is done."""
 
+    def timestamp(self) -> Any:
+        """A mark behind the work launched so far, for `seconds`; does not wait."""
+        return time.perf_counter()
+
+    def seconds(self, start: Any, end: Any) -> float:
+        """Time between two marks of `timestamp`; waits for the later one."""
+        return float(end - start)
+
     # ---- kernels ----
 
     def launch(self, kernel: Kernel, *arguments: Any) -> None:
@@ -134,7 +143,7 @@ class Device(abc.ABC):
             raise ShapeError(
                 f"{kernel.name} got {len(arguments)} arguments: it takes {len(kernel.parameters)}"
             )
-        real = index = None
+        real = index = ""
         checked: list[Any] = []
         for parameter, value in zip(kernel.parameters, arguments, strict=True):
             if not parameter.is_array:
@@ -144,20 +153,19 @@ class Device(abc.ABC):
             if not value.flags.c_contiguous:
                 raise ShapeError(f"{kernel.name}: {parameter.name} is not C-contiguous: copy it first")
             if parameter.type == "real":
-                real = real or dtype
-                expected = real
-                fits = dtype == real and dtype.kind == "f"
+                expected = (real,) if real else REALS
+                real = dtype.name
             elif parameter.type == "index":
-                index = index or dtype
-                expected = index
-                fits = dtype == index and dtype.kind == "u"
+                expected = (index,) if index else INDICES
+                index = dtype.name
             else:
-                expected = np.dtype(ARRAY_TYPES[parameter.type])
-                fits = dtype == expected
-            if not fits:
-                raise ShapeError(f"{kernel.name}: {parameter.name} is {dtype}: it takes {expected}")
+                expected = (np.dtype(ARRAY_TYPES[parameter.type]).name,)
+            if dtype.name not in expected:
+                raise ShapeError(
+                    f"{kernel.name}: {parameter.name} is {dtype}: it takes {' or '.join(expected)}"
+                )
             checked.append(value)
-        variant = Variant(real=(real or np.dtype(np.float32)).name, index=(index or np.dtype(np.uint32)).name)
+        variant = Variant(real or REALS[0], index or INDICES[0])
         for position, parameter in enumerate(kernel.parameters):
             if not parameter.is_array:
                 dtype = SCALAR_TYPES[parameter.type] or np.dtype(variant.real).type
@@ -170,3 +178,8 @@ class Device(abc.ABC):
 
 def _nothing() -> None:
     """The launch of no work."""
+
+
+def from_dlpack(array: Any) -> np.ndarray:
+    """A NumPy array of what exports host memory by DLPack, else of what NumPy can read."""
+    return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices.base import Device
+from bppsa_cupy.devices.base import Device, from_dlpack
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
@@ -55,20 +55,10 @@ class CudaDevice(Device):
         super().__init__()
         self.xp = import_cupy()
 
-    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Any:
-        try:
-            return super().empty(shape, dtype)
-        except self.xp.cuda.memory.OutOfMemoryError as error:
-            needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            raise DeviceError(
-                f"cuda: an array of {needed} bytes was asked for, {self.free_memory()} are free: "
-                "use a smaller batch, or fewer levels of the scan"
-            ) from error
-
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
             on_gpu = hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == 2
-            array = self.xp.from_dlpack(array) if on_gpu else np.asarray(array)
+            array = self.xp.from_dlpack(array) if on_gpu else from_dlpack(array)
         return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
 
     def to_host(self, array: Any) -> np.ndarray:
@@ -97,6 +87,15 @@ class CudaDevice(Device):
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
+
+    def timestamp(self) -> Any:
+        event = self.xp.cuda.Event()
+        event.record()
+        return event
+
+    def seconds(self, start: Any, end: Any) -> float:
+        end.synchronize()
+        return float(self.xp.cuda.get_elapsed_time(start, end)) / 1000
 
     def sequence(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
         """One call that makes bound launches in their order, from the second time on as a CUDA graph.

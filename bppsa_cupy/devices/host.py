@@ -11,7 +11,7 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
 import threadpoolctl
 
-from bppsa_cupy.devices.base import Device
+from bppsa_cupy.devices.base import Device, from_dlpack
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
 
@@ -31,7 +31,7 @@ class HostDevice(Device):
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):
-            array = array.get() if hasattr(array, "get") else _from_dlpack(array)
+            array = array.get() if hasattr(array, "get") else from_dlpack(array)
         return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
 
     def to_host(self, array: np.ndarray) -> np.ndarray:
@@ -64,9 +64,3 @@ class HostDevice(Device):
         twin = kernel.twin
         flat = tuple(a.reshape(-1) if isinstance(a, np.ndarray) else a for a in arguments)
         return lambda: twin(*flat)
-
-
-def _from_dlpack(array: Any) -> np.ndarray:
-    if hasattr(array, "__dlpack__"):
-        return np.from_dlpack(array)
-    return np.asarray(array)

@@ -1,0 +1,145 @@
+"""CudaDevice's Python without a GPU: on a stand-in for CuPy whose kernels run on the emulator."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import cupy_stub
+import numpy as np
+import pytest
+from conftest import make_device
+from emulator.build import compiler
+from kernel_cases import CASES, arguments
+from tolerances import assert_close
+
+from bppsa_cupy import devices
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.devices.cuda import OPTIONS, CudaDevice, import_cupyx_sparse
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import Variant
+
+RELU = KERNELS["relu_fill"]
+
+
+@pytest.fixture(autouse=True)
+def no_device_is_kept():
+    yield
+    devices._cuda.cache_clear()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **machine: int) -> ModuleType:
+    cupy = cupy_stub.make_cupy(**machine)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    devices._cuda.cache_clear()
+    return cupy
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> CudaDevice:
+    """A CudaDevice on the stand-in, where kernels can be compiled."""
+    if compiler() is None:
+        pytest.skip("the emulated device needs g++")
+    install(monkeypatch)
+    return CudaDevice()
+
+
+# ---- finding a GPU ----
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    devices._cuda.cache_clear()
+    with pytest.raises(
+        DeviceError, match=r"CuPy cannot be imported .*: install the extra cuda12x or cuda13x"
+    ):
+        get_device("cuda")
+    assert get_device("auto") is get_device("host")
+
+
+@pytest.mark.parametrize("count, words", [(-1, "cudaErrorInsufficientDriver"), (0, "finds 0 GPUs")])
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, count: int, words: str) -> None:
+    install(monkeypatch, devices=count)
+    with pytest.raises(DeviceError, match=rf"{words}.*: take device='host'"):
+        get_device("cuda")
+    assert get_device("auto") is get_device("host")
+
+
+def test_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    device = get_device("auto")
+    assert isinstance(device, CudaDevice) and device.name == "cuda"
+    assert get_device("cuda") is device and get_device(device) is device
+
+
+def test_cupyx_is_asked_for_with_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cupyx", "cupyx.scipy", "cupyx.scipy.sparse"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["cupyx"].scipy = sys.modules["cupyx.scipy"]
+    sys.modules["cupyx.scipy"].sparse = sys.modules["cupyx.scipy.sparse"]
+    install(monkeypatch)
+    assert import_cupyx_sparse() is sys.modules["cupyx.scipy.sparse"]
+    install(monkeypatch, devices=0)
+    with pytest.raises(DeviceError, match="finds 0 GPUs"):
+        import_cupyx_sparse()
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, free=1000)
+    device = CudaDevice()
+    assert device.free_memory() == 1005  # the pool's own, too
+    with pytest.raises(
+        DeviceError, match=r"cuda: an array of 1600 bytes was asked for, 1005 are free: use a"
+    ):
+        device.empty((20, 10), np.float64)
+
+
+# ---- launches ----
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_arguments_reach_the_kernel(name: str, stub: CudaDevice, rng: np.random.Generator) -> None:
+    """The CUDA launch and the emulated device's leave equal values; the latter's rules hold of it then."""
+    kernel, emulated, variant = KERNELS[name], make_device("emulated"), Variant()
+    for case in list(CASES[name](rng))[:4]:
+        expected = arguments(kernel, variant, case, rng)
+        given = [stub.asarray(value) if isinstance(value, np.ndarray) else value for value in expected]
+        stub.launch(kernel, *given)
+        emulated.launch(kernel, *expected)
+        for parameter, actual, wanted in zip(kernel.parameters, given, expected, strict=True):
+            if parameter.is_array:
+                assert_close(stub.to_host(actual), wanted, what=parameter.name)
+
+
+def test_a_variant_is_compiled_once_with_the_options(stub: CudaDevice) -> None:
+    before = len(cupy_stub.RawModule.made)
+    for dtype in (np.float32, np.float32, np.float64):
+        stub.launch(RELU, stub.zeros((2, 3), dtype), stub.empty((3, 2), dtype), 3, 2)
+    made = cupy_stub.RawModule.made[before:]
+    assert [module.code.splitlines()[0] for module in made] == ["typedef float real;", "typedef double real;"]
+    assert {module.options for module in made} == {OPTIONS}
+    assert "fast" not in " ".join(OPTIONS), "tanh and sigmoid stay within 4 ulp"
+
+
+def test_a_sequence_is_captured_at_its_second_call(stub: CudaDevice) -> None:
+    output, values = stub.asarray(np.array([[1.0, -1.0, 2.0]])), stub.empty((3, 1), np.float64)
+    replay = stub.sequence([stub.bind(RELU, output, values, 3, 1), stub.bind(RELU, output, values, 3, 1)])
+    for call in range(1, 4):
+        output *= -1
+        replay()
+        np.testing.assert_array_equal(stub.to_host(values), stub.to_host(output).T > 0)
+        assert stub.launched["relu_fill"] == 2 * call
+    stub.sequence([])()
+
+
+def test_times_and_copies(stub: CudaDevice) -> None:
+    start = stub.timestamp()
+    array = stub.asarray(np.arange(6.0).reshape(2, 3))
+    fetched = stub.fetch(array)
+    array[...] = 0
+    np.testing.assert_array_equal(fetched(), np.arange(6.0).reshape(2, 3))
+    assert stub.fetch(stub.empty((0, 3), np.float32))().shape == (0, 3)
+    assert stub.seconds(start, stub.timestamp()) > 0
+    assert stub.workers == 132
+    stub.synchronize()
