@@ -1,0 +1,116 @@
+"""bppsa-bench: every benchmark runs small and gives the rows it promises."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.tools import bench
+from bppsa_cupy.tools.benchmarks.harness import BenchmarkError
+from bppsa_cupy.tools.benchmarks.jacobians import BoundFill, Fill, check_columns
+from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
+
+FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spread"}
+
+
+def run(name: str, path: Path, *options: str) -> dict:
+    """The JSON of a small run on the host."""
+    file = path / "rows.json"
+    assert (
+        bench.main([name, "--device", "host", "--quick", "--threads", "1", "--json", str(file), *options])
+        == 0
+    )
+    report = json.loads(file.read_text())
+    assert report.keys() == {"name", "command", "device", "machine", "versions", "rows"}
+    assert report["name"] == name and report["device"] == "host"
+    assert report["command"] == " ".join(["bppsa-bench", name, "--device host --quick --threads 1", *options])
+    assert report["machine"].keys() == {"cpu", "cores", "threads", "gpu"}
+    for row in report["rows"]:
+        assert row.keys() - {"paper", "note"} == FIELDS
+        if row["unit"] == "s":
+            assert row["ours"] > 0 and len(row["spread"]["ours"]) == 2
+            if row["theirs"] is not None:
+                assert row["ratio"] == pytest.approx(row["theirs"] / row["ours"])
+    return report
+
+
+def test_jacobians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = run("jacobians", tmp_path, "--columns", "3")["rows"]
+    printed = capsys.readouterr().out
+    found = {(row["case"].split()[1], row["quantity"]): row for row in rows}
+    quantities = {"guaranteed sparsity", "nnz", "values", "fill", "kernel", "peak memory"}
+    assert found.keys() == {(name, q) for name in ("Conv2d", "ReLU", "MaxPool2d") for q in quantities}
+    for name in ("Conv2d", "ReLU", "MaxPool2d"):
+        row = found[name, "guaranteed sparsity"]
+        assert row["ours"] == pytest.approx(row["paper"], abs=1e-5)
+        assert found[name, "fill"]["against"] == "PyTorch autograd, 1 thread"
+        assert f"{row['ours']:.5f}" in printed
+    assert found["Conv2d", "guaranteed sparsity"]["theirs"] == 1 - 9 / 1024
+    assert found["Conv2d", "values"]["ours"] == 1696512 * 4 / 2**20
+    assert found["MaxPool2d", "nnz"]["ours"] == 65536
+
+
+def test_train(tmp_path: Path) -> None:
+    rows = run("train", tmp_path, "--dtype", "float64")["rows"]
+    found = {(row["case"], row["quantity"]) for row in rows}
+    quantities = ("forward", "backward", "optimizer", "overall", "peak memory")
+    assert {("lenet5 B=2, 1 thread, bp", q) for q in quantities} <= found
+    assert all(row["against"] == "PyTorch" for row in rows)
+
+
+def test_without_a_rival(tmp_path: Path) -> None:
+    rows = run("train", tmp_path, "--against", "none", "--methods", "bp")["rows"]
+    assert {row["theirs"] for row in rows} == {row["ratio"] for row in rows} == {None}
+
+
+def test_columns_that_differ_are_refused() -> None:
+    pattern, values = Pattern.diagonal(3), np.array([1.0, 2.0, 3.0])
+    columns = {"columns": np.array([0, 2]), "row": np.array([0, 2]), "position": np.array([0, 1])}
+    check_columns(pattern, values, [{**columns, "value": np.array([1.0, 3.0])}])
+    with pytest.raises(BenchmarkError, match="differs from autograd's by 1"):
+        check_columns(pattern, values, [{**columns, "value": np.array([1.0, 4.0])}])
+    with pytest.raises(BenchmarkError, match="not finite"):
+        check_columns(pattern, np.array([1.0, np.nan, 3.0]), [])
+
+
+def test_bound_launches_fill_as_the_operator_does() -> None:
+    from bppsa_cupy.layers import Conv2d, MaxPool2d, ReLU
+
+    layers = [Conv2d(3, 2, 3), ReLU(), MaxPool2d(2)]
+    for count in (1, 2, 3):
+        filled = []
+        for side in (Fill, BoundFill):
+            workload = side(layers[:count], "host")
+            workload.values[...] = np.nan
+            workload.run(lambda quantity: None)
+            filled.append(workload.result())
+        np.testing.assert_array_equal(*filled)
+
+
+def test_the_machine_is_told_without_names_of_hosts_and_paths() -> None:
+    device = get_device("host")
+    text = json.dumps([describe_machine(device, 2), versions(device)])
+    assert socket.gethostname() not in text and "/" not in text
+    assert versions(device)["numpy"] == np.__version__
+
+
+def test_what_is_wrong_with_the_command_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["train", "--model", "nothing", "--quick", "--device", "host"]) == 1
+    assert capsys.readouterr().err.startswith("error: bp: model 'nothing' is none of ")
+    with pytest.raises(SystemExit) as exit:
+        bench.main(["no-such-benchmark"])
+    assert exit.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(1.5, "s", "1.5 s"), (2e-3, "s", "2 ms"), (3e-7, "s", "0.3 µs"), (7, "entries", "7 entries")],
+)
+def test_figures(value: float, unit: str, text: str) -> None:
+    assert bench.figure(value, unit) == text

@@ -1,0 +1,119 @@
+"""Measure against PyTorch and SciPy, side by side in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.benchmarks import find_benchmarks
+from bppsa_cupy.tools.benchmarks.harness import Row
+from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
+from bppsa_cupy.tools.benchmarks.workload import available_cores
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line, one subcommand a benchmark."""
+    result = argparse.ArgumentParser(prog="bppsa-bench", description=__doc__)
+    commands = result.add_subparsers(dest="name", required=True, metavar="NAME")
+    for name, module in find_benchmarks().items():
+        command = commands.add_parser(name, help=module.__doc__.rstrip("."), description=module.__doc__)
+        command.add_argument("--device", choices=("auto", "host", "cuda"), default="auto")
+        command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])
+        command.add_argument(
+            "--threads", type=cli.positive, help="of either side on the host (default: all cores)"
+        )
+        command.add_argument("--repeats", type=cli.positive, default=20, help="samples a side (default 20)")
+        command.add_argument("--quick", action="store_true", help="small, to see that it runs")
+        command.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here")
+        module.add_arguments(command)
+        command.set_defaults(run=module.run)
+    return result
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Entry point of bppsa-bench; returns the exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    arguments = parser().parse_args(words)
+    arguments.command = command_line(words)
+    return cli.run(run, arguments)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Run one benchmark, print its rows and write them."""
+    report = make_report(arguments)
+    print(table(report["rows"]))
+    if arguments.json is not None:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The object that --json writes."""
+    device = get_device(arguments.device)
+    arguments.device = device.name
+    arguments.threads = arguments.threads or available_cores()
+    if arguments.quick:
+        arguments.repeats = min(arguments.repeats, 3)
+    rows: list[Row] = arguments.run(arguments)
+    return {
+        "name": arguments.name,
+        "command": arguments.command,
+        "device": device.name,
+        "machine": describe_machine(device, arguments.threads),
+        "versions": versions(device),
+        "rows": [row.to_json() for row in rows],
+    }
+
+
+def command_line(words: list[str]) -> str:
+    """The command, without the file it writes."""
+    kept, skip = [], False
+    for word in words:
+        if not skip and word != "--json" and not word.startswith("--json="):
+            kept.append(word)
+        skip = word == "--json"
+    return " ".join(["bppsa-bench", *kept])
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as aligned text."""
+    lines = [("case", "quantity", "ours", "theirs", "ratio", "quartiles", "paper", "against")]
+    for row in rows:
+        theirs, quartiles = row["theirs"], row["spread"].get("ratio")
+        lines.append(
+            (
+                row["case"],
+                row["quantity"],
+                figure(row["ours"], row["unit"]),
+                "-" if theirs is None else figure(theirs, row["unit"]),
+                "-" if row["ratio"] is None else f"{row['ratio']:,.3g}",
+                "-" if quartiles is None else " to ".join(f"{q:,.3g}" for q in quartiles),
+                "-" if "paper" not in row else f"{row['paper']:,g}",
+                row["against"] or "-",
+            )
+        )
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def figure(value: float, unit: str) -> str:
+    """A value with its unit; seconds by the thousand's prefix that fits."""
+    if unit == "s":
+        for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
+            if value >= scale or scale == 1e-6:
+                return f"{value / scale:.3g} {name}"
+    if unit == "fraction":
+        return f"{value:.5f}"
+    return f"{value:,.4g} {unit}" if value != int(value) else f"{int(value):,} {unit}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

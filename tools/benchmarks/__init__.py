@@ -1,0 +1,20 @@
+"""Benchmarks, one a file: a module here with `add_arguments` and `run` is a benchmark of bppsa-bench.
+
+`add_arguments(parser)` adds the options of its own; `run(arguments)` gives its rows (harness.Row).
+`arguments` holds the common ones too: device, against, threads, repeats, quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+
+def find_benchmarks() -> dict[str, ModuleType]:
+    """The benchmarks by name, in alphabetical order."""
+    modules = {
+        info.name: importlib.import_module(f"{__name__}.{info.name}")
+        for info in pkgutil.iter_modules(__path__)
+    }
+    return {name: module for name, module in sorted(modules.items()) if hasattr(module, "add_arguments")}

@@ -1,0 +1,244 @@
+"""Measuring side by side: interleaved samples, checked results, rows of medians and spreads."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.tools.benchmarks.workload import Workload, serve, thread_variables
+
+#: Between two samples: the waiting threads of a pool spin for some milliseconds before they sleep.
+PAUSE_SECONDS = 0.02
+
+MEMORY_NOTE = {
+    "host": "rise of the process's largest resident size over that after the imports",
+    "cuda": "bytes held by the memory pool of CuPy (ours) or PyTorch (theirs)",
+}
+
+
+class BenchmarkError(BppsaError):
+    """A side of a benchmark failed, or the sides' results differ."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: a process that builds `factory(**options)` and runs it on `threads` threads.
+
+    factory   importable by name in another process
+    imports   modules whose memory is not counted
+    optional  whether the side is left out, with the reason, where it cannot be built
+    """
+
+    factory: Callable[..., Workload]
+    options: Mapping[str, Any]
+    threads: int
+    imports: tuple[str, ...] = ()
+    optional: bool = False
+
+
+@dataclass
+class Measurement:
+    """What was measured of a side.
+
+    seconds  by quantity, one a sample; sample i of all sides was taken side by side
+    result   of the last timed run
+    peak     bytes, see MEMORY_NOTE
+    failure  why the side was left out; the rest is empty then
+    """
+
+    seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    result: Any = None
+    peak: int = 0
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a benchmark.
+
+    case      what was worked on
+    quantity  forward, backward, overall, fill, product, step, …
+    ours, theirs  medians (`theirs` None without a rival), in `unit`
+    against   the rival
+    ratio     theirs / ours, above 1 is better for us; None where there is none
+    spread    first and third quartile of ours, theirs, and of the ratios sample by sample
+    paper     the paper's ratio or value, where it gives one
+    note      how it was measured, where that is not plain
+    """
+
+    case: str
+    quantity: str
+    ours: float
+    theirs: float | None = None
+    against: str | None = None
+    unit: str = "s"
+    ratio: float | None = None
+    spread: dict[str, list[float]] = field(default_factory=dict)
+    paper: float | None = None
+    note: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as JSON holds it; `paper` and `note` only where there are some."""
+        row = asdict(self)
+        return {k: v for k, v in row.items() if v is not None or k not in ("paper", "note")}
+
+
+def timed_row(
+    case: str,
+    quantity: str,
+    ours: list[float],
+    theirs: list[float] | None = None,
+    against: str | None = None,
+    **more: Any,
+) -> Row:
+    """The row of two sides' samples of one quantity, in seconds."""
+    median, spread = float(np.median(ours)), {"ours": quartiles(ours)}
+    if theirs is None:
+        return Row(case, quantity, median, spread=spread, **more)
+    rival = float(np.median(theirs))
+    spread["theirs"] = quartiles(theirs)
+    spread["ratio"] = quartiles([b / a for a, b in zip(ours, theirs, strict=True)])
+    return Row(case, quantity, median, rival, against, ratio=rival / median, spread=spread, **more)
+
+
+def memory_row(case: str, device: str, ours: Measurement, rival: tuple[str, Measurement] | None) -> Row:
+    """The row of two sides' peak memory; `rival` by name."""
+    mine = ours.peak / 2**20
+    if rival is None:
+        return Row(case, "peak memory", mine, unit="MiB", note=MEMORY_NOTE[device])
+    name, theirs = rival
+    ratio = theirs.peak / ours.peak if ours.peak else None
+    note = MEMORY_NOTE[device]
+    return Row(case, "peak memory", mine, theirs.peak / 2**20, name, "MiB", ratio=ratio, note=note)
+
+
+def quartiles(samples: list[float]) -> list[float]:
+    """First and third quartile."""
+    return [float(q) for q in np.percentile(samples, (25, 75))]
+
+
+def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.02) -> dict[str, Measurement]:
+    """Take `repeats` samples of every side in turn: A B A B …, each side in a process of its own.
+
+    So a side's waiting threads and memory do not touch the other's. Results are of the last timed run.
+    Raises BenchmarkError where a side fails that is not optional.
+    """
+    measured = {name: Measurement() for name in sides}
+    with ExitStack() as stack:
+        children = {}
+        for name, side in sides.items():
+            child = stack.enter_context(_Child.start(name, side, sample_seconds))
+            try:
+                child.answer()
+                children[name] = child
+            except BenchmarkError as error:
+                if not side.optional:
+                    raise
+                measured[name].failure = str(error)
+        for _ in range(repeats):
+            for name, child in children.items():
+                time.sleep(PAUSE_SECONDS)
+                for quantity, seconds in child.ask("sample").items():
+                    measured[name].seconds[quantity].append(seconds)
+        for name, child in children.items():
+            measured[name].result = child.ask("result")
+            measured[name].peak = child.ask("bytes")
+    return measured
+
+
+@dataclass
+class _Child:
+    """A side's process, seen from here."""
+
+    name: str
+    connection: Connection
+    process: Any
+
+    @classmethod
+    @contextmanager
+    def start(cls, name: str, side: Side, sample_seconds: float) -> Iterator[_Child]:
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        process = context.Process(
+            target=serve,
+            args=(there, side.factory, dict(side.options), side.imports, sample_seconds),
+            daemon=True,
+        )
+        with _environment(thread_variables(side.threads)):
+            process.start()
+        there.close()
+        try:
+            yield cls(name, here, process)
+        finally:
+            try:
+                here.send("stop")
+            except OSError:
+                pass
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+                process.join()
+            here.close()
+
+    def ask(self, question: str) -> Any:
+        self.connection.send(question)
+        return self.answer()
+
+    def answer(self) -> Any:
+        """What the process says next. Raises BenchmarkError with the error it met."""
+        try:
+            error, value = self.connection.recv()
+        except EOFError:
+            self.process.join(10)
+            error = f"the process ended with exit code {self.process.exitcode}"
+        if error is not None:
+            raise BenchmarkError(f"{self.name}: {error}")
+        return value
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def require_equal(
+    what: str, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tolerance: float
+) -> None:
+    """Raise BenchmarkError unless every array of `ours` is `theirs`'s within `tolerance` of its norm.
+
+    Times of sides that do not do the same work are not reported.
+    """
+    if ours.keys() != theirs.keys():
+        raise BenchmarkError(f"{what}: our side gives {sorted(ours)}, theirs {sorted(theirs)}")
+    for name, array in ours.items():
+        rival = np.asarray(theirs[name])
+        if np.shape(array) != rival.shape:
+            raise BenchmarkError(
+                f"{what}: {name} has shape {np.shape(array)} on our side, {rival.shape} on theirs"
+            )
+        difference = float(np.linalg.norm(np.asarray(array, np.float64) - rival))
+        limit = tolerance * float(np.linalg.norm(rival.astype(np.float64)))
+        if not difference <= limit:
+            raise BenchmarkError(
+                f"{what}: {name} differs by {difference:.3g} in norm, {limit:.3g} is allowed: "
+                "the times are not reported"
+            )

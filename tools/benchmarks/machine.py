@@ -1,0 +1,58 @@
+"""What a measurement ran on: processor, cores, GPU, versions; no name of a host, no path."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+from bppsa_cupy.devices import Device
+from bppsa_cupy.tools.benchmarks.workload import available_cores
+
+PACKAGES = ("bppsa-cupy", "numpy", "scipy", "numba", "h5py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x")
+
+
+def describe_machine(device: Device, threads: int) -> dict[str, Any]:
+    """Processor model, cores that may be used, threads that were, and the GPU's name or None."""
+    return {
+        "cpu": cpu_model(),
+        "cores": available_cores(),
+        "threads": threads,
+        "gpu": gpu_name(device) if device.name == "cuda" else None,
+    }
+
+
+def cpu_model() -> str:
+    """The processor's model as Linux names it."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            for line in lines:
+                name, colon, value = line.partition(":")
+                if colon and name.strip() == "model name":
+                    return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def gpu_name(device: Device) -> str:
+    """The GPU's name as CUDA gives it."""
+    runtime = device.xp.cuda.runtime
+    name = runtime.getDeviceProperties(runtime.getDevice())["name"]
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def versions(device: Device) -> dict[str, Any]:
+    """Versions of Python and the packages that are installed; of CUDA where the device is one."""
+    found: dict[str, Any] = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if device.name == "cuda":
+        runtime = device.xp.cuda.runtime
+        found["cuda_runtime"] = runtime.runtimeGetVersion()
+        found["cuda_driver"] = runtime.driverGetVersion()
+        found["tf32"] = False
+    return found

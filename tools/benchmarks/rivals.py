@@ -1,0 +1,60 @@
+"""PyTorch as a rival: the same network from the same parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Device
+from bppsa_cupy.network import Sequential
+from bppsa_cupy.tools.benchmarks.harness import Measurement
+from bppsa_cupy.tools.benchmarks.workload import OVERALL
+
+if TYPE_CHECKING:
+    import torch
+
+
+def torch_place(device: Device) -> torch.device:
+    """PyTorch's device; TF32 is off."""
+    import torch
+
+    if device.name == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        return torch.device("cuda")
+    return torch.device("cpu")
+
+
+def torch_network(network: Sequential) -> torch.nn.Sequential:
+    """The network in PyTorch, with copies of its parameters, on the same device.
+
+    Layers' names, arguments and parameters are PyTorch's.
+    """
+    import torch
+
+    modules = [getattr(torch.nn, type(layer).__name__)(**layer.config()) for layer in network.layers]
+    model = torch.nn.Sequential(*modules).to(getattr(torch, network.dtype.name))
+    model.load_state_dict({name: torch.tensor(array) for name, array in network.state_dict().items()})
+    return model.to(torch_place(network.device))
+
+
+def torch_bytes() -> int:
+    """Bytes of the GPU that PyTorch's memory pool held at most."""
+    import torch
+
+    return int(torch.cuda.max_memory_reserved())
+
+
+def to_numpy(tensor: Any) -> Any:
+    """A tensor's values on the host."""
+    return tensor.detach().cpu().numpy()
+
+
+def best(rivals: Mapping[str, Measurement]) -> tuple[str, Measurement] | None:
+    """The name and the measurement of the quickest of some rivals; None where there is none."""
+    if not rivals:
+        return None
+    name = min(rivals, key=lambda rival: np.median(rivals[rival].seconds[OVERALL]))
+    return name, rivals[name]
