@@ -13,6 +13,7 @@ from emulator.build import compiler
 from kernel_cases import CASES, arguments
 from tolerances import assert_close
 
+import bppsa_cupy as bp
 from bppsa_cupy import devices
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import OPTIONS, CudaDevice, import_cupyx_sparse
@@ -143,3 +144,21 @@ def test_times_and_copies(stub: CudaDevice) -> None:
     assert stub.seconds(start, stub.timestamp()) > 0
     assert stub.workers == 132
     stub.synchronize()
+
+
+def test_a_training_step_is_the_hosts(stub: CudaDevice, rng: np.random.Generator) -> None:
+    """Layers, loss, scan and optimizer keep to what CuPy takes, and give the host's parameters."""
+    images, labels = rng.standard_normal((5, 2, 8, 8)), rng.integers(0, 3, 5)
+    parameters = []
+    for device in (get_device("host"), stub):
+        layers = [bp.Conv2d(2, 4, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(36, 3)]
+        net = bp.Sequential(layers, input_shape=(2, 8, 8), seed=0, dtype="float64", device=device)
+        net.use(net.plan(batch_size=5))
+        optimizer = bp.Adam(net.parameters, lr=1e-2)
+        for method in ("bp", "linear", "blelloch", "blelloch"):
+            _, gradient = bp.cross_entropy(net.forward(images), labels)
+            net.backward(gradient, method=method)
+            optimizer.step(net.gradients)
+        parameters.append({name: device.to_host(value) for name, value in net.parameters.items()})
+    for name, expected in parameters[0].items():
+        assert_close(parameters[1][name], expected, length=10**6, what=name)
