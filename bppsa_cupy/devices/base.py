@@ -11,10 +11,26 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.errors import DeviceError, ShapeError
-from bppsa_cupy.raw_kernels.kernel import ARRAY_TYPES, INDICES, REALS, SCALAR_TYPES, Kernel, Variant
+from bppsa_cupy.raw_kernels.kernel import (
+    ARRAY_TYPES,
+    INDICES,
+    REALS,
+    SCALAR_TYPES,
+    VARIANTS,
+    Kernel,
+    Variant,
+)
 
 #: An array of a device: numpy.ndarray or cupy.ndarray.
 Array = Any
+
+#: What a parameter's type admits before a launch's first array of that type has decided. As dtypes:
+#: NumPy works out a dtype's name at every call, which costs more than a small launch.
+DTYPES = {
+    name: tuple(np.dtype(admitted) for admitted in {"real": REALS, "index": INDICES}.get(name, (dtype,)))
+    for name, dtype in ARRAY_TYPES.items()
+}
+VARIANT_OF = {(np.dtype(v.real), np.dtype(v.index)): v for v in VARIANTS}
 
 
 class Device(abc.ABC):
@@ -105,7 +121,7 @@ class Device(abc.ABC):
         of no work is not made.
         """
         variant, checked = self._check(kernel, arguments)
-        scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if not p.is_array}
+        scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if p.role == "scalar"}
         shape = kernel.launch(scalars)
         if 0 in shape.grid:
             return _nothing
@@ -143,34 +159,24 @@ class Device(abc.ABC):
             raise ShapeError(
                 f"{kernel.name} got {len(arguments)} arguments: it takes {len(kernel.parameters)}"
             )
-        real = index = ""
-        checked: list[Any] = []
+        taken = dict(DTYPES)
         for parameter, value in zip(kernel.parameters, arguments, strict=True):
-            if not parameter.is_array:
-                checked.append(value)
+            if parameter.role == "scalar":
                 continue
-            dtype = value.dtype
             if not value.flags.c_contiguous:
                 raise ShapeError(f"{kernel.name}: {parameter.name} is not C-contiguous: copy it first")
-            if parameter.type == "real":
-                expected = (real,) if real else REALS
-                real = dtype.name
-            elif parameter.type == "index":
-                expected = (index,) if index else INDICES
-                index = dtype.name
-            else:
-                expected = (np.dtype(ARRAY_TYPES[parameter.type]).name,)
-            if dtype.name not in expected:
+            dtype, expected = value.dtype, taken[parameter.type]
+            if dtype not in expected:
                 raise ShapeError(
-                    f"{kernel.name}: {parameter.name} is {dtype}: it takes {' or '.join(expected)}"
+                    f"{kernel.name}: {parameter.name} is {dtype}: it takes {' or '.join(map(str, expected))}"
                 )
-            checked.append(value)
-        variant = Variant(real or REALS[0], index or INDICES[0])
-        for position, parameter in enumerate(kernel.parameters):
-            if not parameter.is_array:
-                dtype = SCALAR_TYPES[parameter.type] or np.dtype(variant.real).type
-                checked[position] = dtype(checked[position])
-        return variant, checked
+            taken[parameter.type] = (dtype,)
+        real, index = taken["real"][0], taken["index"][0]
+        checked = [
+            (SCALAR_TYPES[parameter.type] or real.type)(value) if parameter.role == "scalar" else value
+            for parameter, value in zip(kernel.parameters, arguments, strict=True)
+        ]
+        return VARIANT_OF[real, index], checked
 
     def __repr__(self) -> str:
         return f"<device {self.name}>"

@@ -62,5 +62,5 @@ class HostDevice(Device):
         self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]
     ) -> Callable[[], None]:
         twin = kernel.twin
-        flat = tuple(a.reshape(-1) if isinstance(a, np.ndarray) else a for a in arguments)
+        flat = tuple(a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments)
         return lambda: twin(*flat)

@@ -7,7 +7,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -135,16 +135,18 @@ def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.0
     """
     measured = {name: Measurement() for name in sides}
     with ExitStack() as stack:
-        children = {}
+        children = {
+            name: stack.enter_context(_Child.start(name, side, sample_seconds))
+            for name, side in sides.items()
+        }
         for name, side in sides.items():
-            child = stack.enter_context(_Child.start(name, side, sample_seconds))
             try:
-                child.answer()
-                children[name] = child
+                children[name].ask("build")
             except BenchmarkError as error:
                 if not side.optional:
                     raise
                 measured[name].failure = str(error)
+                del children[name]
         for _ in range(repeats):
             for name, child in children.items():
                 time.sleep(PAUSE_SECONDS)
@@ -180,10 +182,8 @@ class _Child:
         try:
             yield cls(name, here, process)
         finally:
-            try:
+            with suppress(OSError):
                 here.send("stop")
-            except OSError:
-                pass
             process.join(10)
             if process.is_alive():
                 process.kill()
@@ -191,11 +191,9 @@ class _Child:
             here.close()
 
     def ask(self, question: str) -> Any:
-        self.connection.send(question)
-        return self.answer()
-
-    def answer(self) -> Any:
-        """What the process says next. Raises BenchmarkError with the error it met."""
+        """The process's answer. Raises BenchmarkError with the error it met."""
+        with suppress(OSError):  # the process may have ended with an error that waits to be read
+            self.connection.send(question)
         try:
             error, value = self.connection.recv()
         except EOFError:

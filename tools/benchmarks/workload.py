@@ -108,7 +108,7 @@ def serve(
     imports: Sequence[str],
     sample_seconds: float,
 ) -> None:
-    """A side's process: build the workload, then answer "sample", "result", "bytes" until "stop".
+    """A side's process: answer "build", then "sample", "result", "bytes" in any order, until "stop".
 
     `imports` are modules whose memory is not the workload's.
 
@@ -118,14 +118,12 @@ def serve(
         for module in imports:
             importlib.import_module(module)
         before = peak_host_bytes()
-        workload = factory(**options)
-        timer = Timer(workload, sample_seconds)
-        connection.send((None, None))
-        while True:
-            question = connection.recv()
-            if question == "stop":
-                return
-            if question == "sample":
+        while (question := connection.recv()) != "stop":
+            if question == "build":
+                workload = factory(**options)
+                timer = Timer(workload, sample_seconds)
+                connection.send((None, None))
+            elif question == "sample":
                 connection.send((None, timer.sample()))
             elif question == "result":
                 connection.send((None, workload.result()))
