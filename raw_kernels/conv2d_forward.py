@@ -5,12 +5,43 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.shifted import LANES, correlate, is_long, pack, tap_shifts
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import rows_per_tile, unfold
+from bppsa_cupy.raw_kernels.unfold import WORKERS, rows_per_tile, unfold
 
 
 @twin(parallel=True)
-def conv2d_forward(
+def _by_shifts(
+    input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height, out_width,
+    kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
+):  # fmt: skip
+    channels, features = in_channels // groups, out_channels // groups
+    depth = channels * kernel_height * kernel_width
+    rows, columns = out_height + dilation_y * (kernel_height - 1), out_width + dilation_x * (kernel_width - 1)
+    in_plane, out_plane = in_height * in_width, out_height * out_width
+    workers = min(batch, WORKERS)
+    for worker in prange(workers):
+        shifts = np.empty(depth, np.uint64)
+        tap_shifts(
+            channels, rows * columns, columns, kernel_height, kernel_width, dilation_y, dilation_x, shifts
+        )
+        packed = np.zeros(channels * rows * columns + LANES, input.dtype)
+        for sample in range(batch * worker // workers, batch * (worker + 1) // workers):
+            for group in range(groups):
+                first = (sample * in_channels + group * channels) * in_plane
+                pack(
+                    input, first, channels, in_height, in_width, packed, rows * columns, rows, columns,
+                    padding_y, padding_x,
+                )  # fmt: skip
+                left, right = group * features, (group + 1) * features
+                correlate(
+                    packed, shifts, weight[left * depth : right * depth], depth, bias[left:right], output,
+                    (sample * out_channels + left) * out_plane, features, out_height, out_width, columns,
+                )  # fmt: skip
+
+
+@twin(parallel=True)
+def _by_patches(
     input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
     groups, biased,
@@ -21,7 +52,7 @@ def conv2d_forward(
     rows = batch * out_height
     tile = rows_per_tile(depth, out_width, rows, input.itemsize)
     tiles = (rows + tile - 1) // tile
-    workers = min(tiles, 16)
+    workers = min(tiles, WORKERS)
     for worker in prange(workers):
         patches = np.empty(depth * tile * out_width, input.dtype)
         result = np.empty(features * tile * out_width, input.dtype)
@@ -53,6 +84,26 @@ def conv2d_forward(
                         source = np.uint64(feature * width + r * out_width)
                         for x in range(np.uint64(out_width)):
                             output[target + x] = result[source + x] + shift
+
+
+@twin()
+def conv2d_forward(
+    input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
+    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+    groups, biased,
+):  # fmt: skip
+    columns = out_width + dilation_x * (kernel_width - 1)
+    if stride_y == 1 and stride_x == 1 and is_long(out_height, out_width, columns):
+        _by_shifts(
+            input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
+            out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
+        )  # fmt: skip
+    else:
+        _by_patches(
+            input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
+            out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
+            dilation_x, groups, biased,
+        )  # fmt: skip
 
 
 KERNEL = Kernel(

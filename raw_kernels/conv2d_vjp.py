@@ -5,12 +5,62 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.conv2d_geometry import INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per
+from bppsa_cupy.raw_kernels.shifted import LANES, correlate, is_long, pack, tap_shifts
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import fold, gather_rows, rows_per_tile
+from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, fold, gather_rows, rows_per_tile
+
+
+@twin()
+def _turned(weight, first, features, channels, taps, turned):
+    """The weights of one group as (channels, features * taps), taps in reverse order."""
+    for channel in range(channels):
+        for feature in range(features):
+            for tap in range(taps):
+                turned[(channel * features + feature) * taps + taps - 1 - tap] = weight[
+                    ((first + feature) * channels + channel) * taps + tap
+                ]
 
 
 @twin(parallel=True)
-def conv2d_vjp(
+def _by_shifts(
+    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
+    out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
+):  # fmt: skip
+    # The convolution of the padded gradient with the turned kernels.
+    channels, features = in_channels // groups, out_channels // groups
+    taps = kernel_height * kernel_width
+    depth = features * taps
+    reach_y, reach_x = dilation_y * (kernel_height - 1), dilation_x * (kernel_width - 1)
+    rows, columns = in_height + reach_y, in_width + reach_x
+    in_plane, out_plane = in_height * in_width, out_height * out_width
+    turned = np.empty(groups * channels * depth, weight.dtype)
+    for group in range(groups):
+        part = turned[group * channels * depth : (group + 1) * channels * depth]
+        _turned(weight, group * features, features, channels, taps, part)
+    workers = min(batch, WORKERS)
+    for worker in prange(workers):
+        shifts = np.empty(depth, np.uint64)
+        tap_shifts(
+            features, rows * columns, columns, kernel_height, kernel_width, dilation_y, dilation_x, shifts
+        )
+        packed = np.zeros(features * rows * columns + LANES, gradient.dtype)
+        for sample in range(batch * worker // workers, batch * (worker + 1) // workers):
+            for group in range(groups):
+                first = (sample * out_channels + group * features) * out_plane
+                pack(
+                    gradient, first, features, out_height, out_width, packed, rows * columns, rows, columns,
+                    reach_y - padding_y, reach_x - padding_x,
+                )  # fmt: skip
+                part = turned[group * channels * depth : (group + 1) * channels * depth]
+                correlate(
+                    packed, shifts, part, depth, part[:0], input_gradient,
+                    (sample * in_channels + group * channels) * in_plane, channels, in_height, in_width,
+                    columns,
+                )  # fmt: skip
+
+
+@twin(parallel=True)
+def _by_patches(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
     groups,
@@ -20,7 +70,7 @@ def conv2d_vjp(
     depth = channels * kernel_height * kernel_width
     sample_size = in_channels * in_height * in_width
     tile = rows_per_tile(depth, out_width, batch * out_height, gradient.itemsize)
-    workers = min(batch, 16)
+    workers = max(1, min(batch, WORKERS, batch * out_height * out_width // LEAST_COLUMNS))
     for worker in prange(workers):
         patches = np.empty(depth * tile * out_width, gradient.dtype)
         rows = np.empty(features * tile * out_width, gradient.dtype)
@@ -46,6 +96,27 @@ def conv2d_vjp(
                     in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y,
                     stride_x, padding_y, padding_x, dilation_y, dilation_x,
                 )  # fmt: skip
+
+
+@twin()
+def conv2d_vjp(
+    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
+    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+    groups,
+):  # fmt: skip
+    columns = in_width + dilation_x * (kernel_width - 1)
+    if stride_y == 1 and stride_x == 1 and is_long(in_height, in_width, columns):
+        _by_shifts(
+            gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
+            out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x,
+            groups,
+        )  # fmt: skip
+    else:
+        _by_patches(
+            gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
+            out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x,
+            dilation_y, dilation_x, groups,
+        )  # fmt: skip
 
 
 KERNEL = Kernel(

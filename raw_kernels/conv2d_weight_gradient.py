@@ -5,15 +5,88 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, Kernel, LaunchShape, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.shifted import (
+    STEP,
+    add_products,
+    group_sums,
+    is_long,
+    lane_sum,
+    pack,
+    padded_length,
+    tap_shifts,
+)
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import gather_rows, rows_per_tile, unfold
+from bppsa_cupy.raw_kernels.unfold import WORKERS, gather_rows, rows_per_tile, unfold
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
 THREADS = 128
 
+#: Bytes of one worker's sums by shifts, at most: about a second cache.
+CACHED = 1 << 20
+
 
 @twin(parallel=True)
-def conv2d_weight_gradient(
+def _by_shifts(
+    input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
+    out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
+    biased,
+):  # fmt: skip
+    # Each weight's gradient is a product of a gradient plane and a shifted input plane; the bias's is
+    # that with a plane of ones.
+    channels, features = in_channels // groups, out_channels // groups
+    depth = channels * kernel_height * kernel_width
+    terms = depth + (1 if biased else 0)
+    rows, columns = out_height + dilation_y * (kernel_height - 1), out_width + dilation_x * (kernel_width - 1)
+    length = padded_length(out_height, out_width, columns, STEP)
+    in_plane, out_plane, plane = in_height * in_width, out_height * out_width, rows * columns
+    size = group_sums(features, terms)
+    workers = min(batch, WORKERS)
+    sums = np.zeros((workers, groups * size), input.dtype)
+    for worker in prange(workers):
+        shifts = np.zeros(terms + 3, np.uint64)
+        tap_shifts(channels, plane, columns, kernel_height, kernel_width, dilation_y, dilation_x, shifts)
+        packed = np.zeros(channels * plane + STEP + length, input.dtype)
+        shifts[depth] = channels * plane + STEP if biased else 0
+        packed[channels * plane + STEP :] = 1
+        planes = np.zeros((features + 3) // 4 * 4 * length, input.dtype)
+        for sample in range(batch * worker // workers, batch * (worker + 1) // workers):
+            for group in range(groups):
+                first = (sample * in_channels + group * channels) * in_plane
+                pack(
+                    input, first, channels, in_height, in_width, packed, plane, rows, columns, padding_y,
+                    padding_x,
+                )  # fmt: skip
+                first = (sample * out_channels + group * features) * out_plane
+                pack(
+                    gradient,
+                    first,
+                    features,
+                    out_height,
+                    out_width,
+                    planes,
+                    length,
+                    out_height,
+                    columns,
+                    0,
+                    0,
+                )
+                part = sums[worker, group * size : (group + 1) * size]
+                add_products(part, planes, features, packed, shifts, terms, length)
+    for channel in prange(out_channels):
+        group, feature = channel // features, channel % features
+        for term in range(terms):
+            value = input.dtype.type(0)
+            for worker in range(workers):
+                part = sums[worker, group * size : (group + 1) * size]
+                value += lane_sum(part, feature, term, terms)
+            if term < depth:
+                weight_gradient[channel * depth + term] = value
+            else:
+                bias_gradient[channel] = value
+
+
+@twin(parallel=True)
+def _by_patches(
     input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
     dilation_x, groups, biased,
@@ -24,7 +97,7 @@ def conv2d_weight_gradient(
     rows = batch * out_height
     tile = rows_per_tile(depth, out_width, rows, input.itemsize)
     tiles = (rows + tile - 1) // tile
-    workers = min(tiles, 16)
+    workers = min(tiles, WORKERS)
     sums = np.zeros((workers, out_channels * depth), input.dtype)
     bias_sums = np.zeros((workers, out_channels), input.dtype)
     for worker in prange(workers):
@@ -65,6 +138,29 @@ def conv2d_weight_gradient(
             for worker in range(workers):
                 value += bias_sums[worker, channel]
             bias_gradient[channel] = value
+
+
+@twin()
+def conv2d_weight_gradient(
+    input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
+    out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
+    dilation_x, groups, biased,
+):  # fmt: skip
+    columns = out_width + dilation_x * (kernel_width - 1)
+    terms = in_channels // groups * kernel_height * kernel_width + 1
+    fits = groups * group_sums(out_channels // groups, terms) * input.itemsize <= CACHED
+    if stride_y == 1 and stride_x == 1 and fits and is_long(out_height, out_width, columns):
+        _by_shifts(
+            input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width,
+            out_channels, out_height, out_width, kernel_height, kernel_width, padding_y, padding_x,
+            dilation_y, dilation_x, groups, biased,
+        )  # fmt: skip
+    else:
+        _by_patches(
+            input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width,
+            out_channels, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y,
+            padding_x, dilation_y, dilation_x, groups, biased,
+        )  # fmt: skip
 
 
 def launch(s):

@@ -8,6 +8,13 @@ import numpy as np
 
 from bppsa_cupy.raw_kernels.twin import twin
 
+#: Workers that convolutions are cut into, at most: a fixed number, so that sums over their parts, and
+#: with them all results, are the same on any number of threads.
+WORKERS = 16
+
+#: Columns a matrix product has at least, so that reading the weights is not most of its work.
+LEAST_COLUMNS = 128
+
 
 @twin()
 def inside(inputs, outputs, offset, stride):
@@ -110,5 +117,7 @@ def gather_rows(x, block, first_row, rows, first_channel, channels, all_channels
 
 @twin()
 def rows_per_tile(depth, out_width, rows, itemsize):
-    """Output rows whose patch matrix of `depth` rows stays near 256 KiB (half of a small L2 cache)."""
-    return max(1, min(rows, 262144 // max(1, depth * out_width * itemsize)))
+    """Output rows whose patch matrix of `depth` rows stays near 256 KiB (half of a small L2 cache), but
+    has LEAST_COLUMNS columns."""
+    fitting = 262144 // max(1, depth * out_width * itemsize)
+    return max(1, min(rows, max(fitting, (LEAST_COLUMNS + out_width - 1) // out_width)))

@@ -23,7 +23,7 @@ def sizes(least, most):
     return st.one_of(st.integers(least, most), st.tuples(*[st.integers(least, most)] * 2))
 
 
-IMAGES = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
+IMAGES = st.tuples(st.integers(1, 4), st.integers(1, 13), st.integers(1, 13))
 
 CONVOLUTIONS = st.fixed_dictionaries(
     {
