@@ -1,0 +1,46 @@
+"""The demo runs from data to pictures, and fails where its results are not what they must be."""
+
+import json
+
+import pytest
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.jacobian_file import load_jacobians
+from bppsa_cupy.plan import Plan
+from bppsa_cupy.tools import demo
+
+FILES = {"plan.h5", "schedule.png", "lenet5.h5", "log.jsonl", "loss.png", "jacobians.h5", "jacobians.png"}
+
+
+def test_the_demo_makes_what_it_says(tmp_path, capsys):
+    assert demo.main(["--epochs", "1", "--device", "host", "--output", str(tmp_path / "made")]) == 0
+    printed = capsys.readouterr()
+    summary = printed.out.partition("Summary\n")[2]
+    for name in ("test accuracy", "test loss", "gradients", "input gradient", "training", "in all"):
+        assert f"\n  {name} " in summary
+    assert printed.err == ""
+    folder = tmp_path / "made"
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert all(name in summary for name in FILES)
+    for picture in folder.glob("*.png"):
+        assert picture.read_bytes().startswith(b"\x89PNG")
+    assert Plan.load(folder / "plan.h5").schedules == ("linear", "blelloch", "hybrid")
+    assert len(load_jacobians(folder / "jacobians.h5")) == 11
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    assert rows[-1]["test_accuracy"] > 0.5 > rows[-1]["loss"] / rows[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1, 0.1, 1e-9), "gradients differ by 1.0e-09"),
+        ((demo.EPOCHS, 0.93, 1e-16), "test accuracy is 93.0%: at least 95% is right"),
+    ],
+)
+def test_wrong_results_are_an_error(arguments, message):
+    with pytest.raises(BppsaError, match=message):
+        demo.check(*arguments)
+
+
+def test_a_short_run_may_be_less_accurate():
+    demo.check(demo.EPOCHS - 1, 0.5, 1e-16)
