@@ -199,3 +199,13 @@ def test_arrays_are_contiguous(device: Device) -> None:
     arguments[0] = device.empty((3, 2), np.float32).T
     with pytest.raises(ShapeError, match="relu_fill: output is not C-contiguous: copy it first"):
         device.bind(RELU, *arguments)
+
+
+def test_a_large_array_is_refused_before_it_is_taken(monkeypatch):
+    device = make_device("host")
+    monkeypatch.setattr(device, "free_memory", lambda: 2**27)
+    monkeypatch.setattr(np, "empty", None)
+    with pytest.raises(
+        DeviceError, match=r"host: an array of 134217732 bytes was asked for, 134217728 are free"
+    ):
+        device.empty((2**25 + 1,), np.float32)

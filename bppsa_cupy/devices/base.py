@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -33,6 +34,10 @@ DTYPES = {
 VARIANT_OF = {(np.dtype(v.real), np.dtype(v.index)): v for v in VARIANTS}
 
 
+#: Bytes from which on free memory is asked about before an array is taken; the question costs some 20 µs.
+LARGE = 1 << 26
+
+
 class Device(abc.ABC):
     """Arrays and kernels of one processor.
 
@@ -52,16 +57,25 @@ class Device(abc.ABC):
     # ---- arrays ----
 
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
-        """An uninitialised C-contiguous array. Raises DeviceError with the bytes where none is free."""
+        """An uninitialised C-contiguous array.
+
+        Raises DeviceError with the bytes where too few are free: before a large array is taken, since
+        a host may hand out memory it does not have.
+        """
         self.allocated += 1
+        needed = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
+        if needed >= LARGE and needed > self.free_memory():
+            raise self._too_little_memory(needed)
         try:
             return self.xp.empty(shape, dtype)
         except MemoryError as error:
-            needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            raise DeviceError(
-                f"{self.name}: an array of {needed} bytes was asked for, {self.free_memory()} are free: "
-                "use a smaller batch, or fewer levels of the scan"
-            ) from error
+            raise self._too_little_memory(needed) from error
+
+    def _too_little_memory(self, needed: int) -> DeviceError:
+        return DeviceError(
+            f"{self.name}: an array of {needed} bytes was asked for, {self.free_memory()} are free: "
+            "use a smaller batch, or fewer levels of the scan"
+        )
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
         """An array of zeros."""
