@@ -13,7 +13,7 @@ FILES = {"plan.h5", "schedule.png", "lenet5.h5", "log.jsonl", "loss.png", "jacob
 
 
 def test_the_demo_makes_what_it_says(tmp_path, capsys):
-    assert demo.main(["--epochs", "1", "--device", "host", "--output", str(tmp_path / "made")]) == 0
+    assert demo.main(["--iterations", "20", "--device", "host", "--output", str(tmp_path / "made")]) == 0
     printed = capsys.readouterr()
     summary = printed.out.partition("Summary\n")[2]
     for name in ("test accuracy", "test loss", "gradients", "input gradient", "training", "in all"):
@@ -27,14 +27,15 @@ def test_the_demo_makes_what_it_says(tmp_path, capsys):
     assert Plan.load(folder / "plan.h5").schedules == ("linear", "blelloch", "hybrid")
     assert len(load_jacobians(folder / "jacobians.h5")) == 11
     rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    assert rows[-1]["test_accuracy"] > 0.5 > rows[-1]["loss"] / rows[0]["loss"]
+    assert len(rows) == 20
+    assert rows[-1]["loss"] < rows[0]["loss"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((1, 0.1, 1e-9), "gradients differ by 1.0e-09"),
-        ((demo.EPOCHS, 0.93, 1e-16), "test accuracy is 93.0%: at least 95% is right"),
+        ((None, 1e-9), "gradients differ by 1.0e-09"),
+        ((0.93, 1e-16), "test accuracy is 93.0%: at least 95% is right"),
     ],
 )
 def test_wrong_results_are_an_error(arguments, message):
@@ -42,5 +43,5 @@ def test_wrong_results_are_an_error(arguments, message):
         demo.check(*arguments)
 
 
-def test_a_short_run_may_be_less_accurate():
-    demo.check(demo.EPOCHS - 1, 0.5, 1e-16)
+def test_a_run_that_was_stopped_is_not_held_to_the_accuracy():
+    demo.check(None, 1e-16)

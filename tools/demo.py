@@ -22,7 +22,7 @@ from bppsa_cupy.tools import cli, jacobians, plan, train
 BATCH = 16
 #: Samples whose Jacobians are written.
 DUMPED = 8
-#: What a whole run must reach; a shorter one (--epochs) is not held to the accuracy.
+#: What a run must reach; one that was stopped early is not held to the accuracy.
 EPOCHS, LEAST_ACCURACY, LARGEST_DIFFERENCE = 14, 0.95, 1e-12
 
 
@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     result = argparse.ArgumentParser(prog="tools/demo.py", description=__doc__)
     result.add_argument("--output", type=Path, default=Path("out/demo"), help="folder (default out/demo)")
-    result.add_argument("--epochs", type=cli.positive, default=EPOCHS, help=f"default {EPOCHS}")
+    result.add_argument("--iterations", type=cli.positive, help=f"stop early (default {EPOCHS} epochs)")
     result.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
     return result
 
@@ -69,6 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
     device = ("--device", arguments.device)
+    short = () if arguments.iterations is None else ("--iterations", arguments.iterations)
 
     heading("1  The network and its data: scikit-learn's handwritten digits, enlarged to 32 × 32")
     dataset = load("digits")
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> None:
     tool(
         train.main,
         *(MODEL, "--data", "digits", "--plan", folder / "plan.h5", "--method", "blelloch", *device),
-        *("--epochs", arguments.epochs, "--batch-size", BATCH, "--optimizer", "adam", "--lr", 0.0005),
+        *("--epochs", EPOCHS, *short, "--batch-size", BATCH, "--optimizer", "adam", "--lr", 0.0005),
         *("--checkpoint", folder / "lenet5.h5", "--log", folder / "log.jsonl", "--plot", folder / "loss.png"),
     )
     training_seconds = time.perf_counter() - training_started
@@ -120,7 +121,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name, value, remark in rows:
         print(f"  {name:<15} {value:>8}   {remark}")
     print(f"  {'files':<15} {'':>8}   {folder}: {', '.join(sorted(p.name for p in folder.iterdir()))}")
-    check(arguments.epochs, last["test_accuracy"], difference)
+    check(None if short else last["test_accuracy"], difference)
 
 
 def heading(text: str) -> None:
@@ -184,11 +185,11 @@ def relative_difference(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def check(epochs: int, accuracy: float, difference: float) -> None:
+def check(accuracy: float | None, difference: float) -> None:
     """Raise BppsaError where the run missed what it must reach."""
     if difference > LARGEST_DIFFERENCE:
         raise BppsaError(f"gradients differ by {difference:.1e}: at most {LARGEST_DIFFERENCE:.0e} is right")
-    if epochs >= EPOCHS and accuracy < LEAST_ACCURACY:
+    if accuracy is not None and accuracy < LEAST_ACCURACY:
         raise BppsaError(f"test accuracy is {accuracy:.1%}: at least {LEAST_ACCURACY:.0%} is right")
 
 
