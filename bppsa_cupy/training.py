@@ -63,6 +63,7 @@ class History:
         return [row for row in self.rows if "test_loss" in row]
 
 
+@np.errstate(over="ignore", invalid="ignore")  # told once, as NonFiniteError
 def train(
     network: Sequential,
     dataset: Dataset,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,14 @@ def build_model(spec: str, input_shape: tuple[int, ...] | None = None, **options
     """
     if input_shape is not None:
         options["input_shape"] = tuple(input_shape)
-    network = find_factory(spec)(**options)
+    factory = find_factory(spec)
+    try:
+        inspect.signature(factory).bind(**options)
+    except TypeError as error:
+        raise BppsaError(
+            f"model {spec!r} {error}: a factory takes input_shape and Sequential's options, by keyword"
+        ) from error
+    network = factory(**options)
     if not isinstance(network, Sequential):
         raise BppsaError(f"model {spec!r} made a {type(network).__name__}: a factory returns a Sequential")
     return network

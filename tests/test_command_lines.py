@@ -1,0 +1,213 @@
+"""Every command line: help, exit codes, errors on one line, silence in a pipe; errors of bppsa-train."""
+
+import configparser
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bppsa_cupy.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.devices.cuda import import_cupy
+from bppsa_cupy.errors import DeviceError
+
+ROOT = Path(__file__).parent.parent
+CONFIGURATION = configparser.ConfigParser()
+CONFIGURATION.read(ROOT / "setup.cfg")
+SCRIPTS = dict(
+    line.replace(" ", "").split("=")
+    for line in CONFIGURATION["options.entry_points"]["console_scripts"].split("\n")
+    if line
+)
+
+#: A network small enough to be trained in a moment, for vectors of 4 numbers in 3 classes.
+MODEL = """
+import bppsa_cupy as bp
+
+def small(input_shape=(4,), hidden=5, **options):
+    return bp.Sequential(
+        [bp.Linear(4, hidden), bp.ReLU(), bp.Linear(hidden, 3)], input_shape=input_shape, **options
+    )
+
+def wide(**options):
+    return small(hidden=6, **options)
+"""
+
+
+def command(script):
+    """The function that an installed command calls."""
+    module, _, name = SCRIPTS[script].partition(":")
+    return getattr(import_module(module), name)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A current folder with a model file, and data of 40 training and 10 test samples."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(MODEL)
+    rng = np.random.default_rng(5)
+    inputs, labels = rng.standard_normal((50, 4)).astype(np.float32), rng.integers(0, 3, 50)
+    labels[:3] = labels[40:43] = range(3)
+    np.savez("data.npz", x_train=inputs[:40], y_train=labels[:40], x_test=inputs[40:], y_test=labels[40:])
+    return tmp_path
+
+
+def train(*arguments):
+    """The exit code of bppsa-train on the small model and its data."""
+    options = ["--data", "data.npz", "--device", "host", "--batch-size", "8"]
+    return command("bppsa-train")(["model.py:small", *options, *map(str, arguments)])
+
+
+def error_line(capsys):
+    """The one line on stderr, without its head."""
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ") and printed.endswith("\n") and printed.count("\n") == 1, printed
+    return printed.removeprefix("error: ").strip()
+
+
+# ---- every command ----
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_ends_with_0(script, capsys):
+    with pytest.raises(SystemExit) as end:
+        command(script)(["--help"])
+    printed = capsys.readouterr()
+    assert end.value.code == 0 and not printed.err
+    assert printed.out.startswith(f"usage: {script} ")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("arguments", [[], ["--no-such-option"]])
+def test_wrong_usage_ends_with_2(script, arguments, capsys):
+    with pytest.raises(SystemExit) as end:
+        command(script)(arguments)
+    printed = capsys.readouterr()
+    assert end.value.code == 2 and not printed.out
+    assert printed.err.startswith(f"usage: {script} ")
+
+
+STATED_ERRORS = [
+    ("bppsa-plan", "build no-such-model -o p.h5", "model 'no-such-model' is none of lenet5"),
+    ("bppsa-plan", "build model.py:none -o p.h5", "model 'model.py:none': model.py has no function 'none'"),
+    ("bppsa-plan", "build model.py:small -o no-such-folder/p.h5", "no-such-folder/p.h5 cannot be written"),
+    ("bppsa-plan", "show missing.h5", "missing.h5 does not exist"),
+    ("bppsa-plan", "show data.npz", "data.npz is not a sealed HDF5 file"),
+    ("bppsa-plan", "verify missing.h5", "missing.h5 does not exist"),
+    ("bppsa-plan", "draw missing.h5 -o p.png", "missing.h5 does not exist"),
+    ("bppsa-jacobians", "show missing.h5", "missing.h5 does not exist"),
+    ("bppsa-jacobians", "plot data.npz -o p.png", "data.npz is not an HDF5 file"),
+    ("bppsa-jacobians", "dump lenet5 --data missing -o j.h5", "data 'missing' does not exist"),
+    ("bppsa-train", "lenet5 --data missing", "data 'missing' does not exist"),
+    ("bppsa-train", "missing.py:net --data data.npz", "model file 'missing.py' does not exist"),
+    ("bppsa-train", "no_such_module:net --data data.npz", "module 'no_such_module' cannot be imported"),
+    ("bppsa-reproduce", "figure6 --data missing", "missing"),
+]
+
+
+@pytest.mark.parametrize(("script", "line", "message"), STATED_ERRORS)
+def test_a_stated_error_is_one_line_and_ends_with_1(folder, capsys, script, line, message):
+    assert command(script)(line.split()) == 1
+    assert message in error_line(capsys)
+
+
+def test_every_command_has_a_stated_error_here():
+    assert {script for script, _, _ in STATED_ERRORS} | {"bppsa-bench"} == set(SCRIPTS)
+
+
+def test_in_a_pipe_no_bar_and_no_traceback(folder):
+    """The commands as processes, as a shell runs them."""
+
+    def run(tool, *arguments):
+        return subprocess.run(
+            [sys.executable, ROOT / "tools" / tool, *arguments], cwd=folder, capture_output=True, text=True
+        )
+
+    planned = run("plan.py", "build", "model.py:small", "--device", "host", "-o", "p.h5")
+    assert (planned.returncode, planned.stderr) == (0, "")
+    trained = run("train.py", "model.py:small", "--data", "data.npz", "--device", "host", "--plan", "p.h5")
+    assert (trained.returncode, trained.stderr) == (0, "")
+    assert trained.stdout.count("epoch 1: test loss") == 1 and "\r" not in trained.stdout
+    failed = run("train.py", "model.py:wide", "--data", "data.npz", "--device", "host", "--plan", "p.h5")
+    assert failed.returncode == 1 and failed.stderr.count("\n") == 1 and "Traceback" not in failed.stderr
+
+
+# ---- bppsa-train ----
+
+
+def test_cuda_without_a_gpu_is_refused(folder, capsys):
+    try:
+        import_cupy()
+    except DeviceError as error:
+        assert train("--device", "cuda") == 1
+        assert error_line(capsys) == " ".join(str(error).split())
+    else:
+        pytest.skip("a GPU is there")
+
+
+def test_a_plan_of_another_network_is_refused(folder, capsys):
+    command("bppsa-plan")(["build", "model.py:wide", "--device", "host", "-o", "wide.h5"])
+    capsys.readouterr()
+    assert train("--plan", "wide.h5") == 1
+    message = error_line(capsys)
+    assert message.startswith("the plan was made for another network: ")
+    assert "layer 0 Linear: out_features 6 in the plan, 5 in the network" in message
+
+
+def test_a_scan_without_a_plan_is_refused(folder, capsys):
+    assert train("--method", "blelloch") == 1
+    assert "bppsa-plan build" in error_line(capsys)
+
+
+def test_data_of_another_shape_is_refused(folder, capsys):
+    rng = np.random.default_rng(0)
+    np.savez("data.npz", x=rng.standard_normal((9, 7)), y=np.arange(9) % 3)
+    assert train() == 1
+    assert "got input (7,): its last size must be 4" in error_line(capsys)
+
+
+def test_training_stops_at_a_loss_that_is_not_finite(folder, capsys):
+    """One good epoch leaves a checkpoint; going on with an absurd learning rate keeps it as it is."""
+    assert train("--epochs", 1, "--lr", 0.01, "--momentum", 0, "--checkpoint", "good.h5") == 0
+    state = load_checkpoint("good.h5")
+    state.optimizer["hyperparameters"]["lr"] = 1e30
+    save_checkpoint("good.h5", state)
+    before = Path("good.h5").read_bytes()
+    capsys.readouterr()
+    assert train("--epochs", 9, "--momentum", 0, "--resume", "good.h5", "--checkpoint", "good.h5") == 1
+    message = error_line(capsys)
+    assert "at step 7" in message and "the last good checkpoint is good.h5" in message
+    assert Path("good.h5").read_bytes() == before
+    assert all(np.isfinite(array).all() for array in load_checkpoint("good.h5").parameters.values())
+
+
+def test_the_log_ends_before_a_loss_that_is_not_finite(folder, capsys):
+    assert train("--epochs", 3, "--lr", 1e30, "--log", "log.jsonl") == 1
+    rows = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    assert f"at step {len(rows) + 1}" in error_line(capsys)
+    assert all(np.isfinite(row["loss"]) for row in rows)
+
+
+def test_a_checkpoint_of_another_network_is_refused(folder, capsys):
+    assert train("--epochs", 1, "--checkpoint", "small.h5") == 0
+    capsys.readouterr()
+    assert command("bppsa-train")(["model.py:wide", "--data", "data.npz", "--resume", "small.h5"]) == 1
+    assert "layer 0 Linear: out_features 5 in the checkpoint, 6 in the network" in error_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("factory", "message"),
+    [
+        ("def other(**options): return 5", "made a int: a factory returns a Sequential"),
+        ("def other(): pass", "got an unexpected keyword argument"),
+        ("other = 5", "other.py has no function 'other'"),
+        ("raise KeyError('x')", "model file 'other.py' fails: KeyError"),
+    ],
+)
+def test_a_model_that_is_no_factory_is_refused(folder, capsys, factory, message):
+    Path("other.py").write_text(factory + "\n")
+    assert command("bppsa-train")(["other.py:other", "--data", "data.npz"]) == 1
+    assert message in error_line(capsys)
