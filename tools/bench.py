@@ -21,7 +21,8 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="bppsa-bench", description=__doc__)
     commands = result.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, module in find_benchmarks().items():
-        command = commands.add_parser(name, help=module.__doc__.rstrip("."), description=module.__doc__)
+        summary = module.__doc__ or name
+        command = commands.add_parser(name, help=summary.rstrip("."), description=summary)
         command.add_argument("--device", choices=("auto", "host", "cuda"), default="auto")
         command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])
         command.add_argument(

@@ -36,6 +36,7 @@ class Side:
 
     factory   importable by name in another process
     imports   modules whose memory is not counted
+    variables environment variables of the process
     optional  whether the side is left out, with the reason, where it cannot be built
     """
 
@@ -43,6 +44,7 @@ class Side:
     options: Mapping[str, Any]
     threads: int
     imports: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     optional: bool = False
 
 
@@ -176,7 +178,7 @@ class _Child:
             args=(there, side.factory, dict(side.options), side.imports, sample_seconds),
             daemon=True,
         )
-        with _environment(thread_variables(side.threads)):
+        with _environment({**thread_variables(side.threads), **side.variables}):
             process.start()
         there.close()
         try:

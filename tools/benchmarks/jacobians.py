@@ -31,6 +31,7 @@ from bppsa_cupy.tools.benchmarks.rivals import (
     torch_bytes,
     torch_network,
     torch_place,
+    torch_side,
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 
@@ -77,7 +78,7 @@ def _rows_of_layer(arguments: argparse.Namespace, index: int, columns: int) -> l
     if arguments.against == "torch":
         for threads in sorted({1, arguments.threads}):
             name = f"PyTorch autograd, {threads} thread{'s' if threads > 1 else ''}"
-            sides[name] = Side(Columns, {**options, "columns": columns}, threads, ("torch",))
+            sides[name] = torch_side(Columns, {**options, "columns": columns}, threads)
     measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
     ours, kernel = measured.pop("ours"), measured.pop("kernel")
     pattern = network.jacobians[index].pattern

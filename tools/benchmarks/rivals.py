@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.network import Sequential
-from bppsa_cupy.tools.benchmarks.harness import Measurement
-from bppsa_cupy.tools.benchmarks.workload import OVERALL
+from bppsa_cupy.tools.benchmarks.harness import Measurement, Side
+from bppsa_cupy.tools.benchmarks.workload import OVERALL, Workload
 
 if TYPE_CHECKING:
     import torch
+
+#: PyTorch's OpenMP threads spin as long as GNU's OpenMP has them by default, which the host device changes.
+DEFAULT_WAIT = {"GOMP_SPINCOUNT": "300000"}
+
+
+def torch_side(factory: Callable[..., Workload], options: Mapping[str, Any], threads: int) -> Side:
+    """PyTorch's side, with its own defaults."""
+    return Side(factory, options, threads, imports=("torch",), variables=DEFAULT_WAIT)
 
 
 def torch_place(device: Device) -> torch.device:

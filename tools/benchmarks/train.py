@@ -22,7 +22,13 @@ from bppsa_cupy.tools.benchmarks.harness import (
     require_equal,
     timed_row,
 )
-from bppsa_cupy.tools.benchmarks.rivals import to_numpy, torch_bytes, torch_network, torch_place
+from bppsa_cupy.tools.benchmarks.rivals import (
+    to_numpy,
+    torch_bytes,
+    torch_network,
+    torch_place,
+    torch_side,
+)
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 
 AGAINST = ("torch", "none")
@@ -68,7 +74,7 @@ def _rows(arguments: argparse.Namespace, batch: int, methods: list[str], threads
     }
     sides = {m: Side(Step, {**options, "method": m}, threads, optional=m != "bp") for m in methods}
     if arguments.against == "torch":
-        sides["PyTorch"] = Side(TorchStep, options, threads, ("torch",))
+        sides["PyTorch"] = torch_side(TorchStep, options, threads)
     measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.05)
     rival = measured.pop("PyTorch", None)
     where = f"{threads} thread{'s' if threads > 1 else ''}" if arguments.device == "host" else "GPU"
