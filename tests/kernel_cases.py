@@ -281,3 +281,6 @@ def product_of(a: scipy.sparse.csr_array, b: scipy.sparse.csr_array) -> Iterator
             arrays, rows=a.shape[0], inner=a.shape[1], columns=b.shape[1], a_nnz=a.nnz, b_nnz=b.nnz,
             c_nnz=c.nnz, terms=len(terms), batch=batch, a_batched=first, b_batched=second,
         )  # fmt: skip
+
+
+import kernel_cases_recurrent  # noqa: E402, F401  registers its cases

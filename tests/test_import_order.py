@@ -10,6 +10,7 @@ LAYERS = [
     ["bppsa_cupy.errors", "bppsa_cupy.csr", "bppsa_cupy.geometry", "bppsa_cupy.hdf5"],
     ["bppsa_cupy.raw_kernels"],
     ["bppsa_cupy.devices"],
+    ["bppsa_cupy.timescan"],
     ["bppsa_cupy.jacobians", "bppsa_cupy.records", "bppsa_cupy.jacobian_file", "bppsa_cupy.parameters"],
     ["bppsa_cupy.layers", "bppsa_cupy.losses", "bppsa_cupy.optimizers", "bppsa_cupy.passes"],
     ["bppsa_cupy.plan"],

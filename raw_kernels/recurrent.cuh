@@ -1,0 +1,78 @@
+// A weight matrix whose rows or columns are held a thread: in registers to N = 64, else read from memory.
+
+// Elements of a state in shared memory: N, the rest of them 0, or `hidden` where nothing is held.
+template <int N>
+__device__ inline int padded_width(size_type hidden)
+{
+    return N ? N : int(hidden);
+}
+
+template <int N>
+struct Row {
+    real held[N];
+
+    // Row `row` of the (·, hidden) matrix; 0 for threads without a row.
+    __device__ void load_row(const real* __restrict__ matrix, size_type row, size_type hidden)
+    {
+#pragma unroll
+        for (int k = 0; k < N; ++k)
+            held[k] = row < hidden && k < hidden ? matrix[row * hidden + k] : real(0);
+    }
+
+    // Column `column` of the (hidden, hidden) matrix.
+    __device__ void load_column(const real* __restrict__ matrix, size_type column, size_type hidden)
+    {
+#pragma unroll
+        for (int k = 0; k < N; ++k)
+            held[k] = column < hidden && k < hidden ? matrix[k * hidden + column] : real(0);
+    }
+
+    // The product with N values in shared memory, in four partial sums.
+    __device__ real dot(const real* values) const
+    {
+        real sums[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int k = 0; k < N; ++k) sums[k % 4] += held[k] * values[k];
+        return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    }
+
+    __device__ real dot_row(const real*, size_type, size_type, const real* values) const
+    {
+        return dot(values);
+    }
+
+    __device__ real dot_column(const real*, size_type, size_type, const real* values) const
+    {
+        return dot(values);
+    }
+};
+
+template <>
+struct Row<0> {
+    __device__ void load_row(const real*, size_type, size_type) {}
+    __device__ void load_column(const real*, size_type, size_type) {}
+
+    __device__ real dot_row(
+        const real* __restrict__ matrix, size_type row, size_type hidden, const real* values) const
+    {
+        real sum = 0;
+        for (size_type k = 0; k < hidden; ++k) sum += matrix[row * hidden + k] * values[k];
+        return sum;
+    }
+
+    __device__ real dot_column(
+        const real* __restrict__ matrix, size_type column, size_type hidden, const real* values) const
+    {
+        real sum = 0;
+        for (size_type k = 0; k < hidden; ++k) sum += matrix[k * hidden + column] * values[k];
+        return sum;
+    }
+};
+
+// Runs CALL(N) for the least N of 8, 20, 32, 64 that holds `hidden`, else CALL(0).
+#define BY_WIDTH(hidden, CALL)            \
+    if ((hidden) <= 8) CALL(8);           \
+    else if ((hidden) <= 20) CALL(20);    \
+    else if ((hidden) <= 32) CALL(32);    \
+    else if ((hidden) <= 64) CALL(64);    \
+    else CALL(0)

@@ -1,0 +1,72 @@
+// Back through each chunk of one direction of a tanh or ReLU recurrent layer, from the gradient at its
+// end: g = W_hhᵀ delta_{s+1} + gradient_t, delta_s = f'(h_s) g. A step with t >= lengths[b] hands g on
+// as it is, and its own gradient counts for nothing.
+//
+// A block a chunk and sample, a thread a column of W_hh, held in registers to H = 64; beyond, a thread
+// takes every blockDim-th column and reads it from memory. Two barriers a step of delta in shared memory.
+//
+//   state      (steps, hidden, batch)               input, of rnn_forward
+//   weight_hh  (hidden, hidden)                     input
+//   gradient   (steps, hidden, batch) or (0)        input, by each step's output; none where not per_step
+//   boundary   (ceil(steps / chunk), hidden, batch) input, by the state at each chunk's end, from later
+//                                                   steps; chunks are of steps, not times
+//   lengths    (batch)                              input
+//   delta      (steps, hidden, batch)               output only, by `projected`
+//   entering   (ceil(steps / chunk), hidden, batch) output only, by the state before each chunk
+
+#include "prelude.cuh"
+#include "recurrent.cuh"
+
+template <int N>
+__device__ inline void walk(
+    const real* __restrict__ state, const real* __restrict__ weight_hh, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
+    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
+    int per_step, int relu, int reverse, real* held)
+{
+    const size_type plane = hidden * batch, chunks = (steps + chunk - 1) / chunk;
+    const int width = padded_width<N>(hidden), row = threadIdx.x;
+    real *carried = held, *deltas = held + width;
+    Row<N> weights;
+    weights.load_column(weight_hh, row, hidden);
+    for (int k = row; k < width; k += blockDim.x) deltas[k] = real(0);
+    for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
+        const size_type piece = item / batch, b = item % batch, length = lengths[b];
+        const size_type begin = piece * chunk, end = min(begin + chunk, steps);
+        const size_type place = piece * plane + b;
+        for (int j = row; j < hidden; j += blockDim.x) carried[j] = boundary[place + j * batch];
+        for (size_type s = end - 1; s >= begin; --s) {
+            const size_type t = reverse ? steps - 1 - s : s;
+            const bool inside = t < length;
+            for (int j = row; j < hidden; j += blockDim.x) {
+                const size_type o = t * plane + j * batch + b;
+                real value = 0;
+                if (inside) {
+                    const real h = state[o], g = carried[j] + (per_step ? gradient[o] : real(0));
+                    value = relu ? (h > real(0) ? g : real(0)) : g * (real(1) - h * h);
+                }
+                deltas[j] = value;
+                delta[o] = value;
+            }
+            __syncthreads();
+            if (inside)
+                for (int j = row; j < hidden; j += blockDim.x)
+                    carried[j] = weights.dot_column(weight_hh, j, hidden, deltas);
+            __syncthreads();
+        }
+        for (int j = row; j < hidden; j += blockDim.x) entering[place + j * batch] = carried[j];
+    }
+}
+
+extern "C" __global__ void rnn_backward(
+    const real* __restrict__ state, const real* __restrict__ weight_hh, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
+    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
+    int per_step, int relu, int reverse)
+{
+    extern __shared__ __align__(16) real held[];
+#define WALK(N)                                                                                       \
+    walk<N>(state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,     \
+            chunk, per_step, relu, reverse, held)
+    BY_WIDTH(hidden, WALK);
+}

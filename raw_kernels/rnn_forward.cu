@@ -1,0 +1,71 @@
+// One direction of a tanh or ReLU recurrent layer: h_s = f(projected_t + W_hh h_{s-1}), where step s is
+// time t = s, or steps - 1 - s where `reverse`. A step with t >= lengths[b] leaves sample b's state.
+//
+// A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
+// blockDim-th row and reads it from memory. Two states in shared memory, one barrier a step.
+//
+//   projected  (steps, hidden, batch)  input, W_ih x + b_ih + b_hh
+//   weight_hh  (hidden, hidden)        input
+//   initial    (hidden, batch)         input, the state before step 0
+//   lengths    (batch)                 input
+//   state      (steps, hidden, batch)  output only, by time
+//   final      (hidden, batch)         output only, the state after the last step
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "recurrent.cuh"
+
+__device__ inline real activate(real x, int relu)
+{
+    return relu ? (x > real(0) ? x : x != x ? x : real(0)) : tanh_of(x);
+}
+
+template <int N>
+__device__ inline void walk(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh,
+    const real* __restrict__ initial, const long long* __restrict__ lengths, real* __restrict__ state,
+    real* __restrict__ final, size_type steps, size_type hidden, size_type batch, int relu, int reverse,
+    real* held)
+{
+    const size_type plane = hidden * batch;
+    const int width = padded_width<N>(hidden), row = threadIdx.x;
+    Row<N> weights;
+    weights.load_row(weight_hh, row, hidden);
+    for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
+        const size_type length = lengths[b];
+        real *now = held, *next = held + width;
+        for (int k = row; k < width; k += blockDim.x)
+            now[k] = next[k] = k < hidden ? initial[k * batch + b] : real(0);
+        __syncthreads();
+        for (size_type s = 0; s < steps; ++s) {
+            const size_type t = reverse ? steps - 1 - s : s;
+            for (int j = row; j < hidden; j += blockDim.x) {
+                real value = now[j];
+                if (t < length)
+                    value = activate(
+                        projected[t * plane + j * batch + b] + weights.dot_row(weight_hh, j, hidden, now),
+                        relu);
+                next[j] = value;
+                state[t * plane + j * batch + b] = value;
+            }
+            real* const swapped = now;
+            now = next;
+            next = swapped;
+            __syncthreads();
+        }
+        for (int j = row; j < hidden; j += blockDim.x) final[j * batch + b] = now[j];
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void rnn_forward(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh,
+    const real* __restrict__ initial, const long long* __restrict__ lengths, real* __restrict__ state,
+    real* __restrict__ final, size_type steps, size_type hidden, size_type batch, int relu, int reverse)
+{
+    extern __shared__ __align__(16) real held[];
+#define WALK(N)                                                                                      \
+    walk<N>(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu,        \
+            reverse, held)
+    BY_WIDTH(hidden, WALK);
+}
