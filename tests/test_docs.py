@@ -1,12 +1,20 @@
-"""The code in README.md runs, and the documents' links lead somewhere."""
+"""The code in the documents runs, and their links lead somewhere."""
 
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: The tests that a new layer and its kernel pair are parameters of.
+BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "kernels_compile", "layers")]
 README = (ROOT / "README.md").read_text()
 
 
@@ -31,3 +39,62 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     exec(second, names)
     assert capsys.readouterr().out == "Conv2d (3072, 4704) 352800\n"
     assert names["matrix"].shape == (3072, 4704)
+
+
+def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (lines,) = blocks(README, "sh")
+    for line in lines.splitlines():
+        name, *arguments = shlex.split(line)
+        tool = import_module(f"bppsa_cupy.tools.{name.removeprefix('bppsa-')}")
+        assert tool.main(arguments) == 0, line
+    assert {path.name for path in tmp_path.iterdir()} >= {
+        "plan.h5",
+        "lenet5.h5",
+        "jacobians.h5",
+        "jacobians.png",
+    }
+
+
+def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
+    """The guide's files and lines in a copy of the package, and the tests that they bring."""
+    for source, target in (
+        *(("bppsa_cupy", "bppsa_cupy"), ("tests", "tests"), ("setup.cfg", "setup.cfg")),
+        *((name, f"bppsa_cupy/{name}") for name in ("jacobians", "raw_kernels", "tools")),
+    ):
+        if (ROOT / source).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / source, tmp_path / target, ignore=ignored)
+        else:
+            shutil.copy(ROOT / source, tmp_path / target)
+    guide = (ROOT / "docs" / "adding-an-operator.md").read_text()
+    files = re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
+    assert len(files) == 4
+    for name, text in files:
+        place = name if name.startswith("bppsa_cupy/") else f"bppsa_cupy/{name}"
+        (tmp_path / place).write_text(text)
+    for name, old, new in (
+        (
+            "bppsa_cupy/layers/__init__.py",
+            "from bppsa_cupy.layers.tanh",
+            "from bppsa_cupy.layers.softsign import Softsign\n",
+        ),
+        ("bppsa_cupy/layers/__init__.py", "ReLU, Sigmoid", "Softsign, "),
+        ("bppsa_cupy/layers/__init__.py", '    "Tanh",', '    "Softsign",\n'),
+        ("tests/layer_cases.py", "    Tanh,", "    Softsign,\n"),
+        ("tests/layer_cases.py", '    same("Sigmoid"', '    same("Softsign", Softsign, (4, 9), 1),\n'),
+        ("tests/kernel_cases.py", '"sigmoid_fill"', '"softsign_fill", '),
+    ):
+        text = (tmp_path / name).read_text()
+        assert text.count(old) == 1, f"{name} has no single {old!r}"
+        (tmp_path / name).write_text(text.replace(old, new + old))
+    result = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-k", "softsign", *BROUGHT],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    passed = re.search(r"(\d+) passed", result.stdout)
+    assert passed is not None and int(passed[1]) >= 20, result.stdout
