@@ -80,8 +80,7 @@ class Optimizer(abc.ABC):
         for name, array in state["arrays"].items():
             if array.shape != self._state[name].shape:
                 raise CheckpointError(
-                    f"the checkpoint's {name} holds {array.size} values, the network "
-                    f"{self._state[name].size}"
+                    f"the checkpoint's {name} holds {array.size} values, the network {self._state[name].size}"
                 )
         for name, array in state["arrays"].items():
             self._state[name][...] = self.parameters.device.asarray(array, self.parameters.flat.dtype)
