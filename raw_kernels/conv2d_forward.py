@@ -5,9 +5,9 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.shifted import LANES, correlate, is_long, pack, tap_shifts
+from bppsa_cupy.raw_kernels.shifted import LANES, correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import WORKERS, rows_per_tile, unfold
+from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, rows_per_tile, unfold
 
 
 @twin(parallel=True)
@@ -50,7 +50,7 @@ def _by_patches(
     channels, features = in_channels // groups, out_channels // groups
     depth, plane = channels * kernel_height * kernel_width, out_height * out_width
     rows = batch * out_height
-    tile = rows_per_tile(depth, out_width, rows, input.itemsize)
+    tile = rows_per_tile(depth, out_width, rows, input.itemsize, LEAST_COLUMNS)
     tiles = (rows + tile - 1) // tile
     workers = min(tiles, WORKERS)
     for worker in prange(workers):
@@ -93,7 +93,7 @@ def conv2d_forward(
     groups, biased,
 ):  # fmt: skip
     columns = out_width + dilation_x * (kernel_width - 1)
-    if stride_y == 1 and stride_x == 1 and is_long(out_height, out_width, columns):
+    if stride_y == 1 and stride_x == 1 and shifts_win(out_height, out_width, columns, out_channels // groups):
         _by_shifts(
             input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
             out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,

@@ -5,7 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.conv2d_geometry import INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per
-from bppsa_cupy.raw_kernels.shifted import LANES, correlate, is_long, pack, tap_shifts
+from bppsa_cupy.raw_kernels.shifted import LANES, correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twin import twin
 from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, fold, gather_rows, rows_per_tile
 
@@ -69,7 +69,7 @@ def _by_patches(
     channels, features = in_channels // groups, out_channels // groups
     depth = channels * kernel_height * kernel_width
     sample_size = in_channels * in_height * in_width
-    tile = rows_per_tile(depth, out_width, batch * out_height, gradient.itemsize)
+    tile = rows_per_tile(depth, out_width, batch * out_height, gradient.itemsize, LEAST_COLUMNS)
     workers = max(1, min(batch, WORKERS, batch * out_height * out_width // LEAST_COLUMNS))
     for worker in prange(workers):
         patches = np.empty(depth * tile * out_width, gradient.dtype)
@@ -105,7 +105,7 @@ def conv2d_vjp(
     groups,
 ):  # fmt: skip
     columns = in_width + dilation_x * (kernel_width - 1)
-    if stride_y == 1 and stride_x == 1 and is_long(in_height, in_width, columns):
+    if stride_y == 1 and stride_x == 1 and shifts_win(in_height, in_width, columns, in_channels // groups):
         _by_shifts(
             gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
             out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x,

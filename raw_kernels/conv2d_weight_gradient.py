@@ -9,14 +9,14 @@ from bppsa_cupy.raw_kernels.shifted import (
     STEP,
     add_products,
     group_sums,
-    is_long,
     lane_sum,
     pack,
     padded_length,
+    shifts_win,
     tap_shifts,
 )
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import WORKERS, gather_rows, rows_per_tile, unfold
+from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, gather_rows, rows_per_tile, unfold
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
 THREADS = 128
@@ -95,7 +95,7 @@ def _by_patches(
     channels, features = in_channels // groups, out_channels // groups
     depth = channels * kernel_height * kernel_width
     rows = batch * out_height
-    tile = rows_per_tile(depth, out_width, rows, input.itemsize)
+    tile = rows_per_tile(depth, out_width, rows, input.itemsize, 2 * LEAST_COLUMNS)
     tiles = (rows + tile - 1) // tile
     workers = min(tiles, WORKERS)
     sums = np.zeros((workers, out_channels * depth), input.dtype)
@@ -149,7 +149,12 @@ def conv2d_weight_gradient(
     columns = out_width + dilation_x * (kernel_width - 1)
     terms = in_channels // groups * kernel_height * kernel_width + 1
     fits = groups * group_sums(out_channels // groups, terms) * input.itemsize <= CACHED
-    if stride_y == 1 and stride_x == 1 and fits and is_long(out_height, out_width, columns):
+    if (
+        stride_y == 1
+        and stride_x == 1
+        and fits
+        and shifts_win(out_height, out_width, columns, out_channels // groups)
+    ):
         _by_shifts(
             input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width,
             out_channels, out_height, out_width, kernel_height, kernel_width, padding_y, padding_x,

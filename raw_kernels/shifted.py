@@ -22,9 +22,11 @@ LANES, STEP = 16, 64
 
 
 @twin()
-def is_long(height, width, columns):
-    """Whether planes are long enough for SIMD loops over shifted planes; patches are better for others."""
-    return (height - 1) * columns + width >= 64
+def shifts_win(height, width, columns, planes):
+    """Whether sums of shifted planes beat patches for so many output planes: they want long planes, or
+    planes so few that making patches is much of the other way's work."""
+    length = (height - 1) * columns + width
+    return length >= 512 or (length >= 64 and planes <= 32)
 
 
 @twin()

@@ -12,7 +12,8 @@ from bppsa_cupy.raw_kernels.twin import twin
 #: with them all results, are the same on any number of threads.
 WORKERS = 16
 
-#: Columns a matrix product has at least, so that reading the weights is not most of its work.
+#: Columns a matrix product has at least, so that reading the weights is not most of its work; twice as
+#: many where it also adds to sums of the weights' size.
 LEAST_COLUMNS = 128
 
 
@@ -116,8 +117,8 @@ def gather_rows(x, block, first_row, rows, first_channel, channels, all_channels
 
 
 @twin()
-def rows_per_tile(depth, out_width, rows, itemsize):
+def rows_per_tile(depth, out_width, rows, itemsize, columns):
     """Output rows whose patch matrix of `depth` rows stays near 256 KiB (half of a small L2 cache), but
-    has LEAST_COLUMNS columns."""
+    has `columns` columns."""
     fitting = 262144 // max(1, depth * out_width * itemsize)
-    return max(1, min(rows, max(fitting, (LEAST_COLUMNS + out_width - 1) // out_width)))
+    return max(1, min(rows, max(fitting, (columns + out_width - 1) // out_width)))

@@ -71,8 +71,8 @@ def masked(ours: type[Layer], shape: Shape, length: int, *args: Any, **kwargs: A
 CASES: tuple[LayerCase, ...] = (
     same("Conv2d 3x3", Conv2d, (3, 8, 9), 27, 3, 5, 3, padding=1),
     same("Conv2d 5x5", Conv2d, (3, 12, 12), 75, 3, 6, 5),
-    same("Conv2d long planes", Conv2d, (6, 14, 17), 150, 6, 10, 5, padding=(3, 1), groups=2),
-    same("Conv2d padded past the kernel", Conv2d, (2, 7, 20), 12, 2, 3, (2, 3), 1, (3, 4), (1, 2)),
+    same("Conv2d long planes", Conv2d, (4, 7, 9), 50, 4, 6, 5, padding=(3, 1), groups=2),
+    same("Conv2d padded past the kernel", Conv2d, (2, 5, 11), 12, 2, 3, (2, 3), 1, (3, 4), (1, 2)),
     same("Conv2d 1x1 kernel", Conv2d, (5, 9, 8), 5, 5, 7, 1, padding=1),
     same("Conv2d 1x1 input", Conv2d, (2, 1, 1), 18, 2, 9, 1),
     same("Conv2d strided", Conv2d, (2, 9, 8), 12, 2, 3, (3, 2), (2, 3), (2, 1)),

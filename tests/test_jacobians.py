@@ -6,7 +6,9 @@ import torch
 from layer_cases import CASE, ELEMENTS, LayerCase, make_pass, reference_module
 from tolerances import assert_close
 
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.jacobians.weights import WeightJacobian
+from bppsa_cupy.layers import MaxPool2d, ReLU
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
@@ -85,9 +87,6 @@ def test_large_batches_are_transposed_whole(device, rng):
 
 def test_parallel_parts_cover_everything(rng):
     # Above the size where the host's loops are cut into parts.
-    from bppsa_cupy.devices import get_device
-    from bppsa_cupy.layers import MaxPool2d, ReLU
-
     shape, batch, device = (5, 61, 67), 9, get_device("host")
     x = rng.standard_normal((batch, *shape)).astype(np.float32)
     state = make_pass(ReLU(), device, np.float32, shape)

@@ -79,8 +79,8 @@ def test_a_full_mask_changes_nothing():
 
 def closed_form(ci, co, hi, wi):
     """Algorithms 2 and 3 of the paper, 3 x 3 and padding 1: indptr, and the indices before the corner
-    cases of the first and last column are taken out. Line 3 of algorithm 3 as printed has hi where the
-    output plane of hi rows needs j hi wi."""
+    cases of the first and last column are taken out. Line 9 of algorithm 3 needs r >= wi(hi - 1), the
+    first position of the last row included, where > is printed."""
     a, b = np.divmod(np.arange(ci * hi * wi + 1), hi * wi)
     first = 6 * co * b
     middle = 6 * co * wi + 9 * co * (b - wi)

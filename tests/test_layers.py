@@ -1,11 +1,13 @@
 """Layers against PyTorch: outputs, gradients by the input and by the parameters, on every device."""
 
+import numba
 import numpy as np
 import pytest
 import torch
-from layer_cases import CASES, LayerCase, make_pass, reference_gradient, reference_module
+from layer_cases import CASE, CASES, LayerCase, make_pass, reference_gradient, reference_module
 from tolerances import assert_close
 
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.layers import LAYERS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
@@ -53,6 +55,27 @@ def test_passes_repeat_bit_for_bit(case, device, rng):
         layer.parameter_gradients(state, device.asarray(gradient))
         result = layer.vjp(state, device.asarray(gradient))
         runs.append([device.to_host(a).tobytes() for a in (y, result, *state.gradients.values())])
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+@pytest.mark.parametrize("name", [case.name for case in CASES if case.name.startswith("Conv2d")])
+def test_convolutions_do_not_depend_on_the_number_of_threads(name, rng):
+    case, device, runs = CASE[name], get_device("host"), []
+    layer = case.make()
+    x = rng.standard_normal((35, *case.input_shape)).astype(np.float32)
+    gradient = rng.standard_normal((35, *layer.output_shape(case.input_shape))).astype(np.float32)
+    before = numba.get_num_threads()
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        try:
+            state = make_pass(layer, device, np.float32, case.input_shape)
+            y = layer.forward(state, x)
+            layer.parameter_gradients(state, gradient)
+            result = layer.vjp(state, gradient)
+        finally:
+            numba.set_num_threads(before)
+        runs.append([array.tobytes() for array in (y, result, *state.gradients.values())])
     assert runs[0] == runs[1]
 
 
