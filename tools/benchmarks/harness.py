@@ -198,7 +198,7 @@ class _Child:
             self.connection.send(question)
         try:
             error, value = self.connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             self.process.join(10)
             error = f"the process ended with exit code {self.process.exitcode}"
         if error is not None:
