@@ -11,20 +11,22 @@ template <int N>
 struct Row {
     real held[N];
 
-    // Row `row` of the (·, hidden) matrix; 0 for threads without a row.
-    __device__ void load_row(const real* __restrict__ matrix, size_type row, size_type hidden)
+    // Row `row` of the (rows, hidden) matrix; zeros for a thread past the last.
+    __device__ void load_row(
+        const real* __restrict__ matrix, size_type row, size_type rows, size_type hidden)
     {
 #pragma unroll
         for (int k = 0; k < N; ++k)
-            held[k] = row < hidden && k < hidden ? matrix[row * hidden + k] : real(0);
+            held[k] = row < rows && k < hidden ? matrix[row * hidden + k] : real(0);
     }
 
-    // Column `column` of the (hidden, hidden) matrix.
-    __device__ void load_column(const real* __restrict__ matrix, size_type column, size_type hidden)
+    // Column `column` of the (hidden, hidden) matrix, where it has one.
+    __device__ void load_column(
+        const real* __restrict__ matrix, size_type column, bool exists, size_type hidden)
     {
 #pragma unroll
         for (int k = 0; k < N; ++k)
-            held[k] = column < hidden && k < hidden ? matrix[k * hidden + column] : real(0);
+            held[k] = exists && k < hidden ? matrix[k * hidden + column] : real(0);
     }
 
     // The product with N values in shared memory, in four partial sums.
@@ -49,8 +51,8 @@ struct Row {
 
 template <>
 struct Row<0> {
-    __device__ void load_row(const real*, size_type, size_type) {}
-    __device__ void load_column(const real*, size_type, size_type) {}
+    __device__ void load_row(const real*, size_type, size_type, size_type) {}
+    __device__ void load_column(const real*, size_type, bool, size_type) {}
 
     __device__ real dot_row(
         const real* __restrict__ matrix, size_type row, size_type hidden, const real* values) const

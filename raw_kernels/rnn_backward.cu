@@ -28,7 +28,7 @@ __device__ inline void walk(
     const int width = padded_width<N>(hidden), row = threadIdx.x;
     real *carried = held, *deltas = held + width;
     Row<N> weights;
-    weights.load_column(weight_hh, row, hidden);
+    weights.load_column(weight_hh, row, row < hidden, hidden);
     for (int k = row; k < width; k += blockDim.x) deltas[k] = real(0);
     for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
         const size_type piece = item / batch, b = item % batch, length = lengths[b];
@@ -58,7 +58,7 @@ __device__ inline void walk(
     }
 }
 
-extern "C" __global__ void rnn_backward(
+extern "C" __global__ void __launch_bounds__(256, 1) rnn_backward(
     const real* __restrict__ state, const real* __restrict__ weight_hh, const real* __restrict__ gradient,
     const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
     real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,

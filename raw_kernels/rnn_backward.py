@@ -4,7 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.recurrent import LANES, block_per, lane_blocks, padded
+from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.recurrent import CHUNKS, block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
 
@@ -16,7 +17,7 @@ def _walk(
     count = np.uint64(min(LANES, batch - first))
     H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
     zero, one = state.dtype.type(0), state.dtype.type(1)
-    carried = np.empty(hidden * LANES, state.dtype)
+    carried, sums = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
     place = np.uint64(piece) * H * B + start
     for j in range(H):
         for lane in range(count):
@@ -34,15 +35,12 @@ def _walk(
                     g += gradient[o + lane]
                 value = (g if h > zero else zero) if relu else g * (one - h * h)
                 delta[o + lane] = value if t < lengths[start + lane] else zero
+        multiply_lanes(weight_hh, 0, 1, hidden, hidden, hidden, delta, origin, batch, count, sums, 0)
         for j in range(H):
             c = j * np.uint64(LANES)
             for lane in range(count):
                 if t < lengths[start + lane]:
-                    carried[c + lane] = zero
-            for k in range(H):
-                w, i = weight_hh[k * H + j], origin + k * B
-                for lane in range(count):
-                    carried[c + lane] += w * delta[i + lane]
+                    carried[c + lane] = sums[c + lane]
     for j in range(H):
         for lane in range(count):
             entering[place + j * B + lane] = carried[j * np.uint64(LANES) + lane]
@@ -60,8 +58,6 @@ def rnn_backward(
             per_step, relu, reverse, item // blocks, item % blocks * LANES,
         )  # fmt: skip
 
-
-CHUNKS = "(steps + chunk - 1) // chunk"
 
 KERNEL = Kernel(
     name="rnn_backward",

@@ -30,7 +30,7 @@ __device__ inline void walk(
     const size_type plane = hidden * batch;
     const int width = padded_width<N>(hidden), row = threadIdx.x;
     Row<N> weights;
-    weights.load_row(weight_hh, row, hidden);
+    weights.load_row(weight_hh, row, hidden, hidden);
     for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
         const size_type length = lengths[b];
         real *now = held, *next = held + width;
@@ -58,7 +58,7 @@ __device__ inline void walk(
     }
 }
 
-extern "C" __global__ void rnn_forward(
+extern "C" __global__ void __launch_bounds__(256, 1) rnn_forward(
     const real* __restrict__ projected, const real* __restrict__ weight_hh,
     const real* __restrict__ initial, const long long* __restrict__ lengths, real* __restrict__ state,
     real* __restrict__ final, size_type steps, size_type hidden, size_type batch, int relu, int reverse)

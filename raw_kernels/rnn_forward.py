@@ -5,7 +5,8 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.recurrent import LANES, block_per, lane_blocks, padded
+from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.recurrent import block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
 
@@ -13,30 +14,28 @@ from bppsa_cupy.raw_kernels.twin import twin
 def _walk(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, first):
     count = np.uint64(min(LANES, batch - first))
     H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
-    sums = np.empty(LANES, projected.dtype)
+    least = lengths[first : first + LANES].min()
+    sums = np.empty(hidden * LANES, projected.dtype)
+    zero = projected.dtype.type(0)
     now = initial
     source = start
     for s in range(steps):
         t = steps - 1 - s if reverse else s
         target = np.uint64(t) * H * B + start
+        multiply_lanes(weight_hh, 0, hidden, 1, hidden, hidden, now, source, batch, count, sums, 0)
         for j in range(H):
-            o = target + j * B
-            for lane in range(count):
-                sums[lane] = projected[o + lane]
-            for k in range(H):
-                w = weight_hh[j * H + k]
-                i = source + k * B
-                for lane in range(count):
-                    sums[lane] += w * now[i + lane]
+            o, i = target + j * B, j * np.uint64(LANES)
             if relu:
                 for lane in range(count):
-                    state[o + lane] = sums[lane] if not sums[lane] <= 0 else sums.dtype.type(0)
+                    value = projected[o + lane] + sums[i + lane]
+                    state[o + lane] = zero if value <= zero else value
             else:
                 for lane in range(count):
-                    state[o + lane] = tanh(sums[lane])
-            for lane in range(count):
-                if t >= lengths[start + lane]:
-                    state[o + lane] = now[source + j * B + lane]
+                    state[o + lane] = tanh(projected[o + lane] + sums[i + lane])
+            if t >= least:
+                for lane in range(count):
+                    if t >= lengths[start + lane]:
+                        state[o + lane] = now[source + j * B + lane]
         now = state
         source = target
     for j in range(H):

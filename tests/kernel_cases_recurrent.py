@@ -14,15 +14,13 @@ SIZES = (
 )  # fmt: skip
 
 
-@cases_of("rnn_forward", "rnn_backward")
+@cases_of("rnn_forward", "rnn_backward", "gru_forward", "gru_backward", "lstm_forward", "lstm_backward")
 def recurrent(rng: np.random.Generator) -> Iterator[Case]:
     for steps, hidden, batch, chunk in SIZES:
         for per_step, relu, reverse, ragged in ((0, 0, 0, 0), (1, 1, 0, 1), (1, 0, 1, 1), (0, 1, 1, 0)):
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.uniform(-1, 1, (hidden, hidden)) / hidden**0.5,
-                "state": rng.uniform(-1, 1, (steps, hidden, batch)),
             }
             yield case(
                 arrays, steps=steps, hidden=hidden, batch=batch, chunk=chunk, per_step=per_step, relu=relu,

@@ -1,0 +1,96 @@
+// Back through each chunk of one direction of a GRU layer, from the gradient g at its end (paper,
+// equations 9 to 11): n's by (1 - z)(1 - n²), z's by (h - n) z (1 - z), r's by m r (1 - r) of n's, m's by r
+// of n's; then g = z g + W_hrᵀ dr + W_hzᵀ dz + W_hnᵀ dm + gradient. A step with t >= lengths[b] hands g on
+// as it is, and its own gradient counts for nothing.
+//
+// A block a chunk and sample, a thread a gate and column of W_hh, held in registers to H = 64; beyond, a
+// thread takes every blockDim-th and reads it from memory.
+//
+//   state      (steps, hidden, batch)               input, of gru_forward
+//   gates      (steps, 4 hidden, batch)             input, of gru_forward
+//   initial    (hidden, batch)                      input, the state before step 0
+//   weight_hh  (3 hidden, hidden)                   input
+//   gradient   (steps, hidden, batch) or (0)        input, by each step's output; none where not per_step
+//   boundary   (ceil(steps / chunk), hidden, batch) input, by the state at each chunk's end, from later
+//                                                   steps; chunks are of steps, not times
+//   lengths    (batch)                              input
+//   delta      (steps, 4 hidden, batch)             output only, by `projected` (r, z, n) and by m
+//   entering   (ceil(steps / chunk), hidden, batch) output only, by the state before each chunk
+
+#include "prelude.cuh"
+#include "recurrent.cuh"
+
+template <int N>
+__device__ inline void walk(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
+    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
+    int per_step, int reverse, real* held)
+{
+    const size_type plane = hidden * batch, chunks = (steps + chunk - 1) / chunk;
+    const int width = padded_width<N>(hidden), row = threadIdx.x, rows = 3 * hidden;
+    real *carried = held, *deltas = held + hidden, *sums = deltas + 3 * width;
+    Row<N> weights;
+    const size_type gate = row / hidden;
+    weights.load_column(weight_hh + (row < rows ? gate * hidden * hidden : 0), row - gate * hidden,
+                        row < rows, hidden);
+    for (int k = row; k < 3 * width; k += blockDim.x) deltas[k] = real(0);
+    __syncthreads();
+    for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
+        const size_type piece = item / batch, b = item % batch, length = lengths[b];
+        const size_type begin = piece * chunk, end = min(begin + chunk, steps);
+        const size_type place = piece * plane + b;
+        for (int j = row; j < hidden; j += blockDim.x) carried[j] = boundary[place + j * batch];
+        for (size_type s = end - 1; s >= begin; --s) {
+            const size_type t = reverse ? steps - 1 - s : s;
+            const bool inside = t < length;
+            for (int j = row; j < hidden; j += blockDim.x) {
+                const size_type o = j * batch + b;
+                real dr = 0, dz = 0, dn = 0, dm = 0;
+                if (inside) {
+                    const real* const kept = gates + t * 4 * plane + o;
+                    const real r = kept[0], z = kept[plane], n = kept[2 * plane], m = kept[3 * plane];
+                    const real before =
+                        s == 0 ? initial[o] : state[(reverse ? t + 1 : t - 1) * plane + o];
+                    const real g = carried[j] + (per_step ? gradient[t * plane + o] : real(0));
+                    dn = g * (real(1) - z) * (real(1) - n * n);
+                    dz = g * (before - n) * z * (real(1) - z);
+                    dr = dn * m * r * (real(1) - r);
+                    dm = dn * r;
+                    carried[j] = g * z;
+                }
+                deltas[j] = dr;
+                deltas[width + j] = dz;
+                deltas[2 * width + j] = dm;
+                real* const out = delta + t * 4 * plane + o;
+                out[0] = dr;
+                out[plane] = dz;
+                out[2 * plane] = dn;
+                out[3 * plane] = dm;
+            }
+            __syncthreads();
+            for (int i = row; i < rows; i += blockDim.x)
+                sums[i] = weights.dot_column(weight_hh + i / hidden * hidden * hidden, i % hidden, hidden,
+                                             deltas + i / hidden * width);
+            __syncthreads();
+            for (int j = row; j < hidden; j += blockDim.x)
+                carried[j] += sums[j] + sums[hidden + j] + sums[2 * hidden + j];
+        }
+        for (int j = row; j < hidden; j += blockDim.x) entering[place + j * batch] = carried[j];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) gru_backward(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
+    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
+    int per_step, int reverse)
+{
+    extern __shared__ __align__(16) real held[];
+#define WALK(N)                                                                                       \
+    walk<N>(state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps,    \
+            hidden, batch, chunk, per_step, reverse, held)
+    BY_WIDTH(hidden, WALK);
+}

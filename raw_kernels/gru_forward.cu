@@ -1,0 +1,81 @@
+// One direction of a GRU layer, gates in PyTorch's order: r and z = sigmoid(projected + W_hh h),
+// m = W_hn h + b_hn, n = tanh(projected + r m), h' = (1 - z) n + z h (paper, appendix E). Step s is time
+// t = s, or steps - 1 - s where `reverse`. A step with t >= lengths[b] leaves sample b's state; its
+// gates are 0.
+//
+// A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
+// blockDim-th row and reads it from memory. Two barriers a step.
+//
+//   projected  (steps, 3 hidden, batch)  input, W_ih x + b_ih, and b_hr and b_hz
+//   weight_hh  (3 hidden, hidden)        input
+//   bias_n     (hidden)                  input, b_hn
+//   initial    (hidden, batch)           input, the state before step 0
+//   lengths    (batch)                   input
+//   state      (steps, hidden, batch)    output only, by time
+//   gates      (steps, 4 hidden, batch)  output only: r, z, n and m
+//   final      (hidden, batch)           output only, the state after the last step
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "recurrent.cuh"
+
+template <int N>
+__device__ inline void walk(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh,
+    const real* __restrict__ bias_n, const real* __restrict__ initial,
+    const long long* __restrict__ lengths, real* __restrict__ state, real* __restrict__ gates,
+    real* __restrict__ final, size_type steps, size_type hidden, size_type batch, int reverse, real* held)
+{
+    const size_type plane = hidden * batch, rows = 3 * hidden;
+    const int width = padded_width<N>(hidden), row = threadIdx.x;
+    real *now = held, *sums = held + width;
+    Row<N> weights;
+    weights.load_row(weight_hh, row, rows, hidden);
+    for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
+        const size_type length = lengths[b];
+        for (int k = row; k < width; k += blockDim.x) now[k] = k < hidden ? initial[k * batch + b] : real(0);
+        __syncthreads();
+        for (size_type s = 0; s < steps; ++s) {
+            const size_type t = reverse ? steps - 1 - s : s;
+            const bool inside = t < length;
+            for (int i = row; i < rows; i += blockDim.x)
+                sums[i] = weights.dot_row(weight_hh, i, hidden, now) +
+                          (i < 2 * hidden ? projected[t * 3 * plane + i * batch + b] : bias_n[i - 2 * hidden]);
+            __syncthreads();
+            for (int j = row; j < hidden; j += blockDim.x) {
+                real r = 0, z = 0, n = 0, m = 0, h = now[j];
+                if (inside) {
+                    r = sigmoid_of(sums[j]);
+                    z = sigmoid_of(sums[hidden + j]);
+                    m = sums[2 * hidden + j];
+                    n = tanh_of(projected[t * 3 * plane + (2 * hidden + j) * batch + b] + r * m);
+                    h = (real(1) - z) * n + z * h;
+                }
+                now[j] = h;
+                const size_type o = j * batch + b;
+                state[t * plane + o] = h;
+                real* const gate = gates + t * 4 * plane + o;
+                gate[0] = r;
+                gate[plane] = z;
+                gate[2 * plane] = n;
+                gate[3 * plane] = m;
+            }
+            __syncthreads();
+        }
+        for (int j = row; j < hidden; j += blockDim.x) final[j * batch + b] = now[j];
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) gru_forward(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh,
+    const real* __restrict__ bias_n, const real* __restrict__ initial,
+    const long long* __restrict__ lengths, real* __restrict__ state, real* __restrict__ gates,
+    real* __restrict__ final, size_type steps, size_type hidden, size_type batch, int reverse)
+{
+    extern __shared__ __align__(16) real held[];
+#define WALK(N)                                                                                      \
+    walk<N>(projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden,      \
+            batch, reverse, held)
+    BY_WIDTH(hidden, WALK);
+}

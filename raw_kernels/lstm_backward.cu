@@ -1,0 +1,108 @@
+// Back through each chunk of one direction of an LSTM layer, from the gradients by h and c at its end:
+// c's gains o (1 - tanh(c)²) of h's; the gates' follow from both, with the derivatives of their
+// nonlinearities; then h's is W_hhᵀ delta + gradient and c's is f of c's. A step with t >= lengths[b]
+// hands both on as they are, and its own gradient counts for nothing.
+//
+// A block a chunk and sample, a thread a gate and column of W_hh, held in registers to H = 64; beyond, a
+// thread takes every blockDim-th and reads it from memory.
+//
+//   state      (steps, 2 hidden, batch)               input, of lstm_forward
+//   gates      (steps, 4 hidden, batch)               input, of lstm_forward
+//   initial    (2 hidden, batch)                      input, h then c before step 0
+//   weight_hh  (4 hidden, hidden)                     input
+//   gradient   (steps, hidden, batch) or (0)          input, by each step's output; none where not per_step
+//   boundary   (ceil(steps / chunk), 2 hidden, batch) input, by h and c at each chunk's end, from later
+//                                                     steps; chunks are of steps, not times
+//   lengths    (batch)                                input
+//   delta      (steps, 4 hidden, batch)               output only, by `projected`
+//   entering   (ceil(steps / chunk), 2 hidden, batch) output only, by h and c before each chunk
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "recurrent.cuh"
+
+template <int N>
+__device__ inline void walk(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
+    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
+    int per_step, int reverse, real* held)
+{
+    const size_type plane = hidden * batch, chunks = (steps + chunk - 1) / chunk;
+    const int width = padded_width<N>(hidden), row = threadIdx.x, rows = 4 * hidden;
+    real *carried = held, *memory = held + hidden, *deltas = memory + hidden, *sums = deltas + 4 * width;
+    Row<N> weights;
+    const size_type gate = row / hidden;
+    weights.load_column(weight_hh + (row < rows ? gate * hidden * hidden : 0), row - gate * hidden,
+                        row < rows, hidden);
+    for (int k = row; k < 4 * width; k += blockDim.x) deltas[k] = real(0);
+    __syncthreads();
+    for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
+        const size_type piece = item / batch, b = item % batch, length = lengths[b];
+        const size_type begin = piece * chunk, end = min(begin + chunk, steps);
+        const size_type place = piece * 2 * plane + b;
+        for (int j = row; j < hidden; j += blockDim.x) {
+            carried[j] = boundary[place + j * batch];
+            memory[j] = boundary[place + plane + j * batch];
+        }
+        for (size_type s = end - 1; s >= begin; --s) {
+            const size_type t = reverse ? steps - 1 - s : s;
+            const bool inside = t < length;
+            for (int j = row; j < hidden; j += blockDim.x) {
+                const size_type o = j * batch + b;
+                real di = 0, df = 0, dg = 0, d_o = 0;
+                if (inside) {
+                    const real* const kept = gates + t * 4 * plane + o;
+                    const real i = kept[0], f = kept[plane], g = kept[2 * plane], out = kept[3 * plane];
+                    const real before =
+                        s == 0 ? initial[plane + o]
+                               : state[(reverse ? t + 1 : t - 1) * 2 * plane + plane + o];
+                    const real y = tanh_of(state[t * 2 * plane + plane + o]);
+                    const real by_h = carried[j] + (per_step ? gradient[t * plane + o] : real(0));
+                    const real by_c = memory[j] + by_h * out * (real(1) - y * y);
+                    di = by_c * g * i * (real(1) - i);
+                    df = by_c * before * f * (real(1) - f);
+                    dg = by_c * i * (real(1) - g * g);
+                    d_o = by_h * y * out * (real(1) - out);
+                    memory[j] = by_c * f;
+                }
+                deltas[j] = di;
+                deltas[width + j] = df;
+                deltas[2 * width + j] = dg;
+                deltas[3 * width + j] = d_o;
+                real* const written = delta + t * 4 * plane + o;
+                written[0] = di;
+                written[plane] = df;
+                written[2 * plane] = dg;
+                written[3 * plane] = d_o;
+            }
+            __syncthreads();
+            for (int k = row; k < rows; k += blockDim.x)
+                sums[k] = weights.dot_column(weight_hh + k / hidden * hidden * hidden, k % hidden, hidden,
+                                             deltas + k / hidden * width);
+            __syncthreads();
+            if (inside)
+                for (int j = row; j < hidden; j += blockDim.x)
+                    carried[j] = (sums[j] + sums[hidden + j]) + (sums[2 * hidden + j] + sums[3 * hidden + j]);
+        }
+        for (int j = row; j < hidden; j += blockDim.x) {
+            entering[place + j * batch] = carried[j];
+            entering[place + plane + j * batch] = memory[j];
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) lstm_backward(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
+    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
+    int per_step, int reverse)
+{
+    extern __shared__ __align__(16) real held[];
+#define WALK(N)                                                                                       \
+    walk<N>(state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps,    \
+            hidden, batch, chunk, per_step, reverse, held)
+    BY_WIDTH(hidden, WALK);
+}

@@ -1,0 +1,82 @@
+// One direction of an LSTM layer, gates in PyTorch's order: i, f and o = sigmoid(projected + W_hh h),
+// g = tanh(projected + W_hh h), c' = f c + i g, h' = o tanh(c'). Step s is time t = s, or steps - 1 - s
+// where `reverse`. A step with t >= lengths[b] leaves sample b's state; its gates are 0.
+//
+// A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
+// blockDim-th row and reads it from memory. Two barriers a step.
+//
+//   projected  (steps, 4 hidden, batch)  input, W_ih x + b_ih + b_hh
+//   weight_hh  (4 hidden, hidden)        input
+//   initial    (2 hidden, batch)         input, h then c before step 0
+//   lengths    (batch)                   input
+//   state      (steps, 2 hidden, batch)  output only, h then c, by time
+//   gates      (steps, 4 hidden, batch)  output only: i, f, g and o
+//   final      (2 hidden, batch)         output only, h then c after the last step
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "recurrent.cuh"
+
+template <int N>
+__device__ inline void walk(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh,
+    const real* __restrict__ initial, const long long* __restrict__ lengths, real* __restrict__ state,
+    real* __restrict__ gates, real* __restrict__ final, size_type steps, size_type hidden,
+    size_type batch, int reverse, real* held)
+{
+    const size_type plane = hidden * batch, rows = 4 * hidden;
+    const int width = padded_width<N>(hidden), row = threadIdx.x;
+    real *now = held, *memory = held + width, *sums = memory + hidden;
+    Row<N> weights;
+    weights.load_row(weight_hh, row, rows, hidden);
+    for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
+        const size_type length = lengths[b];
+        for (int k = row; k < width; k += blockDim.x) {
+            now[k] = k < hidden ? initial[k * batch + b] : real(0);
+            if (k < hidden) memory[k] = initial[plane + k * batch + b];
+        }
+        __syncthreads();
+        for (size_type s = 0; s < steps; ++s) {
+            const size_type t = reverse ? steps - 1 - s : s;
+            const bool inside = t < length;
+            for (int k = row; k < rows; k += blockDim.x) {
+                const size_type place = t * 4 * plane + k * batch + b;
+                real gate = 0;
+                if (inside) {
+                    const real sum = projected[place] + weights.dot_row(weight_hh, k, hidden, now);
+                    gate = k / hidden == 2 ? tanh_of(sum) : sigmoid_of(sum);
+                }
+                sums[k] = gate;
+                gates[place] = gate;
+            }
+            __syncthreads();
+            for (int j = row; j < hidden; j += blockDim.x) {
+                if (inside) {
+                    memory[j] = sums[hidden + j] * memory[j] + sums[j] * sums[2 * hidden + j];
+                    now[j] = sums[3 * hidden + j] * tanh_of(memory[j]);
+                }
+                state[t * 2 * plane + j * batch + b] = now[j];
+                state[t * 2 * plane + (hidden + j) * batch + b] = memory[j];
+            }
+            __syncthreads();
+        }
+        for (int j = row; j < hidden; j += blockDim.x) {
+            final[j * batch + b] = now[j];
+            final[plane + j * batch + b] = memory[j];
+        }
+        __syncthreads();
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256, 1) lstm_forward(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh,
+    const real* __restrict__ initial, const long long* __restrict__ lengths, real* __restrict__ state,
+    real* __restrict__ gates, real* __restrict__ final, size_type steps, size_type hidden,
+    size_type batch, int reverse)
+{
+    extern __shared__ __align__(16) real held[];
+#define WALK(N)                                                                                      \
+    walk<N>(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch,       \
+            reverse, held)
+    BY_WIDTH(hidden, WALK);
+}
