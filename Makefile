@@ -10,9 +10,9 @@ TEST_PYTHON := .venv-test/bin/python
 demo: .venv-demo/ready
 	.venv-demo/bin/python tools/demo.py
 
-# Every check there is.
+# Every check that needs no GPU.
 test: lint
-	$(TEST_PYTHON) -m pytest -n $(WORKERS)
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
 
 lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .
