@@ -129,10 +129,10 @@ def _epoch(
     )
     pending: Callable[[], dict[str, Any]] | None = None
     current = None
-    for step, (inputs, labels) in zip(range(first, first + count), source, strict=False):
-        scores = network.forward(inputs, into=current)
+    for step, batch in zip(range(first, first + count), source, strict=False):
+        scores = network.forward(batch.inputs, into=current, **batch.forward_options)
         current = network.last_pass
-        loss, gradient = cross_entropy(scores, labels, device=network.device)
+        loss, gradient = cross_entropy(scores, batch.labels, device=network.device)
         network.backward(gradient, method=settings.method)
         if settings.gradient_hook is not None:
             settings.gradient_hook(network)
@@ -167,8 +167,9 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
     was_training = network.training
     network.eval()
     total, right, current = 0.0, 0, None
-    for inputs, labels in batches(split, batch_size, shuffle=False, dtype=network.dtype):
-        scores = network.forward(inputs, into=current)
+    for batch in batches(split, batch_size, shuffle=False, dtype=network.dtype):
+        inputs, labels, _ = batch
+        scores = network.forward(inputs, into=current, **batch.forward_options)
         current = network.last_pass
         loss, _ = cross_entropy(scores, labels, device=network.device)
         total += float(loss) * len(labels)

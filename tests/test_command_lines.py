@@ -104,6 +104,8 @@ STATED_ERRORS = [
     ("bppsa-train", "lenet5 --data missing", "data 'missing' does not exist"),
     ("bppsa-train", "missing.py:net --data data.npz", "model file 'missing.py' does not exist"),
     ("bppsa-train", "no_such_module:net --data data.npz", "module 'no_such_module' cannot be imported"),
+    ("bppsa-data", "show missing.h5", "missing.h5 does not exist"),
+    ("bppsa-data", "audio missing -o f.h5", "missing does not exist"),
     ("bppsa-reproduce", "figure6 --data missing", "missing"),
 ]
 

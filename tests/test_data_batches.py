@@ -17,18 +17,18 @@ def split_of(size, normalization=None):
 
 
 def order(split, batch_size, **options):
-    return [labels.tolist() for _, labels in batches(split, batch_size, **options)]
+    return [labels.tolist() for _, labels, _ in batches(split, batch_size, **options)]
 
 
 @given(**SIZES, seed=st.integers(0, 2**32), epoch=st.integers(0, 1000), shuffle=st.booleans())
 def test_every_sample_comes_once(size, batch_size, seed, epoch, shuffle):
     split = split_of(size)
     found = list(batches(split, batch_size, seed=seed, epoch=epoch, shuffle=shuffle))
-    lengths = [len(labels) for _, labels in found]
+    lengths = [len(labels) for _, labels, _ in found]
     assert len(found) == number_of_batches(split, batch_size)
     assert all(length == batch_size for length in lengths[:-1])
-    assert sorted(np.concatenate([labels for _, labels in found])) == list(range(size))
-    for inputs, labels in found:
+    assert sorted(np.concatenate([labels for _, labels, _ in found])) == list(range(size))
+    for inputs, labels, _ in found:
         np.testing.assert_array_equal(inputs[:, 0], labels)
 
 
@@ -51,11 +51,25 @@ def test_seed_and_epoch_change_the_order():
 
 def test_batches_do_not_share_memory_with_the_split():
     split = split_of(4)
-    for inputs, labels in batches(split, 4, shuffle=False):
+    for inputs, labels, _ in batches(split, 4, shuffle=False):
         inputs[:] = -1
         labels[:] = -1
     np.testing.assert_array_equal(split.labels, np.arange(4))
     np.testing.assert_array_equal(split.inputs[:, 0], np.arange(4))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_lengths_go_with_their_samples(shuffle):
+    split = Split(np.zeros((7, 9, 2), np.float32), np.arange(7), None, lengths=np.arange(1, 8))
+    found = list(batches(split, 3, shuffle=shuffle))
+    assert len(found) == 3
+    for batch in found:
+        np.testing.assert_array_equal(batch.lengths, batch.labels + 1)
+        np.testing.assert_array_equal(batch.forward_options["lengths"], batch.lengths)
+        batch.lengths[:] = 0
+    np.testing.assert_array_equal(split.lengths, np.arange(1, 8))
+    (whole,) = batches(split_of(4), 4)
+    assert whole.lengths is None and whole.forward_options == {}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -65,7 +79,7 @@ def test_normalised_inputs_have_zero_mean_and_unit_deviation(dtype, shape, axes,
     generator = np.random.default_rng(0)
     inputs = generator.integers(0, 256, (50, *shape)).astype(kind)
     split = Split(inputs, np.zeros(50, int), Normalization.of(inputs))
-    whole = np.concatenate([x for x, _ in batches(split, 16, dtype=dtype)])
+    whole = np.concatenate([x for x, _, _ in batches(split, 16, dtype=dtype)])
     assert whole.dtype == dtype
     np.testing.assert_allclose(whole.mean(axes, np.float64), 0, atol=1e-6)
     np.testing.assert_allclose(whole.std(axes, np.float64), 1, rtol=1e-6)
@@ -74,7 +88,7 @@ def test_normalised_inputs_have_zero_mean_and_unit_deviation(dtype, shape, axes,
 def test_bytes_are_divided_by_255():
     inputs = np.array([[[[0, 255]]]], np.uint8)
     split = Split(inputs, np.zeros(1, int), Normalization((0.5,), (0.25,)))
-    ((x, _),) = batches(split, 1)
+    ((x, _, _),) = batches(split, 1)
     np.testing.assert_allclose(x.reshape(-1), [-2, 2], rtol=1e-6)
 
 

@@ -149,7 +149,7 @@ def compare_gradients(folder: Path, dataset: Any, device: str) -> float:
     """The largest relative difference, over parameters and schedules, between scan and back-propagation."""
     net = trained(folder, dtype="float64", device=device)
     net.use(bp.Plan.load(folder / "plan.h5"))
-    inputs, labels = next(batches(dataset.train, BATCH, dtype=net.dtype))
+    inputs, labels, _ = next(batches(dataset.train, BATCH, dtype=net.dtype))
     _, gradient = bp.cross_entropy(net.forward(inputs), labels)
     net.backward(gradient, method="bp")
     expected = net.gradients.to_host()
@@ -167,7 +167,7 @@ def compare_gradients(folder: Path, dataset: Any, device: str) -> float:
 def multiply_loaded(folder: Path, dataset: Any, device: str) -> float:
     """The gradient by one image, as SciPy's product of the loaded matrices, against the network's own."""
     net = trained(folder, device=device)
-    inputs, labels = next(batches(dataset.train, DUMPED, dtype=net.dtype))
+    inputs, labels, _ = next(batches(dataset.train, DUMPED, dtype=net.dtype))
     _, gradient = bp.cross_entropy(net.forward(inputs), labels)
     expected = net.device.to_host(net.backward(gradient, method="bp", input_gradient=True))[0]
     product = net.device.to_host(gradient)[0]

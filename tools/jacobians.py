@@ -85,14 +85,13 @@ def run_dump(arguments: argparse.Namespace) -> None:
         checkpoint = load_checkpoint(arguments.checkpoint)
         checkpoint.check(network.describe(), network.dtype.name)
         network.load_state_dict(checkpoint.parameters)
-    inputs, labels = next(
-        batches(dataset.train, arguments.batch_size, seed=arguments.seed, dtype=network.dtype)
-    )
-    if arguments.sample is not None and not 0 <= arguments.sample < len(labels):
+    batch = next(batches(dataset.train, arguments.batch_size, seed=arguments.seed, dtype=network.dtype))
+    if arguments.sample is not None and not 0 <= arguments.sample < len(batch.labels):
         raise BppsaError(
-            f"--sample {arguments.sample} was asked for: the batch has samples 0 to {len(labels) - 1}"
+            f"--sample {arguments.sample} was asked for: the batch has samples 0 to {len(batch.labels) - 1}"
         )
-    loss, gradient = cross_entropy(network.forward(inputs), labels)
+    scores = network.forward(batch.inputs, **batch.forward_options)
+    loss, gradient = cross_entropy(scores, batch.labels)
     network.backward(gradient, method="bp")
     records = network.transposed_jacobians()
     if arguments.sample is not None:

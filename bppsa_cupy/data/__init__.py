@@ -1,7 +1,7 @@
 """Data sets: readers of the usual layouts, and batches in an order that can be resumed."""
 
-from bppsa_cupy.data.batching import batches, number_of_batches
+from bppsa_cupy.data.batching import Batch, batches, number_of_batches
 from bppsa_cupy.data.dataset import Dataset, Normalization, Split
 from bppsa_cupy.data.loading import load
 
-__all__ = ["Dataset", "Normalization", "Split", "batches", "load", "number_of_batches"]
+__all__ = ["Batch", "Dataset", "Normalization", "Split", "batches", "load", "number_of_batches"]

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.errors import DataError
+
+
+class Batch(NamedTuple):
+    """A batch of samples.
+
+    inputs   (B, *input_shape), normalised
+    labels   (B,) int64
+    lengths  (B,) int64, steps that are no padding; None where all samples have all steps
+    """
+
+    inputs: np.ndarray
+    labels: np.ndarray
+    lengths: np.ndarray | None
+
+    @property
+    def forward_options(self) -> dict[str, np.ndarray]:
+        """What `net.forward` takes beside the inputs."""
+        return {} if self.lengths is None else {"lengths": self.lengths}
 
 
 def number_of_batches(split: Split, batch_size: int) -> int:
@@ -27,8 +45,8 @@ def batches(
     shuffle: bool = True,
     start: int = 0,
     dtype: Any = np.float32,
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """One epoch: pairs of inputs (B, *input_shape), normalised, of `dtype`, and labels (B,) int64.
+) -> Iterator[Batch]:
+    """One epoch of batches, their inputs of `dtype`.
 
     Every sample comes once; the last batch may be smaller. The order follows from (seed, epoch) and the
     number of samples alone, so `start` (the number of batches to leave out) resumes an epoch exactly
@@ -42,7 +60,7 @@ def batches(
 
 def _batches(
     split: Split, size: int, seed: int, epoch: int, shuffle: bool, steps: range, dtype: np.dtype
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+) -> Iterator[Batch]:
     order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
     for step in steps:
         chosen: Any = slice(step * size, (step + 1) * size)
@@ -53,4 +71,5 @@ def _batches(
             inputs = inputs.astype(dtype)
         else:
             inputs = split.normalization.apply(inputs, dtype)
-        yield inputs, split.labels[chosen].copy()
+        lengths = None if split.lengths is None else split.lengths[chosen].copy()
+        yield Batch(inputs, split.labels[chosen].copy(), lengths)

@@ -14,11 +14,14 @@ _CHUNK_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class Raw:
-    """Arrays as a reader finds them: inputs (N, …), integer labels (N,), and where they come from."""
+    """Arrays as a reader finds them: inputs (N, …), integer labels (N,), where they come from, and for
+    sequences (N, T, F) of several lengths, padded to T, their lengths (N,).
+    """
 
     inputs: np.ndarray
     labels: np.ndarray
     source: str
+    lengths: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,14 @@ class Split:
     inputs         (N, *input_shape) uint8 or float32, not normalised
     labels         (N,) int64, 0 <= label < classes
     normalization  what `batches` applies to the inputs; None leaves the values as they are
+    lengths        (N,) int64, 1 <= length <= T, of sequences (N, T, F) that are padded to T; None where
+                   every step of every sample counts
     """
 
     inputs: np.ndarray
     labels: np.ndarray
     normalization: Normalization | None
+    lengths: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,6 +109,7 @@ class Found:
 
     classes        the layout's number of classes; None takes the highest label + 1, at least `least_classes`
     normalization  the layout's constants; None computes them from the training inputs
+    ready          the inputs are to be used as they are: nothing is computed
     """
 
     name: str
@@ -111,6 +118,7 @@ class Found:
     classes: int | None = None
     least_classes: int = 1
     normalization: Normalization | None = None
+    ready: bool = False
 
 
 def make_dataset(found: Found, classes: int | None, normalize: bool) -> Dataset:
@@ -134,8 +142,18 @@ def make_dataset(found: Found, classes: int | None, normalize: bool) -> Dataset:
     classes = classes or found.classes or max(found.least_classes, 1 + highest)
     for raw in raws:
         _check_labels(raw, classes)
-    normalization = (found.normalization or Normalization.of(train.inputs)) if normalize else None
-    splits = [Split(raw.inputs, raw.labels.astype(np.int64), normalization) for raw in raws]
+    normalization = None
+    if normalize and not found.ready:
+        normalization = found.normalization or Normalization.of(train.inputs)
+    splits = [
+        Split(
+            raw.inputs,
+            raw.labels.astype(np.int64),
+            normalization,
+            None if raw.lengths is None else raw.lengths.astype(np.int64),
+        )
+        for raw in raws
+    ]
     return Dataset(found.name, shape, classes, splits[0], None if test is None else splits[1], normalization)
 
 
@@ -153,6 +171,23 @@ def _check(raw: Raw) -> None:
     if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
         bad = int(np.flatnonzero(~np.isfinite(inputs.reshape(len(inputs), -1)).all(1))[0])
         raise DataError(f"{raw.source} has a NaN or infinite input in sample {bad}: remove or repair it")
+    if raw.lengths is not None:
+        _check_lengths(raw, raw.lengths)
+
+
+def _check_lengths(raw: Raw, lengths: np.ndarray) -> None:
+    samples, steps = raw.inputs.shape[:2]
+    if lengths.shape != (samples,) or lengths.dtype.kind not in "iu":
+        raise DataError(
+            f"{raw.source} has {samples} inputs and lengths {lengths.dtype} of shape {lengths.shape}: "
+            f"lengths must be integers of shape ({samples},)"
+        )
+    wrong = np.flatnonzero((lengths < 1) | (lengths > steps))
+    if wrong.size:
+        raise DataError(
+            f"{raw.source} has length {lengths[wrong[0]]} in sample {wrong[0]}: the inputs of {steps} steps "
+            f"take 1 to {steps}"
+        )
 
 
 def _check_labels(raw: Raw, classes: int) -> None:

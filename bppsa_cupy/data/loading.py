@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bppsa_cupy.data import cifar10, digits, idx, npz
+from bppsa_cupy.data import cifar10, digits, idx, npz, sequences
 from bppsa_cupy.data.dataset import Dataset, Found, Raw, make_dataset
 from bppsa_cupy.errors import DataError
 
 _TAKES = (
     "'digits', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
-    "(train-images-idx3-ubyte …), or a file .bin, .npz or …-images-idx3-ubyte"
+    "(train-images-idx3-ubyte …), or a file .bin, .npz, …-images-idx3-ubyte or .h5 (sequences of bppsa-data)"
 )
 
 
@@ -23,12 +23,14 @@ def load(
     source     "digits" (scikit-learn's, enlarged to 1 × 32 × 32), or a path: a folder with
                data_batch_*.bin (CIFAR-10's binary layout, any number of records) and perhaps
                test_batch.bin, or one such file; a folder of MNIST's IDX files, gzipped or not, or its
-               file of training images; an .npz with x_train, y_train (and x_test, y_test), or x, y
-    classes    the number of classes; None takes 10 for CIFAR-10, at least 10 for IDX files, and else
-               the highest label + 1
+               file of training images; an .npz with x_train, y_train (and x_test, y_test), or x, y; a
+               file of sequences, .h5, as bppsa-data writes it
+    classes    the number of classes; None takes 10 for CIFAR-10, at least 10 for IDX files, the named ones
+               of sequences, and else the highest label + 1
     normalize  bring each channel to about zero mean and unit deviation: by constants for CIFAR-10 (mean
                0.4914, 0.4822, 0.4465, deviation 0.2470, 0.2435, 0.2616 of values / 255), else computed
-               from the training inputs; what is used is in `normalization`
+               from the training inputs; what is used is in `normalization`. Sequences say themselves
+               what they need
     seed       which digits are for the test
     Raises DataError where the source is missing, of another layout, or damaged.
     """
@@ -58,6 +60,8 @@ def _read(path: Path) -> Found:
         return _cifar10(cifar10.read_file(path), None)
     elif path.suffix == ".npz":
         return Found(path.stem, *npz.read(path))
+    elif path.suffix in sequences.SUFFIXES:
+        return sequences.read(path)
     elif idx.is_images(path):
         return _idx(path, path, None)
     raise DataError(f"{path} is of no known layout: data must be {_TAKES}")

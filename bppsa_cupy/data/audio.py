@@ -1,0 +1,156 @@
+"""A folder or an archive of audio clips as a data set of feature sequences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from bppsa_cupy.data import mfcc as features
+from bppsa_cupy.data import wav
+from bppsa_cupy.data.clips import Clip, Source, find_clips, split_clips
+from bppsa_cupy.data.dataset import Normalization, Raw
+from bppsa_cupy.data.mfcc import Mfcc
+from bppsa_cupy.data.parts import Parts
+from bppsa_cupy.data.sequences import Sequences, write_sequences
+from bppsa_cupy.errors import DataError
+
+
+def make_audio(
+    path: Path,
+    output: Path,
+    mfcc: Mfcc,
+    *,
+    layout: str = "auto",
+    pattern: str | None = None,
+    test: str | None = None,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    normalization: str = "sample",
+    workers: int | None = None,
+    progress: bool = False,
+) -> Sequences:
+    """Write the features of all clips of `path` to the file of sequences `output`, and return them.
+
+    path           a folder of WAV files or a zip archive of one
+    layout, pattern, test  see clips.find_clips
+    test_fraction  of the recordings of each class, where the layout does not say which are for the test
+    seed           which recordings those are
+    normalization  "sample" each coefficient over the frames of its clip (the paper's); "train" by constants
+                   of all frames of the training clips, when the file is loaded
+    workers        threads; by default one a processor
+
+    Features found before a kill, an error or Ctrl-C are not computed again by the next run with the same
+    output. Raises DataError naming the first file that is empty, truncated, damaged or too short, or of
+    another rate or number of channels than the first.
+    """
+    if normalization not in ("sample", "train") or not 0 <= test_fraction < 1:
+        raise DataError(
+            f"normalization {normalization!r} and the test fraction {test_fraction} were asked for: it is "
+            "'sample' or 'train', and at least 0 and below 1"
+        )
+    source = Source(path)
+    listed = find_clips(source, layout, pattern, test)
+    train, held = split_clips(listed, test_fraction, seed)
+    drawn = (
+        {"test_fraction": test_fraction, "seed": seed} if any(clip.test is None for clip in listed) else {}
+    )
+    clips = train + held
+    parts = Parts(output)
+    found = _extract_all(source, clips, mfcc, parts, workers or os.cpu_count() or 1, progress)
+    constants = _constants(found[: len(train)]) if normalization == "train" else None
+    if constants is None:
+        found = [features.normalize(array) for array in found]
+    names = sorted({clip.label for clip in clips})
+    steps = max(map(len, found))
+    splits = [
+        _pad(group, arrays, names, steps, path)
+        for group, arrays in ((train, found[: len(train)]), (held, found[len(train) :]))
+    ]
+    sequences = Sequences(
+        name=path.stem,
+        train=splits[0],
+        test=splits[1] if held else None,
+        class_names=tuple(names),
+        normalization=normalization,
+        constants=constants,
+        origin={"features": "mfcc", **asdict(mfcc), **drawn},
+    )
+    write_sequences(output, sequences)
+    parts.remove()
+    return sequences
+
+
+def _extract_all(
+    source: Source, clips: Sequence[Clip], mfcc: Mfcc, parts: Parts, workers: int, progress: bool
+) -> list[np.ndarray]:
+    """Features of every clip, in order, not normalised; kept in `parts` as they come."""
+    check = _Equal(source, clips[0], mfcc)
+    settings = json.dumps([asdict(mfcc), check.rate, check.channels]).encode()
+
+    def extract(clip: Clip) -> tuple[str, np.ndarray]:
+        content, where = source.read(clip.name), f"{source.path}: {clip.name}"
+        key = hashlib.sha256(settings + content).hexdigest()
+        if key in parts:
+            return key, parts[key]
+        samples, rate = wav.decode(content, where)
+        check(samples, rate, where)
+        return key, features.extract(samples, rate, mfcc, where)
+
+    pool = ThreadPoolExecutor(workers)
+    result = []
+    try:
+        for key, array in tqdm(
+            pool.map(extract, clips), "features", len(clips), unit="clip", disable=not progress
+        ):
+            if key not in parts:
+                parts.add(key, array)
+            result.append(array)
+    finally:
+        pool.shutdown(cancel_futures=True)
+        parts.flush()
+    return result
+
+
+class _Equal:
+    """Refuses a clip whose rate or number of channels is not the first one's."""
+
+    def __init__(self, source: Source, first: Clip, mfcc: Mfcc) -> None:
+        self.first = f"{source.path}: {first.name}"
+        samples, self.rate = wav.decode(source.read(first.name), self.first)
+        self.channels, self.mfcc = samples.shape[1], mfcc
+        features.check_bands(mfcc, mfcc.rate or self.rate)
+
+    def __call__(self, samples: np.ndarray, rate: int, where: str) -> None:
+        if rate != self.rate and self.mfcc.rate is None:
+            raise DataError(f"{where} has {rate} Hz, {self.first} has {self.rate}: give --rate to resample")
+        if samples.shape[1] != self.channels and not self.mfcc.mono:
+            raise DataError(
+                f"{where} has {samples.shape[1]} channels, {self.first} has {self.channels}: give --mono to "
+                "average them"
+            )
+
+
+def _pad(
+    clips: Sequence[Clip], found: Sequence[np.ndarray], names: Sequence[str], steps: int, path: Path
+) -> Raw:
+    """One split: inputs padded by zeros to `steps`, and lengths where one is shorter."""
+    width = found[0].shape[1] if found else 0
+    inputs = np.zeros((len(clips), steps, width), np.float32)
+    for row, array in zip(inputs, found, strict=True):
+        row[: len(array)] = array
+    lengths = np.array([len(array) for array in found], np.int64)
+    labels = np.array([names.index(clip.label) for clip in clips], np.int64)
+    return Raw(inputs, labels, str(path), None if (lengths == steps).all() else lengths)
+
+
+def _constants(found: Sequence[np.ndarray]) -> Normalization:
+    """Mean and deviation of each coefficient over all frames; a constant one keeps 1."""
+    return Normalization.of(np.concatenate(found)[None])

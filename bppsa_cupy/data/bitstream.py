@@ -1,0 +1,49 @@
+"""The paper's synthetic task (section 4.1): tell bitstreams apart by how many of their bits are set.
+
+Equation 8: x_t ~ Bernoulli(0.05 + 0.1·c) for a sample of class c in 0 … 9.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from tqdm import tqdm
+
+from bppsa_cupy.data.dataset import Raw
+from bppsa_cupy.errors import DataError
+
+CLASSES = 10
+#: A random 64-bit integer is below entry c with probability (1 + 2c) / 20, equation 8's.
+THRESHOLDS = np.array([((1 + 2 * c) << 64) // 20 for c in range(CLASSES)], np.uint64)
+
+
+def make_bitstreams(
+    length: int, samples: int, *, seed: int = 0, part: int = 0, progress: bool = False
+) -> Raw:
+    """Bitstreams (N, T, 1) uint8 of zeros and ones, and their classes (N,).
+
+    length   T, at least 1
+    samples  N, at least 1
+    part     0 the training samples, 1 the test samples: others, of the same distribution
+
+    Class and bits of sample k follow from (seed, part, k) and PCG64 alone, in every version of NumPy, so
+    a larger N begins with the same samples and a larger T with the same bits. Raises DataError for sizes
+    below 1, a negative seed, or bits that do not fit the memory.
+    """
+    if length < 1 or samples < 1 or seed < 0:
+        raise DataError(
+            f"bitstreams of length {length}, {samples} samples and seed {seed} were asked for: length and "
+            "samples must be at least 1, the seed at least 0"
+        )
+    try:
+        bits = np.empty((samples, length, 1), np.uint8)
+    except MemoryError as cause:
+        raise DataError(
+            f"{samples} bitstreams of length {length} take {samples * length} bytes, more than there are: "
+            "ask for fewer or shorter ones"
+        ) from cause
+    labels = np.empty(samples, np.int64)
+    for k in tqdm(range(samples), desc="bitstreams", unit="sample", disable=not progress):
+        words = np.random.PCG64((seed, part, k)).random_raw(1 + length)
+        labels[k] = words[0] % CLASSES
+        np.less(words[1:], THRESHOLDS[labels[k]], out=bits[k, :, 0].view(bool))
+    return Raw(bits, labels, f"bitstreams of length {length}, seed {seed}")

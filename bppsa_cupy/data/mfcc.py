@@ -1,0 +1,92 @@
+"""Mel-frequency cepstral coefficients of audio clips, as in the paper's section 4.2, by librosa.
+
+Source: Davis and Mermelstein, Comparison of parametric representations for monosyllabic word
+recognition, 1980; the paper's table 3.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_cupy.data.wav import import_audio
+from bppsa_cupy.errors import DataError
+
+
+@dataclass(frozen=True)
+class Mfcc:
+    """What is computed of a clip.
+
+    n_mfcc      coefficients a channel; the first, the average power, is dropped, so at least 2
+    n_fft       samples of a window
+    hop_length  samples from one frame to the next
+    n_mels      bands of the mel spectrum
+    rate        Hz to resample to; None leaves clips as they are
+    mono        average the channels before
+    """
+
+    n_mfcc: int
+    n_fft: int
+    hop_length: int
+    n_mels: int = 128
+    rate: int | None = None
+    mono: bool = False
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.n_mfcc <= self.n_mels or min(self.n_fft, self.hop_length, self.rate or 1) < 1:
+            raise DataError(f"{self}: n_mfcc must be 2 to n_mels, n_fft, hop_length and rate at least 1")
+
+
+#: The paper's table 3. Clips of 132,300 frames and two channels give 259 × 38, 517 × 24 and 1034 × 12.
+SETS = {"S": Mfcc(20, 4096, 512), "M": Mfcc(13, 2048, 256), "L": Mfcc(7, 1024, 128)}
+
+
+def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarray:
+    """Features (T, F) float32, T = 1 + frames // hop_length, F = channels · (n_mfcc − 1), the first channel's
+    before the second's; not normalised.
+
+    samples  (frames, channels) float32 at `rate` Hz
+    Raises DataError for a clip shorter than one window.
+    """
+    librosa = import_audio("librosa")
+    channels = samples.T
+    if mfcc.mono:
+        channels = channels.mean(axis=0, keepdims=True)
+    channels = np.ascontiguousarray(channels)
+    if mfcc.rate is not None and mfcc.rate != rate:
+        channels = librosa.resample(channels, orig_sr=rate, target_sr=mfcc.rate, axis=-1)
+        rate = mfcc.rate
+    if channels.shape[1] < mfcc.n_fft:
+        raise DataError(
+            f"{source} has {channels.shape[1]} frames, one window takes {mfcc.n_fft}: give a smaller "
+            "--n-fft, or remove it"
+        )
+    options = {name: getattr(mfcc, name) for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")}
+    # A channel at a time: of several, librosa would cut all at 80 dB below the loudest.
+    found = [librosa.feature.mfcc(y=channel, sr=rate, **options)[1:].T for channel in channels]
+    return np.concatenate(found, axis=1).astype(np.float32)
+
+
+def check_bands(mfcc: Mfcc, rate: int) -> None:
+    """Raise DataError where a mel band is narrower than the window can tell, which librosa leaves empty."""
+    librosa = import_audio("librosa")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        basis = librosa.filters.mel(sr=rate, n_fft=mfcc.n_fft, n_mels=mfcc.n_mels)
+    empty = int((basis.max(axis=1) == 0).sum())
+    if empty:
+        raise DataError(
+            f"{empty} of {mfcc.n_mels} mel bands are empty with windows of {mfcc.n_fft} samples at {rate} "
+            "Hz: give fewer --n-mels or a larger --n-fft"
+        )
+
+
+def normalize(features: np.ndarray) -> np.ndarray:
+    """Each coefficient with zero mean and unit deviation over the frames; one that is constant becomes 0."""
+    wide = features.astype(np.float64)
+    wide -= wide.mean(axis=0)
+    deviation = np.sqrt((wide * wide).mean(axis=0))
+    varies = deviation > np.finfo(np.float32).eps * np.abs(features).max(axis=0)
+    return (np.where(varies, wide, 0) / np.where(varies, deviation, 1)).astype(np.float32)

@@ -1,0 +1,76 @@
+"""WAV files: a header that is checked against the bytes there are, and samples by soundfile.
+
+The library reads a truncated file without a word, so the chunks are walked here first.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import DataError
+
+_REMEDY = "remove it, or fetch it again"
+
+
+def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
+    """Samples (frames, channels) float32, 1 being full scale, and the rate in Hz.
+
+    content  the bytes of a WAV file, of any encoding that soundfile reads
+    source   names the file in errors
+    Raises DataError where it is no WAV, holds no samples, is truncated or damaged, holds NaN or infinity,
+    or where soundfile is missing.
+    """
+    check(content, source)
+    soundfile = import_audio("soundfile")
+    try:
+        samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
+    except (RuntimeError, ValueError, TypeError) as cause:
+        raise DataError(f"{source} cannot be decoded ({cause}): {_REMEDY}") from cause
+    if not np.isfinite(samples).all():
+        raise DataError(f"{source} holds NaN or infinite samples: {_REMEDY}")
+    return samples, int(rate)
+
+
+def check(content: bytes, source: str) -> None:
+    """Raise DataError unless `content` is a RIFF WAVE file whose samples are all there, and at least one."""
+    if not content:
+        raise DataError(f"{source} is empty, 0 bytes: {_REMEDY}")
+    if len(content) < 12 or content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        raise DataError(
+            f"{source} begins with {content[:12]!r}: a WAV file begins with RIFF, a size, and WAVE"
+        )
+    place, block = 12, 0
+    while place + 8 <= len(content):
+        name, size = struct.unpack_from("<4sI", content, place)
+        place += 8
+        if name == b"fmt " and place + 16 <= len(content):
+            (block,) = struct.unpack_from("<H", content, place + 12)
+        if name == b"data":
+            if size == 0 or size < block:
+                raise DataError(f"{source} is empty, a WAV file without samples: {_REMEDY}")
+            if place + size > len(content):
+                raise DataError(
+                    f"{source} is truncated: its header promises {size} bytes of samples and "
+                    f"{len(content) - place} are there; {_REMEDY}"
+                )
+            if block:
+                return
+            break
+        place += size + size % 2
+    raise DataError(f"{source} is truncated or damaged: it lacks the chunk 'fmt ' or 'data'; {_REMEDY}")
+
+
+def import_audio(name: str) -> Any:
+    """The module `name` of the extra audio. Raises DataError naming the extra where it is missing."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError) as cause:
+        raise DataError(
+            f"reading audio takes {name}, which cannot be imported ({cause}): install the extra audio"
+        ) from cause

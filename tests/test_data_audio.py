@@ -1,0 +1,409 @@
+"""Audio clips become feature sequences: layouts, splits, the paper's sets, and what a bad file gets."""
+
+import io
+import os
+import struct
+import wave
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bppsa_cupy.data import load, parts
+from bppsa_cupy.data import mfcc as features
+from bppsa_cupy.data.audio import make_audio
+from bppsa_cupy.data.clips import Clip, Source, find_clips, split_clips
+from bppsa_cupy.data.mfcc import SETS, Mfcc
+from bppsa_cupy.data.wav import check, decode
+from bppsa_cupy.errors import DataError
+
+librosa = pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
+pytest.importorskip("soundfile", reason="features take soundfile, of the extra audio")
+
+SMALL = Mfcc(5, 64, 32, n_mels=10)
+
+
+def wav(frames=400, *, rate=8000, channels=1, seed=0, silent=False):
+    """The bytes of a 16-bit WAV file: a tone and noise of its own in each channel."""
+    rng = np.random.default_rng(seed)
+    time = np.arange(frames)[:, None] / rate
+    tone = np.sin(2 * np.pi * time * (300 + 100 * seed + 50 * np.arange(channels)))
+    samples = 8000 * tone + 500 * rng.standard_normal((frames, channels))
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes((0 if silent else 1) * samples.astype("<i2").tobytes() or bytes(2 * samples.size))
+    return stream.getvalue()
+
+
+def tree(folder, files):
+    """Files by name, {name: bytes}; a WAV of its own where the bytes are None."""
+    for seed, (name, content) in enumerate(files.items()):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(wav(seed=seed) if content is None else content)
+    return folder
+
+
+def named(*names):
+    return dict.fromkeys(names)
+
+
+# ---- WAV files ----
+
+
+def test_samples_are_as_they_were_written():
+    samples, rate = decode(wav(50, channels=2, rate=44100), "x.wav")
+    assert samples.shape == (50, 2) and samples.dtype == np.float32 and rate == 44100
+    with wave.open(io.BytesIO(wav(50, channels=2, rate=44100))) as file:
+        expected = np.frombuffer(file.readframes(50), "<i2").reshape(50, 2) / 32768
+    np.testing.assert_array_equal(samples, expected)
+
+
+def test_a_chunk_of_odd_size_before_the_samples_is_passed():
+    content = wav(10)
+    check(content[:12] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + content[12:], "x.wav")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "x.wav is empty, 0 bytes"),
+        (wav(0), "empty, a WAV file without samples"),
+        (wav(10)[:-1], "truncated: its header promises 20 bytes of samples and 19 are there"),
+        (wav(10)[:44], "truncated: its header promises 20 bytes of samples and 0 are there"),
+        (wav(10)[:30], "lacks the chunk"),
+        (wav(10)[:12], "lacks the chunk"),
+        (b"RIFF", "begins with b'RIFF'"),
+        (b"ID3\x04 an mp3 file", "a WAV file begins with RIFF"),
+        (wav(10)[:20] + b"\xff\xff" + wav(10)[22:], "cannot be decoded"),
+    ],
+)
+def test_a_wav_that_is_empty_truncated_or_none_is_refused(content, message):
+    with pytest.raises(DataError, match=message):
+        decode(content, "x.wav")
+
+
+def test_samples_that_are_not_finite_are_refused():
+    values = np.array([0, np.nan], "<f4").tobytes()
+    header = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 44, b"WAVE", b"fmt ", 16, 3, 1, 8000, 32000, 4, 32,
+                         b"data", len(values))  # fmt: skip
+    with pytest.raises(DataError, match="NaN or infinite"):
+        decode(header + values, "x.wav")
+
+
+# ---- layouts ----
+
+
+def labels_of(clips):
+    return [(clip.name, clip.label, clip.test) for clip in clips]
+
+
+def test_a_folder_a_class(tmp_path):
+    tree(tmp_path, named("b/1.wav", "a/2.WAV", "a/1.wav", "a/.hidden.wav", "__MACOSX/a/1.wav", "README.txt"))
+    clips = find_clips(Source(tmp_path))
+    assert labels_of(clips) == [("a/1.wav", "a", None), ("a/2.WAV", "a", None), ("b/1.wav", "b", None)]
+
+
+IRMAS = (
+    "cel/008__[cel][nod][cla]0058__1.wav",
+    "cel/008__[cel][nod][cla]0058__2.wav",
+    "cel/[cel][cla]0001__1.wav",
+    "voi/[voi][pop_roc]0001__3.wav",
+    "voi/[voi][dru][pop_roc]2.wav",
+)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_irmas_and_its_archive(tmp_path, packed):
+    if packed:
+        path = tmp_path / "IRMAS-TrainingData.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in IRMAS:
+                archive.writestr(f"IRMAS-TrainingData/{name}", wav())
+            archive.writestr("IRMAS-TrainingData/README.txt", b"text")
+    else:
+        path = tree(tmp_path, named(*IRMAS))
+    source = Source(path)
+    clips = find_clips(source)
+    assert [clip.label for clip in clips] == ["cel"] * 3 + ["voi"] * 2
+    first, second, other = (clip.recording for clip in clips[:3])
+    assert first == second != other
+    assert decode(source.read(clips[0].name), "x")[1] == 8000
+
+
+def test_names_of_spoken_digits(tmp_path):
+    names = ("0_jackson_4.wav", "0_jackson_5.wav", "9_theo_0.wav", "9_theo_49.wav", "9_theo_14.wav")
+    tree(tmp_path / "recordings", named(*names))
+    for folder in (tmp_path, tmp_path / "recordings"):
+        clips = find_clips(Source(folder))
+        assert [(c.label, c.test) for c in clips] == [
+            ("0", True), ("0", False), ("9", True), ("9", False), ("9", False),
+        ]  # fmt: skip
+
+
+def test_names_that_match_a_pattern(tmp_path):
+    source = Source(tree(tmp_path, named("x-yes-1.wav", "sub/y-no-2.wav", "z-yes-2.wav")))
+    found = find_clips(source, pattern=r".-(?P<label>\w+)-\d", test=r".*-2")
+    assert labels_of(found) == [
+        ("sub/y-no-2.wav", "no", True), ("x-yes-1.wav", "yes", False), ("z-yes-2.wav", "yes", True),
+    ]  # fmt: skip
+    assert all(clip.test is None for clip in find_clips(source, pattern=r".-(?P<label>\w+)-\d"))
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        ((), {}, "holds no WAV file"),
+        (("a/1.wav",), {}, "1 clips of the class 'a' alone"),
+        (("a/1.wav", "2.wav"), {}, "2.wav in no folder of a class"),
+        (("a/1.wav", "2.wav"), {"layout": "folders"}, "2.wav lies in no folder of a class"),
+        (("cel/[cel]1.wav", "cla/[cel]1.wav"), {"layout": "irmas"}, r"cla/\[cel\]1.wav: a clip of IRMAS"),
+        (("a/1.wav", "b/1.wav"), {"layout": "irmas"}, "begins with its folder's name"),
+        (("a/1.wav", "b/1.wav"), {"layout": "names"}, "names take a pattern"),
+        (("a/1.wav", "b/1.wav"), {"layout": "irmas", "pattern": "x"}, "no other does"),
+        (("a/1.wav", "b/1.wav"), {"pattern": "(?P<label>"}, "no regular expression"),
+        (("a/1.wav", "b/1.wav"), {"pattern": "x"}, "no group 'label'"),
+        (("a/1.wav", "b/1.wav"), {"pattern": "(?P<label>2)"}, "a/1.wav without .wav does not match"),
+        (("a/1.wav", "b/1.wav"), {"test": "["}, "no regular expression"),
+    ],
+)
+def test_what_fits_no_layout_is_refused(tmp_path, names, options, message):
+    with pytest.raises(DataError, match=message):
+        find_clips(Source(tree(tmp_path, named(*names))), **options)
+
+
+def test_a_source_that_is_none_is_refused(tmp_path):
+    with pytest.raises(DataError, match="does not exist"):
+        Source(tmp_path / "none")
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(DataError, match="is no zip archive"):
+        Source(tmp_path / "a.txt")
+
+
+def test_a_damaged_archive_names_the_file(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/1.wav", wav())
+    content = bytearray(path.read_bytes())
+    content[100] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"a/1\.wav cannot be read"):
+        Source(path).read("a/1.wav")
+
+
+# ---- splits ----
+
+
+def test_recordings_are_not_split():
+    clips = [Clip(f"{c}/{r}__{k}.wav", c, f"{c}{r}") for c in "ab" for r in range(10) for k in range(3)]
+    train, test = split_clips(clips, 0.2, seed=0)
+    assert sorted(
+        train + [Clip(c.name, c.label, c.recording, False) for c in test], key=lambda c: c.name
+    ) == [Clip(c.name, c.label, c.recording, False) for c in clips]
+    assert not {c.recording for c in train} & {c.recording for c in test}
+    assert [sum(c.label == label for c in test) for label in "ab"] == [6, 6]
+    assert split_clips(clips, 0.2, seed=0) == (train, test) != split_clips(clips, 0.2, seed=1)
+    assert split_clips(clips, 0.0, seed=0)[1] == []
+
+
+def test_a_split_without_training_clips_is_refused():
+    with pytest.raises(DataError, match="all 2 clips are for the test"):
+        split_clips([Clip("1", "a", "1", True), Clip("2", "b", "2", True)], 0.2, 0)
+
+
+# ---- features ----
+
+
+@pytest.mark.parametrize(("name", "shape"), [("S", (259, 38)), ("M", (517, 24)), ("L", (1034, 12))])
+def test_the_sets_of_the_paper(name, shape):
+    samples, rate = decode(wav(132300, rate=44100, channels=2), "x.wav")
+    mfcc = SETS[name]
+    features.check_bands(mfcc, rate)
+    found = features.normalize(features.extract(samples, rate, mfcc, "x.wav"))
+    assert found.shape == shape and found.dtype == np.float32
+    np.testing.assert_allclose(found.mean(axis=0, dtype=np.float64), 0, atol=1e-5)
+    np.testing.assert_allclose(found.std(axis=0, dtype=np.float64), 1, rtol=1e-5)
+    half = shape[1] // 2
+    for channel in (0, 1):
+        theirs = librosa.feature.mfcc(
+            y=samples[:, channel].copy(), sr=rate, n_mfcc=mfcc.n_mfcc, n_fft=mfcc.n_fft,
+            hop_length=mfcc.hop_length,
+        )[1:].T.astype(np.float64)  # fmt: skip
+        theirs = (theirs - theirs.mean(0)) / theirs.std(0)
+        np.testing.assert_allclose(found[:, channel * half : (channel + 1) * half], theirs, atol=1e-4)
+
+
+def test_mono_gives_half_the_coefficients_and_the_mean_of_channels():
+    samples, rate = decode(wav(channels=2), "x.wav")
+    one = features.extract(samples, rate, Mfcc(5, 64, 32, n_mels=10, mono=True), "x.wav")
+    mean = samples.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(one, features.extract(mean, rate, SMALL, "x.wav"), rtol=1e-5, atol=1e-3)
+    assert one.shape == (1 + 400 // 32, 4)
+
+
+def test_a_constant_coefficient_becomes_zero():
+    found = features.normalize(np.array([[0.1, 1], [0.1, 3], [0.1, 5]], np.float32))
+    np.testing.assert_array_equal(found[:, 0], 0)
+    np.testing.assert_allclose(found[:, 1], [-np.sqrt(1.5), 0, np.sqrt(1.5)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [(1, 64, 32), (20, 64, 32, 10), (5, 0, 32), (5, 64, 0)])
+def test_settings_out_of_range_are_refused(options):
+    with pytest.raises(DataError, match="n_mfcc must be 2 to n_mels"):
+        Mfcc(*options)
+
+
+def test_empty_mel_bands_are_refused():
+    with pytest.raises(DataError, match="mel bands are empty with windows of 64 samples at 44100 Hz"):
+        features.check_bands(Mfcc(5, 64, 32), 44100)
+
+
+# ---- from files to a data set ----
+
+
+def clips_of(lengths, **options):
+    return {f"{'ab'[k % 2]}/{k}.wav": wav(frames, seed=k, **options) for k, frames in enumerate(lengths)}
+
+
+def test_clips_of_one_length_have_no_lengths(tmp_path):
+    tree(tmp_path / "clips", clips_of([400] * 8, channels=2))
+    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test_fraction=0.25)
+    dataset = load(tmp_path / "f.h5")
+    assert (dataset.name, dataset.input_shape, dataset.classes) == ("clips", (13, 8), 2)
+    assert (len(dataset.train), len(dataset.test)) == (6, 2)
+    assert dataset.train.lengths is None and dataset.normalization is None
+    assert sorted(dataset.test.labels) == [0, 1]
+
+
+def test_clips_of_several_lengths_are_padded(tmp_path):
+    frames = [400, 100, 64, 333]
+    tree(tmp_path / "clips", clips_of(frames))
+    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test="3")
+    dataset = load(tmp_path / "f.h5")
+    lengths = [1 + n // 32 for n in frames]
+    # By name: a/0, a/2, b/1 for training, b/3 for the test.
+    assert dataset.train.lengths.tolist() == [lengths[k] for k in (0, 2, 1)]
+    assert dataset.test.lengths.tolist() == [lengths[3]]
+    assert dataset.input_shape == (13, 4) and dataset.train.labels.tolist() == [0, 0, 1]
+    for inputs, length in zip(dataset.train.inputs, dataset.train.lengths, strict=True):
+        np.testing.assert_allclose(inputs[:length].mean(axis=0), 0, atol=1e-5)
+        assert not inputs[length:].any()
+
+
+def test_constants_are_those_of_the_training_frames(tmp_path):
+    tree(tmp_path / "clips", clips_of([400, 100, 64, 333]))
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test="3", normalization="train")
+    dataset = load(tmp_path / "f.h5")
+    split = dataset.train
+    frames = np.concatenate([x[:n] for x, n in zip(split.inputs, split.lengths, strict=True)])
+    np.testing.assert_allclose(dataset.normalization.mean, frames.mean(axis=0, dtype=np.float64), rtol=1e-9)
+    np.testing.assert_allclose(dataset.normalization.std, frames.std(axis=0, dtype=np.float64), rtol=1e-9)
+    assert made.constants == dataset.normalization and frames.std() > 1
+
+
+def test_clips_are_resampled_on_request_alone(tmp_path):
+    files = {**clips_of([400, 400]), "b/other.wav": wav(800, rate=16000)}
+    tree(tmp_path / "clips", files)
+    with pytest.raises(DataError, match=r"b/other.wav has 16000 Hz, .*a/0.wav has 8000: give --rate"):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL)
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", Mfcc(5, 64, 32, 10, rate=8000), test_fraction=0)
+    assert made.train.inputs.shape == (3, 13, 4) and made.train.lengths is None
+
+
+def test_clips_are_mixed_on_request_alone(tmp_path):
+    tree(tmp_path / "clips", {**clips_of([400, 400]), "b/other.wav": wav(channels=2)})
+    with pytest.raises(DataError, match=r"b/other.wav has 2 channels, .*a/0.wav has 1: give --mono"):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL)
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", Mfcc(5, 64, 32, 10, mono=True), test_fraction=0)
+    assert made.train.inputs.shape == (3, 13, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "bad.wav is empty"),
+        (wav(100)[:-2], "bad.wav is truncated"),
+        (wav(63), "bad.wav has 63 frames, one window takes 64"),
+    ],
+)
+def test_a_bad_clip_is_named_and_the_rest_is_kept(tmp_path, content, message):
+    tree(tmp_path / "clips", {**clips_of([400] * 4), "z/bad.wav": content})
+    with pytest.raises(DataError, match=message):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1, test_fraction=0)
+    assert not (tmp_path / "f.h5").exists()
+    assert len(parts.Parts(tmp_path / "f.h5")) == 4
+
+
+def test_silence_gives_zeros(tmp_path):
+    tree(tmp_path / "clips", {"a/1.wav": wav(silent=True), "b/1.wav": wav()})
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test_fraction=0)
+    assert not made.train.inputs[0].any() and made.train.inputs[1].any()
+
+
+# ---- restarting ----
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    tree(tmp_path / "clips", clips_of([400, 100, 64, 333]))
+    make_audio(tmp_path / "clips", tmp_path / "whole.h5", SMALL)
+    monkeypatch.setattr(parts, "INTERVAL", 0.0)
+    computed, most = [], 2
+    extract = features.extract
+
+    def counted(samples, rate, mfcc, source):
+        if len(computed) == most:
+            raise KeyboardInterrupt
+        computed.append(source)
+        return extract(samples, rate, mfcc, source)
+
+    monkeypatch.setattr(features, "extract", counted)
+    with pytest.raises(KeyboardInterrupt):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
+    kept = list((tmp_path / ".f.h5.parts").iterdir())
+    assert len(kept) == 2 and not (tmp_path / "f.h5").exists()
+    kept[0].write_bytes(kept[0].read_bytes()[:-1])
+    most = 10
+    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
+    # Two before the stop, the one of them that was damaged, and the two that were missing.
+    assert len(computed) == 2 + 1 + 2
+    assert (tmp_path / "f.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"clips", "whole.h5", "f.h5"}
+
+
+def test_kept_features_are_of_the_same_settings_and_bytes(tmp_path):
+    cache = parts.Parts(tmp_path / "f.h5")
+    tree(tmp_path / "clips", {**clips_of([400, 100, 64, 333]), "z/bad.wav": b""})
+    with pytest.raises(DataError):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
+    (tmp_path / "clips/z/bad.wav").unlink()
+    (tmp_path / "clips/a/0.wav").write_bytes(wav(500, seed=9))
+    other = Mfcc(4, 64, 32, n_mels=10)
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", other, test_fraction=0)
+    fresh = make_audio(tmp_path / "clips", tmp_path / "g.h5", other, test_fraction=0)
+    np.testing.assert_array_equal(made.train.inputs, fresh.train.inputs)
+    assert not cache.folder.exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused(tmp_path):
+    tree(tmp_path / "clips", clips_of([400, 400]))
+    with pytest.raises(DataError, match="in a folder that exists"):
+        make_audio(tmp_path / "clips", tmp_path / "none" / "f.h5", SMALL)
+
+
+# ---- real recordings ----
+
+
+@pytest.mark.skipif("BPPSA_DATA" not in os.environ, reason="BPPSA_DATA names no folder of data sets")
+def test_spoken_digits(tmp_path):
+    folder = Path(os.environ["BPPSA_DATA"], "fsdd")
+    if not folder.is_dir():
+        pytest.skip(f"{folder} does not exist")
+    make_audio(folder, tmp_path / "d.h5", Mfcc(13, 256, 128, n_mels=40))
+    dataset = load(tmp_path / "d.h5")
+    assert (len(dataset.train), len(dataset.test), dataset.classes) == (2700, 300, 10)
+    assert dataset.train.lengths.min() == 1 + 1148 // 128 and dataset.train.lengths.max() == 1 + 18262 // 128
+    assert np.bincount(dataset.test.labels).tolist() == [30] * 10

@@ -1,0 +1,184 @@
+"""Bitstreams follow the paper's equation 8 and their seed; files of sequences come back as written."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_cupy.data import Normalization, batches, load
+from bppsa_cupy.data.bitstream import make_bitstreams
+from bppsa_cupy.data.dataset import Raw
+from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
+from bppsa_cupy.errors import DataError
+
+# ---- equation 8 ----
+
+
+def test_bits_are_bernoulli_of_their_class():
+    raw = make_bitstreams(400, 2000, seed=1)
+    assert raw.inputs.shape == (2000, 400, 1) and raw.inputs.dtype == np.uint8
+    assert set(np.unique(raw.inputs)) == {0, 1} and set(raw.labels) == set(range(10))
+    for label in range(10):
+        bits = raw.inputs[raw.labels == label]
+        expected = 0.05 + 0.1 * label
+        # Five standard deviations of the mean.
+        assert abs(bits.mean() - expected) < 5 * np.sqrt(expected * (1 - expected) / bits.size)
+    counts = np.bincount(raw.labels, minlength=10)
+    assert (abs(counts - 200) < 5 * np.sqrt(200)).all()
+
+
+def test_bits_of_a_sample_are_independent():
+    raw = make_bitstreams(2000, 50, seed=2)
+    centred = raw.inputs[..., 0] - (0.05 + 0.1 * raw.labels)[:, None]
+    for lag in (1, 2, 7):
+        correlation = (centred[:, lag:] * centred[:, :-lag]).mean() / (centred**2).mean()
+        assert abs(correlation) < 5 / np.sqrt(centred.size)
+
+
+@given(
+    length=st.integers(1, 40), samples=st.integers(1, 20), seed=st.integers(0, 2**40), part=st.integers(0, 1)
+)
+def test_more_samples_and_longer_ones_begin_with_the_same_bits(length, samples, seed, part):
+    small = make_bitstreams(length, samples, seed=seed, part=part)
+    large = make_bitstreams(length + 3, samples + 2, seed=seed, part=part)
+    np.testing.assert_array_equal(large.inputs[:samples, :length], small.inputs)
+    np.testing.assert_array_equal(large.labels[:samples], small.labels)
+
+
+def test_seeds_and_parts_differ_and_the_bits_are_fixed():
+    first, other, test = (
+        make_bitstreams(30, 20, seed=s, part=p).inputs.tobytes() for s, p in ((0, 0), (1, 0), (0, 1))
+    )
+    assert len({first, other, test}) == 3
+    raw = make_bitstreams(12, 3, seed=0)
+    assert raw.labels.tolist() == [1, 2, 6]
+    bits = ["".join(map(str, row)) for row in raw.inputs[..., 0]]
+    assert bits == ["011000000010", "000111100000", "100010110010"]
+
+
+@pytest.mark.parametrize(("length", "samples", "seed"), [(0, 1, 0), (1, 0, 0), (1, 1, -1)])
+def test_sizes_below_one_and_negative_seeds_are_refused(length, samples, seed):
+    with pytest.raises(DataError, match="length and samples must be at least 1"):
+        make_bitstreams(length, samples, seed=seed)
+
+
+# ---- the file ----
+
+
+def sequences_of(lengths=None, normalization="none", constants=None, test=True, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    inputs = rng.integers(0, 200, (6, 5, 2)).astype(dtype)
+    train = Raw(inputs, np.arange(6) % 3, "made", lengths)
+    held = Raw(inputs[:2] + 1, np.array([2, 0]), "made", None if lengths is None else lengths[:2])
+    return Sequences(
+        "some", train, held if test else None, ("a", "b", "c"), normalization, constants, {"seed": 7}
+    )
+
+
+LENGTHS = np.array([5, 1, 3, 5, 2, 4])
+
+
+@pytest.mark.parametrize("lengths", [None, LENGTHS])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize("test", [True, False])
+def test_a_file_comes_back_as_written(tmp_path, lengths, dtype, test):
+    written = sequences_of(lengths, dtype=dtype, test=test)
+    write_sequences(tmp_path / "s.h5", written, compress=dtype == np.uint8)
+    found = read_sequences(tmp_path / "s.h5")
+    assert (found.name, found.class_names, found.origin) == ("some", ("a", "b", "c"), {"seed": 7})
+    assert (found.test is None) == (not test)
+    for ours, theirs in ((found.train, written.train), (found.test, written.test)):
+        if theirs is not None:
+            assert ours.inputs.dtype == dtype
+            np.testing.assert_array_equal(ours.inputs, theirs.inputs)
+            np.testing.assert_array_equal(ours.labels, theirs.labels)
+            np.testing.assert_array_equal(ours.lengths, theirs.lengths)
+
+
+def test_load_gives_values_as_they_are_with_lengths(tmp_path):
+    write_sequences(tmp_path / "s.h5", sequences_of(LENGTHS, dtype=np.uint8))
+    dataset = load(tmp_path / "s.h5")
+    assert (dataset.name, dataset.input_shape, dataset.classes) == ("some", (5, 2), 3)
+    assert dataset.normalization is None
+    np.testing.assert_array_equal(dataset.train.lengths, LENGTHS)
+    np.testing.assert_array_equal(dataset.test.lengths, LENGTHS[:2])
+    (batch,) = batches(dataset.train, 6, shuffle=False)
+    assert batch.inputs.dtype == np.float32
+    np.testing.assert_array_equal(batch.inputs, dataset.train.inputs)
+
+
+def test_load_applies_the_constants_of_the_file(tmp_path):
+    constants = Normalization((1.0, 2.0), (0.5, 4.0))
+    write_sequences(tmp_path / "s.h5", sequences_of(normalization="train", constants=constants))
+    dataset = load(tmp_path / "s.h5")
+    assert dataset.normalization == constants
+    (batch,) = batches(dataset.train, 6, shuffle=False, dtype=np.float64)
+    np.testing.assert_allclose(batch.inputs, (dataset.train.inputs - [1.0, 2.0]) / [0.5, 4.0])
+    assert load(tmp_path / "s.h5", normalize=False).normalization is None
+
+
+def damaged(tmp_path, change):
+    """A file that was written whole and then changed, with the seal made anew by writing it so."""
+    from bppsa_cupy import hdf5
+
+    write_sequences(tmp_path / "good.h5", sequences_of(LENGTHS))
+    with h5py.File(tmp_path / "good.h5") as good, hdf5.create(tmp_path / "bad.h5", error=DataError) as bad:
+        for name, value in good.attrs.items():
+            bad.attrs[name] = value
+        for name in good:
+            good.copy(name, bad)
+        change(bad)
+    return tmp_path / "bad.h5"
+
+
+def put(file, name, array):
+    del file[name]
+    file[name] = array
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.attrs.update(format="bppsa-plan"), "format 'bppsa-plan', version 1: data must be"),
+        (lambda f: f.attrs.update(format_version=2), "version 2: data must be"),
+        (lambda f: f.attrs.update(normalization="other"), "normalization 'other': it must be one of"),
+        (lambda f: f.attrs.update(normalization="train"), "/mean is missing"),
+        (lambda f: f.attrs.update(class_names="nonsense"), "'class_names' is no JSON"),
+        (lambda f: f.attrs.update(class_names="[]"), "class names"),
+        (lambda f: f.attrs.update(origin="3"), "must be a dict"),
+        (lambda f: f.__delitem__("train"), "group train is missing"),
+        (lambda f: put(f, "train/inputs", np.zeros((6, 5))), "must have 3 axes"),
+        (lambda f: put(f, "train/inputs", np.zeros((6, 5, 2))), "float64: it must be uint8 or float32"),
+        (lambda f: put(f, "train/inputs", np.full((6, 5, 2), np.nan, np.float32)), "NaN or infinite"),
+        (lambda f: put(f, "train/labels", np.arange(5)), "labels must be integers of shape"),
+        (lambda f: put(f, "train/labels", np.arange(6)), "label 3 in record 3"),
+        (lambda f: put(f, "train/lengths", np.array([5, 0, 3, 5, 2, 4])), "length 0 in sample 1"),
+        (lambda f: put(f, "train/lengths", np.array([5, 1, 6, 5, 2, 4])), "length 6 in sample 2"),
+        (lambda f: put(f, "train/lengths", np.arange(1, 6)), "lengths must be integers of shape"),
+        (lambda f: put(f, "test/inputs", np.zeros((2, 5, 3), np.float32)), "must be equal"),
+    ],
+)
+def test_what_does_not_fit_is_refused(tmp_path, change, message):
+    path = damaged(tmp_path, change)
+    with pytest.raises(DataError, match=message):
+        load(path)
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    write_sequences(tmp_path / "s.h5", sequences_of())
+    content = bytearray((tmp_path / "s.h5").read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / "s.h5").write_bytes(content)
+    with pytest.raises(DataError, match="truncated or damaged"):
+        load(tmp_path / "s.h5")
+
+
+def test_attributes_are_text_and_json(tmp_path):
+    write_sequences(tmp_path / "s.h5", sequences_of())
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file.attrs["format"] == "bppsa-sequences" and file.attrs["format_version"] == 1
+        assert json.loads(file.attrs["class_names"]) == ["a", "b", "c"]
+        assert file["train/inputs"].fletcher32
