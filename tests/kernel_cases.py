@@ -285,3 +285,4 @@ def product_of(a: scipy.sparse.csr_array, b: scipy.sparse.csr_array) -> Iterator
 
 
 import kernel_cases_recurrent  # noqa: E402, F401  registers its cases
+import kernel_cases_timescan  # noqa: E402, F401

@@ -1,0 +1,43 @@
+"""Newton's step for the states at the boundaries of chunks, forward in time."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.chunk_scan import scaled
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.recurrent import block_per
+from bppsa_cupy.raw_kernels.twin import twin
+
+
+@twin(parallel=True)
+def newton_scan(maps, exponents, mismatch, step, chunks, size, batch, damping):
+    for b in prange(batch):
+        now, later = np.zeros(size, maps.dtype), np.empty(size, maps.dtype)
+        for k in range(chunks):
+            item = k * batch + b
+            for j in range(size):
+                total = maps.dtype.type(0)
+                for i in range(size):
+                    total += maps[(item * size + j) * size + i] * now[i]
+                grown = maps.dtype.type(scaled(total, exponents[item * size + j]))
+                place = (k * size + j) * batch + b
+                later[j] = mismatch[place] + maps.dtype.type(damping) * grown
+                step[place] = later[j]
+            now, later = later, now
+
+
+KERNEL = Kernel(
+    name="newton_scan",
+    parameters=(
+        array_in("maps", "real", "chunks * batch * size * size"),
+        array_in("exponents", "int32", "chunks * batch * size"),
+        array_in("mismatch", "real", "chunks * size * batch"),
+        array_out("step", "real", "chunks * size * batch"),
+        scalar("chunks"),
+        scalar("size"),
+        scalar("batch"),
+        scalar("damping", "double"),
+    ),
+    launch=lambda s: block_per(s["batch"], s["size"], 2 * s["size"]),
+    twin=newton_scan,
+)
