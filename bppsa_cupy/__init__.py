@@ -19,7 +19,7 @@ from bppsa_cupy.layers import *  # noqa: F403
 from bppsa_cupy.layers import __all__ as _layers
 from bppsa_cupy.losses import cross_entropy, mse_loss
 from bppsa_cupy.network import Sequential
-from bppsa_cupy.optimizers import SGD, Adam
+from bppsa_cupy.optimizers import SGD, Adam, clip_grad_norm
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.records import JacobianRecord
 from bppsa_cupy.scan import scan
@@ -42,6 +42,7 @@ __all__ = [
     "PlanMismatchError",
     "Sequential",
     "ShapeError",
+    "clip_grad_norm",
     "cross_entropy",
     "load_jacobians",
     "mse_loss",

@@ -1,4 +1,5 @@
-"""Optimizers: one kernel over all parameters a step, with PyTorch's names, defaults and mathematics."""
+"""Optimizers, and clipping: PyTorch's names, defaults and mathematics; a step is one kernel over all
+parameters."""
 
 from __future__ import annotations
 
@@ -11,6 +12,27 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
+
+
+def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
+    """Scale all gradients (net.gradients) in place so that their common 2-norm is at most `max_norm`.
+
+    As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
+    array of no dimensions, float64, on the device; nothing waits for it. The squares cannot overflow. A NaN
+    or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
+    `max_norm` is above 0.
+    """
+    if not max_norm > 0:
+        raise BppsaError(f"max_norm={max_norm}: gradients are clipped to a norm above 0")
+    flat, xp = gradients.flat, gradients.device.xp
+    if not flat.size:
+        return xp.zeros((), np.float64)
+    with np.errstate(invalid="ignore"):
+        largest = xp.abs(flat).max()
+        scale = largest + (largest == 0)
+        norm = xp.sqrt(xp.square(flat / scale).sum(dtype=np.float64)) * scale.astype(np.float64)
+        flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
+    return norm
 
 
 class Optimizer(abc.ABC):

@@ -17,7 +17,7 @@ from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.errors import CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.losses import cross_entropy
 from bppsa_cupy.network import Sequential
-from bppsa_cupy.optimizers import Optimizer
+from bppsa_cupy.optimizers import Optimizer, clip_grad_norm
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Settings:
     checkpoint        file that every epoch's end, and training's, writes; None for none
     log               file that gets one JSON object an iteration; None for none
     progress          whether to show a progress bar
-    gradient_hook     called after each backward pass and before the step, e.g. to perturb gradients
+    clip              largest 2-norm of all gradients together, None for no clipping
+    gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
     """
 
     method: str = "auto"
@@ -43,6 +44,7 @@ class Settings:
     checkpoint: Path | None = None
     log: Path | None = None
     progress: bool = False
+    clip: float | None = None
     gradient_hook: Callable[[Sequential], None] | None = None
 
 
@@ -136,6 +138,8 @@ def _epoch(
         network.backward(gradient, method=settings.method)
         if settings.gradient_hook is not None:
             settings.gradient_hook(network)
+        if settings.clip is not None:
+            clip_grad_norm(network.gradients, settings.clip)
         optimizer.step(network.gradients)
         if pending is not None:
             yield pending()

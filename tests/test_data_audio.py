@@ -1,218 +1,23 @@
-"""Audio clips become feature sequences: layouts, splits, the paper's sets, and what a bad file gets."""
+"""Audio clips become feature sequences: the paper's sets, lengths, restarting, bad clips."""
 
-import io
 import os
-import struct
-import wave
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from audio_cases import clips_of, tree, wav
 
 from bppsa_cupy.data import load, parts
 from bppsa_cupy.data import mfcc as features
 from bppsa_cupy.data.audio import make_audio
-from bppsa_cupy.data.clips import Clip, Source, find_clips, split_clips
 from bppsa_cupy.data.mfcc import SETS, Mfcc
-from bppsa_cupy.data.wav import check, decode
+from bppsa_cupy.data.wav import decode
 from bppsa_cupy.errors import DataError
 
 librosa = pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
 pytest.importorskip("soundfile", reason="features take soundfile, of the extra audio")
 
 SMALL = Mfcc(5, 64, 32, n_mels=10)
-
-
-def wav(frames=400, *, rate=8000, channels=1, seed=0, silent=False):
-    """The bytes of a 16-bit WAV file: a tone and noise of its own in each channel."""
-    rng = np.random.default_rng(seed)
-    time = np.arange(frames)[:, None] / rate
-    tone = np.sin(2 * np.pi * time * (300 + 100 * seed + 50 * np.arange(channels)))
-    samples = 8000 * tone + 500 * rng.standard_normal((frames, channels))
-    stream = io.BytesIO()
-    with wave.open(stream, "wb") as file:
-        file.setnchannels(channels)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes((0 if silent else 1) * samples.astype("<i2").tobytes() or bytes(2 * samples.size))
-    return stream.getvalue()
-
-
-def tree(folder, files):
-    """Files by name, {name: bytes}; a WAV of its own where the bytes are None."""
-    for seed, (name, content) in enumerate(files.items()):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(wav(seed=seed) if content is None else content)
-    return folder
-
-
-def named(*names):
-    return dict.fromkeys(names)
-
-
-# ---- WAV files ----
-
-
-def test_samples_are_as_they_were_written():
-    samples, rate = decode(wav(50, channels=2, rate=44100), "x.wav")
-    assert samples.shape == (50, 2) and samples.dtype == np.float32 and rate == 44100
-    with wave.open(io.BytesIO(wav(50, channels=2, rate=44100))) as file:
-        expected = np.frombuffer(file.readframes(50), "<i2").reshape(50, 2) / 32768
-    np.testing.assert_array_equal(samples, expected)
-
-
-def test_a_chunk_of_odd_size_before_the_samples_is_passed():
-    content = wav(10)
-    check(content[:12] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + content[12:], "x.wav")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "x.wav is empty, 0 bytes"),
-        (wav(0), "empty, a WAV file without samples"),
-        (wav(10)[:-1], "truncated: its header promises 20 bytes of samples and 19 are there"),
-        (wav(10)[:44], "truncated: its header promises 20 bytes of samples and 0 are there"),
-        (wav(10)[:30], "lacks the chunk"),
-        (wav(10)[:12], "lacks the chunk"),
-        (b"RIFF", "begins with b'RIFF'"),
-        (b"ID3\x04 an mp3 file", "a WAV file begins with RIFF"),
-        (wav(10)[:20] + b"\xff\xff" + wav(10)[22:], "cannot be decoded"),
-    ],
-)
-def test_a_wav_that_is_empty_truncated_or_none_is_refused(content, message):
-    with pytest.raises(DataError, match=message):
-        decode(content, "x.wav")
-
-
-def test_samples_that_are_not_finite_are_refused():
-    values = np.array([0, np.nan], "<f4").tobytes()
-    header = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 44, b"WAVE", b"fmt ", 16, 3, 1, 8000, 32000, 4, 32,
-                         b"data", len(values))  # fmt: skip
-    with pytest.raises(DataError, match="NaN or infinite"):
-        decode(header + values, "x.wav")
-
-
-# ---- layouts ----
-
-
-def labels_of(clips):
-    return [(clip.name, clip.label, clip.test) for clip in clips]
-
-
-def test_a_folder_a_class(tmp_path):
-    tree(tmp_path, named("b/1.wav", "a/2.WAV", "a/1.wav", "a/.hidden.wav", "__MACOSX/a/1.wav", "README.txt"))
-    clips = find_clips(Source(tmp_path))
-    assert labels_of(clips) == [("a/1.wav", "a", None), ("a/2.WAV", "a", None), ("b/1.wav", "b", None)]
-
-
-IRMAS = (
-    "cel/008__[cel][nod][cla]0058__1.wav",
-    "cel/008__[cel][nod][cla]0058__2.wav",
-    "cel/[cel][cla]0001__1.wav",
-    "voi/[voi][pop_roc]0001__3.wav",
-    "voi/[voi][dru][pop_roc]2.wav",
-)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_irmas_and_its_archive(tmp_path, packed):
-    if packed:
-        path = tmp_path / "IRMAS-TrainingData.zip"
-        with zipfile.ZipFile(path, "w") as archive:
-            for name in IRMAS:
-                archive.writestr(f"IRMAS-TrainingData/{name}", wav())
-            archive.writestr("IRMAS-TrainingData/README.txt", b"text")
-    else:
-        path = tree(tmp_path, named(*IRMAS))
-    source = Source(path)
-    clips = find_clips(source)
-    assert [clip.label for clip in clips] == ["cel"] * 3 + ["voi"] * 2
-    first, second, other = (clip.recording for clip in clips[:3])
-    assert first == second != other
-    assert decode(source.read(clips[0].name), "x")[1] == 8000
-
-
-def test_names_of_spoken_digits(tmp_path):
-    names = ("0_jackson_4.wav", "0_jackson_5.wav", "9_theo_0.wav", "9_theo_49.wav", "9_theo_14.wav")
-    tree(tmp_path / "recordings", named(*names))
-    for folder in (tmp_path, tmp_path / "recordings"):
-        clips = find_clips(Source(folder))
-        assert [(c.label, c.test) for c in clips] == [
-            ("0", True), ("0", False), ("9", True), ("9", False), ("9", False),
-        ]  # fmt: skip
-
-
-def test_names_that_match_a_pattern(tmp_path):
-    source = Source(tree(tmp_path, named("x-yes-1.wav", "sub/y-no-2.wav", "z-yes-2.wav")))
-    found = find_clips(source, pattern=r".-(?P<label>\w+)-\d", test=r".*-2")
-    assert labels_of(found) == [
-        ("sub/y-no-2.wav", "no", True), ("x-yes-1.wav", "yes", False), ("z-yes-2.wav", "yes", True),
-    ]  # fmt: skip
-    assert all(clip.test is None for clip in find_clips(source, pattern=r".-(?P<label>\w+)-\d"))
-
-
-@pytest.mark.parametrize(
-    ("names", "options", "message"),
-    [
-        ((), {}, "holds no WAV file"),
-        (("a/1.wav",), {}, "1 clips of the class 'a' alone"),
-        (("a/1.wav", "2.wav"), {}, "2.wav in no folder of a class"),
-        (("a/1.wav", "2.wav"), {"layout": "folders"}, "2.wav lies in no folder of a class"),
-        (("cel/[cel]1.wav", "cla/[cel]1.wav"), {"layout": "irmas"}, r"cla/\[cel\]1.wav: a clip of IRMAS"),
-        (("a/1.wav", "b/1.wav"), {"layout": "irmas"}, "begins with its folder's name"),
-        (("a/1.wav", "b/1.wav"), {"layout": "names"}, "names take a pattern"),
-        (("a/1.wav", "b/1.wav"), {"layout": "irmas", "pattern": "x"}, "no other does"),
-        (("a/1.wav", "b/1.wav"), {"pattern": "(?P<label>"}, "no regular expression"),
-        (("a/1.wav", "b/1.wav"), {"pattern": "x"}, "no group 'label'"),
-        (("a/1.wav", "b/1.wav"), {"pattern": "(?P<label>2)"}, "a/1.wav without .wav does not match"),
-        (("a/1.wav", "b/1.wav"), {"test": "["}, "no regular expression"),
-    ],
-)
-def test_what_fits_no_layout_is_refused(tmp_path, names, options, message):
-    with pytest.raises(DataError, match=message):
-        find_clips(Source(tree(tmp_path, named(*names))), **options)
-
-
-def test_a_source_that_is_none_is_refused(tmp_path):
-    with pytest.raises(DataError, match="does not exist"):
-        Source(tmp_path / "none")
-    (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(DataError, match="is no zip archive"):
-        Source(tmp_path / "a.txt")
-
-
-def test_a_damaged_archive_names_the_file(tmp_path):
-    path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a/1.wav", wav())
-    content = bytearray(path.read_bytes())
-    content[100] ^= 255
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"a/1\.wav cannot be read"):
-        Source(path).read("a/1.wav")
-
-
-# ---- splits ----
-
-
-def test_recordings_are_not_split():
-    clips = [Clip(f"{c}/{r}__{k}.wav", c, f"{c}{r}") for c in "ab" for r in range(10) for k in range(3)]
-    train, test = split_clips(clips, 0.2, seed=0)
-    assert sorted(
-        train + [Clip(c.name, c.label, c.recording, False) for c in test], key=lambda c: c.name
-    ) == [Clip(c.name, c.label, c.recording, False) for c in clips]
-    assert not {c.recording for c in train} & {c.recording for c in test}
-    assert [sum(c.label == label for c in test) for label in "ab"] == [6, 6]
-    assert split_clips(clips, 0.2, seed=0) == (train, test) != split_clips(clips, 0.2, seed=1)
-    assert split_clips(clips, 0.0, seed=0)[1] == []
-
-
-def test_a_split_without_training_clips_is_refused():
-    with pytest.raises(DataError, match="all 2 clips are for the test"):
-        split_clips([Clip("1", "a", "1", True), Clip("2", "b", "2", True)], 0.2, 0)
 
 
 # ---- features ----
@@ -263,10 +68,6 @@ def test_empty_mel_bands_are_refused():
 
 
 # ---- from files to a data set ----
-
-
-def clips_of(lengths, **options):
-    return {f"{'ab'[k % 2]}/{k}.wav": wav(frames, seed=k, **options) for k, frames in enumerate(lengths)}
 
 
 def test_clips_of_one_length_have_no_lengths(tmp_path):

@@ -72,19 +72,23 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
 
 
 def add_network_options(parser: argparse.ArgumentParser) -> None:
-    """--input-shape, --seed, --dtype, --device."""
+    """--input-shape, --classes, --seed, --dtype, --device."""
     parser.add_argument("--input-shape", type=shape, metavar="C,H,W", help="of one sample")
+    parser.add_argument("--classes", type=positive, metavar="N", help="of the output")
     parser.add_argument("--seed", type=int, default=0, help="of parameters and order (default 0)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
 
 
-def make_network(arguments: argparse.Namespace, input_shape: Sequence[int] | None = None) -> Sequential:
-    """The network of `add_model`'s arguments; `input_shape` serves where none was given."""
+def make_network(
+    arguments: argparse.Namespace, input_shape: Sequence[int] | None = None, classes: int | None = None
+) -> Sequential:
+    """The network of `add_model`'s arguments; `input_shape` and `classes` serve where none were given."""
     wanted = arguments.input_shape or input_shape
     return build_model(
         arguments.model,
         input_shape=None if wanted is None else tuple(wanted),
+        classes=arguments.classes or classes,
         seed=arguments.seed,
         dtype=arguments.dtype,
         device=arguments.device,

@@ -79,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 def run_dump(arguments: argparse.Namespace) -> None:
     """One forward and one backward pass on the first batch, and its records into a file."""
     dataset = load(arguments.data)
-    network = cli.make_network(arguments, dataset.input_shape)
+    network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
     check_dataset(network, dataset)
     if arguments.checkpoint is not None:
         checkpoint = load_checkpoint(arguments.checkpoint)

@@ -21,7 +21,9 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="bppsa-train", description=__doc__)
     cli.add_model(result)
     result.add_argument(
-        "--data", required=True, help="'digits', or a path: CIFAR-10's binary layout, IDX or .npz"
+        "--data",
+        required=True,
+        help="'digits', or a path: CIFAR-10's binary layout, IDX, .npz, or sequences of bppsa-data",
     )
     result.add_argument("--plan", type=Path, help="a plan file of bppsa-plan; scans need one")
     result.add_argument(
@@ -38,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--momentum", type=float, default=0.9, help="of sgd (default 0.9)")
     result.add_argument("--nesterov", action="store_true", help="Nesterov momentum for sgd")
     result.add_argument("--weight-decay", type=float, default=0.0)
+    result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
     result.add_argument("--resume", type=Path, help="checkpoint to go on from")
     result.add_argument("--log", type=Path, help="one JSON object an iteration")
@@ -58,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
             "with --plan"
         )
     dataset = load(arguments.data)
-    network = cli.make_network(arguments, dataset.input_shape)
+    network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
     print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
     if arguments.plan is not None:
         network.use(Plan.load(arguments.plan))
@@ -71,6 +74,7 @@ def run(arguments: argparse.Namespace) -> None:
         checkpoint=arguments.checkpoint,
         log=arguments.log,
         progress=sys.stderr.isatty(),
+        clip=arguments.clip,
     )
     started = time.perf_counter()
     history = train(network, dataset, _optimizer(network, arguments), settings, resume=arguments.resume)

@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     lengths: np.ndarray | None
 
     @property
-    def forward_options(self) -> dict[str, np.ndarray]:
+    def forward_options(self) -> dict[str, Any]:
         """What `net.forward` takes beside the inputs."""
         return {} if self.lengths is None else {"lengths": self.lengths}
 

@@ -19,11 +19,18 @@ from bppsa_cupy.network import Sequential
 MODELS: dict[str, Callable[..., Sequential]] = {"lenet5": lenet5, "vgg11": vgg11}
 
 
-def build_model(spec: str, input_shape: tuple[int, ...] | None = None, **options: Any) -> Sequential:
+def build_model(
+    spec: str,
+    input_shape: tuple[int, ...] | None = None,
+    *,
+    classes: int | None = None,
+    **options: Any,
+) -> Sequential:
     """The network that `spec` names.
 
     spec         a built-in name, "path/to/file.py:factory" or "module:factory"
     input_shape  of one sample; by default the factory's own
+    classes      of the output, for a factory that takes `classes`; by default the factory's own
     options      for the factory: seed, dtype, device, …
 
     Raises BppsaError naming the spec and what is wrong with it.
@@ -31,8 +38,11 @@ def build_model(spec: str, input_shape: tuple[int, ...] | None = None, **options
     if input_shape is not None:
         options["input_shape"] = tuple(input_shape)
     factory = find_factory(spec)
+    signature = inspect.signature(factory)
+    if classes is not None and "classes" in signature.parameters:
+        options["classes"] = classes
     try:
-        inspect.signature(factory).bind(**options)
+        signature.bind(**options)
     except TypeError as error:
         raise BppsaError(
             f"model {spec!r} {error}: a factory takes input_shape and Sequential's options, by keyword"

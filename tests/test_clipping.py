@@ -1,0 +1,87 @@
+"""Clipping of gradients: PyTorch's meaning, no overflow, and gradients that are not finite."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+from bppsa_cupy.parameters import ParameterSet
+
+SHAPES = {"0.weight": (3, 5), "0.bias": (3,), "2.weight": (1, 3)}
+
+
+def gradients_of(device, dtype, arrays):
+    gradients = ParameterSet(
+        device, np.dtype(dtype), {name: np.shape(array) for name, array in arrays.items()}
+    )
+    gradients.assign(arrays)
+    return gradients
+
+
+def arrays_of(rng, scale=1.0):
+    return {name: scale * rng.standard_normal(shape) for name, shape in SHAPES.items()}
+
+
+@pytest.mark.parametrize("max_norm", [1e-3, 1.0, 4.0, 100.0])
+def test_clipped_gradients_equal_pytorch(device, dtype, rng, max_norm):
+    gradients = gradients_of(device, dtype, arrays_of(rng))
+    tensors = [torch.tensor(array, dtype=torch.float64) for array in gradients.to_host().values()]
+    for tensor in tensors:
+        tensor.grad = tensor.clone()
+    expected = torch.nn.utils.clip_grad_norm_(tensors, max_norm)
+    norm = bp.clip_grad_norm(gradients, max_norm)
+    assert norm.dtype == np.float64 and norm.shape == ()
+    np.testing.assert_allclose(device.to_host(norm), expected, rtol=20 * np.finfo(dtype).eps)
+    for array, tensor in zip(gradients.to_host().values(), tensors, strict=True):
+        assert_close(array, tensor.grad.numpy(), sum(map(np.prod, SHAPES.values())))
+
+
+@given(max_norm=st.floats(1e-3, 1e3), exponent=st.integers(-30, 30), seed=st.integers(0, 100))
+def test_the_norm_is_at_most_the_limit_and_the_direction_stays(max_norm, exponent, seed):
+    device = bp.Sequential([bp.ReLU()], (1,), device="host").device
+    arrays = arrays_of(np.random.default_rng(seed), 10.0**exponent)
+    gradients = gradients_of(device, "float64", arrays)
+    norm = float(bp.clip_grad_norm(gradients, max_norm))
+    clipped = np.concatenate([array.ravel() for array in gradients.to_host().values()])
+    before = np.concatenate([array.ravel() for array in arrays.values()])
+    assert norm == pytest.approx(np.linalg.norm(before), rel=1e-12)
+    assert np.linalg.norm(clipped) <= max_norm * (1 + 1e-12)
+    np.testing.assert_allclose(clipped, before * min(1, max_norm / (norm + 1e-6)), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("float32", 3e38), ("float64", 1e308)])
+def test_squares_do_not_overflow(device, dtype, value):
+    gradients = gradients_of(device, dtype, {"w": np.full(2, value / 2)})
+    bp.clip_grad_norm(gradients, 2.0)
+    np.testing.assert_allclose(gradients.to_host()["w"], np.sqrt(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_gradients_that_are_not_finite_stay_so_and_are_not_applied(device, dtype, rng, bad):
+    parameters, gradients = (
+        gradients_of(device, dtype, arrays_of(rng)),
+        gradients_of(device, dtype, arrays_of(rng)),
+    )
+    before = parameters.to_host()
+    gradients["0.bias"][1] = bad
+    bp.clip_grad_norm(gradients, 1.0)
+    optimizer = bp.SGD(parameters, lr=0.1)
+    optimizer.step(gradients)
+    assert optimizer.blocked
+    for name, array in parameters.to_host().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_zeros_stay_and_no_gradients_have_norm_zero(device):
+    gradients = gradients_of(device, "float32", {"w": np.zeros(3)})
+    assert float(bp.clip_grad_norm(gradients, 1e-9)) == 0 and not gradients.to_host()["w"].any()
+    assert float(bp.clip_grad_norm(gradients_of(device, "float32", {}), 1.0)) == 0
+
+
+@pytest.mark.parametrize("max_norm", [0, -1, np.nan])
+def test_a_limit_that_is_not_above_0_is_refused(device, max_norm):
+    with pytest.raises(bp.BppsaError, match="clipped to a norm above 0"):
+        bp.clip_grad_norm(gradients_of(device, "float32", {"w": np.ones(3)}), max_norm)
