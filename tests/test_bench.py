@@ -12,11 +12,13 @@ import pytest
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.tools import bench
+from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError
 from bppsa_cupy.tools.benchmarks.jacobians import BoundFill, Fill, check_columns
 from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
 
 FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spread"}
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
 def run(name: str, path: Path, *options: str) -> dict:
@@ -57,7 +59,7 @@ def test_jacobians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_train(tmp_path: Path) -> None:
-    rows = run("train", tmp_path, "--dtype", "float64")["rows"]
+    rows = run("train", tmp_path)["rows"]
     found = {(row["case"], row["quantity"]) for row in rows}
     quantities = ("forward", "backward", "optimizer", "overall", "peak memory")
     assert {("lenet5 B=2, 1 thread, bp", q) for q in quantities} <= found
@@ -114,3 +116,12 @@ def test_what_is_wrong_with_the_command_goes_to_stderr(capsys: pytest.CaptureFix
 )
 def test_figures(value: float, unit: str, text: str) -> None:
     assert bench.figure(value, unit) == text
+
+
+@pytest.mark.parametrize("name", find_benchmarks())
+def test_quoted_results_are_of_the_benchmark_they_name(name: str) -> None:
+    report = json.loads((RESULTS / f"{name}.json").read_text())
+    assert report["name"] == name
+    assert report.keys() == {"name", "command", "device", "machine", "versions", "rows"}
+    assert report["command"].startswith(f"bppsa-bench {report['name']}") and "/" not in report["command"]
+    assert report["rows"] and all(FIELDS <= row.keys() for row in report["rows"])
