@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -65,6 +66,7 @@ class Backward:
         self.plan: Plan | None = None
         self._maps = IndexMaps(network.device)
         self._scans: dict[int, NumericScan] = {}
+        self._last: weakref.ref[Pass] | None = None
 
     def use(self, plan: Plan) -> None:
         """Scan by `plan` from now on."""
@@ -81,7 +83,8 @@ class Backward:
             method, reason = self._choose(current.batch)
         launched = self.network.device.launched
         before = launched.copy()
-        current.output_gradients.clear()
+        self._forget_gradients()
+        self._last = weakref.ref(current)
         if method == "bp":
             result = self._by_vjp(current, gradient, range(len(self.network.layers)), input_gradient)
             schedules: tuple[str, ...] = ()
@@ -97,6 +100,12 @@ class Backward:
             device=self.network.device.name,
         )
         return result, report
+
+    def _forget_gradients(self) -> None:
+        """Drop the last pass's gradients by output: the buffers they view are about to be written over."""
+        last = self._last() if self._last is not None else None
+        if last is not None:
+            last.output_gradients.clear()
 
     def _choose(self, batch: int) -> tuple[str, str]:
         """The method the cost model predicts to be the quickest, and why."""

@@ -20,6 +20,7 @@ def cross_entropy(scores: Array, labels: Any, *, device: Device | None = None) -
     and the gradient (B, classes) by the scores. Raises ShapeError, LabelError.
     """
     device = device or device_of(scores)
+    scores = device.asarray(scores)
     if scores.ndim != 2 or 0 in scores.shape:
         raise ShapeError(f"cross_entropy got scores of shape {tuple(scores.shape)}: it takes (B, classes)")
     batch, classes = scores.shape
@@ -28,7 +29,7 @@ def cross_entropy(scores: Array, labels: Any, *, device: Device | None = None) -
     gradient = device.empty((batch, classes), scores.dtype)
     device.launch(
         KERNELS["cross_entropy"],
-        device.asarray(scores),
+        scores,
         device.asarray(checked),
         losses,
         gradient,
@@ -44,6 +45,9 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     output, target  of equal shape. Returns as `cross_entropy`. Raises ShapeError.
     """
     device = device or device_of(output)
+    output = device.asarray(output)
+    if output.dtype.kind != "f":
+        raise ShapeError(f"mse_loss got an output of {output.dtype}: it takes float32 or float64")
     wanted = device.asarray(target, dtype=output.dtype)
     if wanted.shape != output.shape:
         raise ShapeError(

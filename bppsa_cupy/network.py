@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.analysis import jacobian_records
 from bppsa_cupy.backward import METHODS, Backward, BackwardReport
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PassError, PlanError, PlanMismatchError, ShapeError
@@ -41,12 +43,10 @@ class Sequential:
         dtype: Any = "float32",
         device: str | Device = "auto",
     ) -> None:
-        self.layers = tuple(layers)
-        self.dtype = np.dtype(dtype)
-        if self.dtype not in (np.float32, np.float64):
-            raise ShapeError(f"dtype {self.dtype} was asked for: a network is float32 or float64")
+        self.layers = _checked_layers(layers)
+        self.dtype = _checked_dtype(dtype)
         self.device = get_device(device)
-        self.input_shape = tuple(int(size) for size in input_shape)
+        self.input_shape = _checked_shape(input_shape)
         self.shapes = self._infer_shapes()
         self.training = True
         self.last_pass: Pass | None = None
@@ -112,7 +112,8 @@ class Sequential:
                 f"the network is {self.dtype} and got input of {batch_input.dtype}: convert the input, or "
                 f"build the network with dtype={batch_input.dtype.name!r}"
             )
-        current = into or Pass(self._layer_passes())
+        self._apply_masks()
+        current = Pass(self._layer_passes(), self.parameters) if into is None else self._own(into)
         current.input, current.version = batch_input, self.parameters.version
         current.output_gradients.clear()
         y = batch_input
@@ -122,6 +123,30 @@ class Sequential:
         current.output = y
         self.last_pass = current
         return y
+
+    def _own(self, given: Pass) -> Pass:
+        """`given`, which must be a pass of this network. Raises PassError."""
+        if given.parameters is not self.parameters:
+            raise PassError("the pass belongs to another network: give one of this network's own")
+        return given
+
+    def _current(self, given: Pass | None, caller: str) -> Pass:
+        """The pass a caller works on, checked to be of this network and of these parameters."""
+        current = self.last_pass if given is None else self._own(given)
+        if current is None:
+            raise PassError(f"{caller} was called before forward: run net.forward(x) first")
+        if current.version != self.parameters.version:
+            raise PassError(
+                f"the pass used version {current.version} of the parameters, they are at version "
+                f"{self.parameters.version}: run net.forward(x) again before {caller}"
+            )
+        return current
+
+    def _apply_masks(self) -> None:
+        """Bring masked weights, which an assignment in place may have set, back to 0."""
+        for index, masks in enumerate(self._device_masks):
+            for name, mask in masks.items():
+                self.parameters[f"{index}.{name}"][...] *= mask
 
     def _layer_passes(self) -> list[LayerPass]:
         states = []
@@ -163,19 +188,13 @@ class Sequential:
                 the quickest. All but "bp" and "auto" need a plan (`use`).
         of      the pass to go back through, if it is not the last one
 
-        Returns the gradient by the input, (B, *input_shape), where `input_gradient` is set, else None.
+        Returns the gradient by the input, (B, *input_shape), where `input_gradient` is set, else None; it
+        is a buffer of the pass, which the pass's next backward writes over.
         Gradients are overwritten. What ran, and why, is in `last_backward`. Raises PassError without a
         forward pass or where the parameters have changed since, PlanError without a plan or where the
         plan lacks the method, ShapeError for a gradient of another shape or dtype.
         """
-        current = of or self.last_pass
-        if current is None:
-            raise PassError("backward was called before forward: run net.forward(x) first")
-        if current.version != self.parameters.version:
-            raise PassError(
-                f"the pass used version {current.version} of the parameters, they are at version "
-                f"{self.parameters.version}: run net.forward(x) again before backward"
-            )
+        current = self._current(of, "backward")
         if method not in METHODS:
             raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
         array = self.device.asarray(gradient)
@@ -273,6 +292,10 @@ class Sequential:
 
     def use(self, plan: Plan) -> None:
         """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
+        if not isinstance(plan, Plan):
+            raise PlanError(
+                f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
+            )
         if plan.fingerprint != self.fingerprint:
             raise PlanMismatchError(
                 "the plan was made for another network: "
@@ -288,33 +311,7 @@ class Sequential:
         `gradient_norm` of a record is the norm of the gradient by that layer's output in the last
         backward pass, None before one. Raises PassError without a forward pass.
         """
-        current = of or self.last_pass
-        if current is None:
-            raise PassError("transposed_jacobians was called before forward: run net.forward(x) first")
-        records = []
-        for index, (layer, jacobian) in enumerate(zip(self.layers, self.jacobians, strict=True)):
-            if jacobian is None:
-                continue
-            nnz = jacobian.pattern.nnz
-            shape = (nnz,) if jacobian.shared else (nnz, current.batch)
-            values = self.device.empty(shape, self.dtype)
-            state = current.layers[index]
-            jacobian.fill(self.device, state.parameters, state.saved, values)
-            gradient = current.output_gradients.get(index)
-            norm = None if gradient is None else float(self.device.xp.linalg.norm(gradient))
-            records.append(
-                JacobianRecord(
-                    layer=index,
-                    name=type(layer).__name__,
-                    step=0,
-                    direction="forward",
-                    pattern=jacobian.pattern,
-                    data=values,
-                    geometry=self.describe()["layers"][index],
-                    gradient_norm=norm,
-                )
-            )
-        return records
+        return jacobian_records(self, self._current(of, "transposed_jacobians"))
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters on the host, by name."""
@@ -325,9 +322,13 @@ class Sequential:
         them. Masked weights are set to 0. Raises CheckpointError or ShapeError, and sets nothing then.
         """
         self.parameters.assign(arrays)
-        for index, masks in enumerate(self._device_masks):
-            for name, mask in masks.items():
-                self.parameters[f"{index}.{name}"][...] *= mask
+        self._apply_masks()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold layers and parameters; plan, passes and gradients are left out."""
+        device = self.device.name if self.device is get_device(self.device.name) else self.device
+        options = (self.layers, self.input_shape, self.dtype.name, device, self.training, self.state_dict())
+        return _rebuild, options
 
     def __repr__(self) -> str:
         lines = [
@@ -336,3 +337,44 @@ class Sequential:
         ]
         head = f"Sequential(input_shape={self.input_shape}, dtype={self.dtype}, device={self.device.name}"
         return "\n".join([head, *lines, ")"])
+
+
+def _rebuild(
+    layers: Sequence[Layer],
+    input_shape: tuple[int, ...],
+    dtype: str,
+    device: str | Device,
+    training: bool,
+    parameters: dict[str, np.ndarray],
+) -> Sequential:
+    network = Sequential(layers, input_shape, dtype=dtype, device=device)
+    network.training = training
+    network.load_state_dict(parameters)
+    return network
+
+
+def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    for index, layer in enumerate(layers):
+        if not isinstance(layer, Layer):
+            raise ShapeError(f"layer {index} is {layer!r}: a network takes layer objects, as bp.ReLU()")
+    return tuple(layers)
+
+
+def _checked_dtype(dtype: Any) -> np.dtype:
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in (np.float32, np.float64):
+        raise ShapeError(f"dtype {dtype!r} was asked for: a network is float32 or float64")
+    return found
+
+
+def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        shape = tuple(operator.index(size) for size in input_shape)
+    except TypeError:
+        shape = (0,)
+    if min(shape, default=1) < 1:
+        raise ShapeError(f"input_shape is {input_shape!r}: it takes sizes of at least 1, as (3, 32, 32)")
+    return shape

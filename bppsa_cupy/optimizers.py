@@ -4,6 +4,8 @@ parameters."""
 from __future__ import annotations
 
 import abc
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -52,8 +54,8 @@ class Optimizer(abc.ABC):
                 "net.parameters"
             )
         self.parameters = parameters
-        self.steps = 0
         self._flag = parameters.device.zeros((1,), np.int32)
+        self._steps = parameters.device.zeros((1,), np.int64)
         self._state = {
             name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
             for name in self.arrays
@@ -61,22 +63,32 @@ class Optimizer(abc.ABC):
 
     def step(self, gradients: ParameterSet) -> None:
         """Apply one update from `gradients` (net.gradients), of the same names and shapes."""
-        if gradients.flat.shape != self.parameters.flat.shape:
+        if not isinstance(gradients, ParameterSet) or gradients.flat.shape != self.parameters.flat.shape:
+            held = gradients.flat.size if isinstance(gradients, ParameterSet) else type(gradients).__name__
             raise BppsaError(
-                f"the gradients hold {gradients.flat.size} values, the parameters "
-                f"{self.parameters.flat.size}: pass the gradients of the same network"
+                f"the gradients are {held}, the parameters hold {self.parameters.flat.size} values: pass "
+                "net.gradients of the same network"
             )
         self._flag[...] = 0
         device = self.parameters.device
         device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
+        device.launch(KERNELS["step_count"], self._flag, self._steps)
         self._update(gradients.flat)
-        self.steps += 1
         self.parameters.changed()
 
     @property
     def blocked(self) -> bool:
         """Whether the last step was not applied because a gradient was not finite; waits for it."""
-        return bool(self.parameters.device.to_host(self._flag)[0])
+        return bool(self.fetch_blocked()()[0])
+
+    def fetch_blocked(self) -> Callable[[], np.ndarray]:
+        """Start copying the last step's flag to the host; the call that is returned waits for it, (1,)."""
+        return self.parameters.device.fetch(self._flag)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that were applied; waits for them."""
+        return int(self.parameters.device.to_host(self._steps)[0])
 
     @abc.abstractmethod
     def _update(self, gradient: Array) -> None:
@@ -108,7 +120,7 @@ class Optimizer(abc.ABC):
             self._state[name][...] = self.parameters.device.asarray(array, self.parameters.flat.dtype)
         for name, value in state["hyperparameters"].items():
             setattr(self, name, value)
-        self.steps = int(state["steps"])
+        self._steps[...] = int(state["steps"])
 
 
 class SGD(Optimizer):
@@ -125,7 +137,7 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        _check_not_negative(lr=lr, momentum=momentum, weight_decay=weight_decay)
+        _check_not_negative(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
         if nesterov and (momentum <= 0 or dampening != 0):
             raise BppsaError(
                 f"SGD got nesterov=True with momentum={momentum} and dampening={dampening}: Nesterov "
@@ -141,6 +153,7 @@ class SGD(Optimizer):
         self.parameters.device.launch(
             KERNELS["sgd_step"],
             self._flag,
+            self._steps,
             gradient,
             self.parameters.flat,
             self._state.get("velocity", self._none),
@@ -150,7 +163,6 @@ class SGD(Optimizer):
             self.dampening,
             self.weight_decay,
             self.nesterov,
-            self.steps == 0,
         )
 
 
@@ -169,17 +181,17 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         _check_not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
-        if not all(0 <= beta < 1 for beta in betas):
-            raise BppsaError(f"Adam got betas={betas}: both must be at least 0 and below 1")
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise BppsaError(f"Adam got betas={betas}: it takes two, both at least 0 and below 1")
         super().__init__(parameters)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
 
     def _update(self, gradient: Array) -> None:
         beta1, beta2 = self.betas
-        step = self.steps + 1
         self.parameters.device.launch(
             KERNELS["adam_step"],
             self._flag,
+            self._steps,
             gradient,
             self.parameters.flat,
             self._state["first"],
@@ -190,12 +202,10 @@ class Adam(Optimizer):
             beta2,
             self.eps,
             self.weight_decay,
-            1 - beta1**step,
-            1 - beta2**step,
         )
 
 
 def _check_not_negative(**values: float) -> None:
     for name, value in values.items():
-        if not value >= 0:
-            raise BppsaError(f"{name}={value}: it must be at least 0")
+        if not isinstance(value, (int, float, np.number)) or not 0 <= value < math.inf:
+            raise BppsaError(f"{name}={value!r}: it must be a finite number of at least 0")

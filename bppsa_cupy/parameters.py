@@ -17,7 +17,9 @@ ALIGNMENT = 64
 
 class ParameterSet(Mapping[str, Array]):
     """A dict of name -> array whose arrays are views of one, `flat`, so that an optimizer's step is
-    one kernel. The names and the arrays stay; their values are set by `parameters[name][...] = array`.
+    one kernel. The names and the arrays stay; their values are set by `parameters[name][...] = array`,
+    between a backward pass and the next forward pass: an assignment in place is not noticed, so call
+    `changed()` after one between a forward pass and its backward pass, which is refused then.
 
     flat     (count,) all arrays and the zeros that align them
     version  rises by one whenever an optimizer or `assign` changes the values

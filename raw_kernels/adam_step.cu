@@ -3,20 +3,21 @@
 // Where `blocked` is not 0 nothing changes.
 //
 //   blocked    (1)       input, set where a gradient is not finite
+//   steps      (1)       input, this one counted: t
 //   gradient   (count)   input
 //   parameter  (count)   input and output
 //   first      (count)   input and output, running mean of the gradient
 //   second     (count)   input and output, running mean of its square
-//
-// correction1 = 1 - beta1^t and correction2 = 1 - beta2^t for step t, counted from 1.
 
 #include "prelude.cuh"
 
 extern "C" __global__ void adam_step(
-    const int* __restrict__ blocked, const real* __restrict__ gradient, real* __restrict__ parameter,
-    real* __restrict__ first, real* __restrict__ second, size_type count, double rate, double beta1,
-    double beta2, double epsilon, double weight_decay, double correction1, double correction2)
+    const int* __restrict__ blocked, const long long* __restrict__ steps,
+    const real* __restrict__ gradient, real* __restrict__ parameter, real* __restrict__ first,
+    real* __restrict__ second, size_type count, double rate, double beta1, double beta2, double epsilon,
+    double weight_decay)
 {
+    const double correction1 = 1 - pow(beta1, double(*steps)), correction2 = 1 - pow(beta2, double(*steps));
     GRID_STRIDE(item, *blocked ? 0 : count) {
         real g = gradient[item] + real(weight_decay) * parameter[item];
         real m = first[item] + (g - first[item]) * real(1 - beta1);

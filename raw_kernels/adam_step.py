@@ -14,12 +14,13 @@ from bppsa_cupy.raw_kernels.twin import twin
 
 @twin()
 def adam_step(
-    blocked, gradient, parameter, first, second,
-    count, rate, beta1, beta2, epsilon, weight_decay, correction1, correction2,
+    blocked, steps, gradient, parameter, first, second,
+    count, rate, beta1, beta2, epsilon, weight_decay,
 ):  # fmt: skip
     if blocked[0]:
         return
     real = parameter.dtype.type
+    correction1, correction2 = 1 - beta1 ** np.float64(steps[0]), 1 - beta2 ** np.float64(steps[0])
     decay, take1 = real(weight_decay), real(1 - beta1)
     keep2, take2 = real(beta2), real(1 - beta2)
     pace, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(epsilon)
@@ -36,6 +37,7 @@ KERNEL = Kernel(
     name="adam_step",
     parameters=(
         array_in("blocked", "int32", "1"),
+        array_in("steps", "int64", "1"),
         array_in("gradient", "real", "count"),
         array_inout("parameter", "real", "count"),
         array_inout("first", "real", "count"),
@@ -46,8 +48,6 @@ KERNEL = Kernel(
         scalar("beta2", "double"),
         scalar("epsilon", "double"),
         scalar("weight_decay", "double"),
-        scalar("correction1", "double"),
-        scalar("correction2", "double"),
     ),
     launch=lambda s: one_thread_per(s["count"]),
     twin=adam_step,

@@ -3,6 +3,7 @@
 // step); g = nesterov ? g + momentum v : v; p -= rate g. Where `blocked` is not 0 nothing changes.
 //
 //   blocked    (1)       input, set where a gradient is not finite
+//   steps      (1)       input, this one counted
 //   gradient   (count)   input
 //   parameter  (count)   input and output
 //   velocity   (count), or (0) without momentum    input and output
@@ -10,14 +11,15 @@
 #include "prelude.cuh"
 
 extern "C" __global__ void sgd_step(
-    const int* __restrict__ blocked, const real* __restrict__ gradient, real* __restrict__ parameter,
-    real* __restrict__ velocity, size_type count, double rate, double momentum, double dampening,
-    double weight_decay, int nesterov, int first)
+    const int* __restrict__ blocked, const long long* __restrict__ steps,
+    const real* __restrict__ gradient, real* __restrict__ parameter, real* __restrict__ velocity,
+    size_type count, double rate, double momentum, double dampening,
+    double weight_decay, int nesterov)
 {
     GRID_STRIDE(item, *blocked ? 0 : count) {
         real step = gradient[item] + real(weight_decay) * parameter[item];
         if (momentum != 0) {
-            real kept = first ? step : real(momentum) * velocity[item] + real(1 - dampening) * step;
+            real kept = *steps == 1 ? step : real(momentum) * velocity[item] + real(1 - dampening) * step;
             velocity[item] = kept;
             step = nesterov ? step + real(momentum) * kept : kept;
         }

@@ -12,8 +12,8 @@ from bppsa_cupy.raw_kernels.twin import twin
 
 @twin()
 def sgd_step(
-    blocked, gradient, parameter, velocity,
-    count, rate, momentum, dampening, weight_decay, nesterov, first,
+    blocked, steps, gradient, parameter, velocity,
+    count, rate, momentum, dampening, weight_decay, nesterov,
 ):  # fmt: skip
     if blocked[0]:
         return
@@ -22,7 +22,7 @@ def sgd_step(
     for item in range(count):
         step = gradient[item] + decay * parameter[item]
         if momentum != 0:
-            kept = step if first else keep * velocity[item] + take * step
+            kept = step if steps[0] == 1 else keep * velocity[item] + take * step
             velocity[item] = kept
             step = step + keep * kept if nesterov else kept
         parameter[item] -= pace * step
@@ -32,6 +32,7 @@ KERNEL = Kernel(
     name="sgd_step",
     parameters=(
         array_in("blocked", "int32", "1"),
+        array_in("steps", "int64", "1"),
         array_in("gradient", "real", "count"),
         array_inout("parameter", "real", "count"),
         array_inout("velocity", "real", "count if momentum else 0"),
@@ -41,7 +42,6 @@ KERNEL = Kernel(
         scalar("dampening", "double"),
         scalar("weight_decay", "double"),
         scalar("nesterov", "flag"),
-        scalar("first", "flag"),
     ),
     launch=lambda s: one_thread_per(s["count"]),
     twin=sgd_step,

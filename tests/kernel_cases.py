@@ -105,16 +105,21 @@ def finite(rng: np.random.Generator) -> Iterator[Case]:
             yield case({"values": values, "flag": np.array([flag])}, count=count)
 
 
+@cases_of("step_count")
+def counted(rng: np.random.Generator) -> Iterator[Case]:
+    for blocked in (0, 1):
+        yield case({"blocked": np.array([blocked]), "steps": np.array([7])})
+
+
 @cases_of("sgd_step", "adam_step")
 def update(rng: np.random.Generator) -> Iterator[Case]:
-    for count, blocked, momentum, nesterov, first in (
-        (0, 0, 0.9, 0, 0), (1, 0, 0.0, 0, 1), (33, 0, 0.9, 0, 1), (300, 0, 0.9, 1, 0), (33, 1, 0.9, 0, 0),
+    for count, blocked, momentum, nesterov, steps in (
+        (0, 0, 0.9, 0, 3), (1, 0, 0.0, 0, 1), (33, 0, 0.9, 0, 1), (300, 0, 0.9, 1, 3), (33, 1, 0.9, 0, 3),
     ):  # fmt: skip
-        arrays = {"blocked": np.array([blocked]), "second": rng.random(count)}
+        arrays = {"blocked": np.array([blocked]), "second": rng.random(count), "steps": np.array([steps])}
         yield case(
             arrays, count=count, rate=0.1, momentum=momentum, dampening=0.25, weight_decay=0.01,
-            nesterov=nesterov, first=first, beta1=0.9, beta2=0.999, epsilon=1e-8,
-            correction1=0.271, correction2=0.002997,
+            nesterov=nesterov, beta1=0.9, beta2=0.999, epsilon=1e-8,
         )  # fmt: skip
 
 

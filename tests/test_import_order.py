@@ -15,7 +15,7 @@ LAYERS = [
     ["bppsa_cupy.layers", "bppsa_cupy.losses", "bppsa_cupy.optimizers", "bppsa_cupy.passes"],
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
-    ["bppsa_cupy.backward", "bppsa_cupy.network"],
+    ["bppsa_cupy.backward", "bppsa_cupy.analysis", "bppsa_cupy.network"],
     ["bppsa_cupy.models", "bppsa_cupy.data", "bppsa_cupy.checkpoint"],
     ["bppsa_cupy.training"],
     ["bppsa_cupy"],

@@ -73,3 +73,15 @@ def test_scores_that_are_refused(shape):
 def test_target_of_another_shape_is_refused():
     with pytest.raises(bp.ShapeError, match=r"target of shape \(2, 2\): the output has \(2, 3\)"):
         bp.mse_loss(np.zeros((2, 3)), np.zeros((2, 2)))
+
+
+def test_scores_come_as_lists_and_by_dlpack():
+    loss, gradient = bp.cross_entropy([[0.0, 0.0]], [1])
+    assert float(loss) == pytest.approx(np.log(2)) and np.allclose(gradient, [[0.5, -0.5]])
+    _, by_dlpack = bp.cross_entropy(torch.zeros(1, 2, dtype=torch.float64), [1])
+    assert np.array_equal(by_dlpack, gradient)
+
+
+def test_an_integer_output_is_refused():
+    with pytest.raises(bp.ShapeError, match="mse_loss got an output of int64: it takes float32"):
+        bp.mse_loss(np.array([[1, 2]]), [[0.5, 0.5]])

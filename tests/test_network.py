@@ -1,5 +1,8 @@
 """The network: shapes, passes, parameters, and what it refuses."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -173,10 +176,100 @@ def test_a_stale_pass_is_refused():
         net.backward(np.ones_like(y))
 
 
+def test_a_changed_parameter_is_noticed_once_it_is_told():
+    net = small()
+    y = net.forward(np.zeros((1, 1, 4, 4)))
+    net.parameters["3.bias"][...] = 1
+    net.parameters.changed()
+    with pytest.raises(bp.PassError, match="again before backward"):
+        net.backward(np.ones_like(y))
+    with pytest.raises(bp.PassError, match="again before transposed_jacobians"):
+        net.transposed_jacobians()
+
+
+def test_a_pass_of_another_network_is_refused():
+    net, other = small(), small()
+    y = other.forward(np.zeros((1, 1, 4, 4)))
+    net.forward(np.zeros((1, 1, 4, 4)))
+    for call in (
+        lambda: net.backward(np.ones_like(y), of=other.last_pass),
+        lambda: net.forward(np.zeros((1, 1, 4, 4)), into=other.last_pass),
+        lambda: net.transposed_jacobians(of=other.last_pass),
+    ):
+        with pytest.raises(bp.PassError, match="belongs to another network"):
+            call()
+
+
+def test_masked_weights_cannot_be_set(rng):
+    mask = rng.integers(0, 2, (3, 8)).astype(bool)
+    layers = [bp.Flatten(), bp.Linear(8, 3, mask=mask)]
+    net = bp.Sequential(layers, (2, 4), dtype="float64", device="host")
+    net.use(net.plan(batch_size=2))
+    net.parameters["1.weight"][...] = 1
+    y = net.forward(np.ones((2, 2, 4)))
+    np.testing.assert_array_equal(y - net.parameters["1.bias"], [mask.sum(1)] * 2)
+    by_method = [
+        net.backward(np.ones_like(y), method, input_gradient=True).copy() for method in ("bp", "linear")
+    ]
+    np.testing.assert_array_equal(*by_method)
+
+
+def test_gradient_norms_belong_to_their_pass(rng):
+    net = small()
+    net.use(net.plan(batch_size=2))
+    first_input, second_input = rng.standard_normal((2, 2, 1, 4, 4))
+    y = net.forward(first_input)
+    first = net.last_pass
+    net.forward(second_input)
+    net.backward(np.ones_like(y), method="blelloch", of=first)
+    assert net.transposed_jacobians(of=first)[-1].gradient_norm == pytest.approx(np.sqrt(6))
+    net.backward(np.full_like(y, 100), method="blelloch")
+    assert net.transposed_jacobians(of=first)[-1].gradient_norm is None
+    assert net.transposed_jacobians()[-1].gradient_norm == pytest.approx(100 * np.sqrt(6))
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+def test_copies_learn_on_their_own(duplicate, rng):
+    net = small().eval()
+    twin = duplicate(net)
+    assert not twin.training and twin.fingerprint == net.fingerprint
+    x = rng.standard_normal((2, 1, 4, 4))
+    assert np.array_equal(twin.forward(x), net.forward(x))
+    before = net.state_dict()
+    twin.backward(np.ones((2, 3)), method="bp")
+    bp.SGD(twin.parameters, lr=1).step(twin.gradients)
+    assert not np.array_equal(twin.parameters["3.bias"], before["3.bias"])
+    assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    "build, message",
+    [
+        (lambda: bp.Sequential([bp.ReLU], (1,)), "layer 0 is <class"),
+        (lambda: bp.Sequential([bp.ReLU()], 3), "input_shape is 3"),
+        (lambda: bp.Sequential([bp.ReLU()], (3, -1)), r"input_shape is \(3, -1\)"),
+        (lambda: bp.Sequential([bp.ReLU()], (1,), dtype="foo"), "dtype 'foo' was asked for"),
+        (lambda: bp.Linear(2.7, 3), "in_features=2.7: it takes an integer of at least 1"),
+        (lambda: bp.Linear("a", 3), "in_features='a'"),
+        (lambda: bp.Conv2d(1.5, 2, 3), "in_channels=1.5"),
+        (lambda: small().use("p.h5"), "use got a str: it takes a Plan"),
+        (lambda: small().forward([[1, 2], [3]]), "a list cannot be read as an array"),
+        (lambda: small().forward(torch.nn.Parameter(torch.zeros(1, 1, 4, 4))), r"tensor.detach\(\)"),
+        (
+            lambda: small().load_state_dict({n: a * 1j for n, a in small().state_dict().items()}),
+            "the real part",
+        ),
+    ],
+)
+def test_arguments_of_another_kind_are_refused(build, message):
+    with pytest.raises(bp.BppsaError, match=message):
+        build()
+
+
 def test_layers_that_do_not_fit_are_named():
     with pytest.raises(bp.ShapeError, match=r"layer 1: Linear\(9, 2\) got input \(8,\)"):
         bp.Sequential([bp.Flatten(), bp.Linear(9, 2)], (2, 2, 2), device="host")
-    with pytest.raises(bp.ShapeError, match="dtype float16"):
+    with pytest.raises(bp.ShapeError, match="dtype 'float16' was asked for"):
         small(dtype="float16")
     with pytest.raises(bp.DeviceError, match="the devices are"):
         bp.Sequential([bp.ReLU()], (1,), device="tpu")

@@ -74,6 +74,28 @@ def test_state_dict_goes_on_with_the_same_bits(rng, ours, _, options):
     assert all(np.array_equal(parameters[name], copy[name]) for name in SHAPES)
 
 
+@pytest.mark.parametrize("ours, theirs, options", CASES)
+def test_a_blocked_step_does_not_count(rng, ours, theirs, options):
+    device = bp.Sequential([bp.ReLU()], (1,), device="host").device
+    parameters, gradients = filled(device, "float64", rng), filled(device, "float64", rng)
+    tensors = {name: torch.tensor(array) for name, array in parameters.to_host().items()}
+    optimizer, reference = ours(parameters, **options), theirs(list(tensors.values()), **options)
+    good = gradients.to_host()
+    for bad in (True, False, True, False):
+        gradients.assign(good)
+        if bad:
+            gradients["0.weight"][0, 0] = np.nan
+        optimizer.step(gradients)
+        assert optimizer.blocked == bad
+        if not bad:
+            for name, tensor in tensors.items():
+                tensor.grad = torch.tensor(good[name])
+            reference.step()
+    assert optimizer.steps == 2
+    for name in SHAPES:
+        np.testing.assert_allclose(parameters[name], tensors[name], rtol=1e-12)
+
+
 def test_version_counts_steps(rng):
     network = bp.Sequential([bp.Linear(2, 2)], (2,), device="host")
     version = network.parameters.version
@@ -85,14 +107,19 @@ def test_refusals():
     network = bp.Sequential([bp.Linear(2, 2)], (2,), device="host")
     with pytest.raises(bp.BppsaError, match="Nesterov momentum needs a momentum above 0"):
         bp.SGD(network.parameters, nesterov=True)
-    with pytest.raises(bp.BppsaError, match="lr=-1"):
+    with pytest.raises(bp.BppsaError, match="lr=-1: it must be"):
         bp.Adam(network.parameters, lr=-1)
-    with pytest.raises(bp.BppsaError, match="both must be at least 0 and below 1"):
+    with pytest.raises(bp.BppsaError, match="it takes two, both at least 0 and below 1"):
         bp.Adam(network.parameters, betas=(1.0, 0.9))
     with pytest.raises(bp.BppsaError, match="SGD got dict: it takes a network's parameters"):
         bp.SGD({})
+    for options in ({"lr": None}, {"lr": np.inf}, {"dampening": -1}):
+        with pytest.raises(bp.BppsaError, match="it must be a finite number of at least 0"):
+            bp.SGD(network.parameters, **options)
+    with pytest.raises(bp.BppsaError, match="the gradients are dict"):
+        bp.SGD(network.parameters).step({})
     other = bp.Sequential([bp.Linear(20, 2)], (20,), device="host")
-    with pytest.raises(bp.BppsaError, match="pass the gradients of the same network"):
+    with pytest.raises(bp.BppsaError, match="of the same network"):
         bp.SGD(network.parameters).step(other.gradients)
     with pytest.raises(bp.CheckpointError, match="optimizer is SGD, this one is Adam"):
         bp.Adam(network.parameters).load_state_dict(bp.SGD(network.parameters).state_dict())

@@ -18,13 +18,14 @@ from tqdm import tqdm
 
 from bppsa_cupy.backward import METHODS
 from bppsa_cupy.data import Dataset, load
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.models import lenet5
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.optimizers import SGD
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
 from bppsa_cupy.tools.curves import import_pyplot
-from bppsa_cupy.tools.machine import versions
 from bppsa_cupy.training import Settings, train
 
 SCANS = tuple(method for method in METHODS if method not in ("auto", "bp"))
@@ -50,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Train by every method in both dtypes, compare, and write figure6.json and figure6.png."""
     dataset = load(arguments.data)
+    device = get_device(arguments.device)
     curves: dict[str, dict[str, list[float]]] = {}
     for dtype in ("float64", "float32"):
         curves[dtype] = _curves(arguments, dataset, dtype)
@@ -61,7 +63,9 @@ def run(arguments: argparse.Namespace) -> None:
             name: getattr(arguments, name) for name in ("iterations", "batch_size", "lr", "momentum", "seed")
         },
         "levels": LEVELS,
-        "versions": versions(),
+        "device": device.name,
+        "machine": describe_machine(device, device.workers),
+        "versions": versions(device),
         "comparison": comparison,
         "losses": curves,
     }

@@ -201,5 +201,24 @@ def _nothing() -> None:
 
 
 def from_dlpack(array: Any) -> np.ndarray:
-    """A NumPy array of what exports host memory by DLPack, else of what NumPy can read."""
-    return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+    """A NumPy array of what exports host memory by DLPack, else of what NumPy can read.
+
+    Raises ShapeError naming what was given where neither can: ragged lists, tensors that track gradients.
+    """
+    if isinstance(array, np.ndarray):
+        return array
+    try:
+        return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ShapeError(
+            f"a {type(array).__name__} cannot be read as an array ({error}): give a NumPy or CuPy array, or "
+            "one that DLPack exports (of PyTorch, tensor.detach())"
+        ) from error
+
+
+def check_real(array: Any, dtype: Any) -> None:
+    """Raise ShapeError where a conversion to `dtype` would lose an imaginary part."""
+    if dtype is not None and array.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        raise ShapeError(
+            f"an array of {array.dtype} was given: it takes {np.dtype(dtype)}; give the real part"
+        )

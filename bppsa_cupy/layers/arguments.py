@@ -1,4 +1,4 @@
-"""Checking the arguments of windowed layers."""
+"""Checking the arguments of layers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from typing import Any
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair
+
+
+def as_size(layer: str, name: str, value: Any, least: int = 1) -> int:
+    """`value` as an integer. Raises ShapeError where it is none, or below `least`."""
+    if not hasattr(value, "__index__") or int(value) < least:
+        raise ShapeError(f"{layer} got {name}={value!r}: it takes an integer of at least {least}")
+    return int(value)
 
 
 def as_pair(layer: str, name: str, value: Any, least: int) -> Pair:

@@ -11,7 +11,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.layers.arguments import as_argument, as_pair, check_images
+from bppsa_cupy.layers.arguments import as_argument, as_pair, as_size, check_images
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
 from bppsa_cupy.layers.masks import as_mask
 from bppsa_cupy.raw_kernels import conv2d_forward, conv2d_vjp, conv2d_weight_gradient
@@ -44,15 +44,14 @@ class Conv2d(Layer):
         *,
         mask: Any = None,
     ) -> None:
-        self.in_channels, self.out_channels = int(in_channels), int(out_channels)
-        self.groups, self.bias = int(groups), bool(bias)
         name = f"Conv2d({in_channels}, {out_channels}, {kernel_size})"
         self.name = name
         self.kernel_size = as_pair(name, "kernel_size", kernel_size, 1)
         self.stride = as_pair(name, "stride", stride, 1)
         self.dilation = as_pair(name, "dilation", dilation, 1)
-        if min(self.in_channels, self.out_channels, self.groups) < 1:
-            raise ShapeError(f"{name} with groups={groups}: channels and groups must be at least 1")
+        self.in_channels = as_size(name, "in_channels", in_channels)
+        self.out_channels = as_size(name, "out_channels", out_channels)
+        self.groups, self.bias = as_size(name, "groups", groups), bool(bias)
         if self.in_channels % self.groups or self.out_channels % self.groups:
             raise ShapeError(
                 f"{name} got groups={groups}: it must divide {in_channels} input and {out_channels} "

@@ -10,6 +10,7 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.linear import LinearJacobian
+from bppsa_cupy.layers.arguments import as_size
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
 from bppsa_cupy.layers.masks import as_mask
 
@@ -22,9 +23,9 @@ class Linear(Layer):
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, mask: Any = None) -> None:
-        self.in_features, self.out_features, self.bias = int(in_features), int(out_features), bool(bias)
-        if self.in_features < 1 or self.out_features < 1:
-            raise ShapeError(f"Linear({in_features}, {out_features}): both sizes must be at least 1")
+        self.in_features = as_size("Linear", "in_features", in_features)
+        self.out_features = as_size("Linear", "out_features", out_features)
+        self.bias = bool(bias)
         self.mask = as_mask("Linear", mask, (self.out_features, self.in_features))
 
     def config(self) -> dict[str, Any]:
