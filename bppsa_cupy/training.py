@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
-from bppsa_cupy.errors import CheckpointError, DataError, NonFiniteError
+from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.losses import cross_entropy
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.optimizers import Optimizer, clip_grad_norm
@@ -79,10 +79,12 @@ def train(
             training without a stop gives
 
     The loss is read back a step late, so that the device never waits. Raises NonFiniteError naming the
-    step where the loss is NaN or infinite; the last checkpoint stays, and parameters that a bad
+    step where the loss or a gradient is NaN or infinite; the last checkpoint stays, and parameters that a bad
     gradient would have changed are as before it. Raises DataError where the network does not take the data.
     """
     check_dataset(network, dataset)
+    if optimizer.parameters is not network.parameters:
+        raise BppsaError("the optimizer holds another network's parameters: make it of network.parameters")
     step = 0
     if resume is not None:
         step = restore(network, optimizer, load_checkpoint(resume), settings)
@@ -143,23 +145,30 @@ def _epoch(
         optimizer.step(network.gradients)
         if pending is not None:
             yield pending()
-        pending = _row(step, epoch, network.device.fetch(loss), settings.checkpoint)
+        pending = _row(
+            step, epoch, network.device.fetch(loss), optimizer.fetch_blocked(), settings.checkpoint
+        )
     if pending is not None:
         yield pending()
 
 
 def _row(
-    step: int, epoch: int, loss: Callable[[], np.ndarray], checkpoint: Path | None
+    step: int,
+    epoch: int,
+    loss: Callable[[], np.ndarray],
+    blocked: Callable[[], np.ndarray],
+    checkpoint: Path | None,
 ) -> Callable[[], dict[str, Any]]:
-    """A call that waits for the step's loss, checks it and gives its row."""
+    """A call that waits for the step's loss and whether it was blocked, checks them and gives its row."""
 
     def wait() -> dict[str, Any]:
         value = float(loss())
-        if not math.isfinite(value):
+        if not math.isfinite(value) or blocked()[0]:
+            found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
             kept = checkpoint is not None and checkpoint.exists()
             where = f"; the last good checkpoint is {checkpoint}" if kept else ""
             raise NonFiniteError(
-                f"the loss is {value} at step {step}: lower the learning rate, or look at the input{where}"
+                f"{found} at step {step}: lower the learning rate, or look at the input{where}"
             )
         return {"step": step, "epoch": epoch + 1, "loss": value}
 

@@ -135,7 +135,8 @@ def test_a_bad_gradient_leaves_the_parameters_as_they_were(dataset):
     def poison(network):
         network.gradients["0.weight"][...] = np.nan
 
-    run(dataset, net, iterations=2, gradient_hook=poison)
+    with pytest.raises(bp.NonFiniteError, match="a gradient is not finite at step 1: lower"):
+        run(dataset, net, iterations=2, gradient_hook=poison)
     assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
 
 
@@ -146,6 +147,8 @@ def test_refusals(dataset, tmp_path):
     two = bp.Sequential([bp.Flatten(), bp.Linear(36, 2)], (1, 6, 6), device="host")
     with pytest.raises(bp.DataError, match=r"has 3 classes, the network's output has shape \(2,\)"):
         run(dataset, two)
+    with pytest.raises(bp.BppsaError, match="the optimizer holds another network's parameters"):
+        train(make(), dataset, optimizer_of(make()), Settings())
     file = tmp_path / "state.h5"
     run(dataset, checkpoint=file, iterations=1)
     with pytest.raises(bp.CheckpointError, match="dtype"):
