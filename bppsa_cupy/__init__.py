@@ -15,6 +15,7 @@ from bppsa_cupy.errors import (
     ShapeError,
 )
 from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
+from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
 from bppsa_cupy.layers import *  # noqa: F403
 from bppsa_cupy.layers import __all__ as _layers
 from bppsa_cupy.losses import cross_entropy, mse_loss
@@ -44,6 +45,7 @@ __all__ = [
     "ShapeError",
     "clip_grad_norm",
     "cross_entropy",
+    "exact_max_pool2d",
     "load_jacobians",
     "mse_loss",
     "save_jacobians",
