@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import math
 import os
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import h5py
 import numpy as np
 
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.files import whole_file
 
 #: A sealed file begins with a user block of this many bytes, which the HDF5 library skips.
 USER_BLOCK = 512
@@ -24,7 +23,6 @@ USER_BLOCK = 512
 MAGIC = b"bppsa-seal 1 sha256 "
 _CHUNK_BYTES = 1 << 20
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f": "real numbers"}
 
 
@@ -41,30 +39,16 @@ def create(
     sealed  put the SHA-256 of the content into a user block, for `open_file` to check
     Raises `error` where the file cannot be written (no space, no such folder, no permission).
     """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise error(f"{path} cannot be written: it exists and is no regular file: give another path")
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
-    try:
+    with whole_file(path, error=error) as temporary, _Steady(temporary, "x+b") as raw:
         try:
-            with _Steady(temporary, "x+b") as raw:
-                try:
-                    with h5py.File(raw, "w", userblock_size=USER_BLOCK if sealed else 0) as file:
-                        yield file
-                except Exception as cause:
-                    raise raw.failure or cause from cause
-                if sealed:
-                    raw.seek(0)
-                    raw.write(_seal(temporary))
-                raw.sync()
-            os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-        _sync_folder(target.parent)
-    except OSError as cause:
-        raise error(_write_failure(path, cause)) from cause
+            with h5py.File(raw, "w", userblock_size=USER_BLOCK if sealed else 0) as file:
+                yield file
+        except Exception as cause:
+            raise raw.failure or cause from cause
+        if sealed:
+            raw.seek(0)
+            raw.write(_seal(temporary))
+        raw.check()
 
 
 @contextmanager
@@ -74,16 +58,18 @@ def open_file(
     sealed: bool = True,
     verify: bool = True,
     error: type[BppsaError] = BppsaError,
+    unsealed: str = "write it again",
 ) -> Iterator[h5py.File]:
     """The HDF5 file at `path`, for reading.
 
-    sealed  the file was sealed by `create`: its user block is checked before the HDF5 library sees it
-    verify  check the SHA-256 too (2 GB/s); without it a damaged file may read as another one
+    sealed    the file was sealed by `create`: its user block is checked before the HDF5 library sees it
+    verify    check the SHA-256 too (2 GB/s); without it a damaged file may read as another one
+    unsealed  what to do about a file that should have a seal and has none, for the error
     Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
     HDF5, is truncated or damaged, or where h5py fails inside the block.
     """
     try:
-        _check(path, sealed, verify, error)
+        _check(path, sealed, verify, error, unsealed)
         with h5py.File(path, "r") as file:
             yield file
     except error:
@@ -183,15 +169,20 @@ def _block(digest: bytes) -> bytes:
     return (MAGIC + digest + b"\n").ljust(USER_BLOCK, b"\0")
 
 
-def _check(path: str | os.PathLike[str], sealed: bool, verify: bool, error: type[BppsaError]) -> None:
+def _check(
+    path: str | os.PathLike[str], sealed: bool, verify: bool, error: type[BppsaError], unsealed: str
+) -> None:
     """Look at the file without the HDF5 library."""
     with open(path, "rb") as raw:
         head = raw.read(USER_BLOCK + len(_HDF5_SIGNATURE))
     block, signature = (head[:USER_BLOCK], head[USER_BLOCK:]) if sealed else (b"", head[:8])
     if sealed and head.startswith(_HDF5_SIGNATURE):
         raise error(
-            f"{path} is an HDF5 file without a seal: it is none of this kind, or was copied by a tool"
+            f"{path} is an HDF5 file without a seal: it is none of this kind, or was copied by a tool; "
+            f"{unsealed}"
         )
+    if not sealed and head.startswith(MAGIC):
+        raise error(f"{path} is not an HDF5 file without a seal, it has one: read it as a sealed file")
     if signature != _HDF5_SIGNATURE or (sealed and not block.startswith(MAGIC)):
         kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
         raise error(f"{path} is not {kind}, or its first bytes are damaged: give another, or write it again")
@@ -203,7 +194,7 @@ def _check(path: str | os.PathLike[str], sealed: bool, verify: bool, error: type
 
 
 class _Steady(io.FileIO):
-    """A file whose writes seem to succeed: the first failure is kept, and raised by `sync`.
+    """A file whose writes seem to succeed: the first failure is kept, and raised by `check`.
 
     The HDF5 library cannot close a file that it could not write, and crashes when the process ends.
     """
@@ -228,11 +219,9 @@ class _Steady(io.FileIO):
             self.failure = cause
         return size or 0
 
-    def sync(self) -> None:
-        """Bring all to the disk. Raises the first failure since the file was opened."""
-        if self.failure is None:
-            os.fsync(self.fileno())
-        else:
+    def check(self) -> None:
+        """Raise the first failure since the file was opened."""
+        if self.failure is not None:
             raise self.failure
 
 
@@ -244,21 +233,6 @@ def _is_complete(stored: h5py.Dataset) -> bool:
         return stored.id.get_storage_size() >= stored.size * stored.dtype.itemsize
     pieces = (-(-size // chunk) for size, chunk in zip(stored.shape, stored.chunks, strict=True))
     return stored.id.get_num_chunks() == math.prod(pieces)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_failure(path: str | os.PathLike[str], cause: OSError) -> str:
-    reason = os.strerror(cause.errno) if cause.errno else _first_line(cause)
-    if cause.errno in _NO_SPACE:
-        return f"{path} cannot be written ({reason}): free some space, or give a path on another disk"
-    return f"{path} cannot be written ({reason}): give a path in a folder that exists and can be written"
 
 
 def _first_line(cause: BaseException) -> str:

@@ -42,7 +42,7 @@ def save_jacobians(
     """
     records = list(source.transposed_jacobians() if hasattr(source, "transposed_jacobians") else source)
     patterns: dict[Pattern, h5py.Group] = {}
-    with create(path, sealed=False, error=JacobianFileError) as file:
+    with create(path, error=JacobianFileError) as file:
         file.attrs.update(format=FORMAT, format_version=VERSION)
         for position, (record, name) in enumerate(zip(records, _group_names(records), strict=True)):
             group = file.create_group(name)
@@ -50,13 +50,17 @@ def save_jacobians(
             _write(group, record.on_host(), patterns, compress)
 
 
-def load_jacobians(path: str | os.PathLike[str]) -> list[JacobianRecord]:
+def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> list[JacobianRecord]:
     """The records of a file of `save_jacobians`, with NumPy data, in the order they were given.
+
+    sealed  False for a file that another program wrote, or rewrote: what its values and attributes hold
+            is then taken as it is, and damage may go unseen or crash the HDF5 library
 
     Raises JacobianFileError where the file is missing, damaged, truncated or of another kind.
     """
     patterns: dict[tuple, Pattern] = {}
-    with open_file(path, sealed=False, error=JacobianFileError) as file:
+    unsealed = "if it is trusted, read it by load_jacobians(path, sealed=False) or with --unsealed"
+    with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:
             raise JacobianFileError(

@@ -99,7 +99,7 @@ STATED_ERRORS = [
     ("bppsa-plan", "verify missing.h5", "missing.h5 does not exist"),
     ("bppsa-plan", "draw missing.h5 -o p.png", "missing.h5 does not exist"),
     ("bppsa-jacobians", "show missing.h5", "missing.h5 does not exist"),
-    ("bppsa-jacobians", "plot data.npz -o p.png", "data.npz is not an HDF5 file"),
+    ("bppsa-jacobians", "plot data.npz -o p.png", "data.npz is not a sealed HDF5 file"),
     ("bppsa-jacobians", "dump lenet5 --data missing -o j.h5", "data 'missing' does not exist"),
     ("bppsa-train", "lenet5 --data missing", "data 'missing' does not exist"),
     ("bppsa-train", "missing.py:net --data data.npz", "model file 'missing.py' does not exist"),

@@ -166,7 +166,7 @@ def test_another_file_is_refused(tmp_path):
     ):
         pass
     write(tmp_path / "sealed.h5")
-    with pytest.raises(PlanError, match="not an HDF5"):
+    with pytest.raises(PlanError, match="has one: read it as a sealed"):
         with hdf5.open_file(tmp_path / "sealed.h5", sealed=False, error=PlanError):
             pass
     with pytest.raises(PlanError, match="does not exist"), hdf5.open_file(tmp_path / "no", error=PlanError):

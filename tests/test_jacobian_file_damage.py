@@ -3,9 +3,11 @@
 import h5py
 import numpy as np
 import pytest
+from seals import without_seal
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import JacobianFileError
+from bppsa_cupy.hdf5 import USER_BLOCK
 from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
 from bppsa_cupy.records import JacobianRecord
 
@@ -53,10 +55,11 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_what_is_wrong_is_said(path, damage):
     act, message = DAMAGES[damage]
+    without_seal(path)
     with h5py.File(path, "r+") as file:
         act(file, file[NAME])
     with pytest.raises(JacobianFileError, match=message) as caught:
-        load_jacobians(path)
+        load_jacobians(path, sealed=False)
     assert "a.h5" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -73,17 +76,27 @@ def test_a_flipped_bit_of_the_values_is_found(path):
             load_jacobians(path)
 
 
-def test_any_damage_is_the_stated_error_or_harmless(path):
+def test_any_flipped_bit_is_the_stated_error(path):
     good = path.read_bytes()
-    generator = np.random.default_rng(0)
-    for position in generator.choice(len(good), 300, replace=False):
+    positions = np.random.default_rng(0).choice(len(good) * 8, 1000, replace=False)
+    for position in (*range(0, USER_BLOCK * 8, 5), *positions.tolist()):
         bad = bytearray(good)
-        bad[position] = generator.integers(256)
+        bad[position // 8] ^= 1 << position % 8
         path.write_bytes(bad)
-        try:
+        with pytest.raises(JacobianFileError, match=r"a\.h5"):
             load_jacobians(path)
-        except JacobianFileError as error:
-            assert "a.h5" in str(error)
+
+
+def test_a_file_without_a_seal_is_read_on_request_alone(path):
+    sealed = load_jacobians(path)[0]
+    with pytest.raises(JacobianFileError, match="has one: read it as a sealed file"):
+        load_jacobians(path, sealed=False)
+    without_seal(path)
+    with pytest.raises(JacobianFileError, match=r"without a seal.*sealed=False.*--unsealed"):
+        load_jacobians(path)
+    record = load_jacobians(path, sealed=False)[0]
+    assert record.pattern == sealed.pattern
+    np.testing.assert_array_equal(record.data, sealed.data)
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.3, 0.9])

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse
+from seals import without_seal
 
 from bppsa_cupy.checkpoint import Checkpoint, save_checkpoint
 from bppsa_cupy.csr import Pattern
@@ -127,6 +128,16 @@ def test_show_prints_a_row_a_record(folder, capsys):
     assert main(["show", "j.h5", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["records"]
     assert rows == [describe(one) for one in load_jacobians("j.h5")]
+
+
+def test_files_without_a_seal_take_an_option(folder, capsys):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+    save_jacobians("j.h5", [record()])
+    without_seal("j.h5")
+    for command in (["show", "j.h5"], ["plot", "j.h5", "-o", "a.png"]):
+        assert main(command) == 1
+        assert "with --unsealed" in capsys.readouterr().err
+        assert main([*command, "--unsealed"]) == 0
 
 
 def test_show_of_no_records(folder, capsys):

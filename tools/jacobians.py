@@ -45,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="list the Jacobians of a file")
     show.add_argument("file", type=Path, metavar="FILE")
     show.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    add_unsealed(show)
     show.set_defaults(run=run_show)
 
     plot = commands.add_parser("plot", help="draw where the zeros are (paper, figure 5)")
@@ -55,8 +56,16 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--sample", type=int, default=0, metavar="K", help="of a batch (default 0)")
     plot.add_argument("--rows", type=window, default=(None, None), metavar="R0:R1", help="crop")
     plot.add_argument("--columns", type=window, default=(None, None), metavar="C0:C1", help="crop")
+    add_unsealed(plot)
     plot.set_defaults(run=run_plot)
     return result
+
+
+def add_unsealed(parser: argparse.ArgumentParser) -> None:
+    """--unsealed."""
+    parser.add_argument(
+        "--unsealed", action="store_true", help="the file has no seal: another program wrote or rewrote it"
+    )
 
 
 def window(text: str) -> Range:
@@ -103,7 +112,7 @@ def run_dump(arguments: argparse.Namespace) -> None:
 
 def run_show(arguments: argparse.Namespace) -> None:
     """A row for each record of a file."""
-    rows = [describe(record) for record in load_jacobians(arguments.file)]
+    rows = [describe(record) for record in load_jacobians(arguments.file, sealed=not arguments.unsealed)]
     if arguments.json:
         print(json.dumps({"file": str(arguments.file), "records": rows}))
     else:
@@ -168,7 +177,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def run_plot(arguments: argparse.Namespace) -> None:
     """A picture of the records that were chosen."""
-    records = [record for record in load_jacobians(arguments.file) if record.step == arguments.step]
+    loaded = load_jacobians(arguments.file, sealed=not arguments.unsealed)
+    records = [record for record in loaded if record.step == arguments.step]
     if arguments.layer is not None:
         known = sorted({record.layer for record in records})
         missing = [layer for layer in arguments.layer if layer not in known]

@@ -1,0 +1,79 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from bppsa_cupy.errors import BppsaError
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaError) -> Iterator[Path]:
+    """A temporary path in the folder of `path`, for the block to write a file to.
+
+    When the block ends without an exception, that file is flushed to the disk and renamed over `path`; a
+    link is followed. After any exception it is gone, and an older file at `path` is as it was.
+    Raises `error` where the file cannot be written (no space, no such folder, no permission).
+    """
+    target = _target(path, error)
+    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+    try:
+        try:
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, target)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+        _sync(target.parent)
+    except OSError as cause:
+        raise error(write_failure(path, cause)) from cause
+
+
+def write_text(path: str | os.PathLike[str], text: str, *, error: type[BppsaError] = BppsaError) -> None:
+    """Write `text`, in UTF-8, to a file that replaces `path` when it is whole. Raises `error`."""
+    with whole_file(path, error=error) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def check_writable(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaError) -> None:
+    """Raise `error` where `path` is in no folder that can be written, or is no regular file.
+
+    For what would otherwise be told after hours of work; nothing is written.
+    """
+    folder = _target(path, error).parent
+    if not folder.is_dir():
+        raise error(write_failure(path, OSError(errno.ENOENT, "")))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise error(write_failure(path, OSError(errno.EACCES, "")))
+
+
+def write_failure(path: str | os.PathLike[str], cause: OSError) -> str:
+    """What to say where `path` could not be written."""
+    reason = os.strerror(cause.errno) if cause.errno else str(cause).split("\n")[0] or type(cause).__name__
+    if cause.errno in _NO_SPACE:
+        return f"{path} cannot be written ({reason}): free some space, or give a path on another disk"
+    return f"{path} cannot be written ({reason}): give a path in a folder that exists and can be written"
+
+
+def _target(path: str | os.PathLike[str], error: type[BppsaError]) -> Path:
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise error(f"{path} cannot be written: it exists and is no regular file: give another path")
+    return target
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
