@@ -12,6 +12,9 @@ from torch import nn
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.layers import (
+    GRU,
+    LSTM,
+    RNN,
     AvgPool2d,
     Conv2d,
     Flatten,
@@ -44,6 +47,20 @@ def same(name: str, ours: type[Layer], shape: Shape, length: int, *args: Any, **
     return LayerCase(
         name, lambda: ours(*args, **kwargs), lambda: theirs(*args, **kwargs), tuple(shape), length
     )
+
+
+def recurrent(ours: type[Layer], shape: Shape, length: int, *args: Any, **kwargs: Any) -> LayerCase:
+    """A case of a recurrent layer; PyTorch's module gives its output alone."""
+    theirs = getattr(nn, ours.__name__)
+
+    class Output(theirs):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)[0]
+
+    return LayerCase(
+        ours.__name__, lambda: ours(*args, **kwargs), lambda: Output(*args, batch_first=True, **kwargs),
+        shape, length,
+    )  # fmt: skip
 
 
 def checkered(shape: tuple[int, ...]) -> np.ndarray:
@@ -99,6 +116,9 @@ CASES: tuple[LayerCase, ...] = (
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
     same("Sigmoid", Sigmoid, (4, 9), 1),
+    recurrent(RNN, (6, 3), 30, 3, 4),
+    recurrent(GRU, (6, 3), 90, 3, 4, num_layers=2),
+    recurrent(LSTM, (6, 3), 90, 3, 4, bidirectional=True),
     same("Flatten", Flatten, (3, 4, 5), 1),
     same("Flatten middle", Flatten, (3, 4, 5), 1, 2, 3),
 )
@@ -107,7 +127,7 @@ CASES: tuple[LayerCase, ...] = (
 CASE: dict[str, LayerCase] = {case.name: case for case in CASES}
 
 #: The cases whose layer is an element of the scan.
-ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if not c.name.startswith("Flatten"))
+ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if c.make().jacobian(c.input_shape) is not None)
 
 
 def make_pass(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> LayerPass:

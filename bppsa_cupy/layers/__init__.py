@@ -4,19 +4,27 @@ from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.flatten import Flatten
+from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.linear import Linear
+from bppsa_cupy.layers.lstm import LSTM
 from bppsa_cupy.layers.max_pool2d import MaxPool2d
+from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
+from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
 from bppsa_cupy.layers.tanh import Tanh
 
 #: Every layer a network can be built from, by class name.
 LAYERS: dict[str, type[Layer]] = {
-    layer.__name__: layer for layer in (AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sigmoid, Tanh)
+    layer.__name__: layer
+    for layer in (AvgPool2d, Conv2d, Flatten, GRU, LSTM, Linear, MaxPool2d, RNN, ReLU, Sigmoid, Tanh)
 }
 
 __all__ = [
+    "GRU",
     "LAYERS",
+    "LSTM",
+    "RNN",
     "AvgPool2d",
     "Conv2d",
     "Flatten",
@@ -25,6 +33,7 @@ __all__ = [
     "Linear",
     "MaxPool2d",
     "ReLU",
+    "Recurrent",
     "Shape",
     "Sigmoid",
     "Tanh",

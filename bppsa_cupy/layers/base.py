@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.jacobians.base import TransposedJacobian
 
 Shape = tuple[int, ...]
@@ -25,6 +27,10 @@ class LayerPass:
     input_shape without the batch
     training    whether the network was in training mode
     saved       what forward keeps for the backward pass; `output` is always there
+    lengths     (B,) int64, where each sequence ends; None where all are whole
+    initial     a recurrent layer's state before the first step, in PyTorch's shape: (h,) or (h, c), or None
+    final_gradient  the gradient by its final state, likewise
+    memo        what a layer keeps between passes and nobody else reads
     """
 
     device: Device
@@ -35,6 +41,10 @@ class LayerPass:
     input_shape: Shape
     training: bool = True
     saved: dict[str, Array] = field(default_factory=dict)
+    lengths: Array | None = None
+    initial: tuple[Array, ...] | None = None
+    final_gradient: tuple[Array, ...] | None = None
+    memo: dict[str, Any] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
@@ -48,6 +58,25 @@ class LayerPass:
         if flat is None or flat.size < size or flat.dtype != wanted:
             flat = self._buffers[name] = self.device.empty(size, wanted)
         return flat[:size].reshape(shape)
+
+    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
+        """A `buffer` for each name and shape.
+
+        Raises DeviceError with the bytes needed and free, before anything is allocated.
+        """
+        sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+        missing = [
+            size
+            for name, size in sizes.items()
+            if name not in self._buffers or self._buffers[name].size < size
+        ]
+        needed = sum(missing) * self.dtype.itemsize
+        if needed and needed > (free := self.device.free_memory()):
+            raise DeviceError(
+                f"{self.device.name}: a pass takes {needed} more bytes, {free} are free: use a smaller "
+                "batch, or shorter sequences"
+            )
+        return {name: self.buffer(name, shape) for name, shape in shapes.items()}
 
 
 class Layer(abc.ABC):

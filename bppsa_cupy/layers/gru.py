@@ -1,0 +1,20 @@
+"""GRU."""
+
+from __future__ import annotations
+
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.timescan import GRU as CELL
+from bppsa_cupy.timescan import Cell
+
+
+class GRU(Recurrent):
+    """Gated recurrent units (paper, appendix E), in PyTorch's form: r, z = σ(W_i x + b_i + W_h h + b_h),
+    n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h' = (1 - z) n + z h.
+
+    Arguments are those of `Recurrent`. Parameters a layer and direction, gates stacked as r, z, n:
+    weight_ih_l0 (3 H, F), weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,).
+    """
+
+    @property
+    def cell(self) -> Cell:
+        return CELL

@@ -1,0 +1,46 @@
+"""LSTM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.timescan import LSTM as CELL
+from bppsa_cupy.timescan import Cell
+
+
+class LSTM(Recurrent):
+    """Long short-term memory: i, f, o = σ(W_i x + b_i + W_h h + b_h), g = tanh(likewise),
+    c' = f c + i g, h' = o tanh(c').
+
+    Arguments are those of `Recurrent`; proj_size may be 0 alone. Parameters a layer and direction, gates
+    stacked as i, f, g, o: weight_ih_l0 (4 H, F), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0 (4 H,).
+    Its state is the pair (h, c).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        *,
+        outputs: str = "all",
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs=outputs
+        )
+        if proj_size:
+            raise ShapeError(f"LSTM got proj_size={proj_size}: it takes 0 alone")
+
+    @property
+    def cell(self) -> Cell:
+        return CELL
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "proj_size": 0}

@@ -1,0 +1,238 @@
+"""What RNN, GRU and LSTM share: PyTorch's arguments and parameters, and the passes over time."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
+from bppsa_cupy.timescan import Cell, Stack, StackSizes, stack_shapes, suffix
+
+#: What a recurrent layer puts out.
+OUTPUTS = ("all", "last")
+
+
+class Recurrent(Layer):
+    """A recurrent layer over sequences (B, T, F), with PyTorch's arguments, parameters and gate order.
+
+    input_size, hidden_size  F and H, at least 1
+    num_layers     inner layers, each on the states of the one before
+    bias           whether there are bias_ih and bias_hh
+    batch_first    the layout of `net[i](x, h0)`, a layer called on its own; `net.forward` takes and
+                   gives (B, T, F) always. PyTorch's default is False, ours True
+    dropout        0.0 alone is taken
+    bidirectional  a second direction from the last step to the first; D = 2, else 1
+    outputs        "all": every step's state of the last inner layer, (B, T, D H); "last": each
+                   direction's last one, (B, D H)
+
+    A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
+    and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a
+    barrier to the scan over layers, and is crossed by a scan over time.
+    """
+
+    barrier = True
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        outputs: str = "all",
+    ) -> None:
+        self.input_size, self.hidden_size, self.num_layers = (
+            int(input_size),
+            int(hidden_size),
+            int(num_layers),
+        )
+        self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
+        self.dropout, self.outputs = float(dropout), outputs
+        name = type(self).__name__
+        if min(self.input_size, self.hidden_size, self.num_layers) < 1:
+            raise ShapeError(
+                f"{name}({input_size}, {hidden_size}, num_layers={num_layers}): each must be at least 1"
+            )
+        if self.dropout:
+            raise ShapeError(f"{name} got dropout={dropout}: it takes 0.0 alone")
+        if outputs not in OUTPUTS:
+            raise ShapeError(f"{name} got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
+
+    @property
+    @abc.abstractmethod
+    def cell(self) -> Cell:
+        """The cell that walks over time."""
+
+    @property
+    def directions(self) -> int:
+        """D: 2 where bidirectional, else 1."""
+        return 2 if self.bidirectional else 1
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """(inner layer, direction) in the order of PyTorch's states and parameters."""
+        return [(layer, d) for layer in range(self.num_layers) for d in range(self.directions)]
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "input_size": self.input_size,
+            "hidden_size": self.hidden_size,
+            "num_layers": self.num_layers,
+            "bias": self.bias,
+            "batch_first": self.batch_first,
+            "dropout": self.dropout,
+            "bidirectional": self.bidirectional,
+            "outputs": self.outputs,
+        }
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        if len(input_shape) != 2 or input_shape[1] != self.input_size:
+            raise ShapeError(
+                f"{type(self).__name__}({self.input_size}, {self.hidden_size}) got input {input_shape}: it "
+                f"takes sequences (T, {self.input_size})"
+            )
+        if input_shape[0] == 0:
+            raise ShapeError(f"{type(self).__name__} got input {input_shape}: T must be at least 1")
+        features = self.directions * self.hidden_size
+        return (features,) if self.outputs == "last" else (input_shape[0], features)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        rows, shapes = self.cell.gates * self.hidden_size, {}
+        for layer, direction in self.places:
+            of = suffix(layer, direction)
+            inputs = self.directions * self.hidden_size if layer else self.input_size
+            shapes[f"weight_ih{of}"] = (rows, inputs)
+            shapes[f"weight_hh{of}"] = (rows, self.hidden_size)
+            if self.bias:
+                shapes[f"bias_ih{of}"] = shapes[f"bias_hh{of}"] = (rows,)
+        return shapes
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        shapes = self.parameter_shapes()
+        return {name: uniform_fan_in(generator, shape, self.hidden_size) for name, shape in shapes.items()}
+
+    def jacobian(self, input_shape: Shape) -> None:
+        return None
+
+    # ---- passes ----
+
+    def forward(self, state: LayerPass, x: Array) -> Array:
+        stack = self._stack(state, x.shape[0], x.shape[1])
+        self._set_lengths(state, stack, x.shape[0], x.shape[1])
+        self._set_states(stack, "initial", state.initial)
+        stack.take(x)
+        stack.forward()
+        self._get_states(state, stack, "final", "states")
+        batch, features = x.shape[0], self.directions * self.hidden_size
+        if self.outputs == "all":
+            y = state.buffer("output", (batch, x.shape[1], features))
+            stack.put(y)
+        else:
+            y = state.buffer("output", (batch, features))
+            hidden = state.saved["states_h"]
+            for d in range(self.directions):
+                y[:, d * self.hidden_size : (d + 1) * self.hidden_size] = hidden[d - self.directions]
+        state.saved.update(input=x, output=y)
+        state.memo["gradient"] = None
+        return y
+
+    def parameter_gradients(self, state: LayerPass, gradient: Array) -> None:
+        self._backward(state, gradient)
+        state.memo["gradient"] = gradient
+        state.memo["stack"].weight_gradients()
+
+    def vjp(self, state: LayerPass, gradient: Array) -> Array:
+        # parameter_gradients has just gone back through time for this very array; once only, as a
+        # buffer of the same identity may hold another gradient the next time.
+        done, state.memo["gradient"] = state.memo["gradient"], None
+        if done is not gradient:
+            self._backward(state, gradient)
+        result = state.buffer("input_gradient", state.saved["input"].shape)
+        state.memo["stack"].input_gradient(result)
+        return result
+
+    def _backward(self, state: LayerPass, gradient: Array) -> None:
+        stack, H = state.memo["stack"], self.hidden_size
+        self._set_states(stack, "boundary", state.final_gradient)
+        if self.outputs == "all":
+            stack.take_gradient(gradient)
+        else:
+            for d in range(self.directions):
+                boundary = stack.arrays[f"boundary{suffix(self.num_layers - 1, d)}"]
+                boundary[:H] += gradient[:, d * H : (d + 1) * H].T
+        stack.backward()
+        self._get_states(state, stack, "entering", "state_gradients")
+
+    # ---- buffers ----
+
+    def _stack(self, state: LayerPass, batch: int, steps: int) -> Stack:
+        """The bound passes for this batch and number of steps, made again where they were others."""
+        sizes = StackSizes(
+            steps, batch, self.input_size, self.hidden_size, self.num_layers, self.directions, self.bias,
+            self.outputs == "all",
+        )  # fmt: skip
+        stack = state.memo.get("stack")
+        if stack is None or stack.sizes != sizes:
+            arrays = state.reserve(stack_shapes(self.cell, sizes, state.device.workers))
+            arrays["lengths"] = state.buffer("lengths", (batch,), np.int64)
+            if not self.bias and self.cell.name == "gru":
+                for place in self.places:
+                    arrays[f"bias_n{suffix(*place)}"][...] = 0
+            stack = Stack(state.device, self.cell, sizes, arrays, state.parameters, state.gradients)
+            state.memo["stack"] = stack
+        return stack
+
+    @staticmethod
+    def _set_lengths(state: LayerPass, stack: Stack, batch: int, steps: int) -> None:
+        stack.arrays["lengths"][...] = steps if state.lengths is None else state.lengths
+
+    def _set_states(self, stack: Stack, name: str, given: Any) -> None:
+        """Set every walk's array `name`, (S, B), from PyTorch's (L D, B, H) or a pair of them; 0 for None."""
+        H = self.hidden_size
+        for place, where in enumerate(self.places):
+            array = stack.arrays[f"{name}{suffix(*where)}"]
+            if given is None:
+                array[...] = 0
+                continue
+            for part, values in enumerate(given):
+                array[part * H : (part + 1) * H] = values[place].T
+
+    def _get_states(self, state: LayerPass, stack: Stack, name: str, kept: str) -> None:
+        """Keep every walk's array `name`, (S, B), as PyTorch's (L D, B, H) in `saved`: KEPT_h and KEPT_c."""
+        H, places = self.hidden_size, self.places
+        for part, letter in zip(range(self.cell.states), "hc", strict=False):
+            result = state.buffer(f"{kept}_{letter}", (len(places), stack.sizes.batch, H))
+            for place, where in enumerate(places):
+                result[place] = stack.arrays[f"{name}{suffix(*where)}"][part * H : (part + 1) * H].T
+            state.saved[f"{kept}_{letter}"] = result
+
+    # ---- states ----
+
+    def check_states(
+        self, given: Any, batch: int, dtype: np.dtype, device: Any, what: str
+    ) -> tuple[Array, ...]:
+        """States in PyTorch's shape, (num_layers D, B, H), on the device: h, or h and c for an LSTM.
+
+        Raises ShapeError naming both shapes or dtypes.
+        """
+        name, count = type(self).__name__, self.cell.states
+        parts = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        if len(parts) != count:
+            takes = "one array" if count == 1 else "a pair of arrays (h, c)"
+            raise ShapeError(f"{name} got {len(parts)} arrays as {what}: it takes {takes}")
+        arrays = tuple(device.asarray(part) for part in parts)
+        shape = (len(self.places), batch, self.hidden_size)
+        for array in arrays:
+            if tuple(array.shape) != shape or array.dtype != dtype:
+                raise ShapeError(
+                    f"{name} got {what} of {array.dtype} and shape {tuple(array.shape)}: it takes {dtype} of "
+                    f"shape {shape}, (num_layers * directions, B, hidden_size)"
+                )
+        return arrays

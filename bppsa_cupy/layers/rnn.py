@@ -1,0 +1,46 @@
+"""RNN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.timescan import RNN_RELU, RNN_TANH, Cell
+
+NONLINEARITIES = {"tanh": RNN_TANH, "relu": RNN_RELU}
+
+
+class RNN(Recurrent):
+    """h_t = f(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh), f being tanh or ReLU.
+
+    Arguments beside `nonlinearity` are those of `Recurrent`. Parameters a layer and direction, as PyTorch
+    names them: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,).
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = True,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        outputs: str = "all",
+    ) -> None:
+        super().__init__(
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs=outputs
+        )
+        if nonlinearity not in NONLINEARITIES:
+            raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
+        self.nonlinearity = nonlinearity
+
+    @property
+    def cell(self) -> Cell:
+        return NONLINEARITIES[self.nonlinearity]
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "nonlinearity": self.nonlinearity}

@@ -1,0 +1,117 @@
+"""Matrix products over whole sequences: input projections, and gradients by weights and by the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
+from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
+
+Launch = Callable[[], None]
+
+#: Products of a weight's gradient that one part adds up at least.
+LEAST_PART = 256
+
+
+def project(device: Device, values: Array, weight: Array, bias: Array | None, out: Array) -> Launch:
+    """A call that sets out_t = W values_t + bias at every step.
+
+    values  (T, rows, B), of which the first I rows are taken
+    weight  (O, I); bias (O,) or None
+    out     (T, O, B)
+    """
+    return _bind(device, values, weight, bias, out, weight.shape[1], False)
+
+
+def project_back(device: Device, values: Array, weight: Array, out: Array) -> Launch:
+    """A call that sets out_t = Wᵀ values_t at every step.
+
+    values  (T, rows, B), of which the first O rows are taken
+    weight  (O, I)
+    out     (T, I, B)
+    """
+    return _bind(device, values, weight, None, out, weight.shape[0], True)
+
+
+def _bind(
+    device: Device,
+    values: Array,
+    weight: Array,
+    bias: Array | None,
+    out: Array,
+    inputs: int,
+    transposed: bool,
+) -> Launch:
+    steps, outputs, batch = out.shape
+    none = weight.reshape(-1)[:0]
+    return device.bind(
+        PROJECT,
+        values,
+        weight,
+        none if bias is None else bias,
+        out,
+        steps,
+        values.shape[1],
+        inputs,
+        outputs,
+        batch,
+        transposed,
+        bias is not None,
+    )
+
+
+def parts_of(workers: int, steps: int, batch: int) -> int:
+    """Into how many parts a weight's gradient is added up: as many as keep a device's workers busy."""
+    return max(1, min(steps, max(16, workers), steps * batch // LEAST_PART))
+
+
+def weight_gradient(
+    device: Device,
+    delta: Array,
+    first: int,
+    values: Array,
+    initial: Array | None,
+    reverse: bool,
+    sums: Array,
+    weight: Array,
+    bias: Array | None,
+) -> Launch:
+    """A call that overwrites `weight` (J, K) and `bias` (J,) with the sums over steps and samples of
+    delta times value, and of delta.
+
+    delta    (T, rows, B), of which J rows from `first` on are taken
+    values   (T, rows, B), of which the first K rows are taken
+    initial  None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
+    sums     (parts, J, K + 1), workspace
+    """
+    steps, delta_rows, batch = delta.shape
+    rows, columns = weight.shape
+    none = delta.reshape(-1)[:0]
+    launch = device.bind(
+        WEIGHT_GRADIENT,
+        delta,
+        values,
+        none if initial is None else initial,
+        sums,
+        steps,
+        delta_rows,
+        first,
+        rows,
+        values.shape[1],
+        columns,
+        batch,
+        sums.shape[0],
+        initial is not None,
+        reverse,
+    )
+    total = device.empty(sums.shape[1:], sums.dtype)
+
+    def call() -> None:
+        launch()
+        device.xp.sum(sums, axis=0, out=total)
+        weight[...] = total[:, :columns]
+        if bias is not None:
+            bias[...] = total[:, columns]
+
+    return call

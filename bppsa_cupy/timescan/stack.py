@@ -1,0 +1,308 @@
+"""All inner layers and directions of one recurrent layer, for one batch size and number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.raw_kernels.sequence_gather import KERNEL as GATHER
+from bppsa_cupy.raw_kernels.sequence_scatter import KERNEL as SCATTER
+from bppsa_cupy.timescan import products, serial
+from bppsa_cupy.timescan.cells import Cell
+from bppsa_cupy.timescan.walk import Walk
+
+Launch = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class StackSizes:
+    """Sizes of a stack: T, B, F, H, inner layers, directions, whether there are biases, and whether
+    every step is put out or the last state alone."""
+
+    steps: int
+    batch: int
+    inputs: int
+    hidden: int
+    layers: int
+    directions: int
+    bias: bool
+    every_step: bool
+
+    def inputs_of(self, layer: int) -> int:
+        """Features of an inner layer's input."""
+        return self.directions * self.hidden if layer else self.inputs
+
+
+def suffix(layer: int, direction: int) -> str:
+    """PyTorch's: "_l0", "_l0_reverse", "_l1", ..."""
+    return f"_l{layer}" + ("_reverse" if direction else "")
+
+
+def stack_shapes(cell: Cell, sizes: StackSizes, workers: int) -> dict[str, tuple[int, ...]]:
+    """Every buffer of a stack by name, but for `lengths`; all are of the network's dtype."""
+    T, B, H = sizes.steps, sizes.batch, sizes.hidden
+    S, parts = cell.state_size(H), products.parts_of(workers, T, B)
+    shapes: dict[str, tuple[int, ...]] = {
+        "input": (T, sizes.inputs, B),
+        "projected": (T, cell.gates * H, B),
+        "sums": (
+            parts * cell.gates * H * (max(map(sizes.inputs_of, range(sizes.layers)), default=0) + H + 1),
+        ),
+    }
+    for direction in range(sizes.directions):
+        shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
+        if sizes.every_step or sizes.layers > 1:
+            shapes[f"by_output{direction}"] = (T, H, B)
+            if sizes.directions > 1 and sizes.layers > 1:
+                shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
+        for layer in range(sizes.layers):
+            of = suffix(layer, direction)
+            shapes[f"bias{of}"] = (cell.gates * H,)
+            shapes[f"bias_n{of}"] = (H,)
+            shapes[f"state{of}"] = (T, S, B)
+            shapes[f"gates{of}"] = (T, cell.kept * H, B)
+            shapes[f"delta{of}"] = (T, cell.deltas * H, B)
+            for name in ("initial", "final", "boundary", "entering"):
+                shapes[f"{name}{of}"] = (S, B)
+    if sizes.directions > 1:
+        for layer in range(1, sizes.layers):
+            shapes[f"joined_l{layer}"] = (T, sizes.directions * H, B)
+    return shapes
+
+
+class Stack:
+    """Bound launches of a recurrent layer on buffers of `stack_shapes`; nothing is allocated in a pass.
+
+    arrays     the buffers, and `lengths` (B,) int64
+    parameters, gradients  by PyTorch's names ("weight_ih_l0")
+
+    A pass fills `arrays["input"]` by `take`, and lengths and initial states; then `forward`; then, for the
+    way back, the boundaries and gradients by the outputs; `backward`; `weight_gradients` and
+    `input_gradient` in either order, or neither.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        cell: Cell,
+        sizes: StackSizes,
+        arrays: Mapping[str, Array],
+        parameters: Mapping[str, Array],
+        gradients: Mapping[str, Array],
+    ) -> None:
+        self.device, self.cell, self.sizes, self.arrays = device, cell, sizes, arrays
+        self._parameters, self._gradients = parameters, gradients
+        self._places = [(k, d) for k in range(sizes.layers) for d in range(sizes.directions)]
+        self.walks = {place: self._walk(*place) for place in self._places}
+        self._forward = [launch for layer in range(sizes.layers) for launch in self._bind_forward(layer)]
+        self._backward: list[Launch] | None = None
+        self._weights: list[Launch] | None = None
+        self._to_input: list[Launch] | None = None
+
+    def _walk(self, layer: int, direction: int) -> Walk:
+        of, a, sizes = suffix(layer, direction), self.arrays, self.sizes
+        return Walk(
+            cell=self.cell,
+            steps=sizes.steps,
+            hidden=sizes.hidden,
+            batch=sizes.batch,
+            reverse=direction == 1,
+            weight_hh=self._parameters[f"weight_hh{of}"],
+            bias_n=a[f"bias_n{of}"] if self.cell.name == "gru" else None,
+            lengths=a["lengths"],
+            initial=a[f"initial{of}"],
+            projected=a["projected"],
+            state=a[f"state{of}"],
+            gates=a[f"gates{of}"] if self.cell.kept else None,
+            final=a[f"final{of}"],
+        )
+
+    def _values(self, layer: int) -> Array:
+        """What goes into an inner layer, (T, rows, B)."""
+        if layer == 0:
+            return self.arrays["input"]
+        return self.arrays[f"joined_l{layer}" if self.sizes.directions > 1 else f"state_l{layer - 1}"]
+
+    # ---- forward ----
+
+    def take(self, x: Array) -> None:
+        """Take the input, (B, T, F); what lies behind a sample's end becomes 0."""
+        self._gather(x, 0, self.arrays["input"])
+
+    def forward(self) -> None:
+        """Every state of every inner layer and direction."""
+        for launch in self._forward:
+            launch()
+
+    def put(self, out: Array) -> None:
+        """Write the last inner layer's output of every step, (B, T, D H); 0 behind a sample's end."""
+        sizes, a = self.sizes, self.arrays
+        for direction in range(sizes.directions):
+            state = a[f"state{suffix(sizes.layers - 1, direction)}"]
+            self.device.launch(
+                SCATTER, state, a["lengths"], out, sizes.steps, state.shape[1], sizes.hidden, sizes.batch,
+                out.shape[2], direction * sizes.hidden,
+            )  # fmt: skip
+
+    def _gather(self, outside: Array, offset: int, inside: Array) -> None:
+        steps, features, batch = inside.shape
+        self.device.launch(
+            GATHER, outside, self.arrays["lengths"], inside, steps, features, batch, outside.shape[2], offset
+        )
+
+    def _bind_forward(self, layer: int) -> list[Launch]:
+        launches: list[Launch] = []
+        values = self._values(layer)
+        if layer and self.sizes.directions > 1:
+            launches.append(self._join(layer))
+        for direction in range(self.sizes.directions):
+            of = suffix(layer, direction)
+            bias = self.arrays[f"bias{of}"] if self.sizes.bias else None
+            weight = self._parameters[f"weight_ih{of}"]
+            if bias is not None:
+                launches.append(self._add_biases(of))
+            walk = self.walks[layer, direction]
+            launches.append(products.project(self.device, values, weight, bias, walk.projected))
+            launches.append(serial.forward(self.device, walk))
+        return launches
+
+    def _join(self, layer: int) -> Launch:
+        """The outputs of both directions side by side."""
+        joined, H = self.arrays[f"joined_l{layer}"], self.sizes.hidden
+        states = [self.arrays[f"state{suffix(layer - 1, d)}"] for d in range(self.sizes.directions)]
+
+        def call() -> None:
+            for direction, state in enumerate(states):
+                joined[:, direction * H : (direction + 1) * H] = state[:, :H]
+
+        return call
+
+    def _add_biases(self, of: str) -> Launch:
+        """The biases that are added to the projected input; b_hn stays apart, as r is multiplied by it."""
+        by_input, by_state = self._parameters[f"bias_ih{of}"], self._parameters[f"bias_hh{of}"]
+        bias, bias_n = self.arrays[f"bias{of}"], self.arrays[f"bias_n{of}"]
+        add, both = self.device.xp.add, 2 * self.sizes.hidden
+        if self.cell.name != "gru":
+            return lambda: add(by_input, by_state, out=bias)
+
+        def call() -> None:
+            add(by_input[:both], by_state[:both], out=bias[:both])
+            bias[both:] = by_input[both:]
+            bias_n[...] = by_state[both:]
+
+        return call
+
+    # ---- backward ----
+
+    def take_gradient(self, gradient: Array) -> None:
+        """Take the gradient by the output of every step, (B, T, D H)."""
+        for direction in range(self.sizes.directions):
+            self._gather(gradient, direction * self.sizes.hidden, self.arrays[f"by_output{direction}"])
+
+    def backward(self) -> None:
+        """Every delta, and the gradients by the initial states."""
+        if self._backward is None:
+            layers = reversed(range(self.sizes.layers))
+            self._backward = [launch for layer in layers for launch in self._bind_backward(layer)]
+        for launch in self._backward:
+            launch()
+
+    def _bind_backward(self, layer: int) -> list[Launch]:
+        sizes, a = self.sizes, self.arrays
+        last = layer == sizes.layers - 1
+        launches: list[Launch] = []
+        if not last:
+            launches += self._bind_to_input(layer + 1)
+        for direction in range(sizes.directions):
+            of = suffix(layer, direction)
+            by_output = None if last and not sizes.every_step else a[f"by_output{direction}"]
+            launches.append(
+                serial.backward(
+                    self.device,
+                    self.walks[layer, direction],
+                    by_output,
+                    a[f"boundary{of}"],
+                    sizes.steps,
+                    a[f"delta{of}"],
+                    a[f"entering{of}"],
+                )
+            )
+        return launches
+
+    def _bind_to_input(self, layer: int) -> list[Launch]:
+        """The gradient by an inner layer's input: of layer 0 in `by_input0`, else in `by_output`."""
+        sizes, a, xp = self.sizes, self.arrays, self.device.xp
+        if sizes.directions == 1:
+            out = a["by_output0" if layer else "by_input0"]
+            return [products.project_back(self.device, a[f"delta_l{layer}"], self._weight_ih(layer, 0), out)]
+        outs = [a[f"{'by_joined' if layer else 'by_input'}{d}"] for d in range(sizes.directions)]
+        launches = [
+            products.project_back(
+                self.device, a[f"delta{suffix(layer, d)}"], self._weight_ih(layer, d), outs[d]
+            )
+            for d in range(sizes.directions)
+        ]
+        launches.append(lambda: xp.add(outs[0], outs[1], out=outs[0]))
+        if layer:
+            H = sizes.hidden
+
+            def split() -> None:
+                for d in range(sizes.directions):
+                    a[f"by_output{d}"][...] = outs[0][:, d * H : (d + 1) * H]
+
+            launches.append(split)
+        return launches
+
+    def _weight_ih(self, layer: int, direction: int) -> Array:
+        return self._parameters[f"weight_ih{suffix(layer, direction)}"]
+
+    def input_gradient(self, out: Array) -> None:
+        """Write the gradient by the input, (B, T, F), of the last `backward`."""
+        if self._to_input is None:
+            self._to_input = self._bind_to_input(0)
+        for launch in self._to_input:
+            launch()
+        sizes = self.sizes
+        self.device.launch(
+            SCATTER, self.arrays["by_input0"], self.arrays["lengths"], out, sizes.steps, sizes.inputs,
+            sizes.inputs, sizes.batch, sizes.inputs, 0,
+        )  # fmt: skip
+
+    def weight_gradients(self) -> None:
+        """Write the gradients by all weights and biases, of the last `backward`."""
+        if self._weights is None:
+            self._weights = [launch for place in self._places for launch in self._bind_weights(*place)]
+        for launch in self._weights:
+            launch()
+
+    def _bind_weights(self, layer: int, direction: int) -> list[Launch]:
+        of, H, walk = suffix(layer, direction), self.sizes.hidden, self.walks[layer, direction]
+        delta = self.arrays[f"delta{of}"]
+        # GRU's W_hn sees m's gradient, its fourth block of rows.
+        blocks = (
+            [(0, 0, 2 * H), (3 * H, 2 * H, 3 * H)]
+            if self.cell.name == "gru"
+            else [(0, 0, self.cell.gates * H)]
+        )
+        launches = [self._sum(delta, 0, self._values(layer), None, False, f"ih{of}", 0, self.cell.gates * H)]
+        for first, start, end in blocks:
+            launches.append(
+                self._sum(delta, first, walk.state, walk.initial, walk.reverse, f"hh{of}", start, end)
+            )
+        return launches
+
+    def _sum(
+        self, delta: Array, first: int, values: Array, initial: Array | None, reverse: bool, name: str,
+        start: int, end: int,
+    ) -> Launch:  # fmt: skip
+        """Rows `start` to `end` of the gradients by weight and bias `name`, from delta's row `first` on."""
+        weight = self._gradients[f"weight_{name}"][start:end]
+        bias = self._gradients[f"bias_{name}"][start:end] if self.sizes.bias else None
+        parts = products.parts_of(self.device.workers, self.sizes.steps, self.sizes.batch)
+        shape = (parts, end - start, weight.shape[1] + 1)
+        count = shape[0] * shape[1] * shape[2]
+        sums = self.arrays["sums"][:count].reshape(shape)
+        return products.weight_gradient(
+            self.device, delta, first, values, initial, reverse, sums, weight, bias
+        )

@@ -1,0 +1,20 @@
+// Sequences from the layout of the scans over time to a layer's. What lies behind a sample's end is 0.
+//
+//   inside   (steps, rows, batch): its first `features` rows                   input
+//   lengths  (batch)                                                           input
+//   outside  (batch, steps, total): features from `offset` on are written      input and output
+
+#include "prelude.cuh"
+
+extern "C" __global__ void sequence_scatter(
+    const real* __restrict__ inside, const long long* __restrict__ lengths, real* __restrict__ outside,
+    size_type steps, size_type rows, size_type features, size_type batch, size_type total,
+    size_type offset)
+{
+    GRID_STRIDE(item, steps * features * batch) {
+        const size_type f = item % features, b = item / features % batch, t = item / features / batch;
+        const size_type place = b * steps + t;
+        outside[place * total + offset + f] =
+            t < lengths[b] ? inside[(t * rows + f) * batch + b] : real(0);
+    }
+}

@@ -1,0 +1,62 @@
+// Partial sums of a weight's and a bias's gradient over steps and samples: of delta times value, and of
+// delta. Part p takes the steps from p steps / parts on; the parts are added up afterwards, in order.
+// Where `shifted`, the value of step s is that of step s - 1, and `initial` at step 0; step s is time
+// t = s, or steps - 1 - s where `reverse`.
+//
+// A block a part and tile of 32 x 32 outputs, 256 threads: tiles of 32 products' factors pass through
+// shared memory, and a thread adds up 2 x 2 outputs.
+//
+//   delta    (steps, delta_rows, batch): `rows` rows from `first` on  input
+//   values   (steps, value_rows, batch): its first `columns` rows     input
+//   initial  (columns, batch), or (0) where not shifted               input
+//   sums     (parts, rows, columns + 1): the bias's in the last       output only
+
+#include "prelude.cuh"
+
+const int TILE = 32;
+
+extern "C" __global__ void sequence_weight_gradient(
+    const real* __restrict__ delta, const real* __restrict__ values, const real* __restrict__ initial,
+    real* __restrict__ sums, size_type steps, size_type delta_rows, size_type first, size_type rows,
+    size_type value_rows, size_type columns, size_type batch, size_type parts, int shifted, int reverse)
+{
+    __shared__ real left[TILE][TILE + 1], right[TILE][TILE + 1];
+    const size_type down = (rows + TILE - 1) / TILE, across = (columns + TILE) / TILE;
+    const int lane = threadIdx.x % 32, group = threadIdx.x / 32;
+    const int y = threadIdx.x / 16 * 2, x = threadIdx.x % 16 * 2;
+    for (size_type item = blockIdx.x; item < parts * down * across; item += gridDim.x) {
+        const size_type part = item / (down * across);
+        const size_type top = item / across % down * TILE, start = item % across * TILE;
+        const size_type begin = steps * part / parts * batch, end = steps * (part + 1) / parts * batch;
+        real total[2][2] = {{0, 0}, {0, 0}};
+        for (size_type q = begin; q < end; q += TILE) {
+            const size_type t = (q + lane) / batch, b = (q + lane) % batch;
+            const bool within = q + lane < end;
+            const bool from_initial = shifted && t == (reverse ? steps - 1 : 0);
+            const size_type source = shifted ? (reverse ? t + 1 : t - 1) : t;
+            for (int i = group; i < TILE; i += 8) {
+                left[lane][i] =
+                    within && top + i < rows ? delta[(t * delta_rows + first + top + i) * batch + b] : real(0);
+                const size_type k = start + i;
+                real value = 0;
+                if (within && k < columns)
+                    value = from_initial ? initial[k * batch + b]
+                                         : values[(source * value_rows + k) * batch + b];
+                right[lane][i] = within && k == columns ? real(1) : value;
+            }
+            __syncthreads();
+            for (int i = 0; i < TILE; ++i) {
+                const real a = left[i][y], c = left[i][y + 1], d = right[i][x], e = right[i][x + 1];
+                total[0][0] += a * d;
+                total[0][1] += a * e;
+                total[1][0] += c * d;
+                total[1][1] += c * e;
+            }
+            __syncthreads();
+        }
+        for (int i = 0; i < 2; ++i)
+            for (int k = 0; k < 2; ++k)
+                if (top + y + i < rows && start + x + k <= columns)
+                    sums[(part * rows + top + y + i) * (columns + 1) + start + x + k] = total[i][k];
+    }
+}
