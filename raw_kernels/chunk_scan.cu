@@ -3,7 +3,8 @@
 // column that grew past the range leaves a zero a zero.
 //
 // A block a sample, a thread a row. Rows of the next DEPTH maps are on their way to registers while one is
-// used, to size 40 (20 in float64); beyond, a thread takes every blockDim-th row and reads it from memory.
+// used, to size 20 and for 40 in float32; for others a thread takes every blockDim-th row and reads it from
+// memory. FULL says that size is N, which spares most of the arithmetic of addresses.
 //
 //   maps       (chunks - 1, batch, size, size)  input, by columns, of chunk 1 on
 //   exponents  (chunks - 1, batch, size)        input
@@ -13,7 +14,7 @@
 
 #include "prelude.cuh"
 
-const int DEPTH = 4;
+const int DEPTH = sizeof(real) == 4 ? 4 : 2;
 
 // What a thread needs of one map: its row, its exponent, its offset.
 template <int N>
@@ -22,22 +23,23 @@ struct Row {
     int exponent;
 };
 
-template <int N>
+template <int N, bool FULL>
 __device__ inline void scan_in_registers(
     const real* __restrict__ maps, const int* __restrict__ exponents, const real* __restrict__ offsets,
     const real* __restrict__ last, real* __restrict__ boundary, size_type chunks, size_type size_,
     size_type batch, int affine, real* shared)
 {
-    const int size = int(size_), row = threadIdx.x;
+    const int size = FULL ? N : int(size_), row = threadIdx.x;
     const bool mine = row < size;
     for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
         Row<N> ring[DEPTH];
         const auto fetch = [&](Row<N>& to, size_type k) {
             if (k < 1 || !mine) return;
             const size_type map = (k - 1) * batch + b;
+            const real* columns = maps + map * size * size + row;
 #pragma unroll
             for (int j = 0; j < N; ++j)
-                to.entries[j] = j < size ? maps[(map * size + j) * size + row] : real(0);
+                to.entries[j] = FULL || j < size ? columns[j * size] : real(0);
             to.exponent = exponents[map * size + row];
             to.offset = affine ? offsets[((k - 1) * size + row) * batch + b] : real(0);
         };
@@ -98,13 +100,12 @@ extern "C" __global__ void chunk_scan(
     size_type batch, int affine)
 {
     extern __shared__ __align__(16) real shared[];
-    if (size <= 8)
-        scan_in_registers<8>(maps, exponents, offsets, last, boundary, chunks, size, batch, affine, shared);
-    else if (size <= 20)
-        scan_in_registers<20>(maps, exponents, offsets, last, boundary, chunks, size, batch, affine, shared);
-    else if (size <= 40 && sizeof(real) == 4)
-        scan_in_registers<sizeof(real) == 4 ? 40 : 1>(
-            maps, exponents, offsets, last, boundary, chunks, size, batch, affine, shared);
-    else
-        scan_from_memory(maps, exponents, offsets, last, boundary, chunks, size, batch, affine, shared);
+#define SCAN(N, FULL)                                                                            \
+    scan_in_registers<N, FULL>(maps, exponents, offsets, last, boundary, chunks, size, batch,     \
+                               affine, shared)
+    const bool narrow = sizeof(real) == 4;
+    if (size == 20) SCAN(20, true);
+    else if (size < 20) SCAN(20, false);
+    else if (narrow && size == 40) SCAN(narrow ? 40 : 1, true);
+    else scan_from_memory(maps, exponents, offsets, last, boundary, chunks, size, batch, affine, shared);
 }

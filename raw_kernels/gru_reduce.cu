@@ -70,7 +70,6 @@ extern "C" __global__ void __launch_bounds__(256) gru_reduce(
     const GruCell cell = {gates, state, initial, hidden * batch, int(batch)};
     const Chunks chunks = {lengths, steps, batch, chunk, first, reverse};
     const Reduction given = {weight_hh, gradient, maps, offsets, exponents, chunks, hidden, per_step};
-    if (hidden <= 8) reduce_in_registers<GruCell, 8, 4>(cell, given, shared);
-    else if (hidden <= 20) reduce_in_registers<GruCell, 20, sizeof(real) == 4 ? 4 : 2>(cell, given, shared);
+    if (hidden <= 20) reduce_in_registers<GruCell, 20, sizeof(real) == 4 ? 4 : 2>(cell, given, shared);
     else reduce_in_block<GruCell, 8>(cell, given, shared);
 }

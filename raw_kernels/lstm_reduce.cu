@@ -21,6 +21,13 @@
 #include "reduce.cuh"
 #include "reduce_block.cuh"
 
+// Columns a thread holds: as many as the compiler keeps in registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+const int COLUMNS = 1;
+#else
+const int COLUMNS = sizeof(real) == 4 ? 2 : 1;
+#endif
+
 struct LstmCell {
     static const int gates = 4, parts = 2, coefficients = 6, carried = 1;
     const real *gate, *state, *initial;
@@ -65,7 +72,7 @@ struct LstmCell {
     __device__ __forceinline__ static real carry(const real* a, const real* x) { return a[5] * x[1]; }
 };
 
-extern "C" __global__ void __launch_bounds__(256) lstm_reduce(
+extern "C" __global__ void __launch_bounds__(256, 1) lstm_reduce(
     const real* __restrict__ gates, const real* __restrict__ state, const real* __restrict__ initial,
     const real* __restrict__ weight_hh, const real* __restrict__ gradient,
     const long long* __restrict__ lengths, real* __restrict__ maps, int* __restrict__ exponents,
@@ -76,7 +83,6 @@ extern "C" __global__ void __launch_bounds__(256) lstm_reduce(
     const LstmCell cell = {gates, state, initial, hidden * batch, int(batch)};
     const Chunks chunks = {lengths, steps, batch, chunk, first, reverse};
     const Reduction given = {weight_hh, gradient, maps, offsets, exponents, chunks, hidden, per_step};
-    if (hidden <= 8) reduce_in_registers<LstmCell, 8, 2>(cell, given, shared);
-    else if (hidden <= 20) reduce_in_registers<LstmCell, 20, sizeof(real) == 4 ? 2 : 1>(cell, given, shared);
+    if (hidden <= 20) reduce_in_registers<LstmCell, 20, COLUMNS>(cell, given, shared);
     else reduce_in_block<LstmCell, 4>(cell, given, shared);
 }

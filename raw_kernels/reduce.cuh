@@ -158,7 +158,7 @@ __device__ __forceinline__ void renormalise(real (&columns)[ROWS][C], int (&expo
 }
 
 // A thread C columns of one map, samples innermost; the column of the chunk's own gradients has a thread
-// of its own. N is the least of the compiled widths that holds `hidden`.
+// of its own. N holds `hidden`, zeros around it.
 template <class Cell, int N, int C>
 __device__ inline void reduce_in_registers(const Cell& cell, const Reduction& given, real* shared)
 {

@@ -15,13 +15,12 @@ from bppsa_cupy.raw_kernels.kernel import (
     one_thread_per,
     scalar,
 )
-from bppsa_cupy.raw_kernels.recurrent import padded
 from bppsa_cupy.raw_kernels.twin import twin
 
 #: Steps after which a column's power of two is taken out of it.
 RENORMALISED = 8
-#: The widest state whose columns a thread holds in registers, in units of hidden; and the largest state
-#: for which a block holds a slice of a map in shared memory.
+#: The largest `hidden` for which a thread holds columns in registers, and the largest state for which a
+#: block holds a slice of a map in shared memory.
 REGISTER_HIDDEN, MAXIMAL_STATE = 20, 448
 #: Threads of a block whose threads hold columns in registers: few, so that multiprocessors are filled evenly.
 BLOCK = 64
@@ -44,7 +43,7 @@ def reduce_launch(gates, parts, coefficients, columns, tile_columns):
         size = parts * hidden
         if hidden <= REGISTER_HIDDEN:
             shape = one_thread_per(maps * (-(-size // columns) + per_step), BLOCK)
-            return shape._replace(shared_bytes=gates * padded(hidden) ** 2 * 8)
+            return shape._replace(shared_bytes=gates * REGISTER_HIDDEN**2 * 8)
         rows = -(-hidden // TILE_ROWS)
         bytes_of = lambda tiles: tiles * tile_columns * (8 * size + 4) + 8 * coefficients * hidden  # noqa: E731
         tiles = min(-(-(size + per_step) // tile_columns), max(1, BLOCK_THREADS // rows))

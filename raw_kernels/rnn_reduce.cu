@@ -55,7 +55,6 @@ extern "C" __global__ void __launch_bounds__(256) rnn_reduce(
     const RnnCell cell = {state, hidden * batch, int(batch), relu};
     const Chunks chunks = {lengths, steps, batch, chunk, first, reverse};
     const Reduction given = {weight_hh, gradient, maps, offsets, exponents, chunks, hidden, per_step};
-    if (hidden <= 8) reduce_in_registers<RnnCell, 8, 4>(cell, given, shared);
-    else if (hidden <= 20) reduce_in_registers<RnnCell, 20, sizeof(real) == 4 ? 4 : 2>(cell, given, shared);
+    if (hidden <= 20) reduce_in_registers<RnnCell, 20, sizeof(real) == 4 ? 4 : 2>(cell, given, shared);
     else reduce_in_block<RnnCell, 8>(cell, given, shared);
 }

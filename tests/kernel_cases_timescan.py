@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from kernel_cases import Case, case, cases_of
 
-#: steps, hidden, batch, chunk, first chunk: widths to 8 and 20 in registers, beyond in shared memory.
+#: steps, hidden, batch, chunk, first chunk: to 20 in registers, beyond in shared memory.
 SIZES = (
     (0, 3, 2, 4, 0), (1, 1, 1, 1, 0), (1, 2, 3, 4, 1), (5, 3, 0, 2, 1), (21, 20, 3, 9, 1), (19, 7, 5, 19, 0),
     (5, 33, 2, 2, 1), (10, 64, 1, 10, 0), (2, 100, 1, 1, 1),

@@ -36,6 +36,10 @@ class Cell:
     def backward(self) -> Kernel:
         return KERNELS[f"{self.name}_backward"]
 
+    @property
+    def reduce(self) -> Kernel:
+        return KERNELS[f"{self.name}_reduce"]
+
     def state_size(self, hidden: int) -> int:
         """S: elements of the state of one sample."""
         return self.states * hidden

@@ -1,0 +1,140 @@
+"""Going back through time by reduce, scan and expand over chunks of steps.
+
+Reduce: the product of each chunk's transposed Jacobians, all chunks at once, Jacobians never stored.
+Scan: the gradients at the boundaries of chunks, from those maps. Expand: the serial pass inside every
+chunk at once, each from its boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan.walk import Walk
+
+Launch = Callable[[], None]
+
+#: Which way over time a method of net.backward asks for.
+WAYS = {"auto": "auto", "bp": "serial", "linear": "serial", "blelloch": "chunked", "hybrid": "chunked"}
+
+
+def bind_reduce(
+    device: Device,
+    walk: Walk,
+    gradient: Array | None,
+    chunk: int,
+    first: int,
+    maps: Array,
+    exponents: Array,
+    offsets: Array,
+) -> Launch:
+    """A call that fills the maps of chunks from `first` on.
+
+    gradient   (T, H, B), by the output of every step, or None
+    maps       out, (chunks - first, B, S, S), by columns, each without its power of two
+    exponents  out, (chunks - first, B, S) int32, those powers
+    offsets    out, (chunks - first, S, B), what each chunk makes of its own gradients; (0,) without any
+    """
+    kept = () if walk.gates is None else (walk.gates,)
+    start = () if walk.gates is None else (walk.initial,)
+    none = walk.state.reshape(-1)[:0]
+    return device.bind(
+        walk.cell.reduce, *kept, walk.state, *start, walk.weight_hh,
+        none if gradient is None else gradient, walk.lengths, maps, exponents, offsets,
+        walk.steps, walk.hidden, walk.batch, chunk, first, gradient is not None, *walk.cell.flags,
+        walk.reverse,
+    )  # fmt: skip
+
+
+class TimeScan:
+    """A backward pass of one walk, bound to its arrays: calling it fills `delta` and `entering`.
+
+    gradient  (T, H, B), by the output of every step; None where there is none
+    last      (S, B), the gradient by the state after the last step
+    delta     out, (T, cell.deltas * H, B)
+    entering  out, (S, B), the gradient by the initial state
+    method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
+    chunk     its length in steps; by default the cost model's
+
+    Law: every method and chunk length gives the same gradients up to rounding. Where a boundary is not
+    finite, as where the products of Jacobians left the range and the gradients might not have, the
+    pass is run again serially, and `description` says so. Raises DeviceError with the bytes needed and
+    free, and the chunk length that would fit, before anything is allocated.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        walk: Walk,
+        gradient: Array | None,
+        last: Array,
+        delta: Array,
+        entering: Array,
+        method: str = "auto",
+        chunk: int | None = None,
+    ) -> None:
+        self._device, self._entering = device, entering
+        self.reran = False
+        shape = walk.cell, walk.steps, walk.batch, walk.hidden
+        itemsize = walk.state.dtype.itemsize
+        model, way, free = cost.model_of(device), WAYS[method], device.free_memory()
+        self.choice = cost.choose(
+            model, *shape, itemsize, method=way, chunk=chunk, free=free if chunk is None else None
+        )
+        if way == "serial":
+            self.choice = replace(self.choice, reason=f"method {method!r}")
+        self._serial = serial.backward(device, walk, gradient, last, walk.steps, delta, entering)
+        if self.choice.method == "serial":
+            return
+        needed = cost.chunk_bytes(*shape, self.choice.chunk, itemsize)
+        if needed > free:
+            fits = cost.fitting_chunk(*shape, itemsize, free)
+            advice = "take method='linear'" if fits is None else f"chunks of {fits} steps or more would fit"
+            raise DeviceError(
+                f"{device.name}: a scan over {walk.steps} steps by chunks of {self.choice.chunk} takes "
+                f"{needed} bytes, {free} are free: {advice}"
+            )
+        self._bind(walk, gradient, last, delta)
+
+    def _bind(self, walk: Walk, gradient: Array | None, last: Array, delta: Array) -> None:
+        device, dtype = self._device, walk.state.dtype
+        chunks, chunk, size, batch = self.choice.chunks, self.choice.chunk, walk.state_size, walk.batch
+        maps = device.empty((chunks - 1, batch, size, size), dtype)
+        exponents = device.empty((chunks - 1, batch, size), np.int32)
+        offsets = device.empty((chunks - 1, size, batch) if gradient is not None else 0, dtype)
+        boundary, self._entering_all = (device.empty((chunks, size, batch), dtype) for _ in range(2))
+        self._flag = device.zeros(1, np.int32)
+        self._reduce = bind_reduce(device, walk, gradient, chunk, 1, maps, exponents, offsets)
+        self._scan = device.bind(
+            KERNELS["chunk_scan"], maps, exponents, offsets, last, boundary, chunks, size, batch,
+            gradient is not None,
+        )  # fmt: skip
+        self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
+        self._expand = serial.backward(device, walk, gradient, boundary, chunk, delta, self._entering_all)
+
+    def __call__(self) -> None:
+        if self.choice.method == "serial":
+            self._serial()
+            return
+        self._flag[...] = 0
+        self._reduce()
+        self._scan()
+        self._check()
+        flag = self._device.fetch(self._flag)
+        self._expand()
+        self._entering[...] = self._entering_all[0]
+        self.reran = bool(flag()[0])  # waits for the scan, while chunks expand
+        if self.reran:
+            self._serial()
+
+    @property
+    def description(self) -> str:
+        """What the latest call ran, and why."""
+        again = "; a boundary was not finite: run again serially" if self.reran else ""
+        return f"{self.choice}{again}"

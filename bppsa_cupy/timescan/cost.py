@@ -1,0 +1,179 @@
+"""What a backward pass over time costs, serially and by chunks, and the chunk length to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bppsa_cupy.devices import Device
+from bppsa_cupy.raw_kernels.reduce import MAXIMAL_STATE, REGISTER_HIDDEN
+from bppsa_cupy.timescan.cells import Cell
+
+
+@dataclass(frozen=True)
+class TimeModel:
+    """A processor in the numbers that a scan over time depends on.
+
+    workers             multiprocessors, or threads
+    serial_step         seconds of a step of a serial pass whatever its size: barriers, latencies
+    serial_rate         multiply-adds a second of one worker's serial pass
+    serial_lanes        samples one worker takes at once in the time of one
+    reduce_step         seconds of a step of a reduction whatever its size
+    reduce_rate         multiply-adds a second of one worker's reduction of states that fit registers
+    reduce_rate_shared  the same of larger states
+    scan_step, scan_rate  seconds of a chunk in the scan over boundaries, and its multiply-adds a second
+    launch              seconds of a launch
+    check               seconds until the host knows whether all boundaries are finite
+    """
+
+    name: str
+    workers: int
+    serial_step: float
+    serial_rate: float
+    serial_lanes: int
+    reduce_step: float
+    reduce_rate: float
+    reduce_rate_shared: float
+    scan_step: float
+    scan_rate: float
+    launch: float
+    check: float
+
+
+#: `cuda`: an H200 at 1.7 GHz, from the instructions of the compiled kernels: a warp's step back of four
+#: columns at H = 20 takes 2,290 issue slots for 1,600 multiply-adds, four warps issue at once, and a block
+#: of the serial pass does a step in two barriers and one dot product. `host`: a core of a 2-core machine.
+MODELS = {
+    "cuda": TimeModel("cuda", 132, 8e-8, 2e10, 16, 1.4e-6, 1.3e11, 4e10, 1.2e-7, 1e10, 5e-6, 2e-5),
+    "host": TimeModel("host", 2, 0.0, 1.2e10, 1, 0.0, 1.5e9, 1.5e9, 0.0, 1.5e9, 5e-6, 0.0),
+}
+
+
+def model_of(device: Device) -> TimeModel:
+    """The model of `device`, with its own number of workers; one without its own is taken for the host."""
+    base = MODELS.get(device.name, MODELS["host"])
+    return TimeModel(**{**base.__dict__, "workers": device.workers})
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a pass over time is run.
+
+    method   "serial" or "chunked"
+    chunk    steps a chunk; T for the serial pass
+    chunks   how many
+    seconds  predicted; `serial_seconds` of the serial pass
+    reason   why
+    """
+
+    method: str
+    chunk: int
+    chunks: int
+    seconds: float
+    serial_seconds: float
+    reason: str
+
+    def __str__(self) -> str:
+        if self.method == "serial":
+            return f"serial ({self.reason})"
+        return (
+            f"chunked, {self.chunks} chunks of {self.chunk} (predicted {self.seconds * 1e3:.3g} ms, "
+            f"{self.serial_seconds * 1e3:.3g} ms serially; {self.reason})"
+        )
+
+
+def serial_seconds(
+    model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunks: int = 1
+) -> float:
+    """The serial pass, or with `chunks` the expansion of that many chunks at once."""
+    work = cell.gates * hidden * hidden
+    rounds = -(-chunks * batch // (model.workers * model.serial_lanes))
+    return -(-steps // chunks) * (model.serial_step + work / model.serial_rate) * rounds + model.launch
+
+
+def chunked_seconds(model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunk: int) -> float:
+    """Reduce, scan, look at the boundaries, expand."""
+    chunks, size = -(-steps // chunk), cell.state_size(hidden)
+    work = size * cell.states * cell.gates * hidden * hidden / (2 if cell.states == 2 else 1)
+    rate = model.reduce_rate if hidden <= REGISTER_HIDDEN else model.reduce_rate_shared
+    reductions = (chunks - 1) * batch
+    reduce = chunk * max(model.reduce_step, -(-reductions // model.workers) * work / rate)
+    scan = (chunks - 1) * (model.scan_step + size * size / model.scan_rate) * -(-batch // (8 * model.workers))
+    expand = serial_seconds(model, cell, steps, batch, hidden, chunks)
+    return reduce + scan + expand + 3 * model.launch + model.check
+
+
+def chunk_bytes(cell: Cell, steps: int, batch: int, hidden: int, chunk: int, itemsize: int) -> int:
+    """Bytes a chunked pass takes beside the arrays a serial one has: maps, exponents, offsets, boundaries."""
+    chunks, size = -(-steps // chunk), cell.state_size(hidden)
+    maps = (chunks - 1) * batch * size
+    return maps * size * itemsize + maps * 4 + maps * itemsize + 2 * chunks * size * batch * itemsize
+
+
+def fitting_chunk(cell: Cell, steps: int, batch: int, hidden: int, itemsize: int, free: int) -> int | None:
+    """The shortest chunk length whose pass takes at most `free` bytes; None where none does."""
+    low, high = 1, steps
+    if chunk_bytes(cell, steps, batch, hidden, steps, itemsize) > free:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if chunk_bytes(cell, steps, batch, hidden, middle, itemsize) <= free:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def candidates(steps: int) -> Iterator[int]:
+    """Chunk lengths worth a look, from short to long: about twelve an octave of their number."""
+    seen, chunks = 0, float(steps)
+    while chunks >= 2:
+        length = -(-steps // int(chunks))
+        if length != seen:
+            yield length
+        seen, chunks = length, chunks / 1.06
+
+
+def choose(
+    model: TimeModel,
+    cell: Cell,
+    steps: int,
+    batch: int,
+    hidden: int,
+    itemsize: int,
+    *,
+    method: str = "auto",
+    chunk: int | None = None,
+    free: int | None = None,
+) -> Choice:
+    """The way a backward pass is run.
+
+    method  "auto" takes what is predicted to be quicker, "serial" and "chunked" are taken as they are,
+            but for states above MAXIMAL_STATE and sequences of one step, which go serially
+    chunk   its length, else the one predicted to be the quickest
+    free    bytes the pass may take; chunk lengths that need more are left out where there are others
+    """
+    serial = serial_seconds(model, cell, steps, batch, hidden)
+
+    def serially(reason: str) -> Choice:
+        return Choice("serial", steps, 1, serial, serial, reason)
+
+    if method == "serial":
+        return serially("as asked for")
+    size = cell.state_size(hidden)
+    if size > MAXIMAL_STATE:
+        return serially(f"maps of {size} x {size} are beyond the kernels' {MAXIMAL_STATE}")
+    if steps < 2 or (chunk is not None and chunk >= steps):
+        return serially("one chunk")
+    lengths = [chunk] if chunk is not None else list(candidates(steps))
+    if free is not None:
+        fitting = [c for c in lengths if chunk_bytes(cell, steps, batch, hidden, c, itemsize) <= free]
+        lengths = fitting or lengths[-1:]
+    times = {c: chunked_seconds(model, cell, steps, batch, hidden, c) for c in lengths}
+    best = min(times, key=lambda c: times[c])
+    if method == "auto" and times[best] >= serial:
+        return serially(
+            f"predicted {serial * 1e3:.3g} ms, {times[best] * 1e3:.3g} ms by chunks of {best} on {model.name}"
+        )
+    reason = "as asked for" if method == "chunked" else f"the quickest predicted on {model.name}"
+    return Choice("chunked", best, -(-steps // best), times[best], serial, reason)

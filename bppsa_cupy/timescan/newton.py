@@ -1,0 +1,230 @@
+"""All states of a walk at once by Newton's iteration, each step an affine scan over Jacobians' products.
+
+Unknown are the states at the boundaries of chunks. An iteration walks every chunk from its assumed state,
+all chunks at once, and sees by how much its end misses the state assumed for the next one; the products of
+the chunks' Jacobians say how those ends move with the assumed states, so the linearised correction is an
+affine scan over the chunks, forward in time: step_k = mismatch_k + M_kᵀ step_{k-1}. With chunks of one step
+this is DEER (Lim et al. 2024). Longer ones need fewer iterations and a smaller scan, since nothing is
+linearised inside a chunk (multiple shooting).
+
+Damping as in Gonzalez et al. 2024: where the mismatch grows, the Jacobians are scaled down; at scale 0
+the iteration is Picard's, which makes at least one more chunk exact each time whatever the cell does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan.chunked import bind_reduce
+from bppsa_cupy.timescan.walk import Walk
+
+#: Iterations after which the serial pass is taken; and what a mismatch may be, in units of the dtype's
+#: rounding times the size of the states.
+MAXIMAL_ITERATIONS = 16
+TOLERANCE = 16.0
+#: Iterations a contracting network takes, by which the cost of the way is predicted.
+EXPECTED_ITERATIONS = 6
+
+
+@dataclass(frozen=True)
+class NewtonReport:
+    """What an iteration came to.
+
+    converged   whether every mismatch is within the tolerance; if not, the serial pass gave the states
+    iterations  walks over all chunks
+    mismatch    the largest at the last of them, by the largest state's size
+    tolerance   what it had to reach
+    chunks      that were walked at once
+    """
+
+    converged: bool
+    iterations: int
+    mismatch: float
+    tolerance: float
+    chunks: int
+
+    def __str__(self) -> str:
+        end = "converged" if self.converged else "did not converge: run serially"
+        return (
+            f"newton over {self.chunks} chunks: {end}, {self.iterations} iterations, mismatch "
+            f"{self.mismatch:.2g} (tolerance {self.tolerance:.2g})"
+        )
+
+
+class NewtonForward:
+    """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
+
+    chunk       steps a chunk; at least 1
+    diagonal    quasi-Newton: of each chunk's product the diagonal alone is taken
+    tolerance   of a mismatch, by the largest state's size; by default 16 roundings
+    iterations  at most; the serial pass is run if they do not converge, so no result is ever wrong
+
+    The states differ from the serial pass's by what a perturbation of `tolerance` at each boundary
+    makes. `report` is of the latest call.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        walk: Walk,
+        chunk: int,
+        *,
+        diagonal: bool = False,
+        tolerance: float | None = None,
+        iterations: int = MAXIMAL_ITERATIONS,
+    ) -> None:
+        self._device, self._walk = device, walk
+        self._chunk, self._chunks = chunk, -(-walk.steps // chunk)
+        self._diagonal, self._iterations = diagonal, iterations
+        self._tolerance = (
+            TOLERANCE * float(np.finfo(walk.state.dtype).eps) if tolerance is None else tolerance
+        )
+        self._serial = serial.forward(device, walk)
+        self.report: NewtonReport | None = None
+        if self._chunks > 1:
+            self._bind()
+
+    def _bind(self) -> None:
+        """The same walk with chunks as samples: K B samples of `chunk` steps, sample (k, b) at k B + b."""
+        device, walk, chunk, chunks = self._device, self._walk, self._chunk, self._chunks
+        dtype, size, batch = walk.state.dtype, walk.state_size, chunks * walk.batch
+        self._pieces = replace(
+            walk,
+            steps=chunk,
+            batch=batch,
+            reverse=False,
+            lengths=self._lengths(),
+            initial=device.empty((size, batch), dtype),
+            projected=device.empty((chunk, walk.projected.shape[1], batch), dtype),
+            state=device.empty((chunk, size, batch), dtype),
+            gates=None if walk.gates is None else device.empty((chunk, walk.gates.shape[1], batch), dtype),
+            final=device.empty((size, batch), dtype),
+        )
+        maps, exponents = device.empty((batch, size, size), dtype), device.empty((batch, size), np.int32)
+        self._maps = maps
+        self._mismatch = device.zeros((chunks, size, walk.batch), dtype)
+        self._step = device.empty((chunks, size, walk.batch), dtype)
+        none = device.empty(0, dtype)
+        self._walk_pieces = serial.forward(device, self._pieces)
+        self._reduce = bind_reduce(device, self._pieces, None, chunk, 0, maps, exponents, none)
+        self._corrections = {
+            damping: device.bind(
+                KERNELS["newton_scan"], maps, exponents, self._mismatch, self._step, chunks, size, walk.batch,
+                damping,
+            )
+            for damping in (1.0, 0.5, 0.0)
+        }  # fmt: skip
+
+    def _lengths(self) -> Array:
+        """Steps of each chunk at which its sample is not padded; the padded ones are at its end.
+
+        Of a reversed walk the padded steps come first, so its steps are shifted: see `_piecewise`.
+        """
+        walk, xp = self._walk, self._device.xp
+        begins = xp.arange(self._chunks, dtype=np.int64)[:, None] * self._chunk
+        return xp.ascontiguousarray(xp.clip(walk.lengths[None, :] - begins, 0, self._chunk).reshape(-1))
+
+    def _piecewise(self, values: Array) -> Array:
+        """(T, rows, B) by time -> (K, chunk, rows, B) by step, a copy; zeros behind the last step."""
+        walk, xp = self._walk, self._device.xp
+        result = xp.zeros((self._chunks * self._chunk, *values.shape[1:]), values.dtype)
+        result[: walk.steps] = self._in_steps(values)
+        return result.reshape(self._chunks, self._chunk, *values.shape[1:])
+
+    def _in_steps(self, values: Array) -> Array:
+        """`values` by time as seen in the order of each sample's steps; its own inverse.
+
+        A reversed walk passes its padded steps first, where nothing happens: they are moved behind the
+        others, so that step s of sample b is time lengths[b] - 1 - s.
+        """
+        walk, xp = self._walk, self._device.xp
+        if not walk.reverse:
+            return values
+        steps = xp.arange(walk.steps, dtype=np.int64)[:, None]
+        times = xp.where(steps < walk.lengths[None, :], walk.lengths[None, :] - 1 - steps, steps)
+        return xp.take_along_axis(values, times[:, None, :], axis=0)
+
+    def __call__(self) -> None:
+        if self._chunks < 2:
+            self._serial()
+            self.report = NewtonReport(True, 0, 0.0, self._tolerance, 1)
+            return
+        self.report = self._iterate()
+        if self.report.converged:
+            self._put()
+        else:
+            self._serial()
+
+    def _iterate(self) -> NewtonReport:
+        walk, pieces, xp = self._walk, self._pieces, self._device.xp
+        size, batch, chunks = walk.state_size, walk.batch, self._chunks
+        pieces.lengths[...] = self._lengths()
+        pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
+            walk.projected
+        ).transpose(1, 2, 0, 3)
+        starts, ends = (a.reshape(size, chunks, batch) for a in (pieces.initial, pieces.final))
+        starts[...] = 0
+        starts[:, 0] = walk.initial
+        damping, worst = 1.0, float("inf")
+        for iteration in range(1, self._iterations + 1):
+            self._walk_pieces()
+            self._mismatch[:-1] = (ends[:, :-1] - starts[:, 1:]).transpose(1, 0, 2)
+            scale = xp.maximum(xp.max(xp.abs(ends)), xp.asarray(1, ends.dtype))
+            now = float(xp.max(xp.abs(self._mismatch)) / scale)
+            if now <= self._tolerance:
+                return NewtonReport(True, iteration, now, self._tolerance, chunks)
+            if iteration == self._iterations or now != now:
+                break
+            damping = 1.0 if now < worst else 0.5 if damping == 1.0 else 0.0
+            worst = min(worst, now)
+            self._reduce()
+            if self._diagonal:
+                self._maps *= xp.eye(size, dtype=self._maps.dtype)
+            self._corrections[damping]()
+            if not bool(xp.all(xp.isfinite(self._step))):
+                self._corrections[0.0]()
+                xp.nan_to_num(self._step, copy=False)
+            starts[:, 1:] += self._step[:-1].transpose(1, 0, 2)
+        return NewtonReport(False, iteration, now, self._tolerance, chunks)
+
+    def _put(self) -> None:
+        """The chunks' states and gates where the serial pass would leave them."""
+        walk, pieces = self._walk, self._pieces
+        size, batch, chunks = walk.state_size, walk.batch, self._chunks
+        for ours, theirs in ((walk.state, pieces.state), (walk.gates, pieces.gates)):
+            if ours is not None and theirs is not None:
+                by_step = theirs.reshape(self._chunk, -1, chunks, batch).transpose(2, 0, 1, 3)
+                by_step = by_step.reshape(chunks * self._chunk, -1, batch)[: walk.steps]
+                ours[...] = self._in_steps(by_step)
+        if walk.reverse:  # the padded steps come before the others: their state is the initial one
+            times = self._device.xp.arange(walk.steps)[:, None, None]
+            walk.state[...] = self._device.xp.where(times < walk.lengths, walk.state, walk.initial)
+        walk.final[...] = pieces.final.reshape(size, chunks, batch)[:, -1]
+
+
+def choose_forward(device: Device, walk: Walk, method: str = "auto") -> tuple[int, str]:
+    """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
+
+    method  "auto", "serial" or "newton"
+    """
+    model = cost.model_of(device)
+    shape = walk.cell, walk.steps, walk.batch, walk.hidden
+    if method == "serial":
+        return 0, "as asked for"
+    choice = cost.choose(model, *shape, walk.state.dtype.itemsize, method="chunked")
+    if choice.method == "serial":
+        return 0, choice.reason
+    if method == "newton":
+        return choice.chunk, "as asked for"
+    expected = EXPECTED_ITERATIONS * choice.seconds
+    if expected < choice.serial_seconds:
+        return (
+            choice.chunk,
+            f"predicted {expected * 1e3:.3g} ms, {choice.serial_seconds * 1e3:.3g} ms serially",
+        )
+    return 0, f"predicted {choice.serial_seconds * 1e3:.3g} ms, {expected * 1e3:.3g} ms by Newton's iteration"

@@ -1,0 +1,74 @@
+"""The cost model of time scans: what it chooses, on which device, and that it says why."""
+
+from __future__ import annotations
+
+import pytest
+from timescan_cases import CELLS
+
+from bppsa_cupy.timescan import cost
+
+CUDA, HOST = cost.MODELS["cuda"], cost.MODELS["host"]
+
+
+def choose(model, cell, steps, batch, hidden, **how):
+    return cost.choose(model, CELLS[cell], steps, batch, hidden, 4, **how)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("steps, batch, hidden", [(1, 1, 1), (1000, 16, 20), (30000, 1, 20), (10**6, 16, 2)])
+def test_the_host_goes_serially(cell, steps, batch, hidden):
+    choice = choose(HOST, cell, steps, batch, hidden)
+    assert choice.method == "serial" and choice.chunks == 1 and choice.chunk == steps
+    assert str(choice).startswith("serial (")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("steps, batch", [(1000, 16), (30000, 16), (10**6, 4)])
+def test_long_sequences_of_small_states_go_by_chunks_on_cuda(cell, steps, batch):
+    choice = choose(CUDA, cell, steps, batch, 20)
+    assert choice.method == "chunked" and choice.seconds < choice.serial_seconds
+    assert choice.chunks == -(-steps // choice.chunk)
+    assert f"{choice.chunks} chunks of {choice.chunk}" in str(choice) and "ms serially" in str(choice)
+
+
+@pytest.mark.parametrize("steps, batch, hidden", [(10, 16, 20), (30000, 16, 128), (1000, 256, 100)])
+def test_short_sequences_and_large_states_go_serially_on_cuda(steps, batch, hidden):
+    choice = choose(CUDA, "tanh", steps, batch, hidden)
+    assert choice.method == "serial" and "predicted" in choice.reason
+
+
+def test_an_lstm_switches_to_the_linear_pass_before_a_gru():
+    def largest(cell):
+        return max(h for h in range(1, 100) if choose(CUDA, cell, 30000, 16, h).method == "chunked")
+
+    assert largest("lstm") < largest("gru") <= largest("tanh")
+
+
+def test_states_beyond_the_kernels_go_serially_whatever_is_asked_for():
+    choice = choose(CUDA, "tanh", 1000, 1, 449, method="chunked")
+    assert choice.method == "serial" and "448" in choice.reason
+    assert choose(CUDA, "tanh", 1000, 1, 448, method="chunked").method == "chunked"
+
+
+def test_the_chosen_length_is_the_quickest_predicted():
+    choice = choose(CUDA, "tanh", 30000, 16, 20)
+    for chunk in (choice.chunk // 2, choice.chunk * 2, 10, 1000):
+        assert cost.chunked_seconds(CUDA, CELLS["tanh"], 30000, 16, 20, chunk) >= choice.seconds
+
+
+def test_chunk_lengths_that_do_not_fit_the_memory_are_left_out():
+    free = choose(CUDA, "tanh", 30000, 16, 20)
+    tight = choose(CUDA, "tanh", 30000, 16, 20, free=2**20)
+    needed = cost.chunk_bytes(CELLS["tanh"], 30000, 16, 20, tight.chunk, 4)
+    assert needed <= 2**20 and tight.chunk > free.chunk
+    shortest = cost.fitting_chunk(CELLS["tanh"], 30000, 16, 20, 4, 2**20)
+    assert cost.chunk_bytes(CELLS["tanh"], 30000, 16, 20, shortest, 4) <= 2**20
+    assert cost.chunk_bytes(CELLS["tanh"], 30000, 16, 20, shortest - 1, 4) > 2**20
+    assert cost.fitting_chunk(CELLS["tanh"], 30000, 16, 20, 4, 100) is None
+
+
+def test_what_is_asked_for_is_done():
+    assert choose(CUDA, "gru", 1000, 16, 20, method="serial").reason == "as asked for"
+    assert choose(HOST, "gru", 1000, 16, 20, method="chunked").method == "chunked"
+    assert choose(HOST, "gru", 1000, 16, 20, method="chunked", chunk=7).chunks == 143
+    assert choose(CUDA, "gru", 1000, 16, 20, chunk=1000).method == "serial"

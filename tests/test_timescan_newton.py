@@ -1,0 +1,131 @@
+"""Forward in time by Newton's iteration: the serial pass's states, or the serial pass itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from timescan_cases import CELLS, make_walk
+
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.timescan.newton import NewtonForward, choose_forward
+
+
+def blank(device, walk):
+    """The same walk with arrays of its own to fill."""
+    fresh = {name: device.zeros(getattr(walk, name).shape, walk.state.dtype) for name in ("state", "final")}
+    gates = None if walk.gates is None else device.zeros(walk.gates.shape, walk.state.dtype)
+    return replace(walk, gates=gates, **fresh)
+
+
+def assert_same_walk(ours, theirs, tolerance):
+    """States and final states; gates where the sample is not padded."""
+    for name in ("state", "final"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=0, atol=tolerance)
+    if ours.gates is not None:
+        inside = np.arange(ours.steps)[:, None, None] < ours.lengths
+        np.testing.assert_allclose(ours.gates * inside, theirs.gates * inside, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("ragged, reverse", [(False, False), (True, False), (True, True), (False, True)])
+def test_it_converges_to_the_serial_pass(cell, ragged, reverse):
+    host = get_device("host")
+    for steps, hidden, batch in ((37, 4, 3), (20, 7, 1), (1, 2, 2)):
+        walk = make_walk(host, CELLS[cell], steps, hidden, batch, radius=0.7, ragged=ragged, reverse=reverse)
+        for chunk in (1, 5, steps):
+            ours = blank(host, walk)
+            newton = NewtonForward(host, ours, chunk)
+            newton()
+            assert newton.report.converged and newton.report.chunks == -(-steps // chunk)
+            assert newton.report.mismatch <= newton.report.tolerance
+            assert_same_walk(ours, walk, 1e-12)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_cuda_texts_converge_to_the_serial_pass(cell, emulated: Device):
+    walk = make_walk(emulated, CELLS[cell], 12, 5, 2, radius=0.5, dtype="float32", ragged=True)
+    ours = blank(emulated, walk)
+    newton = NewtonForward(emulated, ours, 4)
+    newton()
+    assert newton.report.converged
+    assert_same_walk(ours, walk, 1e-5)
+
+
+def test_few_iterations_do_where_the_network_contracts():
+    host = get_device("host")
+    walk = make_walk(host, CELLS["tanh"], 2000, 8, 2, radius=0.8)
+    newton = NewtonForward(host, blank(host, walk), 50)
+    newton()
+    assert newton.report.converged and newton.report.iterations <= 6
+
+
+def test_longer_chunks_need_no_more_iterations_than_single_steps():
+    host = get_device("host")
+    walk = make_walk(host, CELLS["gru"], 120, 6, 2, radius=1.2)
+    iterations = []
+    for chunk in (1, 20):
+        newton = NewtonForward(host, blank(host, walk), chunk, iterations=120)
+        newton()
+        assert newton.report.converged
+        iterations.append(newton.report.iterations)
+    assert iterations[1] <= iterations[0]
+
+
+def test_the_diagonal_alone_converges_more_slowly_to_the_same():
+    host = get_device("host")
+    walk = make_walk(host, CELLS["gru"], 60, 5, 2, radius=0.6)
+    reports = []
+    for diagonal in (False, True):
+        ours = blank(host, walk)
+        newton = NewtonForward(host, ours, 5, diagonal=diagonal, iterations=30)
+        newton()
+        assert_same_walk(ours, walk, 1e-12)
+        reports.append(newton.report)
+    assert all(report.converged for report in reports)
+    assert reports[0].iterations <= reports[1].iterations
+
+
+@pytest.mark.parametrize("cell", ["tanh", "relu"])
+def test_where_it_does_not_converge_the_serial_pass_is_taken(cell):
+    """Chaotic for tanh; for ReLU states that leave the range."""
+    host = get_device("host")
+    walk = make_walk(host, CELLS[cell], 300, 12, 2, radius=6.0, dtype="float32")
+    ours = blank(host, walk)
+    newton = NewtonForward(host, ours, 10, iterations=5)
+    newton()
+    assert not newton.report.converged and newton.report.iterations <= 5
+    assert "run serially" in str(newton.report)
+    np.testing.assert_array_equal(ours.state, walk.state)
+    np.testing.assert_array_equal(ours.final, walk.final)
+
+
+def test_nan_in_the_input_goes_through():
+    host = get_device("host")
+    walk = make_walk(host, CELLS["tanh"], 30, 3, 2)
+    walk.projected[10, 0, 1] = np.nan
+    ours = blank(host, walk)
+    NewtonForward(host, ours, 5)()
+    assert np.isfinite(ours.state[:, :, 0]).all() and np.isfinite(ours.state[:10]).all()
+    assert np.isnan(ours.state[10:, 0, 1]).all()
+
+
+def test_a_chaotic_network_converges_a_chunk_an_iteration_at_least():
+    host = get_device("host")
+    walk = make_walk(host, CELLS["tanh"], 60, 12, 2, radius=6.0)
+    ours = blank(host, walk)
+    newton = NewtonForward(host, ours, 20, iterations=50)
+    newton()
+    assert newton.report.converged
+    # Rounding grows with the Jacobians' products, which is what chaos means.
+    np.testing.assert_allclose(ours.state[:20], walk.state[:20], rtol=0, atol=1e-12)
+
+
+def test_auto_takes_the_serial_pass_on_the_host():
+    host = get_device("host")
+    walk = make_walk(host, CELLS["tanh"], 500, 4, 1)
+    assert choose_forward(host, walk)[0] == 0
+    assert choose_forward(host, walk, "serial") == (0, "as asked for")
+    chunk, reason = choose_forward(host, walk, "newton")
+    assert 0 < chunk < 500 and reason == "as asked for"
