@@ -212,9 +212,14 @@ class Backward:
 
 
 def find_runs(network: Sequential) -> tuple[Run, ...]:
-    """The maximal runs of layers that are no barrier and have an element, from the first to the last."""
+    """The maximal runs of layers that are no barrier and have an element, from the first to the last.
+
+    A layer over an open number of steps has no Jacobian, and is a barrier.
+    """
     runs: list[Run] = []
-    barriers = [index for index, layer in enumerate(network.layers) if layer.barrier]
+    barriers = [
+        index for index, layer in enumerate(network.layers) if layer.barrier or None in network.shapes[index]
+    ]
     starts = [0, *(index + 1 for index in barriers)]
     for start, stop in zip(starts, [*barriers, len(network.layers)], strict=True):
         elements = [i for i in reversed(range(start, stop)) if network.jacobians[i] is not None]

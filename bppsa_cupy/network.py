@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from bppsa_cupy.analysis import jacobian_records
 from bppsa_cupy.backward import METHODS, Backward, BackwardReport
+from bppsa_cupy.bound import BoundLayer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PassError, PlanError, PlanMismatchError, ShapeError
 from bppsa_cupy.layers import Layer, LayerPass
@@ -20,13 +21,14 @@ from bppsa_cupy.parameters import ParameterSet
 from bppsa_cupy.passes import Pass
 from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, model_of
 from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.sequences import set_sequences, set_state_gradients
 
 
 class Sequential:
     """Layers one after another, their parameters, and the latest forward pass.
 
     layers       Layer objects in order
-    input_shape  of one sample, e.g. (3, 32, 32)
+    input_shape  of one sample, e.g. (3, 32, 32), or (T, F) of sequences; (None, F) takes any T
     seed         of the initial parameters (PyTorch's default distributions)
     dtype        "float32" or "float64", of parameters, activations and gradients
     device       "auto", "cuda" or "host"
@@ -75,6 +77,12 @@ class Sequential:
                 shapes.append(layer.output_shape(shapes[-1]))
             except ShapeError as error:
                 raise ShapeError(f"layer {index}: {error}") from error
+            except TypeError as error:
+                if None not in shapes[-1]:
+                    raise
+                raise ShapeError(
+                    f"layer {index}: {layer!r} got {shapes[-1]}: it needs T to be given"
+                ) from error
         return tuple(shapes)
 
     # ---- forward ----
@@ -94,18 +102,42 @@ class Sequential:
         self.training = False
         return self
 
-    def forward(self, x: Any, *, into: Pass | None = None) -> Array:
+    def __getitem__(self, index: int) -> BoundLayer:
+        """Layer `index` with the network's parameters, to be called on its own: net[0](x, h0)."""
+        return BoundLayer(self, range(len(self.layers))[index])
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[BoundLayer]:
+        return (self[index] for index in range(len(self)))
+
+    def forward(
+        self,
+        x: Any,
+        lengths: Any = None,
+        states: Mapping[int, Any] | None = None,
+        *,
+        into: Pass | None = None,
+    ) -> Array:
         """The output for a batch `x` (B, *input_shape) of the network's dtype, B >= 1.
+
+        lengths  of sequences (B, T, F): (B,) integers from 1 to T, where each sample ends; by default at T.
+                 Recurrent layers take no step behind it, and put out 0 there
+        states   recurrent layers' states before the first step, by the layer's index: (num_layers D, B, H),
+                 for an LSTM the pair of h and c; by default 0. Those after the last step are then in
+                 `last_pass.states`
 
         The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
         over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
         reference until the backward pass. Raises ShapeError naming both shapes or dtypes.
         """
         batch_input = self.device.asarray(x)
-        if batch_input.shape[1:] != self.input_shape or batch_input.ndim == 0 or not batch_input.shape[0]:
+        if not self._takes(batch_input.shape):
+            wanted = ", ".join("T" if size is None else str(size) for size in self.input_shape)
             raise ShapeError(
-                f"the network got input of shape {tuple(batch_input.shape)}: it takes (B, "
-                f"{', '.join(map(str, self.input_shape))}) with B of at least 1"
+                f"the network got input of shape {tuple(batch_input.shape)}: it takes (B, {wanted}) with B "
+                "of at least 1"
             )
         if batch_input.dtype != self.dtype:
             raise ShapeError(
@@ -113,9 +145,14 @@ class Sequential:
                 f"build the network with dtype={batch_input.dtype.name!r}"
             )
         self._apply_masks()
-        current = Pass(self._layer_passes(), self.parameters) if into is None else self._own(into)
+        current = (
+            Pass([self.layer_pass(index) for index in range(len(self))], self.parameters)
+            if into is None
+            else self._own(into)
+        )
         current.input, current.version = batch_input, self.parameters.version
         current.output_gradients.clear()
+        set_sequences(self, current, lengths, states)
         y = batch_input
         for layer, state in zip(self.layers, current.layers, strict=True):
             state.training = self.training
@@ -123,6 +160,13 @@ class Sequential:
         current.output = y
         self.last_pass = current
         return y
+
+    def _takes(self, shape: tuple[int, ...]) -> bool:
+        """Whether a batch may have this shape."""
+        wanted = (None, *self.input_shape)
+        return len(shape) == len(wanted) and all(
+            has == takes or (takes is None and has > 0) for has, takes in zip(shape, wanted, strict=True)
+        )
 
     def _own(self, given: Pass) -> Pass:
         """`given`, which must be a pass of this network. Raises PassError."""
@@ -148,21 +192,17 @@ class Sequential:
             for name, mask in masks.items():
                 self.parameters[f"{index}.{name}"][...] *= mask
 
-    def _layer_passes(self) -> list[LayerPass]:
-        states = []
-        for index, layer in enumerate(self.layers):
-            names = layer.parameter_shapes()
-            states.append(
-                LayerPass(
-                    device=self.device,
-                    dtype=self.dtype,
-                    parameters={name: self.parameters[f"{index}.{name}"] for name in names},
-                    gradients={name: self.gradients[f"{index}.{name}"] for name in names},
-                    masks=self._device_masks[index],
-                    input_shape=self.shapes[index],
-                )
-            )
-        return states
+    def layer_pass(self, index: int) -> LayerPass:
+        """A fresh pass of one layer, on the network's parameters and gradients."""
+        names = self.layers[index].parameter_shapes()
+        return LayerPass(
+            device=self.device,
+            dtype=self.dtype,
+            parameters={name: self.parameters[f"{index}.{name}"] for name in names},
+            gradients={name: self.gradients[f"{index}.{name}"] for name in names},
+            masks=self._device_masks[index],
+            input_shape=self.shapes[index],
+        )
 
     @cached_property
     def _device_masks(self) -> list[dict[str, Array]]:
@@ -180,6 +220,7 @@ class Sequential:
         input_gradient: bool = False,
         *,
         of: Pass | None = None,
+        state_gradients: Mapping[int, Any] | None = None,
     ) -> Array | None:
         """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
 
@@ -187,6 +228,8 @@ class Sequential:
                 "hybrid" the schedule of a number of levels; "auto" what the cost model takes to be
                 the quickest. All but "bp" and "auto" need a plan (`use`).
         of      the pass to go back through, if it is not the last one
+        state_gradients  by the index of a recurrent layer, the gradient by its final state, of the states'
+                shape; by default 0. Those by the initial states are then in the pass's `state_gradients`
 
         Returns the gradient by the input, (B, *input_shape), where `input_gradient` is set, else None; it
         is a buffer of the pass, which the pass's next backward writes over.
@@ -204,6 +247,7 @@ class Sequential:
                 f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: the output is "
                 f"{self.dtype} of shape {tuple(expected)}"
             )
+        set_state_gradients(self, current, state_gradients)
         result, self.last_backward = self._backward.run(current, array, method, input_gradient)
         return result
 
@@ -211,9 +255,11 @@ class Sequential:
 
     @cached_property
     def jacobians(self) -> tuple[Any, ...]:
-        """Each layer's transposed Jacobian operator; None for a layer that only reshapes."""
+        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a recurrent one,
+        and where the number of steps is left open."""
         return tuple(
-            layer.jacobian(shape) for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
+            None if None in shape else layer.jacobian(shape)
+            for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
         )
 
     def chains(self) -> tuple[Chain, ...]:
@@ -372,9 +418,11 @@ def _checked_dtype(dtype: Any) -> np.dtype:
 
 def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
     try:
-        shape = tuple(operator.index(size) for size in input_shape)
+        sizes = tuple(input_shape)
+        steps = sizes[:1] if len(sizes) == 2 and sizes[0] is None else ()
+        shape = tuple(operator.index(size) for size in sizes[len(steps) :])
     except TypeError:
-        shape = (0,)
+        steps, shape = (), (0,)
     if min(shape, default=1) < 1:
         raise ShapeError(f"input_shape is {input_shape!r}: it takes sizes of at least 1, as (3, 32, 32)")
-    return shape
+    return (*steps, *shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.layers import LayerPass
@@ -31,3 +32,18 @@ class Pass:
     @property
     def batch(self) -> int:
         return int(self.input.shape[0])
+
+    @property
+    def states(self) -> dict[int, Any]:
+        """Each recurrent layer's state after the last step, by the layer's index: (num_layers D, B, H), for
+        an LSTM the pair of h and c. Buffers that the pass's next forward writes over."""
+        return self._by_layer("states")
+
+    @property
+    def state_gradients(self) -> dict[int, Any]:
+        """The gradients by the states before the first step, likewise; empty before a backward pass."""
+        return self._by_layer("state_gradients")
+
+    def _by_layer(self, name: str) -> dict[int, Any]:
+        pairs = ((index, layer.saved.get(name)) for index, layer in enumerate(self.layers))
+        return {index: value for index, value in pairs if value is not None}

@@ -40,7 +40,7 @@ class LayerPass:
     masks: dict[str, Array]
     input_shape: Shape
     training: bool = True
-    saved: dict[str, Array] = field(default_factory=dict)
+    saved: dict[str, Any] = field(default_factory=dict)
     lengths: Array | None = None
     initial: tuple[Array, ...] | None = None
     final_gradient: tuple[Array, ...] | None = None

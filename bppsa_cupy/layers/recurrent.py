@@ -136,10 +136,11 @@ class Recurrent(Layer):
             stack.put(y)
         else:
             y = state.buffer("output", (batch, features))
-            hidden = state.saved["states_h"]
+            hidden = self._parts(state.saved["states"])[0]
             for d in range(self.directions):
                 y[:, d * self.hidden_size : (d + 1) * self.hidden_size] = hidden[d - self.directions]
         state.saved.update(input=x, output=y)
+        state.saved.pop("state_gradients", None)
         state.memo["gradient"] = None
         return y
 
@@ -205,15 +206,26 @@ class Recurrent(Layer):
                 array[part * H : (part + 1) * H] = values[place].T
 
     def _get_states(self, state: LayerPass, stack: Stack, name: str, kept: str) -> None:
-        """Keep every walk's array `name`, (S, B), as PyTorch's (L D, B, H) in `saved`: KEPT_h and KEPT_c."""
+        """Keep every walk's array `name`, (S, B), in PyTorch's (L D, B, H) as `saved[kept]`: h or (h, c)."""
         H, places = self.hidden_size, self.places
-        for part, letter in zip(range(self.cell.states), "hc", strict=False):
-            result = state.buffer(f"{kept}_{letter}", (len(places), stack.sizes.batch, H))
+        parts = []
+        for part in range(self.cell.states):
+            result = state.buffer(f"{kept}_{part}", (len(places), stack.sizes.batch, H))
             for place, where in enumerate(places):
                 result[place] = stack.arrays[f"{name}{suffix(*where)}"][part * H : (part + 1) * H].T
-            state.saved[f"{kept}_{letter}"] = result
+            parts.append(result)
+        state.saved[kept] = parts[0] if len(parts) == 1 else tuple(parts)
 
     # ---- states ----
+
+    @staticmethod
+    def _parts(state: Any) -> tuple[Array, ...]:
+        return state if isinstance(state, tuple) else (state,)
+
+    @staticmethod
+    def final_states(state: LayerPass) -> Any:
+        """The state after the last step of a pass: h, (num_layers D, B, H), for an LSTM the pair (h, c)."""
+        return state.saved["states"]
 
     def check_states(
         self, given: Any, batch: int, dtype: np.dtype, device: Any, what: str

@@ -1,0 +1,65 @@
+"""What a pass over sequences is given beside its input: where samples end, and states of recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.passes import Pass
+
+if TYPE_CHECKING:
+    from bppsa_cupy.network import Sequential
+
+
+def set_sequences(network: Sequential, current: Pass, lengths: Any, states: Mapping[int, Any] | None) -> None:
+    """Hand lengths and initial states to the recurrent layers of a pass. Raises ShapeError."""
+    recurrent = [index for index, layer in enumerate(network.layers) if isinstance(layer, Recurrent)]
+    taken = None
+    if lengths is not None:
+        if not recurrent:
+            raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
+        taken = check_lengths(network.device, lengths, current.batch, current.input.shape[1])
+    initial = _states(network, current, states, "the initial state")
+    for index in recurrent:
+        state = current.layers[index]
+        state.lengths, state.initial, state.final_gradient = taken, initial.get(index), None
+
+
+def set_state_gradients(network: Sequential, current: Pass, given: Mapping[int, Any] | None) -> None:
+    """Hand the gradients by final states to the recurrent layers of a pass. Raises ShapeError."""
+    gradients = _states(network, current, given, "the gradient by the final state")
+    for index, state in enumerate(current.layers):
+        state.final_gradient = gradients.get(index)
+
+
+def _states(
+    network: Sequential, current: Pass, given: Mapping[int, Any] | None, what: str
+) -> dict[int, tuple[Array, ...]]:
+    found = {}
+    for index, state in (given or {}).items():
+        layer = network.layers[index] if 0 <= index < len(network.layers) else None
+        if not isinstance(layer, Recurrent):
+            raise ShapeError(
+                f"{what} was given for layer {index}, which is {layer!r}: recurrent layers alone have one"
+            )
+        found[index] = layer.check_states(state, current.batch, network.dtype, network.device, what)
+    return found
+
+
+def check_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
+    """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T."""
+    array = np.asarray(device.to_host(device.asarray(lengths)))
+    if array.shape != (batch,) or array.dtype.kind not in "iu":
+        raise ShapeError(
+            f"lengths are {array.dtype} of shape {array.shape}: a batch of {batch} takes integers of shape "
+            f"({batch},)"
+        )
+    wrong = np.flatnonzero((array < 1) | (array > steps))
+    if wrong.size:
+        raise ShapeError(f"sample {wrong[0]} has length {array[wrong[0]]}: a length is from 1 to T = {steps}")
+    return device.asarray(array, dtype=np.int64)

@@ -1,0 +1,112 @@
+"""PyTorch's recurrent modules in float64 as the oracle of ours: packed sequences for lengths."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+import bppsa_cupy as bp
+
+
+@dataclass
+class Given:
+    """One batch: input (B, T, F), lengths or None, initial states h or (h, c), and the loss's gradients by
+    the output and by the final states."""
+
+    x: np.ndarray
+    lengths: np.ndarray | None
+    initial: tuple[np.ndarray, ...]
+    by_output: np.ndarray
+    by_final: tuple[np.ndarray, ...]
+
+
+@dataclass
+class Found:
+    """What one side made of it."""
+
+    output: np.ndarray
+    final: tuple[np.ndarray, ...]
+    by_parameter: dict[str, np.ndarray]
+    by_input: np.ndarray
+    by_initial: tuple[np.ndarray, ...]
+
+
+def draw(layer: bp.Recurrent, batch: int, steps: int, ragged: bool, rng: np.random.Generator) -> Given:
+    """Random arrays for a layer."""
+    shape = (layer.num_layers * layer.directions, batch, layer.hidden_size)
+    states = tuple(rng.standard_normal(shape) for _ in range(2 * layer.cell.states))
+    lengths = rng.integers(1, steps + 1, batch) if ragged else None
+    if ragged:
+        lengths[rng.integers(batch)] = steps
+    output = (batch, *layer.output_shape((steps, layer.input_size)))
+    return Given(
+        rng.standard_normal((batch, steps, layer.input_size)),
+        lengths,
+        states[: layer.cell.states],
+        rng.standard_normal(output),
+        states[layer.cell.states :],
+    )
+
+
+def ours(net: bp.Sequential, given: Given) -> Found:
+    """A network of one layer; arrays in its dtype."""
+    cast = [tuple(a.astype(net.dtype) for a in part) for part in (given.initial, given.by_final)]
+    y = net.forward(given.x.astype(net.dtype), given.lengths, states={0: cast[0]})
+    output = net.device.to_host(y).copy()
+    by_input = net.backward(
+        given.by_output.astype(net.dtype), input_gradient=True, state_gradients={0: cast[1]}
+    )
+    return Found(
+        output,
+        _copies(net.last_pass.states[0]),
+        {name.removeprefix("0."): array for name, array in net.gradients.to_host().items()},
+        net.device.to_host(by_input),
+        _copies(net.last_pass.state_gradients[0]),
+    )
+
+
+def _copies(state: Any) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(part) for part in (state if isinstance(state, tuple) else (state,)))
+
+
+def reference_of(net: bp.Sequential) -> torch.nn.Module:
+    """PyTorch's module with the parameters of a network of one layer."""
+    layer = net.layers[0]
+    options = {name: value for name, value in layer.config().items() if name != "outputs"}
+    module = getattr(torch.nn, type(layer).__name__)(**options).double()
+    module.load_state_dict(
+        {name.removeprefix("0."): torch.tensor(array) for name, array in net.state_dict().items()}
+    )
+    return module
+
+
+def theirs(net: bp.Sequential, given: Given) -> Found:
+    """PyTorch's answer for the network's only layer."""
+    layer, module = net.layers[0], reference_of(net)
+    x = torch.tensor(given.x, requires_grad=True)
+    initial = [torch.tensor(array, requires_grad=True) for array in given.initial]
+    handed = initial[0] if len(initial) == 1 else tuple(initial)
+    if given.lengths is None:
+        output, final = module(x, handed)
+    else:
+        packed = pack_padded_sequence(x, given.lengths, batch_first=True, enforce_sorted=False)
+        output, final = module(packed, handed)
+        output, _ = pad_packed_sequence(output, batch_first=True)
+    finals = (final,) if len(initial) == 1 else final
+    if layer.outputs == "last":
+        output = torch.cat(list(finals[0][-layer.directions :]), dim=1)
+    loss = (output * torch.tensor(given.by_output)).sum()
+    for state, gradient in zip(finals, given.by_final, strict=True):
+        loss = loss + (state * torch.tensor(gradient)).sum()
+    loss.backward()
+    return Found(
+        output.detach().numpy(),
+        tuple(state.detach().numpy() for state in finals),
+        {name: parameter.grad.numpy() for name, parameter in module.named_parameters()},
+        x.grad.numpy(),
+        tuple(state.grad.numpy() for state in initial),
+    )
