@@ -44,7 +44,7 @@ class TimeModel:
 #: columns at H = 20 takes 2,290 issue slots for 1,600 multiply-adds, four warps issue at once, and a block
 #: of the serial pass does a step in two barriers and one dot product. `host`: a core of a 2-core machine.
 MODELS = {
-    "cuda": TimeModel("cuda", 132, 8e-8, 2e10, 16, 1.4e-6, 1.3e11, 4e10, 1.2e-7, 1e10, 5e-6, 2e-5),
+    "cuda": TimeModel("cuda", 132, 8e-8, 2e10, 16, 1.8e-6, 1.3e11, 4e10, 1.2e-7, 1e10, 5e-6, 2e-5),
     "host": TimeModel("host", 2, 0.0, 1.2e10, 1, 0.0, 1.5e9, 1.5e9, 0.0, 1.5e9, 5e-6, 0.0),
 }
 

@@ -207,6 +207,26 @@ class NewtonForward:
         walk.final[...] = pieces.final.reshape(size, chunks, batch)[:, -1]
 
 
+class TimeForward:
+    """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
+
+    method  "serial", "newton", or "auto": whichever the cost model takes to be quicker
+    """
+
+    def __init__(self, device: Device, walk: Walk, method: str = "auto") -> None:
+        chunk, self._reason = choose_forward(device, walk, method)
+        self._newton = NewtonForward(device, walk, chunk) if chunk else None
+        self._call = self._newton or serial.forward(device, walk)
+
+    def __call__(self) -> None:
+        self._call()
+
+    @property
+    def description(self) -> str:
+        """What the latest call ran, and why."""
+        return f"{'serial' if self._newton is None else self._newton.report} ({self._reason})"
+
+
 def choose_forward(device: Device, walk: Walk, method: str = "auto") -> tuple[int, str]:
     """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
 

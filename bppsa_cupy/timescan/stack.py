@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.raw_kernels.sequence_gather import KERNEL as GATHER
 from bppsa_cupy.raw_kernels.sequence_scatter import KERNEL as SCATTER
-from bppsa_cupy.timescan import products, serial
+from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.cells import Cell
+from bppsa_cupy.timescan.chunked import TimeScan
+from bppsa_cupy.timescan.newton import TimeForward
 from bppsa_cupy.timescan.walk import Walk
 
 Launch = Callable[[], None]
@@ -76,6 +78,7 @@ class Stack:
 
     arrays     the buffers, and `lengths` (B,) int64
     parameters, gradients  by PyTorch's names ("weight_ih_l0")
+    forward_method  of the passes over time: "auto", "serial" or "newton"
 
     A pass fills `arrays["input"]` by `take`, and lengths and initial states; then `forward`; then, for the
     way back, the boundaries and gradients by the outputs; `backward`; `weight_gradients` and
@@ -90,13 +93,18 @@ class Stack:
         arrays: Mapping[str, Array],
         parameters: Mapping[str, Array],
         gradients: Mapping[str, Array],
+        forward_method: str = "auto",
     ) -> None:
         self.device, self.cell, self.sizes, self.arrays = device, cell, sizes, arrays
+        self._forward_method = forward_method
         self._parameters, self._gradients = parameters, gradients
         self._places = [(k, d) for k in range(sizes.layers) for d in range(sizes.directions)]
         self.walks = {place: self._walk(*place) for place in self._places}
+        self._forwards: dict[tuple[int, int], TimeForward] = {}
         self._forward = [launch for layer in range(sizes.layers) for launch in self._bind_forward(layer)]
-        self._backward: list[Launch] | None = None
+        self._method: str | None = None
+        self._backward: list[Launch] = []
+        self._scans: dict[tuple[int, int], TimeScan] = {}
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
 
@@ -164,7 +172,8 @@ class Stack:
                 launches.append(self._add_biases(of))
             walk = self.walks[layer, direction]
             launches.append(products.project(self.device, values, weight, bias, walk.projected))
-            launches.append(serial.forward(self.device, walk))
+            self._forwards[layer, direction] = TimeForward(self.device, walk, self._forward_method)
+            launches.append(self._forwards[layer, direction])
         return launches
 
     def _join(self, layer: int) -> Launch:
@@ -200,15 +209,27 @@ class Stack:
         for direction in range(self.sizes.directions):
             self._gather(gradient, direction * self.sizes.hidden, self.arrays[f"by_output{direction}"])
 
-    def backward(self) -> None:
-        """Every delta, and the gradients by the initial states."""
-        if self._backward is None:
+    def backward(self, method: str = "auto") -> None:
+        """Every delta, and the gradients by the initial states, by a method of net.backward."""
+        if self._method != method:
+            self._scans.clear()
             layers = reversed(range(self.sizes.layers))
-            self._backward = [launch for layer in layers for launch in self._bind_backward(layer)]
+            self._backward = [launch for layer in layers for launch in self._bind_backward(layer, method)]
+            self._method = method
         for launch in self._backward:
             launch()
 
-    def _bind_backward(self, layer: int) -> list[Launch]:
+    @property
+    def forward_descriptions(self) -> list[str]:
+        """How each inner layer and direction last went forward, and why."""
+        return [f"{suffix(*place)[1:]}: {walk.description}" for place, walk in self._forwards.items()]
+
+    @property
+    def backward_descriptions(self) -> list[str]:
+        """How each inner layer and direction last went back, and why."""
+        return [f"{suffix(*place)[1:]}: {self._scans[place].description}" for place in sorted(self._scans)]
+
+    def _bind_backward(self, layer: int, method: str) -> list[Launch]:
         sizes, a = self.sizes, self.arrays
         last = layer == sizes.layers - 1
         launches: list[Launch] = []
@@ -217,17 +238,16 @@ class Stack:
         for direction in range(sizes.directions):
             of = suffix(layer, direction)
             by_output = None if last and not sizes.every_step else a[f"by_output{direction}"]
-            launches.append(
-                serial.backward(
-                    self.device,
-                    self.walks[layer, direction],
-                    by_output,
-                    a[f"boundary{of}"],
-                    sizes.steps,
-                    a[f"delta{of}"],
-                    a[f"entering{of}"],
-                )
+            self._scans[layer, direction] = TimeScan(
+                self.device,
+                self.walks[layer, direction],
+                by_output,
+                a[f"boundary{of}"],
+                a[f"delta{of}"],
+                a[f"entering{of}"],
+                method,
             )
+            launches.append(self._scans[layer, direction])
         return launches
 
     def _bind_to_input(self, layer: int) -> list[Launch]:
