@@ -7,7 +7,7 @@ ROOT = Path(__file__).parent.parent
 
 #: Layers in order; a module belongs to the longest prefix that fits.
 LAYERS = [
-    ["bppsa_cupy.errors", "bppsa_cupy.csr", "bppsa_cupy.geometry", "bppsa_cupy.hdf5"],
+    ["bppsa_cupy.errors", "bppsa_cupy.csr", "bppsa_cupy.geometry", "bppsa_cupy.files", "bppsa_cupy.hdf5"],
     ["bppsa_cupy.raw_kernels"],
     ["bppsa_cupy.devices"],
     ["bppsa_cupy.timescan"],
@@ -23,7 +23,7 @@ LAYERS = [
         "bppsa_cupy.network",
     ],
     ["bppsa_cupy.models", "bppsa_cupy.data", "bppsa_cupy.checkpoint"],
-    ["bppsa_cupy.training"],
+    ["bppsa_cupy.training", "bppsa_cupy.training_log", "bppsa_cupy.training_state"],
     ["bppsa_cupy"],
     ["bppsa_cupy.tools"],
 ]

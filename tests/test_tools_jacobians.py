@@ -52,7 +52,9 @@ def record(shape=(6, 4), batch=3, layer=2, **fields):
 
 def test_dump_writes_the_jacobians_of_the_first_batch(folder, capsys):
     assert dump("--batch-size", "4") == 0
-    assert capsys.readouterr().out.startswith("j.h5: 3 Jacobians")
+    device, summary = capsys.readouterr().out.splitlines()
+    assert device == "device host, float32"
+    assert summary.startswith("j.h5: 3 Jacobians")
     first, relu, last = load_jacobians("j.h5")
     network = build_model("model.py:make", seed=0, device="host")
     weights = network.state_dict()

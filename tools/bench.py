@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.devices import get_device
+from bppsa_cupy.files import check_writable, write_text
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import Row
@@ -46,11 +47,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: argparse.Namespace) -> None:
     """Run one benchmark, print its rows and write them."""
+    if arguments.json is not None:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        check_writable(arguments.json)
     report = make_report(arguments)
     print(table(report["rows"]))
     if arguments.json is not None:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+        write_text(arguments.json, json.dumps(report, indent=1) + "\n")
 
 
 def make_report(arguments: argparse.Namespace) -> dict[str, Any]:

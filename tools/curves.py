@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.tools.picture_file import save_figure
 from bppsa_cupy.training import History
 
 
@@ -37,5 +38,5 @@ def plot_history(history: History, path: Path, title: str) -> None:
         )
     axes.set(xlabel="step", ylabel="cross entropy", title=title)
     axes.legend()
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path, dpi=150)
     pyplot.close(figure)

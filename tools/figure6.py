@@ -19,6 +19,7 @@ from tqdm import tqdm
 from bppsa_cupy.backward import METHODS
 from bppsa_cupy.data import Dataset, load
 from bppsa_cupy.devices import get_device
+from bppsa_cupy.files import write_text
 from bppsa_cupy.models import lenet5
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.optimizers import SGD
@@ -26,6 +27,7 @@ from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
 from bppsa_cupy.tools.curves import import_pyplot
+from bppsa_cupy.tools.picture_file import save_figure
 from bppsa_cupy.training import Settings, train
 
 SCANS = tuple(method for method in METHODS if method not in ("auto", "bp"))
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> None:
         "losses": curves,
     }
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "figure6.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_text(arguments.out / "figure6.json", json.dumps(result, indent=1) + "\n")
     plot(curves, comparison, arguments.out / "figure6.png")
     for row in comparison:
         print(
@@ -185,5 +187,5 @@ def plot(curves: dict[str, dict[str, list[float]]], comparison: list[dict[str, A
         lower.set(xlabel="iteration", ylabel="relative difference to bp, where not 0")
         upper.legend()
         lower.legend(loc="lower right")
-    figure.savefig(path, dpi=130)
+    save_figure(figure, path, dpi=130)
     pyplot.close(figure)

@@ -11,6 +11,7 @@ import numpy as np
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records import JacobianRecord
 from bppsa_cupy.tools.curves import import_pyplot
+from bppsa_cupy.tools.picture_file import save_figure
 
 #: What a dot can be, from the weakest: a dot that stands for several elements shows the strongest.
 KINDS = ("guaranteed zero", "possible zero", "non-zero")
@@ -114,5 +115,5 @@ def plot_records(
         for kind, colour in zip(KINDS, COLOURS, strict=True)
     ]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(KINDS), fontsize=9)
-    figure.savefig(path, dpi=150)
+    save_figure(figure, path, dpi=150)
     pyplot.close(figure)

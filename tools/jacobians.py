@@ -14,6 +14,7 @@ import numpy as np
 from bppsa_cupy.checkpoint import load_checkpoint
 from bppsa_cupy.data import batches, load
 from bppsa_cupy.errors import BppsaError, JacobianFileError
+from bppsa_cupy.files import check_writable
 from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
 from bppsa_cupy.losses import cross_entropy
 from bppsa_cupy.records import JacobianRecord
@@ -87,8 +88,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_dump(arguments: argparse.Namespace) -> None:
     """One forward and one backward pass on the first batch, and its records into a file."""
+    check_writable(arguments.output, error=JacobianFileError)
     dataset = load(arguments.data)
     network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
+    print(f"device {network.device.name}, {network.dtype}", flush=True)
     check_dataset(network, dataset)
     if arguments.checkpoint is not None:
         checkpoint = load_checkpoint(arguments.checkpoint)
@@ -99,7 +102,7 @@ def run_dump(arguments: argparse.Namespace) -> None:
         raise BppsaError(
             f"--sample {arguments.sample} was asked for: the batch has samples 0 to {len(batch.labels) - 1}"
         )
-    scores = network.forward(batch.inputs, **batch.forward_options)
+    scores = network.forward(batch.inputs, lengths=batch.lengths)
     loss, gradient = cross_entropy(scores, batch.labels)
     network.backward(gradient, method="bp")
     records = network.transposed_jacobians()

@@ -10,6 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from bppsa_cupy.errors import BppsaError, PlanError
+from bppsa_cupy.files import check_writable
 from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.check import check_against_new
 from bppsa_cupy.plan.counting import count
@@ -101,7 +102,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_build(arguments: argparse.Namespace) -> None:
     """Plan the network and write the file."""
+    check_writable(arguments.output, error=PlanError)
     network = cli.make_network(arguments)
+    print(f"device {network.device.name}, {network.dtype}", flush=True)
     plan = network.plan(
         levels=arguments.levels,
         workers=arguments.workers,

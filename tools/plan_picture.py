@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Chain, Schedule, Segment
 from bppsa_cupy.plan.schedule import up_sweep_levels
+from bppsa_cupy.tools.picture_file import save_figure
 
 COLORS = {
     "matrix": "#3b76c4",
@@ -129,7 +131,7 @@ def draw_schedule(chain: Chain, schedule: Schedule, path: str | os.PathLike[str]
     for side in axes.spines.values():
         side.set_visible(False)
     _add_legend(axes)
-    figure.savefig(path, dpi=110, bbox_inches="tight")
+    save_figure(figure, Path(path), dpi=110, bbox_inches="tight")
 
 
 def _draw_row(axes, number: int, row: Row, n: int, has_next: bool) -> None:  # type: ignore[no-untyped-def]
