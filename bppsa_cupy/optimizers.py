@@ -105,17 +105,45 @@ class Optimizer(abc.ABC):
             },
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`. Raises CheckpointError where it is another optimizer's."""
-        if state["name"] != type(self).__name__ or set(state["arrays"]) != set(self.arrays):
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
+        missing = [name for name in ("name", "hyperparameters", "steps", "arrays") if name not in state]
+        if missing:
             raise CheckpointError(
-                f"the checkpoint's optimizer is {state['name']}, this one is {type(self).__name__}"
+                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
+            )
+        own = type(self).__name__
+        if state["name"] != own:
+            raise CheckpointError(
+                f"the checkpoint's optimizer is {state['name']}, this one is {own}: make a {state['name']}"
+            )
+        if set(state["hyperparameters"]) != set(self.hyperparameters):
+            raise CheckpointError(
+                f"the checkpoint's {own} has {', '.join(state['hyperparameters'])}, this one has "
+                f"{', '.join(self.hyperparameters)}: give a checkpoint that this version wrote"
+            )
+        if set(state["arrays"]) != set(self.arrays):
+            differing = self.differing_hyperparameters(state)
+            raise CheckpointError(
+                f"the checkpoint's {own} keeps {', '.join(state['arrays']) or 'no array'}, this one "
+                f"{', '.join(self.arrays) or 'no array'}: "
+                + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
             )
         for name, array in state["arrays"].items():
             if array.shape != self._state[name].shape:
                 raise CheckpointError(
                     f"the checkpoint's {name} holds {array.size} values, the network {self._state[name].size}"
                 )
+
+    def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """By name the hyper-parameters that `state` would change: its value and this optimizer's."""
+        pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
+        return {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError, and sets nothing
+        then, where it is another optimizer's."""
+        self.check_state_dict(state)
         for name, array in state["arrays"].items():
             self._state[name][...] = self.parameters.device.asarray(array, self.parameters.flat.dtype)
         for name, value in state["hyperparameters"].items():

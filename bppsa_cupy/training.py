@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from bppsa_cupy.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
+from bppsa_cupy.files import check_writable
 from bppsa_cupy.losses import cross_entropy
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.optimizers import Optimizer, clip_grad_norm
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.training_log import TrainingLog
+from bppsa_cupy.training_state import restore, snapshot
 
 
 @dataclass(frozen=True)
@@ -79,22 +83,26 @@ def train(
             training without a stop gives
 
     The loss is read back a step late, so that the device never waits. Raises NonFiniteError naming the
-    step where the loss or a gradient is NaN or infinite; the last checkpoint stays, and parameters that a bad
-    gradient would have changed are as before it. Raises DataError where the network does not take the data.
+    step where a loss, of training or of the test set, a gradient or a parameter that would be saved is NaN or
+    infinite; the last checkpoint stays, and parameters that a bad gradient would have changed are as before
+    it. Raises DataError where the network does not take the data, CheckpointError where `resume` is not of
+    this training, and BppsaError where checkpoint or log cannot be written, all before the first step.
     """
     check_dataset(network, dataset)
     if optimizer.parameters is not network.parameters:
         raise BppsaError("the optimizer holds another network's parameters: make it of network.parameters")
-    step = 0
+    if settings.checkpoint is not None:
+        check_writable(settings.checkpoint, error=CheckpointError)
+    step, good = 0, resume
     if resume is not None:
-        step = restore(network, optimizer, load_checkpoint(resume), settings)
+        step = restore(network, optimizer, load_checkpoint(resume), settings, dataset)
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last = settings.epochs * per_epoch
     if settings.iterations is not None:
         last = min(last, settings.iterations)
     history = History()
     bar = tqdm(total=last, initial=step, unit="step", disable=not settings.progress, dynamic_ncols=True)
-    with _Log(settings.log, step) as log, bar:
+    with TrainingLog(settings.log, step) as log, bar, _telling_of(lambda: good):
         while step < last:
             epoch, done = divmod(step, per_epoch)
             stop = min(last, (epoch + 1) * per_epoch)
@@ -103,6 +111,8 @@ def train(
                 bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
                 if row["step"] == stop and dataset.test is not None:
                     loss, accuracy = evaluate(network, dataset.test, settings.batch_size)
+                    if not math.isfinite(loss):
+                        raise _not_finite(f"the test loss is {loss} after", stop)
                     row.update(test_loss=loss, test_accuracy=accuracy)
                     if settings.progress:
                         bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
@@ -110,9 +120,12 @@ def train(
                 log.write(row)
             step = stop
             if settings.checkpoint is not None:
+                if not _is_finite(network):
+                    raise _not_finite("a parameter is not finite after", step)
                 save_checkpoint(
                     settings.checkpoint, snapshot(network, optimizer, settings, dataset, step, per_epoch)
                 )
+                good = settings.checkpoint
     return history
 
 
@@ -134,7 +147,7 @@ def _epoch(
     pending: Callable[[], dict[str, Any]] | None = None
     current = None
     for step, batch in zip(range(first, first + count), source, strict=False):
-        scores = network.forward(batch.inputs, into=current, **batch.forward_options)
+        scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
         loss, gradient = cross_entropy(scores, batch.labels, device=network.device)
         network.backward(gradient, method=settings.method)
@@ -145,19 +158,13 @@ def _epoch(
         optimizer.step(network.gradients)
         if pending is not None:
             yield pending()
-        pending = _row(
-            step, epoch, network.device.fetch(loss), optimizer.fetch_blocked(), settings.checkpoint
-        )
+        pending = _row(step, epoch, network.device.fetch(loss), optimizer.fetch_blocked())
     if pending is not None:
         yield pending()
 
 
 def _row(
-    step: int,
-    epoch: int,
-    loss: Callable[[], np.ndarray],
-    blocked: Callable[[], np.ndarray],
-    checkpoint: Path | None,
+    step: int, epoch: int, loss: Callable[[], np.ndarray], blocked: Callable[[], np.ndarray]
 ) -> Callable[[], dict[str, Any]]:
     """A call that waits for the step's loss and whether it was blocked, checks them and gives its row."""
 
@@ -165,14 +172,33 @@ def _row(
         value = float(loss())
         if not math.isfinite(value) or blocked()[0]:
             found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
-            kept = checkpoint is not None and checkpoint.exists()
-            where = f"; the last good checkpoint is {checkpoint}" if kept else ""
-            raise NonFiniteError(
-                f"{found} at step {step}: lower the learning rate, or look at the input{where}"
-            )
+            raise _not_finite(f"{found} at", step)
         return {"step": step, "epoch": epoch + 1, "loss": value}
 
     return wait
+
+
+def _not_finite(found: str, step: int) -> NonFiniteError:
+    return NonFiniteError(f"{found} step {step}: lower the learning rate, or look at the input")
+
+
+@contextmanager
+def _telling_of(good: Callable[[], Path | None]) -> Iterator[None]:
+    """Add to a NonFiniteError the checkpoint that `good()` gives: one this run has loaded or written."""
+    try:
+        yield
+    except NonFiniteError as error:
+        if good() is None:
+            raise
+        raise NonFiniteError(f"{error}; the last good checkpoint is {good()}") from error
+
+
+def _is_finite(network: Sequential) -> bool:
+    """Whether all parameters are; one reduction on the device, and a wait."""
+    device, flat = network.device, network.parameters.flat
+    flag = device.zeros((1,), np.int32)
+    device.launch(KERNELS["finite_check"], flat, flag, flat.size)
+    return not device.to_host(flag)[0]
 
 
 def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
@@ -182,7 +208,7 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
     total, right, current = 0.0, 0, None
     for batch in batches(split, batch_size, shuffle=False, dtype=network.dtype):
         inputs, labels, _ = batch
-        scores = network.forward(inputs, into=current, **batch.forward_options)
+        scores = network.forward(inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
         loss, _ = cross_entropy(scores, labels, device=network.device)
         total += float(loss) * len(labels)
@@ -205,71 +231,3 @@ def check_dataset(network: Sequential, dataset: Dataset) -> None:
         )
     if not len(dataset.train):
         raise DataError(f"{dataset.name} has no training samples")
-
-
-# ---- checkpoints ----
-
-
-def snapshot(
-    network: Sequential,
-    optimizer: Optimizer,
-    settings: Settings,
-    dataset: Dataset,
-    step: int,
-    per_epoch: int,
-) -> Checkpoint:
-    """The state of training after `step` steps."""
-    return Checkpoint(
-        network=network.describe(),
-        dtype=network.dtype.name,
-        parameters=network.state_dict(),
-        masks={
-            f"{index}.{name}": mask
-            for index, layer in enumerate(network.layers)
-            for name, mask in layer.masks().items()
-        },
-        optimizer=optimizer.state_dict(),
-        random_state={"seed": settings.seed, "batch_size": settings.batch_size, "data": dataset.name},
-        epoch=step // per_epoch,
-        step=step,
-    )
-
-
-def restore(network: Sequential, optimizer: Optimizer, checkpoint: Checkpoint, settings: Settings) -> int:
-    """Set network and optimizer from `checkpoint` and return its step. Raises CheckpointError."""
-    checkpoint.check(network.describe(), network.dtype.name)
-    for name in ("seed", "batch_size"):
-        ours, theirs = getattr(settings, name), checkpoint.random_state[name]
-        if ours != theirs:
-            raise CheckpointError(
-                f"the checkpoint was trained with {name} {theirs} and {ours} is asked for: the order of the "
-                f"samples would differ; give {name} {theirs}"
-            )
-    network.load_state_dict(checkpoint.parameters)
-    optimizer.load_state_dict(checkpoint.optimizer)
-    return checkpoint.step
-
-
-class _Log:
-    """A file of one JSON object an iteration; resuming drops the rows after the step it goes on from."""
-
-    def __init__(self, path: Path | None, step: int) -> None:
-        self._file = None
-        if path is None:
-            return
-        kept: list[str] = []
-        if step and path.exists():
-            kept = [line for line in path.read_text().splitlines() if json.loads(line)["step"] <= step]
-        self._file = open(path, "w", buffering=1)
-        self._file.writelines(line + "\n" for line in kept)
-
-    def write(self, row: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(row) + "\n")
-
-    def __enter__(self) -> _Log:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()

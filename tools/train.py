@@ -6,14 +6,24 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
+from bppsa_cupy.checkpoint import load_checkpoint
 from bppsa_cupy.data import load
-from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.optimizers import SGD, Adam, Optimizer
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.picture_file import check_picture
 from bppsa_cupy.training import History, Settings, train
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
+#: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
+DEFAULTS = {
+    "sgd": {"lr": 0.01, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
+    "adam": {"lr": 0.01, "weight_decay": 0.0},
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,11 +45,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--epochs", type=cli.positive, default=1)
     result.add_argument("--iterations", type=cli.positive, help="stop after so many steps in all")
     result.add_argument("--batch-size", type=cli.positive, default=64)
-    result.add_argument("--optimizer", choices=("sgd", "adam"), default="sgd")
-    result.add_argument("--lr", type=float, default=0.01, help="learning rate (default 0.01)")
-    result.add_argument("--momentum", type=float, default=0.9, help="of sgd (default 0.9)")
-    result.add_argument("--nesterov", action="store_true", help="Nesterov momentum for sgd")
-    result.add_argument("--weight-decay", type=float, default=0.0)
+    update = result.add_argument_group("optimizer", "with --resume, the checkpoint's by default")
+    update.add_argument("--optimizer", choices=tuple(OPTIMIZERS), help="default sgd")
+    update.add_argument("--lr", type=float, help="learning rate (default 0.01)")
+    update.add_argument("--momentum", type=float, help="of sgd (default 0.9)")
+    update.add_argument("--nesterov", action="store_true", default=None, help="Nesterov momentum for sgd")
+    update.add_argument("--weight-decay", type=float, help="default 0")
     result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
     result.add_argument("--resume", type=Path, help="checkpoint to go on from")
@@ -60,11 +71,15 @@ def run(arguments: argparse.Namespace) -> None:
             f"--method {arguments.method} scans by a plan: make one with bppsa-plan build and give it "
             "with --plan"
         )
+    if arguments.plot is not None:
+        check_picture(arguments.plot)
     dataset = load(arguments.data)
     network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
     print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
     if arguments.plan is not None:
-        network.use(Plan.load(arguments.plan))
+        plan = Plan.load(arguments.plan)
+        network.use(plan)
+        check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))
     settings = Settings(
         method=arguments.method,
         epochs=arguments.epochs,
@@ -85,16 +100,40 @@ def run(arguments: argparse.Namespace) -> None:
         plot_history(history, arguments.plot, title=f"{arguments.model} on {dataset.name}")
 
 
+def check_plan(plan: Plan, method: str, batch_size: int) -> None:
+    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has."""
+    if method in ("auto", "bp"):
+        return
+    for index in range(len(plan.chains)):
+        plan.schedule(index, method)
+    if batch_size > plan.batch_size:
+        raise PlanError(
+            f"batches of {batch_size} samples were asked for, the plan holds {plan.batch_size}: give "
+            f"--batch-size {plan.batch_size}, or build the plan with --batch-size {batch_size}"
+        )
+
+
 def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
-    if arguments.optimizer == "adam":
-        return Adam(network.parameters, lr=arguments.lr, weight_decay=arguments.weight_decay)
-    return SGD(
-        network.parameters,
-        lr=arguments.lr,
-        momentum=arguments.momentum,
-        nesterov=arguments.nesterov,
-        weight_decay=arguments.weight_decay,
-    )
+    """The optimizer of the arguments; what they leave open is the checkpoint's to resume from."""
+    stored: dict[str, Any] = {}
+    if arguments.resume is not None:
+        stored = load_checkpoint(arguments.resume).optimizer
+    kind = arguments.optimizer or str(stored.get("name", "sgd")).lower()
+    if kind not in OPTIMIZERS:
+        raise CheckpointError(
+            f"{arguments.resume} holds the optimizer {stored['name']}: resume it by bppsa_cupy.training.train"
+        )
+    options = dict(DEFAULTS[kind])
+    if str(stored.get("name", "")).lower() == kind:
+        known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
+        options.update((name, value) for name, value in values.items() if name in known)
+    given = {
+        name: getattr(arguments, name) for name in DEFAULTS["sgd"] if getattr(arguments, name) is not None
+    }
+    for name in given:
+        if name not in options:
+            raise BppsaError(f"--{name} is of sgd: leave it out with --optimizer {kind}")
+    return OPTIMIZERS[kind](network.parameters, **{**options, **given})
 
 
 def _print_summary(network: Sequential, history: History, seconds: float) -> None:

@@ -1,0 +1,88 @@
+"""bppsa-train: what is refused before training starts, and resuming by the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from test_command_lines import command, error_line, folder, train  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+
+def resume(*arguments):
+    return train("--epochs", 2, "--resume", "c.h5", *arguments)
+
+
+@pytest.fixture
+def checkpoint(folder, capsys):  # noqa: F811
+    """One epoch with a learning rate and momentum that are not the defaults."""
+    assert train("--lr", 0.02, "--momentum", 0.5, "--checkpoint", "c.h5", "--log", "log.jsonl") == 0
+    capsys.readouterr()
+
+
+def test_resuming_takes_the_optimizer_of_the_checkpoint(checkpoint, capsys):
+    assert resume("--log", "log.jsonl") == 0
+    assert resume("--log", "same.jsonl", "--lr", 0.02, "--momentum", 0.5) == 0
+    assert len(Path("log.jsonl").read_text().splitlines()) == 10
+    assert Path("log.jsonl").read_text().endswith(Path("same.jsonl").read_text())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--lr", 7], "trained with lr 0.02 and lr 7.0 is asked for"),
+        (["--momentum", 0], "keeps velocity, this one no array: give momentum 0.5, not 0.0"),
+        (["--momentum", 0.9, "--lr", 1], "with lr 0.02, momentum 0.5 and lr 1.0, momentum 0.9 is asked for"),
+        (["--optimizer", "adam"], "optimizer is SGD, this one is Adam"),
+        (["--batch-size", 4], "batch_size 8 and 4 is asked for"),
+    ],
+)
+def test_other_settings_are_named(checkpoint, capsys, arguments, message):
+    log = Path("log.jsonl").read_text()
+    assert resume("--log", "log.jsonl", *arguments) == 1
+    assert message in error_line(capsys)
+    assert Path("log.jsonl").read_text() == log
+
+
+def test_other_data_is_named(checkpoint, capsys):
+    Path("data.npz").rename("other.npz")
+    assert resume("--data", "other.npz") == 1
+    assert "trained with data" in error_line(capsys)
+
+
+def test_a_log_that_was_cut_is_taken_up(checkpoint, capsys):
+    text = Path("log.jsonl").read_text()
+    Path("log.jsonl").write_text(text[:-20])
+    assert resume("--log", "log.jsonl") == 0
+    steps = [json.loads(line)["step"] for line in Path("log.jsonl").read_text().splitlines()]
+    assert steps == [1, 2, 3, 4, 6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--plan p.h5 --method linear", "batches of 8 samples were asked for, the plan holds 2"),
+        ("--plan p.h5 --method blelloch", "the plan has no schedule 'blelloch'"),
+        ("--checkpoint none/c.h5", "none/c.h5 cannot be written"),
+        ("--plot none/p.png", "none/p.png cannot be written"),
+        ("--plot p.txt", "p.txt names no format of pictures"),
+        ("--optimizer adam --momentum 0.5", "--momentum is of sgd"),
+        ("--lr nan", "lr=nan"),
+        ("--clip 0", "clip"),
+    ],
+)
+def test_a_start_that_fails_keeps_the_log(capsys, arguments, message):
+    Path("log.jsonl").write_text("old")
+    words = "build model.py:small --device host -o p.h5 --batch-size 2 --schedules linear"
+    assert command("bppsa-plan")(words.split()) == 0
+    assert capsys.readouterr().out.startswith("device host, float32\n")
+    assert train("--log", "log.jsonl", *arguments.split()) == 1
+    assert message in error_line(capsys)
+    assert Path("log.jsonl").read_text() == "old"
+
+
+def test_a_schedule_is_drawn_to_a_picture_alone(capsys):
+    assert command("bppsa-plan")("build model.py:small --device host -o p.h5".split()) == 0
+    capsys.readouterr()
+    assert command("bppsa-plan")("draw p.h5 -o x.txt".split()) == 1
+    assert "x.txt names no format of pictures" in error_line(capsys)

@@ -1,0 +1,75 @@
+"""The log of training: kept until there is a row, resumed without the rows that come again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bppsa_cupy.errors import BppsaError, DataError
+from bppsa_cupy.training_log import TrainingLog
+
+ROWS = [{"step": step, "loss": 1 / step} for step in range(1, 5)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return path
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_no_row_changes_nothing(path):
+    for step in (0, 2):
+        with TrainingLog(path, step):
+            pass
+        assert rows(path) == ROWS
+
+
+@pytest.mark.parametrize("step", range(5))
+def test_resuming_drops_the_rows_after_its_step(path, step):
+    with TrainingLog(path, step) as log:
+        for row in ROWS[step:]:
+            log.write(row)
+    assert rows(path) == ROWS
+    assert [file.name for file in path.parent.iterdir()] == ["log.jsonl"]
+
+
+@pytest.mark.parametrize("end", ["{", '{"step": 5, "lo', "\xff", '{"loss": 1}', "5"])
+def test_a_last_line_that_was_cut_is_dropped(path, end):
+    with path.open("a", encoding="latin-1") as file:
+        file.write(end)
+    with TrainingLog(path, 4) as log:
+        log.write({"step": 5})
+    assert rows(path) == [*ROWS, {"step": 5}]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"loss": 1}', '{"step": "x"}', ""])
+def test_another_line_that_is_no_row_is_named(path, line):
+    lines = path.read_text().splitlines()
+    lines[1] = line
+    path.write_text("\n".join(lines))
+    with pytest.raises(DataError, match=r"line 2 of log .*log\.jsonl is no row"):
+        TrainingLog(path, 4)
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(BppsaError, match=r"none/log\.jsonl cannot be written \(No such file"):
+        TrainingLog(tmp_path / "none" / "log.jsonl")
+    if Path("/dev/full").exists():
+        with pytest.raises(BppsaError, match=r"/dev/full cannot be written .*free some space"):
+            with TrainingLog(Path("/dev/full")) as log:
+                log.write(ROWS[0])
+
+
+def test_no_path_is_no_log():
+    with TrainingLog(None, 3) as log:
+        log.write(ROWS[0])
+
+
+def test_what_is_no_json_is_not_written(path):
+    with TrainingLog(path) as log, pytest.raises(ValueError, match="not JSON compliant"):
+        log.write({"step": 1, "loss": float("nan")})

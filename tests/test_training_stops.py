@@ -1,0 +1,141 @@
+"""What stops training before it starts, or where it diverges, leaves good files as they were."""
+
+import json
+
+import numpy as np
+import pytest
+from test_training import dataset, make, optimizer_of, run  # noqa: F401
+
+import bppsa_cupy as bp
+from bppsa_cupy.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.data import load
+from bppsa_cupy.training import Settings, train
+
+
+@pytest.fixture
+def checkpoint(dataset, tmp_path):  # noqa: F811
+    """A good checkpoint of step 4."""
+    run(dataset, epochs=1, checkpoint=tmp_path / "good.h5")
+    return tmp_path / "good.h5"
+
+
+# ---- divergence ----
+
+
+def test_a_test_loss_that_is_not_finite_keeps_the_checkpoint(dataset, checkpoint, tmp_path):  # noqa: F811
+    good, log = checkpoint.read_bytes(), tmp_path / "log.jsonl"
+
+    def last_step(network):
+        if network.parameters.version == 5:
+            network.parameters["4.weight"][...] = np.inf
+
+    with pytest.raises(bp.NonFiniteError, match=r"test loss is (nan|inf) after step 8.*last good .*good\.h5"):
+        run(
+            dataset,
+            resume=checkpoint,
+            epochs=2,
+            checkpoint=checkpoint,
+            log=log,
+            gradient_hook=last_step,
+        )
+    assert checkpoint.read_bytes() == good
+    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [5, 6, 7]
+
+
+@pytest.fixture
+def without_test(tmp_path):
+    rng = np.random.default_rng(4)
+    np.savez(tmp_path / "d.npz", x=rng.standard_normal((32, 1, 6, 6)), y=np.arange(32) % 3)
+    return load(tmp_path / "d.npz")
+
+
+def test_parameters_that_are_not_finite_are_not_saved(without_test, tmp_path):
+    file = tmp_path / "state.h5"
+
+    def poison(network):
+        network.parameters["4.weight"][0, 0] = np.inf
+
+    with pytest.raises(bp.NonFiniteError, match="a parameter is not finite after step 1:") as caught:
+        run(without_test, epochs=2, iterations=1, checkpoint=file, gradient_hook=poison)
+    assert not file.exists() and "last good" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_run_is_not_called_good(dataset, checkpoint):  # noqa: F811
+    def poison(network):
+        network.parameters["4.weight"][...] = np.inf
+
+    with pytest.raises(bp.NonFiniteError) as caught:
+        run(dataset, epochs=1, checkpoint=checkpoint, gradient_hook=poison)
+    assert "last good" not in str(caught.value)
+
+
+# ---- failed starts ----
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"checkpoint": "none/state.h5"}, r"none/state\.h5 cannot be written"),
+        ({"method": "blelloch"}, "none is in use"),
+        ({"seed": 5, "resume": True}, "seed 0 and 5 is asked for"),
+    ],
+)
+def test_a_start_that_fails_keeps_the_log(dataset, checkpoint, tmp_path, settings, message):  # noqa: F811
+    log, resume = tmp_path / "log.jsonl", None
+    log.write_text('{"step": 1, "loss": 0.5}\n')
+    if "checkpoint" in settings:
+        settings = {"checkpoint": tmp_path / settings["checkpoint"]}
+    if "resume" in settings:
+        settings, resume = {"seed": 5}, checkpoint
+    with pytest.raises(bp.BppsaError, match=message):
+        run(dataset, resume=resume, epochs=2, log=log, **settings)
+    assert log.read_text() == '{"step": 1, "loss": 0.5}\n'
+
+
+# ---- resuming ----
+
+
+def spoilt(path, act):
+    state = load_checkpoint(path)
+    act(state)
+    save_checkpoint(path, state)
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda s: s.random_state.update(data="other"), "with data other and .* is asked for"),
+        (lambda s: s.random_state.clear(), "seed None and 0 is asked for.*no checkpoint of training"),
+        (lambda s: s.optimizer.clear(), "lacks its optimizer's name, hyperparameters, steps, arrays"),
+        (lambda s: s.optimizer.update(name="Adam"), "optimizer is Adam, this one is SGD"),
+        (lambda s: s.optimizer["hyperparameters"].update(lr=0.5), r"lr 0\.5 and lr 0\.05 is asked for"),
+        (lambda s: s.optimizer["hyperparameters"].pop("lr"), "SGD has momentum,"),
+        (lambda s: s.optimizer["arrays"].clear(), "SGD keeps no array, this one velocity"),
+        (lambda s: s.parameters["0.bias"].fill(np.nan), r"0\.bias holds NaN or infinity"),
+    ],
+)
+def test_what_differs_is_said_and_nothing_is_set(dataset, checkpoint, act, message):  # noqa: F811
+    spoilt(checkpoint, act)
+    net = make(seed=3)
+    before = net.state_dict()
+    with pytest.raises(bp.CheckpointError, match=message):
+        run(dataset, net, resume=checkpoint, epochs=2)
+    assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
+
+
+def test_another_momentum_is_named(dataset, checkpoint):  # noqa: F811
+    net = make()
+    optimizer = bp.SGD(net.parameters, lr=0.05)
+    with pytest.raises(
+        bp.CheckpointError, match=r"keeps velocity, this one no array: give momentum 0\.9, not 0"
+    ):
+        train(net, dataset, optimizer, Settings(batch_size=16), resume=checkpoint)
+
+
+def test_equal_values_of_another_type_are_equal(dataset, tmp_path):  # noqa: F811
+    """JSON has a list for Adam's tuple of betas."""
+    net, file = make(), tmp_path / "state.h5"
+    train(net, dataset, bp.Adam(net.parameters), Settings(batch_size=16, checkpoint=file))
+    again = make()
+    history = train(again, dataset, bp.Adam(again.parameters), Settings(batch_size=16, epochs=2), resume=file)
+    assert [row["step"] for row in history.rows] == [5, 6, 7, 8]
