@@ -186,6 +186,6 @@ def plot(curves: dict[str, dict[str, list[float]]], comparison: list[dict[str, A
         upper.set(title=f"LeNet-5 on CIFAR-10, {dtype}", ylabel="training loss, a batch")
         lower.set(xlabel="iteration", ylabel="relative difference to bp, where not 0")
         upper.legend()
-        lower.legend(loc="lower right")
+        lower.legend(loc="best")
     save_figure(figure, path, dpi=130)
     pyplot.close(figure)
