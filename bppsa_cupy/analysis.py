@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
+from bppsa_cupy.layers import LayerPass, Recurrent
 from bppsa_cupy.passes import Pass
 from bppsa_cupy.records import JacobianRecord
 
@@ -12,10 +14,13 @@ if TYPE_CHECKING:
 
 
 def jacobian_records(network: Sequential, current: Pass) -> list[JacobianRecord]:
-    """One record a layer with a Jacobian, from the first layer on, its values newly filled."""
+    """The records of each layer, from the first on, their values newly filled: one of a layer with a
+    Jacobian; of a recurrent layer one an inner layer, direction and time."""
     described = network.describe()["layers"]
     records = []
     for index, (layer, jacobian) in enumerate(zip(network.layers, network.jacobians, strict=True)):
+        if isinstance(layer, Recurrent):
+            records += _step_records(index, layer, current.layers[index], described[index])
         if jacobian is None:
             continue
         nnz = jacobian.pattern.nnz
@@ -38,3 +43,11 @@ def jacobian_records(network: Sequential, current: Pass) -> list[JacobianRecord]
             )
         )
     return records
+
+
+def _step_records(
+    index: int, layer: Recurrent, state: LayerPass, geometry: dict[str, Any]
+) -> Iterator[JacobianRecord]:
+    for name, direction, pattern, values in layer.step_jacobians(state):
+        for step, data in enumerate(values):
+            yield JacobianRecord(index, name, pattern, data, step, direction, geometry)

@@ -62,3 +62,11 @@ def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
                 steps=steps, rows=rows, columns=columns, batch=batch, parts=parts, shifted=shifted,
                 reverse=reverse, first=2, delta_rows=rows + 3, value_rows=columns + shifted,
             )  # fmt: skip
+
+
+@cases_of("rnn_fill", "gru_fill", "lstm_fill")
+def fills(rng: np.random.Generator) -> Iterator[Case]:
+    for steps, hidden, batch in ((0, 3, 2), (1, 1, 1), (5, 7, 3), (2, 20, 17)):
+        for relu, reverse in ((0, 0), (1, 1)):
+            arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
+            yield case(arrays, steps=steps, hidden=hidden, batch=batch, relu=relu, reverse=reverse)

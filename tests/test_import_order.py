@@ -7,7 +7,14 @@ ROOT = Path(__file__).parent.parent
 
 #: Layers in order; a module belongs to the longest prefix that fits.
 LAYERS = [
-    ["bppsa_cupy.errors", "bppsa_cupy.csr", "bppsa_cupy.geometry", "bppsa_cupy.files", "bppsa_cupy.hdf5"],
+    [
+        "bppsa_cupy.errors",
+        "bppsa_cupy.csr",
+        "bppsa_cupy.geometry",
+        "bppsa_cupy.files",
+        "bppsa_cupy.hdf5",
+        "bppsa_cupy.memory",
+    ],  # fmt: skip
     ["bppsa_cupy.raw_kernels"],
     ["bppsa_cupy.devices"],
     ["bppsa_cupy.timescan"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bppsa_cupy.jacobians.gru_cell import GRUCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.timescan import GRU as CELL
 from bppsa_cupy.timescan import Cell
@@ -18,3 +19,6 @@ class GRU(Recurrent):
     @property
     def cell(self) -> Cell:
         return CELL
+
+    def cell_jacobian(self) -> GRUCellJacobian:
+        return GRUCellJacobian(self.hidden_size)

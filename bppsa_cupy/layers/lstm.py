@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jacobians.lstm_cell import LSTMCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.timescan import LSTM as CELL
 from bppsa_cupy.timescan import Cell
@@ -31,9 +32,18 @@ class LSTM(Recurrent):
         proj_size: int = 0,
         *,
         outputs: str = "all",
+        forward_method: str = "auto",
     ) -> None:
         super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs=outputs
+            input_size,
+            hidden_size,
+            num_layers,
+            bias,
+            batch_first,
+            dropout,
+            bidirectional,
+            outputs=outputs,
+            forward_method=forward_method,
         )
         if proj_size:
             raise ShapeError(f"LSTM got proj_size={proj_size}: it takes 0 alone")
@@ -41,6 +51,9 @@ class LSTM(Recurrent):
     @property
     def cell(self) -> Cell:
         return CELL
+
+    def cell_jacobian(self) -> LSTMCellJacobian:
+        return LSTMCellJacobian(self.hidden_size)
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "proj_size": 0}

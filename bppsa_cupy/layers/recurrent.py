@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
 from bppsa_cupy.timescan import Cell, Stack, StackSizes, stack_shapes, suffix
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
+FORWARD_METHODS = ("auto", "serial", "newton")
 
 
 class Recurrent(Layer):
@@ -28,6 +32,8 @@ class Recurrent(Layer):
     bidirectional  a second direction from the last step to the first; D = 2, else 1
     outputs        "all": every step's state of the last inner layer, (B, T, D H); "last": each
                    direction's last one, (B, D H)
+    forward_method  "serial": step after step; "newton": all steps at once by Newton's iteration, and
+                   serially where that does not converge; "auto": what the cost model takes to be quicker
 
     A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
     and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a
@@ -47,6 +53,7 @@ class Recurrent(Layer):
         bidirectional: bool = False,
         *,
         outputs: str = "all",
+        forward_method: str = "auto",
     ) -> None:
         self.input_size, self.hidden_size, self.num_layers = (
             int(input_size),
@@ -64,11 +71,21 @@ class Recurrent(Layer):
             raise ShapeError(f"{name} got dropout={dropout}: it takes 0.0 alone")
         if outputs not in OUTPUTS:
             raise ShapeError(f"{name} got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
+        if forward_method not in FORWARD_METHODS:
+            raise ShapeError(
+                f"{name} got forward_method={forward_method!r}: it takes "
+                f"{', '.join(map(repr, FORWARD_METHODS))}"
+            )
+        self.forward_method = forward_method
 
     @property
     @abc.abstractmethod
     def cell(self) -> Cell:
         """The cell that walks over time."""
+
+    @abc.abstractmethod
+    def cell_jacobian(self) -> CellJacobian:
+        """The transposed Jacobian of one step's state by the one before."""
 
     @property
     def directions(self) -> int:
@@ -129,6 +146,7 @@ class Recurrent(Layer):
         self._set_states(stack, "initial", state.initial)
         stack.take(x)
         stack.forward()
+        state.time_walks = tuple(stack.forward_descriptions)
         self._get_states(state, stack, "final", "states")
         batch, features = x.shape[0], self.directions * self.hidden_size
         if self.outputs == "all":
@@ -168,8 +186,19 @@ class Recurrent(Layer):
             for d in range(self.directions):
                 boundary = stack.arrays[f"boundary{suffix(self.num_layers - 1, d)}"]
                 boundary[:H] += gradient[:, d * H : (d + 1) * H].T
-        stack.backward()
+        stack.backward(state.method)
+        state.time_scans = tuple(stack.backward_descriptions)
         self._get_states(state, stack, "entering", "state_gradients")
+
+    def step_jacobians(self, state: LayerPass) -> Iterator[tuple[str, str, Pattern, Array]]:
+        """Of each inner layer and direction: its name ("RNN l0"), "forward" or "backward", and the pattern
+        and values (T, nnz, B), by time, of the transposed Jacobians of the state by the one before."""
+        jacobian = self.cell_jacobian()
+        for (layer, direction), walk in state.memo["stack"].walks.items():
+            values = state.device.empty((walk.steps, jacobian.pattern.nnz, walk.batch), state.dtype)
+            jacobian.fill(state.device, walk, values)
+            name = f"{type(self).__name__} l{layer}"
+            yield name, "backward" if direction else "forward", jacobian.pattern, values
 
     # ---- buffers ----
 
@@ -186,7 +215,9 @@ class Recurrent(Layer):
             if not self.bias and self.cell.name == "gru":
                 for place in self.places:
                     arrays[f"bias_n{suffix(*place)}"][...] = 0
-            stack = Stack(state.device, self.cell, sizes, arrays, state.parameters, state.gradients)
+            stack = Stack(
+                state.device, self.cell, sizes, arrays, state.parameters, state.gradients, self.forward_method
+            )
             state.memo["stack"] = stack
         return stack
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jacobians.rnn_cell import RNNCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.timescan import RNN_RELU, RNN_TANH, Cell
 
@@ -30,10 +31,12 @@ class RNN(Recurrent):
         bidirectional: bool = False,
         *,
         outputs: str = "all",
+        forward_method: str = "auto",
     ) -> None:
         super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, outputs=outputs
-        )
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            outputs=outputs, forward_method=forward_method,
+        )  # fmt: skip
         if nonlinearity not in NONLINEARITIES:
             raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
@@ -41,6 +44,9 @@ class RNN(Recurrent):
     @property
     def cell(self) -> Cell:
         return NONLINEARITIES[self.nonlinearity]
+
+    def cell_jacobian(self) -> RNNCellJacobian:
+        return RNNCellJacobian(self.hidden_size)
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "nonlinearity": self.nonlinearity}
