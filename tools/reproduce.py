@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bppsa_cupy.tools import cli, figure6
+from bppsa_cupy.tools import cli, figure6, figure7, figure13
 
 
 def parser() -> argparse.ArgumentParser:
@@ -16,6 +16,8 @@ def parser() -> argparse.ArgumentParser:
     figure6.add_arguments(
         figures.add_parser("figure6", help="LeNet-5 on CIFAR-10 by every method: the same loss curve")
     )
+    figure7.add_arguments(figures.add_parser("figure7", help="an RNN on bitstreams, by us and by PyTorch"))
+    figure13.add_arguments(figures.add_parser("figure13", help="a GRU on audio, by us and by PyTorch"))
     return result
 
 

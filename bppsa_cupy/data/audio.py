@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from bppsa_cupy.data import mfcc as features
@@ -107,12 +108,14 @@ def _extract_all(
     pool = ThreadPoolExecutor(workers)
     result = []
     try:
-        for key, array in tqdm(
-            pool.map(extract, clips), "features", len(clips), unit="clip", disable=not progress
-        ):
-            if key not in parts:
-                parts.add(key, array)
-            result.append(array)
+        # Small products: BLAS threads beside the pool's make them many times as slow on a busy machine.
+        with threadpool_limits(1, user_api="blas"):
+            for key, array in tqdm(
+                pool.map(extract, clips), "features", len(clips), unit="clip", disable=not progress
+            ):
+                if key not in parts:
+                    parts.add(key, array)
+                result.append(array)
     finally:
         pool.shutdown(cancel_futures=True)
         parts.flush()

@@ -11,12 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.models.gru import gru
 from bppsa_cupy.models.lenet5 import lenet5
+from bppsa_cupy.models.lstm import lstm
+from bppsa_cupy.models.rnn import rnn
 from bppsa_cupy.models.vgg11 import vgg11
 from bppsa_cupy.network import Sequential
 
 #: Built-in factories: each takes input_shape and Sequential's options, all by keyword.
-MODELS: dict[str, Callable[..., Sequential]] = {"lenet5": lenet5, "vgg11": vgg11}
+MODELS: dict[str, Callable[..., Sequential]] = {
+    "lenet5": lenet5,
+    "vgg11": vgg11,
+    "rnn": rnn,
+    "gru": gru,
+    "lstm": lstm,
+}
 
 
 def build_model(

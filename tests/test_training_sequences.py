@@ -1,0 +1,192 @@
+"""Recurrent models on files of sequences: PyTorch's curve, lengths, clipping, command line, figures."""
+
+import json
+
+import numpy as np
+import pytest
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+from bppsa_cupy.data import Normalization, batches, load
+from bppsa_cupy.data.bitstream import make_bitstreams
+from bppsa_cupy.data.dataset import Raw
+from bppsa_cupy.data.sequences import Sequences, write_sequences
+from bppsa_cupy.models import build_model
+from bppsa_cupy.tools import reproduce
+from bppsa_cupy.tools import train as train_tool
+from bppsa_cupy.tools.torch_training import train_by_torch
+from bppsa_cupy.training import Settings, evaluate, train
+
+MODELS = ("rnn", "gru", "lstm")
+STEPS, FEATURES, CLASSES = 12, 3, 4
+
+
+@pytest.fixture(scope="module")
+def padded(tmp_path_factory):
+    """A file of 30 training and 14 test sequences of 1 to 12 steps, each class with a mean of its own."""
+    rng = np.random.default_rng(3)
+
+    def raw(count):
+        labels = np.arange(count) % CLASSES
+        lengths = rng.integers(1, STEPS + 1, count)
+        lengths[0] = STEPS
+        inputs = rng.standard_normal((count, STEPS, FEATURES)).astype(np.float32)
+        inputs[..., 0] += 3 * labels[:, None]
+        inputs[np.arange(STEPS) >= lengths[:, None]] = 1e4
+        return Raw(inputs, labels, "made", lengths)
+
+    path = tmp_path_factory.mktemp("sequences") / "padded.h5"
+    constants = Normalization((1.0, 0.0, 0.0), (2.0, 1.0, 1.0))
+    names = tuple("abcd")
+    write_sequences(path, Sequences("padded", raw(30), raw(14), names, "train", constants))
+    return path
+
+
+@pytest.fixture(scope="module")
+def bits(tmp_path_factory):
+    """A file of 40 training and 16 test bitstreams of 20 bits."""
+    path = tmp_path_factory.mktemp("sequences") / "bits.h5"
+    names = tuple("0123456789")
+    write_sequences(path, Sequences("bits", make_bitstreams(20, 40), make_bitstreams(20, 16, part=1), names))
+    return path
+
+
+def network_of(model, dataset, dtype="float64", seed=0):
+    return build_model(
+        model, dataset.input_shape, classes=dataset.classes, seed=seed, dtype=dtype, device="host"
+    )
+
+
+# ---- models ----
+
+
+@pytest.mark.parametrize(("model", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
+def test_the_models_of_the_paper(model, gates):
+    net = build_model(model, input_shape=(9, 5), classes=7, device="host")
+    shapes = {name: array.shape for name, array in net.parameters.items()}
+    assert shapes == {
+        "0.weight_ih_l0": (20 * gates, 5),
+        "0.weight_hh_l0": (20 * gates, 20),
+        "0.bias_ih_l0": (20 * gates,),
+        "0.bias_hh_l0": (20 * gates,),
+        "1.weight": (7, 20),
+        "1.bias": (7,),
+    }
+    assert net.output_shape == (7,)
+    with pytest.raises(bp.ShapeError, match=r"takes sequences \(T, F\)"):
+        build_model(model, input_shape=(3, 32, 32), device="host")
+
+
+def test_sizes_of_the_paper_are_the_defaults():
+    assert build_model("rnn", device="host").input_shape == (1000, 1)
+    for model in ("gru", "lstm"):
+        net = build_model(model, device="host")
+        assert (net.input_shape, net.output_shape) == ((517, 24), (11,))
+
+
+# ---- training ----
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("name", ["bits", "padded"])
+def test_the_curve_is_pytorchs(request, model, name, clip):
+    dataset = load(request.getfixturevalue(name))
+    settings = Settings(epochs=3, batch_size=8, seed=2, clip=clip)
+    theirs = train_by_torch(network_of(model, dataset), dataset, settings, lr=0.01)
+    net = network_of(model, dataset)
+    history = train(net, dataset, bp.Adam(net.parameters, lr=0.01), settings)
+    np.testing.assert_allclose(history.losses, theirs.losses, rtol=1e-9)
+    assert history.evaluations()[-1]["test_accuracy"] == theirs.accuracy
+
+
+def test_clipping_changes_training_and_bounds_the_gradients(bits):
+    dataset = load(bits)
+    norms = []
+
+    class Watched(bp.SGD):
+        def step(self, gradients):
+            norms.append(float(np.linalg.norm(gradients.flat)))
+            super().step(gradients)
+
+    for clip in (None, 0.05):
+        net = network_of("rnn", dataset)
+        train(net, dataset, Watched(net.parameters, lr=0.1), Settings(epochs=1, batch_size=8, clip=clip))
+    free, clipped = norms[:5], norms[5:]
+    assert max(free) > 0.05 and max(clipped) <= 0.05 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_what_is_padded_does_not_matter(padded, model):
+    dataset = load(padded)
+    (batch,) = batches(dataset.test, 14, shuffle=False, dtype=np.float64)
+    net = network_of(model, dataset)
+    scores = np.array(net.forward(batch.inputs, lengths=batch.lengths))
+    other = batch.inputs.copy()
+    other[np.arange(STEPS) >= batch.lengths[:, None]] = -7
+    np.testing.assert_array_equal(net.forward(other, lengths=batch.lengths), scores)
+    for sample, length in enumerate(batch.lengths):
+        alone = build_model(model, (int(length), FEATURES), classes=CLASSES, dtype="float64", device="host")
+        alone.load_state_dict(net.state_dict())
+        assert_close(alone.forward(batch.inputs[sample : sample + 1, :length])[0], scores[sample], STEPS)
+    loss, accuracy = evaluate(net, dataset.test, 5)
+    expected, _ = bp.cross_entropy(scores, batch.labels)
+    assert loss == pytest.approx(float(expected))
+    assert accuracy == np.mean(scores.argmax(1) == batch.labels)
+
+
+# ---- the command line ----
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_train_logs_evaluates_and_resumes(padded, tmp_path, monkeypatch, capsys, model):
+    monkeypatch.chdir(tmp_path)
+    line = [model, "--data", str(padded), "--device", "host", "--optimizer", "adam", "--lr", "0.05",
+            "--clip", "1", "--batch-size", "8"]  # fmt: skip
+    assert train_tool.main([*line, "--epochs", "12", "--log", "whole.jsonl"]) == 0
+    assert train_tool.main([*line, "--epochs", "5", "--log", "log.jsonl", "--checkpoint", "c.h5"]) == 0
+    assert train_tool.main([*line, "--epochs", "12", "--log", "log.jsonl", "--resume", "c.h5"]) == 0
+    assert "test accuracy" in capsys.readouterr().out
+    whole, log = ((tmp_path / name).read_text() for name in ("whole.jsonl", "log.jsonl"))
+    assert log == whole
+    rows = [json.loads(row) for row in whole.splitlines()]
+    assert len(rows) == 12 * 4 and rows[-1]["loss"] < 0.7 * rows[0]["loss"]
+    assert rows[-1]["test_accuracy"] > 0.4
+
+
+def test_a_network_of_other_classes_or_features_is_refused(bits, padded, capsys):
+    assert train_tool.main(["rnn", "--data", str(bits), "--device", "host", "--classes", "3"]) == 1
+    assert "bits has 10 classes" in capsys.readouterr().err
+    assert train_tool.main(["gru", "--data", str(padded), "--device", "host", "--input-shape", "12,4"]) == 1
+    assert "padded holds inputs of shape (12, 3)" in capsys.readouterr().err
+    assert train_tool.main(["rnn", "--data", str(bits), "--device", "host", "--clip", "0"]) == 1
+    assert "clipped to a norm above 0" in capsys.readouterr().err
+
+
+# ---- figures ----
+
+
+def test_figure7(bits, tmp_path, capsys):
+    line = ["figure7", "--data", str(bits), "--out", str(tmp_path), "--epochs", "1", "--device", "host"]
+    assert reproduce.main(line) == 0
+    result = json.loads((tmp_path / "figure7.json").read_text())
+    assert result["command"].startswith("bppsa-reproduce figure7 --data")
+    for dtype in ("float64", "float32"):
+        runs = result["curves"][dtype]
+        assert {"PyTorch", "auto", "noise 1"} <= set(runs)
+        assert all(len(run["losses"]) == len(run["seconds"]) == 3 for run in runs.values())
+        assert result["comparison"][dtype]["difference"]["auto"] < (1e-12 if dtype == "float64" else 1e-4)
+    assert (tmp_path / "figure7.png").read_bytes().startswith(b"\x89PNG")
+    assert "float64 auto: largest relative difference to PyTorch" in capsys.readouterr().out
+
+
+def test_figure13(bits, padded, tmp_path, capsys):
+    line = ["figure13", "--data", str(padded), str(bits), "--out", str(tmp_path), "--dtype", "float64"]
+    assert reproduce.main([*line, "--epochs", "2", "--device", "host"]) == 0
+    rows = json.loads((tmp_path / "figure13.json").read_text())["rows"]
+    assert [row["data"]["name"] for row in rows] == ["padded", "bits"]
+    for row in rows:
+        assert row["comparison"]["difference"]["auto"] < 1e-9
+        assert row["curves"]["auto"]["test_accuracy"] == row["curves"]["PyTorch"]["test_accuracy"]
+        assert 0.3 < row["data"]["linear_accuracy"] <= 1
+    assert "a linear model on the features' means" in capsys.readouterr().out
