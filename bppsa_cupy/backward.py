@@ -41,6 +41,8 @@ class BackwardReport:
     requested  the method that was asked for
     reason     why this one
     schedules  one a run of layers, e.g. "hybrid of 2 levels: 7 mv and 3 mm in 6 levels"; empty for bp
+    time_scans one a direction of a recurrent layer, e.g. "0 RNN l0: chunked, 300 chunks of 100
+               (predicted 0.31 ms, 3 ms serially; the quickest predicted on cuda)"
     launches   kernels launched, by name; `launched` is their sum
     device     the device's name
     """
@@ -51,6 +53,7 @@ class BackwardReport:
     schedules: tuple[str, ...]
     launches: dict[str, int]
     device: str
+    time_scans: tuple[str, ...] = ()
 
     @property
     def launched(self) -> int:
@@ -85,6 +88,8 @@ class Backward:
         before = launched.copy()
         self._forget_gradients()
         self._last = weakref.ref(current)
+        for state in current.layers:
+            state.method, state.time_scans = requested, ()
         if method == "bp":
             result = self._by_vjp(current, gradient, range(len(self.network.layers)), input_gradient)
             schedules: tuple[str, ...] = ()
@@ -98,6 +103,11 @@ class Backward:
             schedules=schedules,
             launches=dict(launched - Counter(before)),
             device=self.network.device.name,
+            time_scans=tuple(
+                f"{index} {type(self.network.layers[index]).__name__} {line}"
+                for index, state in enumerate(current.layers)
+                for line in state.time_scans
+            ),
         )
         return result, report
 

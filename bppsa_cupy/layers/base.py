@@ -30,6 +30,9 @@ class LayerPass:
     lengths     (B,) int64, where each sequence ends; None where all are whole
     initial     a recurrent layer's state before the first step, in PyTorch's shape: (h,) or (h, c), or None
     final_gradient  the gradient by its final state, likewise
+    method      of net.backward that is asked for, "auto" included: how a recurrent layer goes back
+    time_walks, time_scans  how a recurrent layer went over time, forward and back, and why: a line an
+                inner layer and direction
     memo        what a layer keeps between passes and nobody else reads
     """
 
@@ -44,6 +47,9 @@ class LayerPass:
     lengths: Array | None = None
     initial: tuple[Array, ...] | None = None
     final_gradient: tuple[Array, ...] | None = None
+    method: str = "auto"
+    time_walks: tuple[str, ...] = ()
+    time_scans: tuple[str, ...] = ()
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
 

@@ -1,0 +1,55 @@
+"""The method of net.backward, and the forward method, reach the recurrent layers and are reported."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+
+LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM}
+
+
+def make(kind, **how):
+    layers = [LAYERS[kind](3, 5, num_layers=2, bidirectional=True, **how)]
+    return bp.Sequential(layers, input_shape=(23, 3), dtype="float64", device="host")
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_every_method_gives_the_same_gradients(kind, rng):
+    x, gradient = rng.standard_normal((4, 23, 3)), rng.standard_normal((4, 23, 10))
+    net, found = make(kind), {}
+    for method in ("bp", "linear", "blelloch", "hybrid", "auto"):
+        if method not in ("bp", "auto"):
+            net.use(net.plan(batch_size=4))
+        net.forward(x, lengths=np.array([23, 1, 9, 20]))
+        by_input = net.backward(gradient, method=method, input_gradient=True)
+        found[method] = {name: np.array(array) for name, array in net.gradients.items()}
+        found[method]["input"] = np.array(by_input)
+        scans = net.last_backward.time_scans
+        assert len(scans) == 4 and scans[0].startswith(f"0 {kind} l0: ") and "l1_reverse: " in scans[3]
+        chunked = method in ("blelloch", "hybrid")
+        assert all(("chunked, " in line) == chunked and "(" in line for line in scans)
+    for method, arrays in found.items():
+        for name, array in arrays.items():
+            assert_close(array, found["bp"][name], 1e4, what=f"{name} by {method}")
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_the_forward_method_changes_no_output(kind, rng):
+    x, lengths = rng.standard_normal((3, 23, 3)), np.array([23, 4, 11])
+    outputs = {}
+    for method in ("serial", "newton", "auto"):
+        net = make(kind, forward_method=method)
+        outputs[method] = np.array(net.forward(x, lengths=lengths))
+        walks = net.last_pass.layers[0].time_walks
+        assert len(walks) == 4
+        assert all(("newton over" in line) == (method == "newton") for line in walks)
+    for output in outputs.values():
+        assert_close(output, outputs["serial"], 1e4)
+
+
+def test_an_unknown_forward_method_is_named():
+    with pytest.raises(bp.ShapeError, match=r"forward_method='parallel'.*'newton'"):
+        bp.RNN(1, 1, forward_method="parallel")
