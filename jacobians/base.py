@@ -9,6 +9,9 @@ from typing import Literal
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices.base import LARGE
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.memory import free_host_memory
 
 
 class TransposedJacobian(abc.ABC):
@@ -32,8 +35,21 @@ class TransposedJacobian(abc.ABC):
 
     @cached_property
     def pattern(self) -> Pattern:
-        """The CSR pattern of guaranteed structure, made once."""
+        """The CSR pattern of guaranteed structure, made once.
+
+        Raises DeviceError with the bytes needed and free where the host has too little memory to make it.
+        """
+        needed = self.bytes_to_make()
+        if needed >= LARGE and needed > (free := free_host_memory()):
+            raise DeviceError(
+                f"host: the pattern of a transposed Jacobian takes {needed} bytes to make, {free} are free: "
+                "give the layer a mask, or make it smaller; method 'bp' needs no pattern"
+            )
         return self.make_pattern()
+
+    def bytes_to_make(self) -> int:
+        """About the most memory that `make_pattern` holds, from the geometry; 0 where it is never large."""
+        return 0
 
     @abc.abstractmethod
     def make_pattern(self) -> Pattern:

@@ -21,6 +21,12 @@ class LinearJacobian(WeightJacobian):
         self.in_features, self.out_features, self.positions = in_features, out_features, positions
         self.mask = mask
 
+    def bytes_to_make(self) -> int:
+        block = (
+            self.in_features * self.out_features if self.mask is None else int(np.count_nonzero(self.mask))
+        )
+        return 17 * block * (self.positions + 1)
+
     def make_entries(self) -> tuple[Pattern, np.ndarray]:
         rows, columns = self.in_features, self.out_features
         kept = np.ones((rows, columns), bool) if self.mask is None else np.asarray(self.mask, bool).T

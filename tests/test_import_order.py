@@ -14,7 +14,7 @@ LAYERS = [
         "bppsa_cupy.files",
         "bppsa_cupy.hdf5",
         "bppsa_cupy.memory",
-    ],  # fmt: skip
+    ],
     ["bppsa_cupy.raw_kernels"],
     ["bppsa_cupy.devices"],
     ["bppsa_cupy.timescan"],

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.memory import free_host_memory
 from bppsa_cupy.models import MODELS, build_model
 from bppsa_cupy.network import Sequential
 
@@ -19,6 +20,14 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
         main(arguments)
     except (BppsaError, OSError) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    except MemoryError as error:
+        print(
+            f"error: too little memory: {' '.join(str(error).split()) or 'an allocation failed'}; "
+            f"{free_host_memory()} bytes are free: use a smaller batch or network, or raise "
+            "the limit (ulimit -v)",
+            file=sys.stderr,
+        )
         return 1
     except KeyboardInterrupt:
         print("error: interrupted; nothing half written is left", file=sys.stderr)

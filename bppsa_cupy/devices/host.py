@@ -12,6 +12,7 @@ import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded h
 import threadpoolctl
 
 from bppsa_cupy.devices.base import Device, check_real, from_dlpack
+from bppsa_cupy.memory import free_host_memory
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
 # How Numba's OpenMP threads wait for one another, unless the environment says otherwise. By default they
@@ -47,14 +48,7 @@ class HostDevice(Device):
         return lambda: copy
 
     def free_memory(self) -> int:
-        try:
-            with open("/proc/meminfo") as lines:
-                for line in lines:
-                    if line.startswith("MemAvailable:"):
-                        return int(line.split()[1]) * 1024
-        except OSError:
-            pass
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return free_host_memory()
 
     @property
     def workers(self) -> int:
