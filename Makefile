@@ -31,5 +31,5 @@ gpu:
 
 clean:
 	rm -rf .venv-demo .venv-test build dist out *.egg-info
-	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

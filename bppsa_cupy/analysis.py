@@ -17,7 +17,7 @@ def jacobian_records(network: Sequential, current: Pass) -> list[JacobianRecord]
     """The records of each layer, from the first on, their values newly filled: one of a layer with a
     Jacobian; of a recurrent layer one an inner layer, direction and time."""
     described = network.describe()["layers"]
-    records = []
+    records: list[JacobianRecord] = []
     for index, (layer, jacobian) in enumerate(zip(network.layers, network.jacobians, strict=True)):
         if isinstance(layer, Recurrent):
             records += _step_records(index, layer, current.layers[index], described[index])

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from bppsa_cupy.backward import METHODS
+from bppsa_cupy.layers import LAYERS
+from bppsa_cupy.models import MODELS
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: The tests that a new layer and its kernel pair are parameters of.
@@ -29,12 +33,18 @@ def test_links_lead_to_files(document):
         assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+@pytest.mark.parametrize("name", [*LAYERS, *MODELS, *METHODS])
+def test_the_readme_names_it(name):
+    assert f"`{name}`" in README
+
+
 def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     first, second = blocks(README, "python")
     names = {}
     exec(first, names)
     assert re.match(r"\d\.\d+ \('blelloch: \d+ mv and \d+ mm in \d+ levels',\)", capsys.readouterr().out)
+    names["net"].forward(names["x"])
     names["bp"].save_jacobians("jacobians.h5", names["net"])
     exec(second, names)
     assert capsys.readouterr().out == "Conv2d (3072, 4704) 352800\n"

@@ -121,7 +121,8 @@ class Recurrent(Layer):
         return (features,) if self.outputs == "last" else (input_shape[0], features)
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        rows, shapes = self.cell.gates * self.hidden_size, {}
+        rows = self.cell.gates * self.hidden_size
+        shapes: dict[str, Shape] = {}
         for layer, direction in self.places:
             of = suffix(layer, direction)
             inputs = self.directions * self.hidden_size if layer else self.input_size
