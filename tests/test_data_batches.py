@@ -65,11 +65,10 @@ def test_lengths_go_with_their_samples(shuffle):
     assert len(found) == 3
     for batch in found:
         np.testing.assert_array_equal(batch.lengths, batch.labels + 1)
-        np.testing.assert_array_equal(batch.forward_options["lengths"], batch.lengths)
         batch.lengths[:] = 0
     np.testing.assert_array_equal(split.lengths, np.arange(1, 8))
     (whole,) = batches(split_of(4), 4)
-    assert whole.lengths is None and whole.forward_options == {}
+    assert whole.lengths is None
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -55,7 +55,6 @@ def test_audio_and_show(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("bitstream --length 3 --samples 2 --seed -1 -o b.h5", "the seed at least 0"),
         ("bitstream --length 3 --samples 2 -o none/b.h5", "none/b.h5 cannot be written"),
         ("audio none -o f.h5", "none does not exist"),
         ("audio . -o f.h5", "holds no WAV file"),

@@ -15,12 +15,12 @@ import numpy as np
 from bppsa_cupy.data import Dataset, Split, load
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.files import write_text
 from bppsa_cupy.tools import sequence_curves
 from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
 from bppsa_cupy.tools.curves import import_pyplot
+from bppsa_cupy.tools.picture_file import check_picture, save_figure
 from bppsa_cupy.tools.torch_training import import_torch
-
-METHODS = ("auto",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +37,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Train on each file, compare, and write figure13.json and figure13.png."""
     import_torch()
     device = get_device(arguments.device)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    picture = arguments.out / "figure13.png"
+    check_picture(picture)
     pyplot = import_pyplot()
     arguments.progress = sys.stderr.isatty()
     datasets = [load(path) for path in arguments.data]
@@ -44,7 +47,7 @@ def run(arguments: argparse.Namespace) -> None:
     figure, axes = pyplot.subplots(rows, 3, figsize=(14, 3.5 * rows), layout="constrained", squeeze=False)
     found: list[dict[str, Any]] = []
     for row, dataset in zip(axes, datasets, strict=True):
-        curves, comparison = sequence_curves.train_all(arguments, dataset, "gru", arguments.dtype, METHODS)
+        curves, comparison = sequence_curves.train_all(arguments, dataset, "gru", arguments.dtype)
         sequence_curves.draw(row, curves, comparison, f"GRU on {dataset.name}, {arguments.dtype}")
         sequence_curves.report(dataset.name, comparison)
         facts: dict[str, Any] = {"name": dataset.name, "samples": len(dataset.train)}
@@ -66,9 +69,8 @@ def run(arguments: argparse.Namespace) -> None:
         "versions": versions(device),
         "rows": found,
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "figure13.json").write_text(json.dumps(result, indent=1) + "\n")
-    figure.savefig(arguments.out / "figure13.png", dpi=110)
+    write_text(arguments.out / "figure13.json", json.dumps(result) + "\n")
+    save_figure(figure, picture, dpi=110)
     pyplot.close(figure)
 
 

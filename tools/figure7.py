@@ -14,12 +14,12 @@ from pathlib import Path
 
 from bppsa_cupy.data import load
 from bppsa_cupy.devices import get_device
+from bppsa_cupy.files import write_text
 from bppsa_cupy.tools import sequence_curves
 from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
 from bppsa_cupy.tools.curves import import_pyplot
+from bppsa_cupy.tools.picture_file import check_picture, save_figure
 from bppsa_cupy.tools.torch_training import import_torch
-
-METHODS = ("auto",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +33,9 @@ def run(arguments: argparse.Namespace) -> None:
     """Train in both dtypes, compare, and write figure7.json and figure7.png."""
     import_torch()
     device = get_device(arguments.device)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    picture = arguments.out / "figure7.png"
+    check_picture(picture)
     pyplot = import_pyplot()
     arguments.progress = sys.stderr.isatty()
     dataset = load(arguments.data)
@@ -49,12 +52,11 @@ def run(arguments: argparse.Namespace) -> None:
         "curves": {},
     }
     for row, dtype in zip(axes, ("float64", "float32"), strict=True):
-        curves, comparison = sequence_curves.train_all(arguments, dataset, "rnn", dtype, METHODS)
+        curves, comparison = sequence_curves.train_all(arguments, dataset, "rnn", dtype)
         result["comparison"][dtype] = comparison
         result["curves"][dtype] = sequence_curves.as_json(curves)
         sequence_curves.draw(row, curves, comparison, f"RNN on {dataset.name}, {dtype}")
         sequence_curves.report(dtype, comparison)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "figure7.json").write_text(json.dumps(result, indent=1) + "\n")
-    figure.savefig(arguments.out / "figure7.png", dpi=110)
+    write_text(arguments.out / "figure7.json", json.dumps(result) + "\n")
+    save_figure(figure, picture, dpi=110)
     pyplot.close(figure)

@@ -23,6 +23,8 @@ from bppsa_cupy.tools.torch_training import Curve, accuracy, train_by_torch
 from bppsa_cupy.training import Settings, train
 
 PYTORCH = "PyTorch"
+#: Of the backward pass: what the cost model takes, and the scan over chunks of steps.
+METHODS = ("auto", "blelloch")
 #: Runs under noise, each with its own seed; the yardstick is the largest divergence of them.
 NOISE_SEEDS = (1, 2)
 
@@ -47,15 +49,17 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def train_all(
-    arguments: argparse.Namespace, dataset: Dataset, model: str, dtype: str, methods: Sequence[str]
+    arguments: argparse.Namespace, dataset: Dataset, model: str, dtype: str
 ) -> tuple[dict[str, Curve], dict[str, Any]]:
-    """Curves by run (each of `methods`, PyTorch, "noise 1" …), and how the methods compare with it."""
+    """Curves by run (each of METHODS, PyTorch, "noise 1" …), and how the methods compare with it."""
 
     def build() -> Sequential:
-        return build_model(
+        network = build_model(
             model, dataset.input_shape, classes=dataset.classes, seed=arguments.seed, dtype=dtype,
             device=arguments.device,
         )  # fmt: skip
+        network.use(network.plan(batch_size=arguments.batch_size))
+        return network
 
     settings = Settings(
         epochs=arguments.epochs,
@@ -67,7 +71,7 @@ def train_all(
     )
     once = replace(settings, iterations=1, progress=False)
     curves = {}
-    for method in methods:
+    for method in METHODS:
         # The first step compiles kernels; it is made on a network of its own.
         train_by_scan(build(), dataset, replace(once, method=method), arguments.lr)
         curves[method] = train_by_scan(build(), dataset, replace(settings, method=method), arguments.lr)
@@ -76,10 +80,10 @@ def train_all(
     terms = dataset.input_shape[0] * arguments.batch_size
     for seed in NOISE_SEEDS:
         noisy = replace(
-            settings, method=methods[0], gradient_hook=rounding_noise(seed, np.sqrt(terms), dtype)
+            settings, method=METHODS[0], gradient_hook=rounding_noise(seed, np.sqrt(terms), dtype)
         )
         curves[f"noise {seed}"] = train_by_scan(build(), dataset, noisy, arguments.lr)
-    return curves, compare(curves, methods, dtype)
+    return curves, compare(curves, dtype)
 
 
 def train_by_scan(network: Sequential, dataset: Dataset, settings: Settings, lr: float) -> Curve:
@@ -95,7 +99,9 @@ def train_by_scan(network: Sequential, dataset: Dataset, settings: Settings, lr:
     optimizer = Adam(network.parameters, lr=lr)
     started = time.perf_counter()
     history = train(network, replace(dataset, test=None), optimizer, replace(settings, gradient_hook=timed))
-    curve = Curve([float(loss) for loss in history.losses], seconds)
+    assert network.last_backward is not None
+    ran = network.last_backward.time_scans
+    curve = Curve([float(loss) for loss in history.losses], seconds, backward=ran)
     if dataset.test is not None:
         network.eval()
         curve.accuracy = accuracy(
@@ -119,22 +125,22 @@ def rounding_noise(seed: int, ulps: float, dtype: str) -> Callable[[Sequential],
     return hook
 
 
-def compare(curves: dict[str, Curve], methods: Sequence[str], dtype: str) -> dict[str, Any]:
+def compare(curves: dict[str, Curve], dtype: str) -> dict[str, Any]:
     """Each method's largest relative difference to PyTorch over the steps, the limit it is held to, and the
     ratio of PyTorch's seconds to its."""
     noise = [
-        difference(curves[methods[0]].losses, curve.losses)
+        difference(curves[METHODS[0]].losses, curve.losses)
         for run, curve in curves.items()
         if run.startswith("noise")
     ]
     limit = max(3 * max(noise), float(10 * np.finfo(dtype).eps))
-    found = {method: difference(curves[PYTORCH].losses, curves[method].losses) for method in methods}
+    found = {method: difference(curves[PYTORCH].losses, curves[method].losses) for method in METHODS}
     return {
         "limit": limit,
         "difference": found,
         "agrees": {method: value <= limit for method, value in found.items()},
         "speed_ratio": {
-            method: curves[PYTORCH].seconds[-1] / curves[method].seconds[-1] for method in methods
+            method: curves[PYTORCH].seconds[-1] / curves[method].seconds[-1] for method in METHODS
         },
     }
 
@@ -162,6 +168,7 @@ def as_json(curves: dict[str, Curve]) -> dict[str, Any]:
         run: {
             "losses": curve.losses,
             "seconds": [round(second, 4) for second in curve.seconds],
+            **({"backward": curve.backward} if curve.backward else {}),
             **({} if curve.accuracy is None else {"test_accuracy": curve.accuracy}),
         }
         for run, curve in curves.items()

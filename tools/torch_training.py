@@ -23,11 +23,13 @@ class Curve:
     losses    mean over the batch, a step
     seconds   since the start, after each step's backward pass
     accuracy  on the test samples at the end; None without them
+    backward  what ran over time, as net.last_backward says it; empty for PyTorch
     """
 
     losses: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     accuracy: float | None = None
+    backward: tuple[str, ...] = ()
 
 
 def import_torch() -> Any:

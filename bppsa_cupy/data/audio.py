@@ -22,6 +22,7 @@ from bppsa_cupy.data.mfcc import Mfcc
 from bppsa_cupy.data.parts import Parts
 from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.errors import DataError
+from bppsa_cupy.files import check_writable
 
 
 def make_audio(
@@ -57,6 +58,7 @@ def make_audio(
             f"normalization {normalization!r} and the test fraction {test_fraction} were asked for: it is "
             "'sample' or 'train', and at least 0 and below 1"
         )
+    check_writable(output, error=DataError)
     source = Source(path)
     listed = find_clips(source, layout, pattern, test)
     train, held = split_clips(listed, test_fraction, seed)

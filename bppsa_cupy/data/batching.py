@@ -23,11 +23,6 @@ class Batch(NamedTuple):
     labels: np.ndarray
     lengths: np.ndarray | None
 
-    @property
-    def forward_options(self) -> dict[str, Any]:
-        """What `net.forward` takes beside the inputs."""
-        return {} if self.lengths is None else {"lengths": self.lengths}
-
 
 def number_of_batches(split: Split, batch_size: int) -> int:
     """The number of batches of one epoch, the last smaller one included."""

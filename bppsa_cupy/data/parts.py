@@ -53,12 +53,7 @@ class Parts(Mapping[str, np.ndarray]):
     def flush(self) -> None:
         """Bring all to the disk. Raises DataError where that fails."""
         if self._new:
-            try:
-                self.folder.mkdir(exist_ok=True)
-            except OSError as cause:
-                raise DataError(
-                    f"{self.folder} cannot be made ({cause.strerror}): give an output in a folder that exists"
-                ) from cause
+            self.folder.mkdir(exist_ok=True)
             with create(self.folder / f"{min(self._new)}.h5", error=DataError) as file:
                 for key, array in self._new.items():
                     write_array(file, key, array)
