@@ -59,6 +59,8 @@ def gru_reduce(
         )  # fmt: skip
 
 
+COLUMNS = reduce.COLUMNS["gru"]
+
 KERNEL = Kernel(
     name="gru_reduce",
     parameters=reduce.reduce_parameters(
@@ -70,6 +72,6 @@ KERNEL = Kernel(
         ),
         "hidden",
     ),
-    launch=reduce.reduce_launch(gates=3, parts=1, coefficients=4, columns=4, tile_columns=8),
+    launch=reduce.reduce_launch(gates=3, parts=1, coefficients=4, columns=COLUMNS, tile_columns=8),
     twin=gru_reduce,
 )

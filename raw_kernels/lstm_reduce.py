@@ -67,6 +67,8 @@ def lstm_reduce(
         )  # fmt: skip
 
 
+COLUMNS = reduce.COLUMNS["lstm"]
+
 KERNEL = Kernel(
     name="lstm_reduce",
     parameters=reduce.reduce_parameters(
@@ -78,6 +80,6 @@ KERNEL = Kernel(
         ),
         "2 * hidden",
     ),
-    launch=reduce.reduce_launch(gates=4, parts=2, coefficients=6, columns=2, tile_columns=4),
+    launch=reduce.reduce_launch(gates=4, parts=2, coefficients=6, columns=COLUMNS, tile_columns=4),
     twin=lstm_reduce,
 )

@@ -22,6 +22,8 @@ RENORMALISED = 8
 #: The largest `hidden` for which a thread holds columns in registers, and the largest state for which a
 #: block holds a slice of a map in shared memory.
 REGISTER_HIDDEN, MAXIMAL_STATE = 20, 448
+#: Columns a thread holds in registers, in float32, by cell.
+COLUMNS = {"rnn": 4, "gru": 4, "lstm": 2}
 #: Threads of a block whose threads hold columns in registers: few, so that multiprocessors are filled evenly.
 BLOCK = 64
 SHARED_BYTES, TILE_ROWS, BLOCK_THREADS = 48 * 1024, 4, 256

@@ -49,6 +49,8 @@ def rnn_reduce(
         )  # fmt: skip
 
 
+COLUMNS = reduce.COLUMNS["rnn"]
+
 KERNEL = Kernel(
     name="rnn_reduce",
     parameters=reduce.reduce_parameters(
@@ -59,6 +61,6 @@ KERNEL = Kernel(
         "hidden",
         flags=("relu",),
     ),
-    launch=reduce.reduce_launch(gates=1, parts=1, coefficients=1, columns=4, tile_columns=8),
+    launch=reduce.reduce_launch(gates=1, parts=1, coefficients=1, columns=COLUMNS, tile_columns=8),
     twin=rnn_reduce,
 )

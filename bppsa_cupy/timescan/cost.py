@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.raw_kernels.reduce import MAXIMAL_STATE, REGISTER_HIDDEN
+from bppsa_cupy.raw_kernels.reduce import COLUMNS, MAXIMAL_STATE, REGISTER_HIDDEN
 from bppsa_cupy.timescan.cells import Cell
 
 
@@ -18,9 +18,10 @@ class TimeModel:
     serial_step         seconds of a step of a serial pass whatever its size: barriers, latencies
     serial_rate         multiply-adds a second of one worker's serial pass
     serial_lanes        samples one worker takes at once in the time of one
-    reduce_step         seconds of a step of a reduction whatever its size
-    reduce_rate         multiply-adds a second of one worker's reduction of states that fit registers
-    reduce_rate_shared  the same of larger states
+    reduce_rate         multiply-adds a second of one worker's reduction, of states beyond registers where
+                        `issue_rate` is given
+    issue_rate          instructions a second that each of a worker's 4 schedulers issues; 0: no such count
+    latency             seconds of a reduction's step that one warp a scheduler does not hide
     scan_step, scan_rate  seconds of a chunk in the scan over boundaries, and its multiply-adds a second
     launch              seconds of a launch
     check               seconds until the host knows whether all boundaries are finite
@@ -31,21 +32,52 @@ class TimeModel:
     serial_step: float
     serial_rate: float
     serial_lanes: int
-    reduce_step: float
     reduce_rate: float
-    reduce_rate_shared: float
+    issue_rate: float
+    latency: float
     scan_step: float
     scan_rate: float
     launch: float
     check: float
 
 
-#: `cuda`: an H200 at 1.7 GHz, from the instructions of the compiled kernels: a warp's step back of four
-#: columns at H = 20 takes 2,290 issue slots for 1,600 multiply-adds, four warps issue at once, and a block
-#: of the serial pass does a step in two barriers and one dot product. `host`: a core of a 2-core machine.
+#: Instructions a warp issues in a step back of the columns its threads hold, compiled for sm_90 in float32,
+#: the 8th of a renormalisation included.
+ISSUED = {"rnn": 2290, "gru": 4660, "lstm": 5650}
+#: Threads a worker runs at once where each of its 4 schedulers has one warp.
+ONE_WARP_EACH = 128
+
+#: `cuda`: an H200 at 1.7 GHz; a block of the serial pass does a step in two barriers and one dot product.
+#: `host`: a core of a 2-core machine.
 MODELS = {
-    "cuda": TimeModel("cuda", 132, 8e-8, 2e10, 16, 1.8e-6, 1.3e11, 4e10, 1.2e-7, 1e10, 5e-6, 2e-5),
-    "host": TimeModel("host", 2, 0.0, 1.2e10, 1, 0.0, 1.5e9, 1.5e9, 0.0, 1.5e9, 5e-6, 0.0),
+    "cuda": TimeModel(
+        name="cuda",
+        workers=132,
+        serial_step=8e-8,
+        serial_rate=2e10,
+        serial_lanes=16,
+        reduce_rate=4e10,
+        issue_rate=1.7e9,
+        latency=4.5e-7,
+        scan_step=1.2e-7,
+        scan_rate=1e10,
+        launch=5e-6,
+        check=2e-5,
+    ),
+    "host": TimeModel(
+        name="host",
+        workers=2,
+        serial_step=0.0,
+        serial_rate=1.2e10,
+        serial_lanes=1,
+        reduce_rate=1.5e9,
+        issue_rate=0.0,
+        latency=0.0,
+        scan_step=0.0,
+        scan_rate=1.5e9,
+        launch=5e-6,
+        check=0.0,
+    ),
 }
 
 
@@ -91,16 +123,34 @@ def serial_seconds(
     return -(-steps // chunks) * (model.serial_step + work / model.serial_rate) * rounds + model.launch
 
 
+def reduce_seconds(model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunk: int) -> float:
+    """The products of the Jacobians of every chunk but the first."""
+    maps, size = (-(-steps // chunk) - 1) * batch, cell.state_size(hidden)
+    if model.issue_rate and hidden <= REGISTER_HIDDEN:
+        threads = maps * -(-size // COLUMNS[cell.name])
+        warps = -(-threads // (model.workers * ONE_WARP_EACH))
+        issue = ISSUED[cell.name] / model.issue_rate
+        return chunk * max(issue + model.latency, warps * issue)
+    work = size * cell.gates * hidden * hidden
+    return chunk * max(hidden * model.latency / 10, -(-maps // model.workers) * work / model.reduce_rate)
+
+
+def scan_seconds(model: TimeModel, cell: Cell, batch: int, hidden: int, chunks: int) -> float:
+    """The gradients at the boundaries of chunks."""
+    size, rounds = cell.state_size(hidden), -(-batch // (8 * model.workers))
+    return (chunks - 1) * (model.scan_step + size * size / model.scan_rate) * rounds
+
+
 def chunked_seconds(model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunk: int) -> float:
     """Reduce, scan, look at the boundaries, expand."""
-    chunks, size = -(-steps // chunk), cell.state_size(hidden)
-    work = size * cell.states * cell.gates * hidden * hidden / (2 if cell.states == 2 else 1)
-    rate = model.reduce_rate if hidden <= REGISTER_HIDDEN else model.reduce_rate_shared
-    reductions = (chunks - 1) * batch
-    reduce = chunk * max(model.reduce_step, -(-reductions // model.workers) * work / rate)
-    scan = (chunks - 1) * (model.scan_step + size * size / model.scan_rate) * -(-batch // (8 * model.workers))
-    expand = serial_seconds(model, cell, steps, batch, hidden, chunks)
-    return reduce + scan + expand + 3 * model.launch + model.check
+    chunks = -(-steps // chunk)
+    return (
+        reduce_seconds(model, cell, steps, batch, hidden, chunk)
+        + scan_seconds(model, cell, batch, hidden, chunks)
+        + serial_seconds(model, cell, steps, batch, hidden, chunks)
+        + 3 * model.launch
+        + model.check
+    )
 
 
 def chunk_bytes(cell: Cell, steps: int, batch: int, hidden: int, chunk: int, itemsize: int) -> int:
