@@ -106,6 +106,7 @@ STATED_ERRORS = [
     ("bppsa-train", "no_such_module:net --data data.npz", "module 'no_such_module' cannot be imported"),
     ("bppsa-data", "show missing.h5", "missing.h5 does not exist"),
     ("bppsa-data", "audio missing -o f.h5", "missing does not exist"),
+    ("bppsa-data", "audio /dev/zero -o f.h5", "/dev/zero is no zip archive"),
     ("bppsa-reproduce", "figure6 --data missing", "missing"),
 ]
 
@@ -201,12 +202,34 @@ def test_a_checkpoint_of_another_network_is_refused(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("bppsa-train", "model.py:small --data data.npz --seed -1"),
+        ("bppsa-plan", "build model.py:small -o p.h5 --seed -1"),
+        ("bppsa-plan", "build model.py:small -o p.h5 --memory-limit -5G"),
+        ("bppsa-plan", "build model.py:small -o p.h5 --memory-limit inf"),
+        ("bppsa-plan", "build model.py:small -o p.h5 --batch-size 99999999999999999999"),
+        ("bppsa-plan", "build model.py:small -o p.h5 --input-shape 99999999999,99999999999"),
+        ("bppsa-jacobians", "dump model.py:small --data data.npz -o j.h5 --seed x"),
+        ("bppsa-data", "bitstream --length 3 -o s.h5 --seed -1"),
+    ],
+)
+def test_numbers_out_of_range_are_wrong_usage(folder, capsys, script, words):
+    with pytest.raises(SystemExit) as end:
+        command(script)(words.split())
+    assert end.value.code == 2
+    assert ": error: argument " in capsys.readouterr().err
+    assert sorted(path.name for path in folder.iterdir()) == ["data.npz", "model.py"]
+
+
+@pytest.mark.parametrize(
     ("factory", "message"),
     [
         ("def other(**options): return 5", "made a int: a factory returns a Sequential"),
         ("def other(): pass", "got an unexpected keyword argument"),
         ("other = 5", "other.py has no function 'other'"),
         ("raise KeyError('x')", "model file 'other.py' fails: KeyError"),
+        ("def other(**options): raise RuntimeError('no such day')", "fails: RuntimeError: no such day"),
     ],
 )
 def test_a_model_that_is_no_factory_is_refused(folder, capsys, factory, message):

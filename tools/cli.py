@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 
@@ -41,7 +42,7 @@ def shape(text: str) -> tuple[int, ...]:
         sizes = tuple(int(size) for size in text.split(","))
     except ValueError:
         sizes = ()
-    if not sizes or min(sizes) < 1:
+    if not sizes or min(sizes) < 1 or math.prod(sizes) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is no shape: give positive integers as 3,32,32")
     return sizes
 
@@ -52,19 +53,31 @@ def byte_size(text: str) -> int:
     number = lowered.rstrip("kmgi")
     unit = lowered[len(number) :]
     try:
-        return int(float(number) * UNITS[unit])
+        size = float(number) * UNITS[unit]
+        if not 0 <= size < 2**63:
+            raise ValueError
+        return int(size)
     except (ValueError, KeyError):
         raise argparse.ArgumentTypeError(f"{text!r} is no size: give bytes as 4096, 500M or 2GiB") from None
 
 
 def positive(text: str) -> int:
     """The argument type of a positive integer."""
+    return _integer(text, 1, "no positive integer")
+
+
+def not_negative(text: str) -> int:
+    """The argument type of an integer from 0 on."""
+    return _integer(text, 0, "no integer from 0 on")
+
+
+def _integer(text: str, least: int, complaint: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
+        value = least - 1
+    if not least <= value < 2**63:
+        raise argparse.ArgumentTypeError(f"{text!r} is {complaint}" + (" below 2**63" if value > 0 else ""))
     return value
 
 
@@ -84,7 +97,7 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     """--input-shape, --classes, --seed, --dtype, --device."""
     parser.add_argument("--input-shape", type=shape, metavar="C,H,W", help="of one sample")
     parser.add_argument("--classes", type=positive, metavar="N", help="of the output")
-    parser.add_argument("--seed", type=int, default=0, help="of parameters and order (default 0)")
+    parser.add_argument("--seed", type=not_negative, default=0, help="of parameters and order (default 0)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
     parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
 

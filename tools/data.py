@@ -17,6 +17,8 @@ from bppsa_cupy.data.clips import LAYOUTS
 from bppsa_cupy.data.dataset import Raw
 from bppsa_cupy.data.mfcc import SETS
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
+from bppsa_cupy.errors import DataError
+from bppsa_cupy.files import check_writable
 from bppsa_cupy.tools import cli
 
 
@@ -37,7 +39,7 @@ def _add_bitstream(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length", type=cli.positive, required=True, metavar="T", help="bits a sample")
     parser.add_argument("--samples", type=cli.positive, default=32000, metavar="N", help="(default 32000)")
     parser.add_argument("--test-samples", type=cli.positive, metavar="N", help="others, for the test")
-    parser.add_argument("--seed", type=int, default=0, help="of classes and bits (default 0)")
+    parser.add_argument("--seed", type=cli.not_negative, default=0, help="of classes and bits (default 0)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.h5")
     parser.set_defaults(run=run_bitstream)
 
@@ -75,7 +77,9 @@ def _add_audio(parser: argparse.ArgumentParser) -> None:
         default=0.2,
         help="of each class's recordings, where names do not say (default 0.2)",
     )
-    split.add_argument("--seed", type=int, default=0, help="which recordings those are (default 0)")
+    split.add_argument(
+        "--seed", type=cli.not_negative, default=0, help="which recordings those are (default 0)"
+    )
     parser.add_argument("--workers", type=cli.positive, help="threads (default one a processor)")
     parser.set_defaults(run=run_audio)
 
@@ -88,6 +92,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_bitstream(arguments: argparse.Namespace) -> None:
     """Make bitstreams and write them."""
+    check_writable(arguments.output, error=DataError)
     options: dict[str, Any] = {"seed": arguments.seed, "progress": sys.stderr.isatty()}
     train = make_bitstreams(arguments.length, arguments.samples, **options)
     test = None

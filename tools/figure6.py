@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=cli.positive, default=64)
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--momentum", type=float, default=0.9)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=cli.not_negative, default=0)
     parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
     parser.set_defaults(run=run)
 

@@ -20,6 +20,7 @@ from bppsa_cupy.losses import cross_entropy
 from bppsa_cupy.records import JacobianRecord
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.jacobian_picture import Range, plot_records
+from bppsa_cupy.tools.picture_file import check_picture
 from bppsa_cupy.training import check_dataset
 
 #: Most panels of one picture.
@@ -180,6 +181,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def run_plot(arguments: argparse.Namespace) -> None:
     """A picture of the records that were chosen."""
+    check_picture(arguments.output)
     loaded = load_jacobians(arguments.file, sealed=not arguments.unsealed)
     records = [record for record in loaded if record.step == arguments.step]
     if arguments.layer is not None:

@@ -16,6 +16,7 @@ from bppsa_cupy.plan.check import check_against_new
 from bppsa_cupy.plan.counting import count
 from bppsa_cupy.plan.file import load_plan
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.picture_file import check_picture
 from bppsa_cupy.tools.plan_picture import draw_schedule
 from bppsa_cupy.tools.plan_report import print_report, report
 
@@ -152,6 +153,7 @@ def run_verify(arguments: argparse.Namespace) -> None:
 
 def run_draw(arguments: argparse.Namespace) -> None:
     """A picture of one schedule."""
+    check_picture(arguments.output)
     plan = Plan.load(arguments.file)
     if not 0 <= arguments.chain < len(plan.chains):
         raise PlanError(f"chain {arguments.chain} was asked for: the plan has {len(plan.chains)}, from 0 on")

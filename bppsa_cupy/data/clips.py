@@ -43,7 +43,7 @@ class Source:
         self._archive: zipfile.ZipFile | None = None
         if path.is_dir():
             found = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
-        elif zipfile.is_zipfile(path):
+        elif path.is_file() and zipfile.is_zipfile(path):
             self._archive = zipfile.ZipFile(path)
             found = self._archive.namelist()
         else:

@@ -56,7 +56,12 @@ def build_model(
         raise BppsaError(
             f"model {spec!r} {error}: a factory takes input_shape and Sequential's options, by keyword"
         ) from error
-    network = factory(**options)
+    try:
+        network = factory(**options)
+    except (BppsaError, MemoryError):
+        raise
+    except Exception as error:
+        raise BppsaError(f"model {spec!r} fails: {type(error).__name__}: {error}") from error
     if not isinstance(network, Sequential):
         raise BppsaError(f"model {spec!r} made a {type(network).__name__}: a factory returns a Sequential")
     return network
@@ -84,6 +89,8 @@ def _import(name: str, spec: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise BppsaError(f"model {spec!r}: module {name!r} cannot be imported ({error})") from error
+    except Exception as error:
+        raise BppsaError(f"model {spec!r}: module {name!r} fails: {type(error).__name__}: {error}") from error
 
 
 def _load_file(place: str) -> Any:
