@@ -9,6 +9,8 @@ import pytest
 from timescan_cases import CELLS, make_walk
 
 from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.timescan import cost
 from bppsa_cupy.timescan.newton import NewtonForward, choose_forward
 
 
@@ -129,3 +131,16 @@ def test_auto_takes_the_serial_pass_on_the_host():
     assert choose_forward(host, walk, "serial") == (0, "as asked for")
     chunk, reason = choose_forward(host, walk, "newton")
     assert 0 < chunk < 500 and reason == "as asked for"
+
+
+def test_auto_takes_newton_where_it_is_predicted_to_win(monkeypatch):
+    host = get_device("host")
+    walk = make_walk(host, CELLS["tanh"], 20000, 2, 1, dtype="float32", forward=False)
+    monkeypatch.setitem(cost.MODELS, "host", cost.MODELS["cuda"])
+    monkeypatch.setattr(type(host), "workers", 132)
+    chunk, reason = choose_forward(host, walk)
+    assert chunk > 0 and "ms serially" in reason
+    monkeypatch.setattr(type(host), "free_memory", lambda self: 1000)
+    assert choose_forward(host, walk)[0] == 0
+    with pytest.raises(DeviceError, match=r"takes \d+ bytes, 1000 are free: take forward_method='serial'"):
+        choose_forward(host, walk, "newton")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import cost, serial
 from bppsa_cupy.timescan.chunked import bind_reduce
@@ -227,24 +228,39 @@ class TimeForward:
         return f"{'serial' if self._newton is None else self._newton.report} ({self._reason})"
 
 
+def newton_bytes(walk: Walk, chunk: int) -> int:
+    """Bytes an iteration takes beside the walk's own arrays: the walk by chunks, maps and corrections."""
+    chunks, size = -(-walk.steps // chunk), walk.state_size
+    inputs = walk.cell.gates * walk.hidden
+    # The input is copied once more on its way into chunks.
+    rows = 2 * inputs + size + walk.cell.kept * walk.hidden
+    values = chunks * walk.batch * (chunk * rows + size * size + 4 * size)
+    return int(values * walk.state.dtype.itemsize + 4 * chunks * walk.batch * size)
+
+
 def choose_forward(device: Device, walk: Walk, method: str = "auto") -> tuple[int, str]:
     """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
 
     method  "auto", "serial" or "newton"
+
+    Raises DeviceError with the bytes needed and free where "newton" is asked for and they do not fit.
     """
-    model = cost.model_of(device)
     shape = walk.cell, walk.steps, walk.batch, walk.hidden
     if method == "serial":
         return 0, "as asked for"
-    choice = cost.choose(model, *shape, walk.state.dtype.itemsize, method="chunked")
+    choice = cost.choose(cost.model_of(device), *shape, walk.state.dtype.itemsize, method="chunked")
     if choice.method == "serial":
         return 0, choice.reason
+    expected = EXPECTED_ITERATIONS * choice.seconds * 1e3
+    serially = choice.serial_seconds * 1e3
+    if method == "auto" and expected >= serially:
+        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration"
+    needed, free = newton_bytes(walk, choice.chunk), device.free_memory()
+    if needed > free:
+        lack = f"Newton's iteration over chunks of {choice.chunk} takes {needed} bytes, {free} are free"
+        if method == "auto":
+            return 0, lack
+        raise DeviceError(f"{device.name}: {lack}: take forward_method='serial', or a smaller batch")
     if method == "newton":
         return choice.chunk, "as asked for"
-    expected = EXPECTED_ITERATIONS * choice.seconds
-    if expected < choice.serial_seconds:
-        return (
-            choice.chunk,
-            f"predicted {expected * 1e3:.3g} ms, {choice.serial_seconds * 1e3:.3g} ms serially",
-        )
-    return 0, f"predicted {choice.serial_seconds * 1e3:.3g} ms, {expected * 1e3:.3g} ms by Newton's iteration"
+    return choice.chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially"
