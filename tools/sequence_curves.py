@@ -27,6 +27,8 @@ PYTORCH = "PyTorch"
 METHODS = ("auto", "blelloch")
 #: Runs under noise, each with its own seed; the yardstick is the largest divergence of them.
 NOISE_SEEDS = (1, 2)
+#: Steps from one time that is written down to the next, and those that a smoothed curve is a mean of.
+STRIDE = 20
 
 
 def add_options(parser: argparse.ArgumentParser, *, epochs: int, lr: float) -> None:
@@ -163,15 +165,16 @@ def report(title: str, comparison: dict[str, Any]) -> None:
 
 
 def as_json(curves: dict[str, Curve]) -> dict[str, Any]:
-    """Losses, seconds and accuracy by run."""
+    """By run but those under noise: losses to nine digits, seconds at every STRIDE-th step, accuracy."""
     return {
         run: {
-            "losses": curve.losses,
-            "seconds": [round(second, 4) for second in curve.seconds],
+            "losses": [float(f"{loss:.9g}") for loss in curve.losses],
+            "seconds": [round(second, 4) for second in curve.seconds[STRIDE - 1 :: STRIDE]],
             **({"backward": curve.backward} if curve.backward else {}),
             **({} if curve.accuracy is None else {"test_accuracy": curve.accuracy}),
         }
         for run, curve in curves.items()
+        if not run.startswith("noise")
     }
 
 
@@ -198,12 +201,12 @@ def draw(axes: Sequence[Any], curves: dict[str, Curve], comparison: dict[str, An
     )
     by_step.set(title=title, xlabel="step", ylabel="training loss, a batch")
     apart.set(xlabel="step", ylabel="relative difference to PyTorch, where not 0")
-    by_time.set(xscale="log", xlabel="seconds", ylabel="training loss, mean of 20 steps")
+    by_time.set(xscale="log", xlabel="seconds", ylabel=f"training loss, mean of {STRIDE} steps")
     for axis in axes:
         axis.legend()
 
 
-def _smooth(losses: Sequence[float], window: int = 20) -> np.ndarray:
+def _smooth(losses: Sequence[float], window: int = STRIDE) -> np.ndarray:
     """Means over the last `window` steps, fewer at the start."""
     sums = np.concatenate([[0.0], np.cumsum(losses)])
     ends = np.arange(1, len(sums))
