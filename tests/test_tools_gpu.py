@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bppsa_cupy.tools import gpu
+from bppsa_cupy.tools import bench, gpu
+from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.gpu import Outcome, Part
 
 FOUND = {"gpu": "a stub", "versions": {"python": "3"}, "benchmarks": ["one", "two"]}
@@ -74,6 +75,13 @@ def test_the_parts_are_tests_sanitizers_and_every_benchmark(tmp_path: Path) -> N
     assert names == ["tests", "bench one"]
     for part in gpu.make_parts(["one"], tmp_path, "/bin/sanitizer"):
         assert (part.command[0] == "/bin/sanitizer") == (part.log == "sanitizer.log")
+
+
+@pytest.mark.parametrize("name", find_benchmarks())
+def test_the_command_of_a_benchmark_is_one_it_takes(name: str, tmp_path: Path) -> None:
+    command = gpu.make_parts([name], tmp_path, None)[-1].command
+    arguments = bench.parser().parse_args(command[command.index(name) :])
+    assert (arguments.name, arguments.device) == (name, "cuda")
 
 
 @pytest.mark.parametrize(
