@@ -4,7 +4,9 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
 from bppsa_cupy.raw_kernels.recurrent import CHUNKS, block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
@@ -14,17 +16,17 @@ def _walk(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
     chunk, per_step, reverse, piece, first,
 ):  # fmt: skip
-    count = np.uint64(min(LANES, batch - first))
-    H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
-    plane = H * B
-    least = lengths[first : first + LANES].min()
-    zero, one = state.dtype.type(0), state.dtype.type(1)
-    carried = np.empty(hidden * LANES, state.dtype)
-    from_rz, from_m = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
+    never_inlined()
+    H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
+    plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
+    zeros, one = spread(state.dtype.type(0)), state.dtype.type(1)
+    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    packed, none = pack(weight_hh, 0, 1, hidden, hidden, 3 * hidden), np.zeros(hidden, state.dtype)
+    carried, sums = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
+    deltas = np.empty(3 * hidden * LANES, state.dtype)
     place = np.uint64(piece) * plane + start
     for j in range(H):
-        for lane in range(count):
-            carried[j * np.uint64(LANES) + lane] = boundary[place + j * B + lane]
+        store(carried, j * L, load(boundary, place + j * B))
     begin, end = piece * chunk, min(piece * chunk + chunk, steps)
     for back in range(end - begin):
         s = end - 1 - back
@@ -32,43 +34,40 @@ def _walk(
         before, source = initial, start
         if s > 0:
             before, source = state, np.uint64(t + 1 if reverse else t - 1) * plane + start
-        origin = np.uint64(4 * t) * plane + start
-        for j in range(H):
-            o, h, c = np.uint64(t) * plane + start + j * B, source + j * B, j * np.uint64(LANES)
-            of_r = origin + j * B
-            of_z, of_n, of_m = of_r + plane, of_r + plane + plane, of_r + np.uint64(3) * plane
+        o, q = np.uint64(t) * plane + start, np.uint64(4 * t) * plane + start
+        for i in range(np.uint64(0), block, L):
+            r, z = load(gates, q), load(gates, q + plane)
+            n, m = load(gates, q + two * plane), load(gates, q + three * plane)
+            carry = load(carried, i)
+            g = carry
             if per_step:
-                for lane in range(count):
-                    if t < lengths[start + lane]:
-                        carried[c + lane] += gradient[o + lane]
-            for lane in range(count):
-                r, z, n, g = gates[of_r + lane], gates[of_z + lane], gates[of_n + lane], carried[c + lane]
-                dn = g * (one - z) * (one - n * n)
-                delta[of_r + lane] = dn * gates[of_m + lane] * r * (one - r)
-                delta[of_z + lane] = g * (before[h + lane] - n) * z * (one - z)
-                delta[of_n + lane] = dn
-                delta[of_m + lane] = dn * r
+                g = g + load(gradient, o)
+            by_n = g * (one - z) * (one - n * n)
+            by_m = by_n * r
+            by_r = by_m * m * (one - r)
+            by_z = g * (load(before, source) - n) * z * (one - z)
+            handed = g * z
             if t >= least:
-                for lane in range(count):
-                    if t >= lengths[start + lane]:
-                        delta[of_r + lane] = zero
-                        delta[of_z + lane] = zero
-                        delta[of_n + lane] = zero
-                        delta[of_m + lane] = zero
-        multiply_lanes(weight_hh, 0, 1, hidden, hidden, 2 * hidden, delta, origin, batch, count, from_rz, 0)
-        multiply_lanes(
-            weight_hh, 2 * hidden * hidden, 1, hidden, hidden, hidden, delta, origin + np.uint64(3) * plane,
-            batch, count, from_m, 0,
-        )  # fmt: skip
-        for j in range(H):
-            c, of_z = j * np.uint64(LANES), origin + plane + j * B
-            for lane in range(count):
-                i = c + lane
-                handed = gates[of_z + lane] if t < lengths[start + lane] else one
-                carried[i] = handed * carried[i] + from_rz[i] + from_m[i]
+                inside = lanes_before(t, ends)
+                by_r, by_z = select(inside, by_r, zeros), select(inside, by_z, zeros)
+                by_n, by_m = select(inside, by_n, zeros), select(inside, by_m, zeros)
+                handed = select(inside, handed, carry)
+            store(carried, i, handed)
+            store(deltas, i, by_r)
+            store(deltas, i + block, by_z)
+            store(deltas, i + two * block, by_m)
+            store(delta, q, by_r)
+            store(delta, q + plane, by_z)
+            store(delta, q + two * plane, by_n)
+            store(delta, q + three * plane, by_m)
+            o += B
+            q += B
+            source += B
+        multiply(packed, none, hidden, 3 * hidden, deltas, np.uint64(0), L, sums, np.uint64(0), L)
+        for i in range(np.uint64(0), block, L):
+            store(carried, i, load(carried, i) + load(sums, i))
     for j in range(H):
-        for lane in range(count):
-            entering[place + j * B + lane] = carried[j * np.uint64(LANES) + lane]
+        store(entering, place + j * B, load(carried, j * L))
 
 
 @twin(parallel=True)
@@ -76,12 +75,35 @@ def gru_backward(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
     chunk, per_step, reverse,
 ):  # fmt: skip
-    blocks = lane_blocks(batch)
-    for item in prange((steps + chunk - 1) // chunk * blocks):
+    full, chunks = batch // LANES, (steps + chunk - 1) // chunk
+    if full * chunks == 1:
         _walk(
             state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
-            batch, chunk, per_step, reverse, item // blocks, item % blocks * LANES,
+            batch, chunk, per_step, reverse, 0, 0,
         )  # fmt: skip
+    else:
+        for item in prange(chunks * full):
+            _walk(
+                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps,
+                hidden, batch, chunk, per_step, reverse, item // full, item % full * LANES,
+            )  # fmt: skip
+    if batch % LANES:
+        state_tail = padded_lanes(state, batch)
+        gates_tail = padded_lanes(gates, batch)
+        initial_tail = padded_lanes(initial, batch)
+        gradient_tail = padded_lanes(gradient, batch)
+        boundary_tail = padded_lanes(boundary, batch)
+        lengths_tail = padded_lanes(lengths, batch)
+        lengths_tail[batch % LANES :] = steps
+        delta_tail = space_lanes(delta, batch)
+        entering_tail = space_lanes(entering, batch)
+        for piece in prange(chunks):
+            _walk(
+                state_tail, gates_tail, initial_tail, weight_hh, gradient_tail, boundary_tail, lengths_tail,
+                delta_tail, entering_tail, steps, hidden, LANES, chunk, per_step, reverse, piece, 0,
+            )  # fmt: skip
+        unpad_lanes(delta_tail, delta, batch)
+        unpad_lanes(entering_tail, entering, batch)
 
 
 KERNEL = Kernel(

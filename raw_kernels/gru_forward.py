@@ -5,70 +5,106 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.lanes import (
+    LANES,
+    lanes_before,
+    load,
+    multiply_add,
+    never_inlined,
+    select,
+    spread,
+    store,
+)
 from bppsa_cupy.raw_kernels.recurrent import block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
 def _walk(
-    projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch, reverse, first
-):
-    count = np.uint64(min(LANES, batch - first))
-    H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
-    plane = H * B
-    least = lengths[first : first + LANES].min()
-    sums = np.empty(3 * hidden * LANES, projected.dtype)
-    zero, one = projected.dtype.type(0), projected.dtype.type(1)
-    now = initial
-    source = start
+    projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch, reverse,
+    first,
+):  # fmt: skip
+    never_inlined()
+    H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
+    plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
+    zeros = spread(projected.dtype.type(0))
+    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    packed = pack(weight_hh, 0, hidden, 1, 3 * hidden, hidden)
+    bias = np.zeros(3 * hidden, projected.dtype)
+    bias[2 * hidden :] = bias_n
+    held, sums = np.empty(hidden * LANES, projected.dtype), np.empty(3 * hidden * LANES, projected.dtype)
+    for j in range(H):
+        store(held, j * L, load(initial, start + j * B))
     for s in range(steps):
         t = steps - 1 - s if reverse else s
-        target = np.uint64(t) * plane + start
-        multiply_lanes(weight_hh, 0, hidden, 1, 3 * hidden, hidden, now, source, batch, count, sums, 0)
-        for j in range(H):
-            o, before = target + j * B, source + j * B
-            of_r = np.uint64(3 * t) * plane + start + j * B
-            of_z, of_n = of_r + plane, of_r + plane + plane
-            kept_r = np.uint64(4 * t) * plane + start + j * B
-            kept_z, kept_n, kept_m = kept_r + plane, kept_r + plane + plane, kept_r + np.uint64(3) * plane
-            i = j * np.uint64(LANES)
-            i_z, i_n = i + H * np.uint64(LANES), i + np.uint64(2) * H * np.uint64(LANES)
-            bias = bias_n[j]
-            for lane in range(count):
-                r = sigmoid(projected[of_r + lane] + sums[i + lane])
-                m = sums[i_n + lane] + bias
-                gates[kept_r + lane] = r
-                gates[kept_m + lane] = m
-                gates[kept_n + lane] = tanh(projected[of_n + lane] + r * m)
-            for lane in range(count):
-                z = sigmoid(projected[of_z + lane] + sums[i_z + lane])
-                gates[kept_z + lane] = z
-                state[o + lane] = (one - z) * gates[kept_n + lane] + z * now[before + lane]
+        multiply(packed, bias, 3 * hidden, hidden, held, np.uint64(0), L, sums, np.uint64(0), L)
+        o, p, q = (
+            np.uint64(t) * plane + start,
+            np.uint64(3 * t) * plane + start,
+            np.uint64(4 * t) * plane + start,
+        )
+        for i in range(np.uint64(0), block, L):
+            before = load(held, i)
+            r = sigmoid(load(projected, p) + load(sums, i))
+            z = sigmoid(load(projected, p + plane) + load(sums, i + block))
+            m = load(sums, i + two * block)
+            n = tanh(multiply_add(r, m, load(projected, p + two * plane)))
+            h = multiply_add(z, before - n, n)
             if t >= least:
-                for lane in range(count):
-                    if t >= lengths[start + lane]:
-                        state[o + lane] = now[before + lane]
-                        gates[kept_r + lane] = zero
-                        gates[kept_z + lane] = zero
-                        gates[kept_n + lane] = zero
-                        gates[kept_m + lane] = zero
-        now = state
-        source = target
+                inside = lanes_before(t, ends)
+                h = select(inside, h, before)
+                r, z, n, m = (
+                    select(inside, r, zeros),
+                    select(inside, z, zeros),
+                    select(inside, n, zeros),
+                    select(inside, m, zeros),
+                )
+            store(held, i, h)
+            store(state, o, h)
+            store(gates, q, r)
+            store(gates, q + plane, z)
+            store(gates, q + two * plane, n)
+            store(gates, q + three * plane, m)
+            o += B
+            p += B
+            q += B
     for j in range(H):
-        for lane in range(count):
-            final[start + j * B + lane] = now[source + j * B + lane]
+        store(final, start + j * B, load(held, j * L))
 
 
 @twin(parallel=True)
 def gru_forward(
-    projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch, reverse
-):
-    for block in prange(lane_blocks(batch)):
+    projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch, reverse,
+):  # fmt: skip
+    full = batch // LANES
+    if full == 1:
         _walk(
             projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch,
-            reverse, block * LANES,
+            reverse, 0,
         )  # fmt: skip
+    else:
+        for block in prange(full):
+            _walk(
+                projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch,
+                reverse, block * LANES,
+            )  # fmt: skip
+    if batch % LANES:
+        projected_tail = padded_lanes(projected, batch)
+        initial_tail = padded_lanes(initial, batch)
+        lengths_tail = padded_lanes(lengths, batch)
+        lengths_tail[batch % LANES :] = steps
+        state_tail = space_lanes(state, batch)
+        gates_tail = space_lanes(gates, batch)
+        final_tail = space_lanes(final, batch)
+        _walk(
+            projected_tail, weight_hh, bias_n, initial_tail, lengths_tail, state_tail, gates_tail,
+            final_tail, steps, hidden, LANES, reverse, 0,
+        )  # fmt: skip
+        unpad_lanes(state_tail, state, batch)
+        unpad_lanes(gates_tail, gates, batch)
+        unpad_lanes(final_tail, final, batch)
 
 
 KERNEL = Kernel(

@@ -1,34 +1,276 @@
-"""Matrix times the states of up to 16 samples, the innermost work of recurrent twins."""
+"""16 samples as one SIMD value, for twins whose innermost loop is over the batch.
+
+Numba leaves vectorisation to LLVM, which gives up on loops of 16 steps over arrays that might overlap.
+So a twin says it: `load` gives a `Lanes` value, whose operators act on all lanes at once, and `store`
+writes one. Numbers mix with them as NumPy's scalars do with arrays, and what is written with the functions
+here works on numbers alone too. LLVM cuts a value into the registers the processor has.
+"""
+
+import operator
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, overload, register_model
 
-from bppsa_cupy.raw_kernels.twin import twin
-
-#: Samples that one pass over time takes: the SIMD lanes of its innermost loops.
+#: Samples that one pass over time takes.
 LANES = 16
 
 
-@twin()
-def lane_blocks(batch):
-    """How many blocks of LANES samples a batch has."""
-    return (batch + LANES - 1) // LANES
+class Lanes(types.Type):
+    """LANES numbers of one float dtype."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        super().__init__(name=f"Lanes({dtype})")
 
 
-@twin()
-def multiply_lanes(
-    matrix, first, row_stride, column_stride, rows, columns, values, place, stride, count, out, target
-):
-    """out[target + r * LANES + lane] = sum over k of M[r, k] values[place + k * stride + lane].
+class Mask(types.Type):
+    """LANES truth values."""
 
-    M[r, k]  matrix[first + r * row_stride + k * column_stride], (rows, columns)
-    count    lanes in use, 1 to LANES; `out` holds nothing of meaning in the others
-    """
-    for r in range(np.uint64(rows)):
-        o = np.uint64(target) + r * np.uint64(LANES)
+    def __init__(self):
+        super().__init__(name="Mask")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager, type):
+        element = ir.FloatType() if type.dtype == types.float32 else ir.DoubleType()
+        super().__init__(manager, type, ir.VectorType(element, LANES))
+
+
+@register_model(Mask)
+class _MaskModel(models.PrimitiveModel):
+    def __init__(self, manager, type):
+        super().__init__(manager, type, ir.VectorType(ir.IntType(1), LANES))
+
+
+def has_lanes(*values):
+    """Whether one of these Numba types is Lanes."""
+    return any(isinstance(value, Lanes) for value in values)
+
+
+# ---- LLVM ----
+
+
+def splat(builder, value):
+    """The LLVM vector whose lanes are all `value`."""
+    kind, places = ir.VectorType(value.type, LANES), ir.VectorType(ir.IntType(32), LANES)
+    single = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
+    return builder.shuffle_vector(single, single, ir.Constant(places, [0] * LANES))
+
+
+def vector_pointer(context, builder, array_type, array, index, element):
+    """A pointer to the LLVM vector of LANES of `element` that starts at array[index]."""
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(element, LANES).as_pointer())
+
+
+def call_named(builder, name, *values):
+    """LLVM's intrinsic of that name, on vectors of one type."""
+    kind = values[0].type
+    function_type = ir.FunctionType(kind, [kind] * len(values))
+    function_name = f"{name}.v{LANES}{kind.element.intrinsic_name}"
+    return builder.call(cgutils.get_or_insert_function(builder.module, function_type, function_name), values)
+
+
+def lanewise(emit, arity, result=None):
+    """An intrinsic of `arity` lanes, masks or numbers, one of them lanes: `emit` (builder, *vectors)."""
+
+    def compile(*operands):
+        lanes = next(operand for operand in operands if isinstance(operand, Lanes))
+
+        def codegen(context, builder, signature, arguments):
+            vectors = [
+                value
+                if isinstance(type, (Lanes, Mask))
+                else splat(builder, context.cast(builder, value, type, lanes.dtype))
+                for type, value in zip(signature.args, arguments, strict=True)
+            ]
+            return emit(builder, *vectors)
+
+        return (result or lanes)(*operands), codegen
+
+    if arity == 1:
+        return intrinsic(lambda typingctx, x: compile(x))
+    if arity == 2:
+        return intrinsic(lambda typingctx, x, y: compile(x, y))
+    return intrinsic(lambda typingctx, x, y, z: compile(x, y, z))
+
+
+# ---- loads and stores ----
+
+
+@intrinsic
+def load(typingctx, array, index):
+    """The lanes array[index : index + LANES]."""
+
+    def codegen(context, builder, signature, arguments):
+        element = context.get_value_type(array.dtype)
+        pointer = vector_pointer(context, builder, array, *arguments, element)
+        return builder.load(pointer, align=context.get_abi_sizeof(element))
+
+    return Lanes(array.dtype)(array, types.uint64), codegen
+
+
+@intrinsic
+def store(typingctx, array, index, value):
+    """Set array[index : index + LANES] to lanes."""
+
+    def codegen(context, builder, signature, arguments):
+        element = context.get_value_type(array.dtype)
+        pointer = vector_pointer(context, builder, array, *arguments[:2], element)
+        builder.store(arguments[2], pointer, align=context.get_abi_sizeof(element))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64, value), codegen
+
+
+@intrinsic
+def _with_lane(typingctx, value, lane, number):
+    def codegen(context, builder, signature, arguments):
+        vector, lane, number = arguments
+        return builder.insert_element(vector, number, builder.trunc(lane, ir.IntType(32)))
+
+    return value(value, types.uint64, value.dtype), codegen
+
+
+@intrinsic
+def _lane(typingctx, value, lane):
+    def codegen(context, builder, signature, arguments):
+        return builder.extract_element(arguments[0], builder.trunc(arguments[1], ir.IntType(32)))
+
+    return value.dtype(value, types.uint64), codegen
+
+
+@intrinsic
+def spread(typingctx, number):
+    """Lanes that all hold a number."""
+    return Lanes(number)(number), lambda context, builder, signature, arguments: splat(builder, arguments[0])
+
+
+@intrinsic
+def never_inlined(typingctx):
+    """Keep the twin that calls this a function of its own: compiled once, however often it is called."""
+
+    def codegen(context, builder, signature, arguments):
+        builder.function.attributes.add("noinline")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def lanes_before(typingctx, number, ends):
+    """The lanes that are still going on: number < ends[lane], `ends` being LANES integers of int64."""
+
+    def codegen(context, builder, signature, arguments):
+        integer = ir.IntType(64)
+        pointer = vector_pointer(context, builder, ends, arguments[1], integer(0), integer)
+        return builder.icmp_signed("<", splat(builder, arguments[0]), builder.load(pointer, align=8))
+
+    return Mask()(types.int64, ends), codegen
+
+
+# ---- arithmetic ----
+
+
+def _operator(function, emit, result=None):
+    apply = lanewise(emit, 2, result)
+
+    @overload(function)
+    def meaning(x, y):
+        return (lambda x, y: apply(x, y)) if has_lanes(x, y) else None
+
+
+_operator(operator.add, lambda builder, x, y: builder.fadd(x, y))
+_operator(operator.sub, lambda builder, x, y: builder.fsub(x, y))
+_operator(operator.mul, lambda builder, x, y: builder.fmul(x, y))
+_operator(operator.truediv, lambda builder, x, y: builder.fdiv(x, y))
+_operator(operator.lt, lambda builder, x, y: builder.fcmp_ordered("<", x, y), Mask())
+_operator(operator.gt, lambda builder, x, y: builder.fcmp_ordered(">", x, y), Mask())
+_operator(operator.le, lambda builder, x, y: builder.fcmp_ordered("<=", x, y), Mask())
+_operator(operator.eq, lambda builder, x, y: builder.fcmp_ordered("==", x, y), Mask())
+
+_fused = lanewise(lambda builder, x, y, z: call_named(builder, "llvm.fmuladd", x, y, z), 3)
+_selected = lanewise(lambda builder, mask, x, y: builder.select(mask, x, y), 3)
+_floored = lanewise(lambda builder, x: call_named(builder, "llvm.floor", x), 1)
+_magnitude = lanewise(lambda builder, x: call_named(builder, "llvm.fabs", x), 1)
+
+
+def _emit_power(builder, n):
+    integers = ir.VectorType(ir.IntType(32), LANES)
+    biased = builder.add(builder.fptosi(n, integers), ir.Constant(integers, [127] * LANES))
+    return builder.bitcast(builder.shl(biased, ir.Constant(integers, [23] * LANES)), n.type)
+
+
+_power = lanewise(_emit_power, 1)
+
+
+def multiply_add(x, y, z):
+    """x y + z, in one rounding where the processor can do so."""
+    raise NotImplementedError
+
+
+def select(mask, x, y):
+    """x where `mask` holds, else y."""
+    raise NotImplementedError
+
+
+def floor(x):
+    """The largest integral number not above x."""
+    raise NotImplementedError
+
+
+def magnitude(x):
+    """|x|"""
+    raise NotImplementedError
+
+
+def power_of_two(n):
+    """2^n in float32, of an integral float32 from -126 to 127."""
+    raise NotImplementedError
+
+
+@overload(multiply_add)
+def _multiply_add(x, y, z):
+    return (lambda x, y, z: _fused(x, y, z)) if has_lanes(x, y, z) else (lambda x, y, z: x * y + z)
+
+
+@overload(select)
+def _select(mask, x, y):
+    return (
+        (lambda mask, x, y: _selected(mask, x, y))
+        if has_lanes(x, y)
+        else (lambda mask, x, y: x if mask else y)
+    )
+
+
+@overload(floor)
+def _floor(x):
+    return (lambda x: _floored(x)) if has_lanes(x) else (lambda x: np.floor(x))
+
+
+@overload(magnitude)
+def _overload_magnitude(x):
+    return (lambda x: _magnitude(x)) if has_lanes(x) else (lambda x: abs(x))
+
+
+@overload(power_of_two)
+def _power_of_two(n):
+    if has_lanes(n):
+        return lambda n: _power(n)
+    return lambda n: np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
+
+
+def on_each_lane(function):
+    """An implementation that calls a scalar twin lane by lane, for what has no SIMD code."""
+
+    def each(x):
+        result = x
         for lane in range(np.uint64(LANES)):
-            out[o + lane] = 0
-        for k in range(np.uint64(columns)):
-            w = matrix[np.uint64(first) + r * np.uint64(row_stride) + k * np.uint64(column_stride)]
-            i = np.uint64(place) + k * np.uint64(stride)
-            for lane in range(np.uint64(count)):
-                out[o + lane] += w * values[i + lane]
+            result = _with_lane(result, lane, function(_lane(x, lane)))
+        return result
+
+    return each

@@ -5,7 +5,18 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.lanes import (
+    LANES,
+    lanes_before,
+    load,
+    multiply_add,
+    never_inlined,
+    select,
+    spread,
+    store,
+)
 from bppsa_cupy.raw_kernels.recurrent import CHUNKS, block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
@@ -15,17 +26,18 @@ def _walk(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
     chunk, per_step, reverse, piece, first,
 ):  # fmt: skip
-    count = np.uint64(min(LANES, batch - first))
-    H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
-    plane = H * B
-    least = lengths[first : first + LANES].min()
-    zero, one = state.dtype.type(0), state.dtype.type(1)
-    carried = np.empty(2 * hidden * LANES, state.dtype)
-    sums = np.empty(hidden * LANES, state.dtype)
+    never_inlined()
+    H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
+    plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
+    zeros, one = spread(state.dtype.type(0)), state.dtype.type(1)
+    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    packed, none = pack(weight_hh, 0, 1, hidden, hidden, 4 * hidden), np.zeros(hidden, state.dtype)
+    by_h, by_c = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
+    sums, deltas = np.empty(hidden * LANES, state.dtype), np.empty(4 * hidden * LANES, state.dtype)
     place = np.uint64(2 * piece) * plane + start
-    for j in range(np.uint64(2) * H):
-        for lane in range(count):
-            carried[j * np.uint64(LANES) + lane] = boundary[place + j * B + lane]
+    for j in range(H):
+        store(by_h, j * L, load(boundary, place + j * B))
+        store(by_c, j * L, load(boundary, place + plane + j * B))
     begin, end = piece * chunk, min(piece * chunk + chunk, steps)
     for back in range(end - begin):
         s = end - 1 - back
@@ -33,41 +45,49 @@ def _walk(
         before, source = initial, start + plane
         if s > 0:
             before, source = state, np.uint64(2 * (t + 1 if reverse else t - 1) + 1) * plane + start
-        origin = np.uint64(4 * t) * plane + start
-        for j in range(H):
-            of_i = origin + j * B
-            of_f, of_g, of_o = of_i + plane, of_i + plane + plane, of_i + np.uint64(3) * plane
-            by_h, by_c = j * np.uint64(LANES), (H + j) * np.uint64(LANES)
-            now, c = np.uint64(2 * t + 1) * plane + start + j * B, source + j * B
+        o, q, now = (
+            np.uint64(t) * plane + start,
+            np.uint64(4 * t) * plane + start,
+            np.uint64(2 * t + 1) * plane + start,
+        )
+        for k in range(np.uint64(0), block, L):
+            i, f = load(gates, q), load(gates, q + plane)
+            g, out = load(gates, q + two * plane), load(gates, q + three * plane)
+            y, dh, carry = tanh(load(state, now)), load(by_h, k), load(by_c, k)
             if per_step:
-                o = np.uint64(t) * plane + start + j * B
-                for lane in range(count):
-                    if t < lengths[start + lane]:
-                        carried[by_h + lane] += gradient[o + lane]
-            for lane in range(count):
-                i, f, g, out = gates[of_i + lane], gates[of_f + lane], gates[of_g + lane], gates[of_o + lane]
-                y, dh = tanh(state[now + lane]), carried[by_h + lane]
-                dc = carried[by_c + lane] + dh * out * (one - y * y)
-                delta[of_i + lane] = dc * g * i * (one - i)
-                delta[of_f + lane] = dc * before[c + lane] * f * (one - f)
-                delta[of_g + lane] = dc * i * (one - g * g)
-                delta[of_o + lane] = dh * y * out * (one - out)
-                carried[by_c + lane] = dc * f if t < lengths[start + lane] else carried[by_c + lane]
+                dh = dh + load(gradient, o)
+            dc = multiply_add(dh * out, one - y * y, carry)
+            by_i, by_f = dc * g * i * (one - i), dc * load(before, source) * f * (one - f)
+            by_g, by_o = dc * i * (one - g * g), dh * y * out * (one - out)
+            handed = dc * f
             if t >= least:
-                for lane in range(count):
-                    if t >= lengths[start + lane]:
-                        delta[of_i + lane] = zero
-                        delta[of_f + lane] = zero
-                        delta[of_g + lane] = zero
-                        delta[of_o + lane] = zero
-        multiply_lanes(weight_hh, 0, 1, hidden, hidden, 4 * hidden, delta, origin, batch, count, sums, 0)
-        for j in range(H):
-            for lane in range(count):
-                if t < lengths[start + lane]:
-                    carried[j * np.uint64(LANES) + lane] = sums[j * np.uint64(LANES) + lane]
-    for j in range(np.uint64(2) * H):
-        for lane in range(count):
-            entering[place + j * B + lane] = carried[j * np.uint64(LANES) + lane]
+                inside = lanes_before(t, ends)
+                by_i, by_f = select(inside, by_i, zeros), select(inside, by_f, zeros)
+                by_g, by_o = select(inside, by_g, zeros), select(inside, by_o, zeros)
+                handed = select(inside, handed, carry)
+            store(by_c, k, handed)
+            store(deltas, k, by_i)
+            store(deltas, k + block, by_f)
+            store(deltas, k + two * block, by_g)
+            store(deltas, k + three * block, by_o)
+            store(delta, q, by_i)
+            store(delta, q + plane, by_f)
+            store(delta, q + two * plane, by_g)
+            store(delta, q + three * plane, by_o)
+            o += B
+            q += B
+            now += B
+            source += B
+        multiply(packed, none, hidden, 4 * hidden, deltas, np.uint64(0), L, sums, np.uint64(0), L)
+        if t < least:
+            by_h, sums = sums, by_h
+        else:
+            inside = lanes_before(t, ends)
+            for k in range(np.uint64(0), block, L):
+                store(by_h, k, select(inside, load(sums, k), load(by_h, k)))
+    for j in range(H):
+        store(entering, place + j * B, load(by_h, j * L))
+        store(entering, place + plane + j * B, load(by_c, j * L))
 
 
 @twin(parallel=True)
@@ -75,12 +95,35 @@ def lstm_backward(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
     chunk, per_step, reverse,
 ):  # fmt: skip
-    blocks = lane_blocks(batch)
-    for item in prange((steps + chunk - 1) // chunk * blocks):
+    full, chunks = batch // LANES, (steps + chunk - 1) // chunk
+    if full * chunks == 1:
         _walk(
             state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
-            batch, chunk, per_step, reverse, item // blocks, item % blocks * LANES,
+            batch, chunk, per_step, reverse, 0, 0,
         )  # fmt: skip
+    else:
+        for item in prange(chunks * full):
+            _walk(
+                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps,
+                hidden, batch, chunk, per_step, reverse, item // full, item % full * LANES,
+            )  # fmt: skip
+    if batch % LANES:
+        state_tail = padded_lanes(state, batch)
+        gates_tail = padded_lanes(gates, batch)
+        initial_tail = padded_lanes(initial, batch)
+        gradient_tail = padded_lanes(gradient, batch)
+        boundary_tail = padded_lanes(boundary, batch)
+        lengths_tail = padded_lanes(lengths, batch)
+        lengths_tail[batch % LANES :] = steps
+        delta_tail = space_lanes(delta, batch)
+        entering_tail = space_lanes(entering, batch)
+        for piece in prange(chunks):
+            _walk(
+                state_tail, gates_tail, initial_tail, weight_hh, gradient_tail, boundary_tail, lengths_tail,
+                delta_tail, entering_tail, steps, hidden, LANES, chunk, per_step, reverse, piece, 0,
+            )  # fmt: skip
+        unpad_lanes(delta_tail, delta, batch)
+        unpad_lanes(entering_tail, entering, batch)
 
 
 KERNEL = Kernel(

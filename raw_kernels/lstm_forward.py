@@ -5,66 +5,89 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.lanes import (
+    LANES,
+    lanes_before,
+    load,
+    multiply_add,
+    never_inlined,
+    select,
+    spread,
+    store,
+)
 from bppsa_cupy.raw_kernels.recurrent import block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
 def _walk(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse, first):
-    count = np.uint64(min(LANES, batch - first))
-    H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
-    plane = H * B
-    least = lengths[first : first + LANES].min()
-    sums = np.empty(4 * hidden * LANES, projected.dtype)
-    zero = projected.dtype.type(0)
-    now = initial
-    source = start
+    never_inlined()
+    H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
+    plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
+    zeros = spread(projected.dtype.type(0))
+    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    packed, none = pack(weight_hh, 0, hidden, 1, 4 * hidden, hidden), np.zeros(4 * hidden, projected.dtype)
+    held, sums = np.empty(2 * hidden * LANES, projected.dtype), np.empty(4 * hidden * LANES, projected.dtype)
+    for j in range(two * H):
+        store(held, j * L, load(initial, start + j * B))
     for s in range(steps):
         t = steps - 1 - s if reverse else s
-        target, kept = np.uint64(2 * t) * plane + start, np.uint64(4 * t) * plane + start
-        multiply_lanes(weight_hh, 0, hidden, 1, 4 * hidden, hidden, now, source, batch, count, sums, 0)
-        for j in range(np.uint64(4) * H):
-            o, i = kept + j * B, j * np.uint64(LANES)
-            if j // H == 2:
-                for lane in range(count):
-                    gates[o + lane] = tanh(projected[o + lane] + sums[i + lane])
-            else:
-                for lane in range(count):
-                    gates[o + lane] = sigmoid(projected[o + lane] + sums[i + lane])
-        for j in range(H):
-            of_i = kept + j * B
-            of_f, of_g, of_o = of_i + plane, of_i + plane + plane, of_i + np.uint64(3) * plane
-            h, c, before = target + j * B, target + plane + j * B, source + plane + j * B
-            for lane in range(count):
-                state[c + lane] = (
-                    gates[of_f + lane] * now[before + lane] + gates[of_i + lane] * gates[of_g + lane]
-                )
-            for lane in range(count):
-                state[h + lane] = gates[of_o + lane] * tanh(state[c + lane])
+        multiply(packed, none, 4 * hidden, hidden, held, np.uint64(0), L, sums, np.uint64(0), L)
+        o, q = np.uint64(2 * t) * plane + start, np.uint64(4 * t) * plane + start
+        for k in range(np.uint64(0), block, L):
+            i = sigmoid(load(projected, q) + load(sums, k))
+            f = sigmoid(load(projected, q + plane) + load(sums, k + block))
+            g = tanh(load(projected, q + two * plane) + load(sums, k + two * block))
+            out = sigmoid(load(projected, q + three * plane) + load(sums, k + three * block))
+            c = multiply_add(f, load(held, k + block), i * g)
+            h = out * tanh(c)
             if t >= least:
-                for lane in range(count):
-                    if t >= lengths[start + lane]:
-                        state[h + lane] = now[source + j * B + lane]
-                        state[c + lane] = now[before + lane]
-                        gates[of_i + lane] = zero
-                        gates[of_f + lane] = zero
-                        gates[of_g + lane] = zero
-                        gates[of_o + lane] = zero
-        now = state
-        source = target
-    for j in range(np.uint64(2) * H):
-        for lane in range(count):
-            final[start + j * B + lane] = now[source + j * B + lane]
+                inside = lanes_before(t, ends)
+                h, c = select(inside, h, load(held, k)), select(inside, c, load(held, k + block))
+                i, f = select(inside, i, zeros), select(inside, f, zeros)
+                g, out = select(inside, g, zeros), select(inside, out, zeros)
+            store(held, k, h)
+            store(held, k + block, c)
+            store(state, o, h)
+            store(state, o + plane, c)
+            store(gates, q, i)
+            store(gates, q + plane, f)
+            store(gates, q + two * plane, g)
+            store(gates, q + three * plane, out)
+            o += B
+            q += B
+    for j in range(two * H):
+        store(final, start + j * B, load(held, j * L))
 
 
 @twin(parallel=True)
 def lstm_forward(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse):
-    for block in prange(lane_blocks(batch)):
+    full = batch // LANES
+    if full == 1:
+        _walk(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse, 0)
+    else:
+        for block in prange(full):
+            _walk(
+                projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse,
+                block * LANES,
+            )  # fmt: skip
+    if batch % LANES:
+        projected_tail = padded_lanes(projected, batch)
+        initial_tail = padded_lanes(initial, batch)
+        lengths_tail = padded_lanes(lengths, batch)
+        lengths_tail[batch % LANES :] = steps
+        state_tail = space_lanes(state, batch)
+        gates_tail = space_lanes(gates, batch)
+        final_tail = space_lanes(final, batch)
         _walk(
-            projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse,
-            block * LANES,
+            projected_tail, weight_hh, initial_tail, lengths_tail, state_tail, gates_tail, final_tail,
+            steps, hidden, LANES, reverse, 0,
         )  # fmt: skip
+        unpad_lanes(state_tail, state, batch)
+        unpad_lanes(gates_tail, gates, batch)
+        unpad_lanes(final_tail, final, batch)
 
 
 KERNEL = Kernel(

@@ -4,7 +4,9 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
 from bppsa_cupy.raw_kernels.recurrent import CHUNKS, block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
@@ -14,36 +16,40 @@ def _walk(
     state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk, per_step,
     relu, reverse, piece, first,
 ):  # fmt: skip
-    count = np.uint64(min(LANES, batch - first))
-    H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
-    zero, one = state.dtype.type(0), state.dtype.type(1)
-    carried, sums = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
+    never_inlined()
+    H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
+    zeros, one = spread(state.dtype.type(0)), state.dtype.type(1)
+    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    packed, none = pack(weight_hh, 0, 1, hidden, hidden, hidden), np.zeros(hidden, state.dtype)
+    carried, deltas = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
+    sums = np.empty(hidden * LANES, state.dtype)
     place = np.uint64(piece) * H * B + start
     for j in range(H):
-        for lane in range(count):
-            carried[j * np.uint64(LANES) + lane] = boundary[place + j * B + lane]
+        store(carried, j * L, load(boundary, place + j * B))
     begin, end = piece * chunk, min(piece * chunk + chunk, steps)
     for back in range(end - begin):
         s = end - 1 - back
         t = steps - 1 - s if reverse else s
-        origin = np.uint64(t) * H * B + start
-        for j in range(H):
-            o, c = origin + j * B, j * np.uint64(LANES)
-            for lane in range(count):
-                h, g = state[o + lane], carried[c + lane]
-                if per_step:
-                    g += gradient[o + lane]
-                value = (g if h > zero else zero) if relu else g * (one - h * h)
-                delta[o + lane] = value if t < lengths[start + lane] else zero
-        multiply_lanes(weight_hh, 0, 1, hidden, hidden, hidden, delta, origin, batch, count, sums, 0)
-        for j in range(H):
-            c = j * np.uint64(LANES)
-            for lane in range(count):
-                if t < lengths[start + lane]:
-                    carried[c + lane] = sums[c + lane]
+        o = np.uint64(t) * H * B + start
+        for i in range(np.uint64(0), H * L, L):
+            h, g = load(state, o), load(carried, i)
+            if per_step:
+                g = g + load(gradient, o)
+            d = select(h > zeros, g, zeros) if relu else g * (one - h * h)
+            if t >= least:
+                d = select(lanes_before(t, ends), d, zeros)
+            store(deltas, i, d)
+            store(delta, o, d)
+            o += B
+        multiply(packed, none, hidden, hidden, deltas, np.uint64(0), L, sums, np.uint64(0), L)
+        if t < least:
+            carried, sums = sums, carried
+        else:
+            inside = lanes_before(t, ends)
+            for i in range(np.uint64(0), H * L, L):
+                store(carried, i, select(inside, load(sums, i), load(carried, i)))
     for j in range(H):
-        for lane in range(count):
-            entering[place + j * B + lane] = carried[j * np.uint64(LANES) + lane]
+        store(entering, place + j * B, load(carried, j * L))
 
 
 @twin(parallel=True)
@@ -51,12 +57,33 @@ def rnn_backward(
     state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk, per_step,
     relu, reverse,
 ):  # fmt: skip
-    blocks = lane_blocks(batch)
-    for item in prange((steps + chunk - 1) // chunk * blocks):
+    full, chunks = batch // LANES, (steps + chunk - 1) // chunk
+    if full * chunks == 1:
         _walk(
             state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk,
-            per_step, relu, reverse, item // blocks, item % blocks * LANES,
+            per_step, relu, reverse, 0, 0,
         )  # fmt: skip
+    else:
+        for item in prange(chunks * full):
+            _walk(
+                state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk,
+                per_step, relu, reverse, item // full, item % full * LANES,
+            )  # fmt: skip
+    if batch % LANES:
+        state_tail = padded_lanes(state, batch)
+        gradient_tail = padded_lanes(gradient, batch)
+        boundary_tail = padded_lanes(boundary, batch)
+        lengths_tail = padded_lanes(lengths, batch)
+        lengths_tail[batch % LANES :] = steps
+        delta_tail = space_lanes(delta, batch)
+        entering_tail = space_lanes(entering, batch)
+        for piece in prange(chunks):
+            _walk(
+                state_tail, weight_hh, gradient_tail, boundary_tail, lengths_tail, delta_tail,
+                entering_tail, steps, hidden, LANES, chunk, per_step, relu, reverse, piece, 0,
+            )  # fmt: skip
+        unpad_lanes(delta_tail, delta, batch)
+        unpad_lanes(entering_tail, entering, batch)
 
 
 KERNEL = Kernel(

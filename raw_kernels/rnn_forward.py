@@ -5,51 +5,63 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lanes import LANES, lane_blocks, multiply_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
 from bppsa_cupy.raw_kernels.recurrent import block_per, padded
 from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
 def _walk(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, first):
-    count = np.uint64(min(LANES, batch - first))
-    H, B, start = np.uint64(hidden), np.uint64(batch), np.uint64(first)
-    least = lengths[first : first + LANES].min()
-    sums = np.empty(hidden * LANES, projected.dtype)
-    zero = projected.dtype.type(0)
-    now = initial
-    source = start
+    never_inlined()
+    H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
+    zeros = spread(projected.dtype.type(0))
+    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    packed, none = pack(weight_hh, 0, hidden, 1, hidden, hidden), np.zeros(hidden, projected.dtype)
+    held, sums = np.empty(hidden * LANES, projected.dtype), np.empty(hidden * LANES, projected.dtype)
+    for j in range(H):
+        store(held, j * L, load(initial, start + j * B))
     for s in range(steps):
         t = steps - 1 - s if reverse else s
-        target = np.uint64(t) * H * B + start
-        multiply_lanes(weight_hh, 0, hidden, 1, hidden, hidden, now, source, batch, count, sums, 0)
-        for j in range(H):
-            o, i = target + j * B, j * np.uint64(LANES)
-            if relu:
-                for lane in range(count):
-                    value = projected[o + lane] + sums[i + lane]
-                    state[o + lane] = zero if value <= zero else value
-            else:
-                for lane in range(count):
-                    state[o + lane] = tanh(projected[o + lane] + sums[i + lane])
+        multiply(packed, none, hidden, hidden, held, np.uint64(0), L, sums, np.uint64(0), L)
+        o = np.uint64(t) * H * B + start
+        for i in range(np.uint64(0), H * L, L):
+            x = load(projected, o) + load(sums, i)
+            h = select(x <= zeros, zeros, x) if relu else tanh(x)
             if t >= least:
-                for lane in range(count):
-                    if t >= lengths[start + lane]:
-                        state[o + lane] = now[source + j * B + lane]
-        now = state
-        source = target
+                h = select(lanes_before(t, ends), h, load(held, i))
+            store(held, i, h)
+            store(state, o, h)
+            o += B
     for j in range(H):
-        for lane in range(count):
-            final[start + j * B + lane] = now[source + j * B + lane]
+        store(final, start + j * B, load(held, j * L))
 
 
 @twin(parallel=True)
 def rnn_forward(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse):
-    for block in prange(lane_blocks(batch)):
+    full = batch // LANES
+    if full == 1:
+        _walk(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, 0)
+    else:
+        for block in prange(full):
+            _walk(
+                projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse,
+                block * LANES,
+            )  # fmt: skip
+    if batch % LANES:
+        projected_tail = padded_lanes(projected, batch)
+        initial_tail = padded_lanes(initial, batch)
+        lengths_tail = padded_lanes(lengths, batch)
+        lengths_tail[batch % LANES :] = steps
+        state_tail = space_lanes(state, batch)
+        final_tail = space_lanes(final, batch)
         _walk(
-            projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse,
-            block * LANES,
+            projected_tail, weight_hh, initial_tail, lengths_tail, state_tail, final_tail, steps, hidden,
+            LANES, relu, reverse, 0,
         )  # fmt: skip
+        unpad_lanes(state_tail, state, batch)
+        unpad_lanes(final_tail, final, batch)
 
 
 KERNEL = Kernel(

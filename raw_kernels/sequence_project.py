@@ -4,42 +4,42 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.lanes import LANES, multiply_lanes
-from bppsa_cupy.raw_kernels.spans import part_count, part_start
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.lanes import LANES
 from bppsa_cupy.raw_kernels.twin import twin
+
+#: Multiply-adds that are worth a thread.
+LEAST = 1 << 22
 
 
 @twin()
-def _part(values, weight, bias, out, rows, inputs, outputs, batch, transposed, biased, start, end):
-    by_output, by_input = (1, outputs) if transposed else (inputs, 1)
-    B, rows_out = np.uint64(batch), np.uint64(outputs)
-    sums = np.empty(outputs * LANES, values.dtype)
-    for t in range(start, end):
-        for first in range(0, batch, LANES):
-            count = np.uint64(min(LANES, batch - first))
-            place = t * np.uint64(rows) * B + np.uint64(first)
-            multiply_lanes(
-                weight, 0, by_output, by_input, outputs, inputs, values, place, batch, count, sums, 0
-            )
-            for o in range(rows_out):
-                target, source = (t * rows_out + o) * B + np.uint64(first), o * np.uint64(LANES)
-                shift = bias[o] if biased else values.dtype.type(0)
-                for lane in range(count):
-                    out[target + lane] = sums[source + lane] + shift
+def _part(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
+    B, L = np.uint64(batch), np.uint64(LANES)
+    for t in range(np.uint64(start), np.uint64(end)):
+        source, target = t * np.uint64(rows) * B, t * np.uint64(outputs) * B
+        for first in range(np.uint64(0), B - B % L, L):
+            multiply(packed, bias, outputs, inputs, values, source + first, B, out, target + first, B)
 
 
 @twin(parallel=True)
 def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
-    parts = part_count(steps * outputs * batch)
+    shift = bias if biased else np.zeros(outputs, weight.dtype)
+    by_output, by_input = (1, outputs) if transposed else (inputs, 1)
+    packed = pack(weight, 0, by_output, by_input, outputs, inputs)
+    parts = max(1, min(64, steps * outputs * (inputs + 4) * batch // LEAST))
     if parts == 1:
-        _part(
-            values, weight, bias, out, rows, inputs, outputs, batch, transposed, biased,
-            part_start(0, 1, steps), part_start(1, 1, steps),
-        )  # fmt: skip
-    else:
+        _part(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
+    elif batch >= LANES:
         for part in prange(parts):
-            start, end = part_start(part, parts, steps), part_start(part + 1, parts, steps)
-            _part(values, weight, bias, out, rows, inputs, outputs, batch, transposed, biased, start, end)
+            _part(
+                values, packed, shift, out, rows, inputs, outputs, batch, steps * part // parts, steps *
+                (part + 1) // parts,
+            )  # fmt: skip
+    if batch % LANES:
+        values_tail, out_tail = padded_lanes(values, batch), space_lanes(out, batch)
+        _part(values_tail, packed, shift, out_tail, rows, inputs, outputs, LANES, 0, steps)
+        unpad_lanes(out_tail, out, batch)
 
 
 KERNEL = Kernel(

@@ -4,45 +4,85 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, Kernel, LaunchShape, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes
+from bppsa_cupy.raw_kernels.lane_products import BLOCK, add_outer
+from bppsa_cupy.raw_kernels.lanes import LANES, never_inlined
 from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
+def _block(
+    delta, delta_place, delta_step, rows, values, value_place, value_step, columns, steps, batch, ones, sums
+):
+    B, L = np.uint64(batch), np.uint64(LANES)
+    for first in range(np.uint64(0), B - B % L, L):
+        add_outer(
+            delta, delta_place + first, B, delta_step, rows, values, value_place + first, B, value_step,
+            columns, steps, ones, sums,
+        )  # fmt: skip
+
+
+@twin()
 def _part(
-    delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-    reverse, part, start, end,
+    delta, values, initial, totals, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
+    reverse, part, start, end, more,
 ):  # fmt: skip
-    B, width = np.uint64(batch), np.uint64(columns + 1)
-    origin = np.uint64(part * rows) * width
-    for place in range(origin, origin + np.uint64(rows) * width):
-        sums[place] = 0
-    for t in range(start, end):
-        before, source = values, t
-        if shifted:
-            source = t + 1 if reverse else t - 1
-            if t == (steps - 1 if reverse else 0):
-                before, source = initial, 0
-        for j in range(np.uint64(rows)):
-            d = (np.uint64(t * delta_rows + first) + j) * B
-            place = origin + j * width
-            for k in range(np.uint64(columns)):
-                v = (np.uint64(source * value_rows) + k) * B
-                for b in range(B):
-                    sums[place + k] += delta[d + b] * before[v + b]
-            for b in range(B):
-                sums[place + np.uint64(columns)] += delta[d + b]
+    never_inlined()
+    sums = np.zeros(rows * (columns + 1) * LANES, delta.dtype)
+    ones = np.ones(LANES, delta.dtype)
+    delta_step, value_step = np.uint64(delta_rows * batch), np.uint64(value_rows * batch)
+    top = np.uint64(first * batch)
+    if shifted:
+        # The first step of the walk sees the initial state.
+        t = steps - 1 if reverse else 0
+        if start <= t < end:
+            _block(
+                delta, np.uint64(t) * delta_step + top, delta_step, rows, initial, np.uint64(0), value_step,
+                columns, 1, batch, ones, sums,
+            )  # fmt: skip
+        start, end = (start, min(end, t)) if reverse else (max(start, 1), end)
+    shift = (1 if reverse else -1) if shifted else 0
+    for t in range(start, end, BLOCK):
+        _block(
+            delta, np.uint64(t) * delta_step + top, delta_step, rows, values,
+            np.uint64(t + shift) * value_step, value_step, columns, min(BLOCK, end - t), batch, ones, sums,
+        )  # fmt: skip
+    width = np.uint64(rows * (columns + 1))
+    for entry in range(width):
+        total = sums[entry * np.uint64(LANES)]
+        for lane in range(np.uint64(1), np.uint64(LANES)):
+            total += sums[entry * np.uint64(LANES) + lane]
+        place = np.uint64(part) * width + entry
+        totals[place] = total + totals[place] if more else total
 
 
 @twin(parallel=True)
 def sequence_weight_gradient(
-    delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, parts, shifted,
-    reverse,
+    delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, parts,
+    shifted, reverse,
 ):  # fmt: skip
-    for part in prange(parts):
+    whole = batch >= LANES
+    if whole and parts == 1:
         _part(
             delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch,
-            shifted, reverse, part, steps * part // parts, steps * (part + 1) // parts,
+            shifted, reverse, 0, 0, steps, False,
         )  # fmt: skip
+    elif whole:
+        for part in prange(parts):
+            start, end = steps * part // parts, steps * (part + 1) // parts
+            _part(
+                delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch,
+                shifted, reverse, part, start, end, False,
+            )  # fmt: skip
+    if batch % LANES:
+        delta_tail, values_tail = padded_lanes(delta, batch), padded_lanes(values, batch)
+        initial_tail = padded_lanes(initial, batch)
+        for part in prange(parts):
+            start, end = steps * part // parts, steps * (part + 1) // parts
+            _part(
+                delta_tail, values_tail, initial_tail, sums, steps, delta_rows, first, rows, value_rows,
+                columns, LANES, shifted, reverse, part, start, end, whole,
+            )  # fmt: skip
 
 
 def _launch(s):

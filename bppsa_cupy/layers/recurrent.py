@@ -211,7 +211,7 @@ class Recurrent(Layer):
         )  # fmt: skip
         stack = state.memo.get("stack")
         if stack is None or stack.sizes != sizes:
-            arrays = state.reserve(stack_shapes(self.cell, sizes, state.device.workers))
+            arrays = state.reserve(stack_shapes(self.cell, sizes, state.device))
             arrays["lengths"] = state.buffer("lengths", (batch,), np.int64)
             if not self.bias and self.cell.name == "gru":
                 for place in self.places:

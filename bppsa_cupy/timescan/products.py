@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
 
 Launch = Callable[[], None]
 
-#: Products of a weight's gradient that one part adds up at least.
-LEAST_PART = 256
+#: Steps times samples that one part of a weight's gradient adds up at least: a host's thread is worth more
+#: of them than a GPU's block.
+LEAST_ON_HOST, LEAST_ON_GPU = 1 << 14, 256
 
 
 def project(device: Device, values: Array, weight: Array, bias: Array | None, out: Array) -> Launch:
@@ -61,9 +64,10 @@ def _bind(
     )
 
 
-def parts_of(workers: int, steps: int, batch: int) -> int:
-    """Into how many parts a weight's gradient is added up: as many as keep a device's workers busy."""
-    return max(1, min(steps, max(16, workers), steps * batch // LEAST_PART))
+def parts_of(device: Device, steps: int, batch: int) -> int:
+    """Into how many parts a weight's gradient is added up: as many as keep the device busy."""
+    least = LEAST_ON_HOST if device.xp is np else LEAST_ON_GPU
+    return max(1, min(steps, max(16, device.workers), steps * batch // least))
 
 
 def weight_gradient(

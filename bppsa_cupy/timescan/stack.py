@@ -41,10 +41,10 @@ def suffix(layer: int, direction: int) -> str:
     return f"_l{layer}" + ("_reverse" if direction else "")
 
 
-def stack_shapes(cell: Cell, sizes: StackSizes, workers: int) -> dict[str, tuple[int, ...]]:
+def stack_shapes(cell: Cell, sizes: StackSizes, device: Device) -> dict[str, tuple[int, ...]]:
     """Every buffer of a stack by name, but for `lengths`; all are of the network's dtype."""
     T, B, H = sizes.steps, sizes.batch, sizes.hidden
-    S, parts = cell.state_size(H), products.parts_of(workers, T, B)
+    S, parts = cell.state_size(H), products.parts_of(device, T, B)
     shapes: dict[str, tuple[int, ...]] = {
         "input": (T, sizes.inputs, B),
         "projected": (T, cell.gates * H, B),
@@ -319,7 +319,7 @@ class Stack:
         """Rows `start` to `end` of the gradients by weight and bias `name`, from delta's row `first` on."""
         weight = self._gradients[f"weight_{name}"][start:end]
         bias = self._gradients[f"bias_{name}"][start:end] if self.sizes.bias else None
-        parts = products.parts_of(self.device.workers, self.sizes.steps, self.sizes.batch)
+        parts = products.parts_of(self.device, self.sizes.steps, self.sizes.batch)
         shape = (parts, end - start, weight.shape[1] + 1)
         count = shape[0] * shape[1] * shape[2]
         sums = self.arrays["sums"][:count].reshape(shape)
