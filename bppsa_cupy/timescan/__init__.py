@@ -1,7 +1,8 @@
 """Scans over time: one direction of one recurrent layer, on arrays (steps, rows, B); knows no layers."""
 
 from bppsa_cupy.timescan.cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
-from bppsa_cupy.timescan.stack import Stack, StackSizes, stack_shapes, suffix
+from bppsa_cupy.timescan.sizes import StackSizes, stack_shapes, suffix
+from bppsa_cupy.timescan.stack import Stack
 from bppsa_cupy.timescan.walk import Walk
 
 __all__ = [
