@@ -11,7 +11,8 @@ from plan_cases import plan_of, random_chain, small_network
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Chain, Element, choose_levels
-from bppsa_cupy.plan.cost import MODELS, list_schedule, schedule_cost
+from bppsa_cupy.plan.cost import list_schedule, schedule_cost
+from bppsa_cupy.plan.cost_model import MODELS
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels
 

@@ -4,7 +4,7 @@ from bppsa_cupy.plan.build import build_plan, choose_levels
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences
-from bppsa_cupy.plan.cost import model_of
+from bppsa_cupy.plan.cost_model import model_of
 from bppsa_cupy.plan.memory import MemoryPlan, memory_plan
 from bppsa_cupy.plan.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.schedule import Schedule, Segment, Step, with_input_gradient

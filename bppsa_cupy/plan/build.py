@@ -11,7 +11,8 @@ from tqdm import tqdm
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
-from bppsa_cupy.plan.cost import CostModel, schedule_cost
+from bppsa_cupy.plan.cost import schedule_cost
+from bppsa_cupy.plan.cost_model import CostModel
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.memory import memory_plan
 from bppsa_cupy.plan.plan import SCHEDULES, Plan

@@ -7,55 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.cost_model import CostModel, find_model
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.schedule import Schedule, Segment, Step
-
-
-@dataclass(frozen=True)
-class CostModel:
-    """A machine in a few numbers.
-
-    multiply_adds_per_second, bytes_per_second  of a step, whichever of the two takes longer
-    seconds_per_launch  added to every step
-    vjp_multiply_adds_per_second, seconds_per_vjp  the same for a layer's own VJP, by library calls
-    shared              whether the rates are the whole device's, so that steps that run at once share
-                        them; otherwise every worker has its own (the paper's p workers)
-    """
-
-    name: str
-    multiply_adds_per_second: float
-    bytes_per_second: float
-    seconds_per_launch: float
-    vjp_multiply_adds_per_second: float
-    seconds_per_vjp: float
-    shared: bool
-
-    def work_seconds(self, multiply_adds: int, moved: int) -> float:
-        """The time of a step without its launch."""
-        return max(multiply_adds / self.multiply_adds_per_second, moved / self.bytes_per_second)
-
-
-#: `ideal`: a multiply-add is one second, nothing else costs. `host`: a 2-core CPU, planned kernels.
-#: `cuda`: an H200's measured copy rate and a launch inside a CUDA graph.
-MODELS = {
-    "ideal": CostModel("ideal", 1.0, float("inf"), 0.0, 1.0, 0.0, shared=False),
-    "host": CostModel("host", 4e9, 1.5e10, 5e-6, 3e10, 3e-5, shared=True),
-    "cuda": CostModel("cuda", 1.5e13, 3.5e12, 2.5e-6, 2e13, 2e-5, shared=True),
-}
-
-
-def find_model(name: str | CostModel) -> CostModel:
-    """The cost model called `name`. Raises PlanError for an unknown one."""
-    if isinstance(name, CostModel):
-        return name
-    if name not in MODELS:
-        raise PlanError(f"cost model {name!r} was asked for: the models are {', '.join(MODELS)}")
-    return MODELS[name]
-
-
-def model_of(device: str) -> CostModel:
-    """The cost model of the device called `device`; one without its own is taken for the host."""
-    return MODELS.get(device, MODELS["host"])
 
 
 @dataclass(frozen=True)
@@ -114,10 +68,11 @@ def step_cost(counts: ChainCounts, step: Step, batch_size: int, itemsize: int, m
     map_bytes = counts.map_bytes(step)
     index_bytes = 4 * sum(counts.nnz(s) for s in (step.left, step.right) if s[0] > 0) + map_bytes
     moved = values * itemsize + index_bytes
-    work = model.work_seconds(terms * per_batch, moved)
+    kind = counts.kind(step) if step.kind == "mm" else "csr_mv"
+    work = model.work_seconds(kind, terms * per_batch, moved)
     return StepCost(
         step=step,
-        kind=counts.kind(step) if step.kind == "mm" else "csr_mv",
+        kind=kind,
         nnz=counts.nnz(step.out) if step.kind == "mm" else counts.chain.length(step.end),
         multiply_adds=terms * per_batch,
         bytes=moved,
@@ -153,8 +108,8 @@ def vjp_seconds(counts: ChainCounts, batch_size: int, itemsize: int, model: Cost
     seconds = 0.0
     for k in range(1, len(counts.chain)):
         vectors = (counts.chain.length(k) + counts.chain.length(k + 1)) * batch_size * itemsize
-        work = counts.nnz((k, k + 1)) * batch_size / model.vjp_multiply_adds_per_second
-        seconds += max(work, vectors / model.bytes_per_second) + model.seconds_per_vjp
+        terms = counts.nnz((k, k + 1)) * batch_size
+        seconds += model.work_seconds("vjp", terms, vectors) + model.seconds_per_vjp
     return seconds
 
 

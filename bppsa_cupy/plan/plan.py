@@ -9,7 +9,8 @@ from typing import Any
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.cost import CostModel, model_of, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.cost import schedule_cost, vjp_seconds
+from bppsa_cupy.plan.cost_model import CostModel, model_of
 from bppsa_cupy.plan.memory import memory_plan
 from bppsa_cupy.plan.schedule import Schedule
 
