@@ -21,19 +21,6 @@ METHODS = ("auto", "bp", "linear", "blelloch", "hybrid")
 
 
 @dataclass(frozen=True)
-class Run:
-    """A maximal run of layers whose Jacobian is one CSR matrix a sample.
-
-    start, stop  layer indices, half open
-    elements     the layers with a Jacobian, from the last to the first: a_1, …, a_n
-    """
-
-    start: int
-    stop: int
-    elements: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class BackwardReport:
     """What a backward pass ran.
 
@@ -65,7 +52,7 @@ class Backward:
 
     def __init__(self, network: Sequential) -> None:
         self.network = network
-        self.runs = find_runs(network)
+        self.runs = network.runs
         self.plan: Plan | None = None
         self._maps = IndexMaps(network.device)
         self._scans: dict[int, NumericScan] = {}
@@ -219,20 +206,3 @@ class Backward:
         counts = Counter(step.kind for step in schedule.steps)
         name = schedule.name if schedule.levels is None else f"{schedule.name} of {schedule.levels} levels"
         return f"{name}: {counts['mv']} mv and {counts['mm']} mm in {schedule.depth} levels"
-
-
-def find_runs(network: Sequential) -> tuple[Run, ...]:
-    """The maximal runs of layers that are no barrier and have an element, from the first to the last.
-
-    A layer over an open number of steps has no Jacobian, and is a barrier.
-    """
-    runs: list[Run] = []
-    barriers = [
-        index for index, layer in enumerate(network.layers) if layer.barrier or None in network.shapes[index]
-    ]
-    starts = [0, *(index + 1 for index in barriers)]
-    for start, stop in zip(starts, [*barriers, len(network.layers)], strict=True):
-        elements = [i for i in reversed(range(start, stop)) if network.jacobians[i] is not None]
-        if elements:
-            runs.append(Run(start, stop, tuple(elements)))
-    return tuple(runs)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -12,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.analysis import jacobian_records
+from bppsa_cupy.architecture import Architecture
 from bppsa_cupy.backward import METHODS, Backward, BackwardReport
 from bppsa_cupy.bound import BoundLayer
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.errors import PassError, PlanError, PlanMismatchError, ShapeError
+from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Layer, LayerPass
-from bppsa_cupy.parameters import ParameterSet
-from bppsa_cupy.passes import Pass
-from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, model_of
+from bppsa_cupy.parameters import ParameterSet, real_dtype
+from bppsa_cupy.passes import Pass, current_pass, own_pass
+from bppsa_cupy.plan import Plan, build_plan, model_of
 from bppsa_cupy.records import JacobianRecord
 from bppsa_cupy.sequences import set_sequences, set_state_gradients
 
 
-class Sequential:
+class Sequential(Architecture):
     """Layers one after another, their parameters, and the latest forward pass.
 
     layers       Layer objects in order
@@ -45,11 +43,9 @@ class Sequential:
         dtype: Any = "float32",
         device: str | Device = "auto",
     ) -> None:
-        self.layers = _checked_layers(layers)
-        self.dtype = _checked_dtype(dtype)
+        super().__init__(layers, input_shape)
+        self.dtype = real_dtype(dtype)
         self.device = get_device(device)
-        self.input_shape = _checked_shape(input_shape)
-        self.shapes = self._infer_shapes()
         self.training = True
         self.last_pass: Pass | None = None
         self.last_backward: BackwardReport | None = None
@@ -70,27 +66,7 @@ class Sequential:
         )
         self._backward = Backward(self)
 
-    def _infer_shapes(self) -> tuple[tuple[int, ...], ...]:
-        shapes = [self.input_shape]
-        for index, layer in enumerate(self.layers):
-            try:
-                shapes.append(layer.output_shape(shapes[-1]))
-            except ShapeError as error:
-                raise ShapeError(f"layer {index}: {error}") from error
-            except TypeError as error:
-                if None not in shapes[-1]:
-                    raise
-                raise ShapeError(
-                    f"layer {index}: {layer!r} got {shapes[-1]}: it needs T to be given"
-                ) from error
-        return tuple(shapes)
-
     # ---- forward ----
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape of the output, without the batch."""
-        return self.shapes[-1]
 
     def train(self) -> Sequential:
         """Training mode, for layers that differ in it."""
@@ -133,12 +109,7 @@ class Sequential:
         reference until the backward pass. Raises ShapeError naming both shapes or dtypes.
         """
         batch_input = self.device.asarray(x)
-        if not self._takes(batch_input.shape):
-            wanted = ", ".join("T" if size is None else str(size) for size in self.input_shape)
-            raise ShapeError(
-                f"the network got input of shape {tuple(batch_input.shape)}: it takes (B, {wanted}) with B "
-                "of at least 1"
-            )
+        self.check_input(batch_input.shape)
         if batch_input.dtype != self.dtype:
             raise ShapeError(
                 f"the network is {self.dtype} and got input of {batch_input.dtype}: convert the input, or "
@@ -148,7 +119,7 @@ class Sequential:
         current = (
             Pass([self.layer_pass(index) for index in range(len(self))], self.parameters)
             if into is None
-            else self._own(into)
+            else own_pass(into, self.parameters)
         )
         current.input, current.version = batch_input, self.parameters.version
         current.output_gradients.clear()
@@ -160,31 +131,6 @@ class Sequential:
         current.output = y
         self.last_pass = current
         return y
-
-    def _takes(self, shape: tuple[int, ...]) -> bool:
-        """Whether a batch may have this shape."""
-        wanted = (None, *self.input_shape)
-        return len(shape) == len(wanted) and all(
-            has == takes or (takes is None and has > 0) for has, takes in zip(shape, wanted, strict=True)
-        )
-
-    def _own(self, given: Pass) -> Pass:
-        """`given`, which must be a pass of this network. Raises PassError."""
-        if given.parameters is not self.parameters:
-            raise PassError("the pass belongs to another network: give one of this network's own")
-        return given
-
-    def _current(self, given: Pass | None, caller: str) -> Pass:
-        """The pass a caller works on, checked to be of this network and of these parameters."""
-        current = self.last_pass if given is None else self._own(given)
-        if current is None:
-            raise PassError(f"{caller} was called before forward: run net.forward(x) first")
-        if current.version != self.parameters.version:
-            raise PassError(
-                f"the pass used version {current.version} of the parameters, they are at version "
-                f"{self.parameters.version}: run net.forward(x) again before {caller}"
-            )
-        return current
 
     def _apply_masks(self) -> None:
         """Bring masked weights, which an assignment in place may have set, back to 0."""
@@ -237,7 +183,7 @@ class Sequential:
         forward pass or where the parameters have changed since, PlanError without a plan or where the
         plan lacks the method, ShapeError for a gradient of another shape or dtype.
         """
-        current = self._current(of, "backward")
+        current = current_pass(of or self.last_pass, self.parameters, "backward")
         if method not in METHODS:
             raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
         array = self.device.asarray(gradient)
@@ -252,54 +198,6 @@ class Sequential:
         return result
 
     # ---- plan ----
-
-    @cached_property
-    def jacobians(self) -> tuple[Any, ...]:
-        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a recurrent one,
-        and where the number of steps is left open."""
-        return tuple(
-            None if None in shape else layer.jacobian(shape)
-            for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
-        )
-
-    def chains(self) -> tuple[Chain, ...]:
-        """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
-        return tuple(
-            Chain(
-                tuple(
-                    Element(
-                        f"{index} {type(self.layers[index]).__name__}",
-                        self.jacobians[index].pattern,
-                        self.jacobians[index].shared,
-                    )
-                    for index in run.elements
-                )
-            )
-            for run in self._backward.runs
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """The network's geometry as JSON holds it: what a plan and a checkpoint are compared by."""
-        return {
-            "input_shape": list(self.input_shape),
-            "layers": [
-                {
-                    "type": type(layer).__name__,
-                    "input_shape": list(shape),
-                    **layer.config(),
-                    **{
-                        f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
-                        for name, mask in layer.masks().items()
-                    },
-                }
-                for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
-            ],
-        }
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of the geometry and the masks."""
-        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()
 
     def plan(
         self,
@@ -338,15 +236,7 @@ class Sequential:
 
     def use(self, plan: Plan) -> None:
         """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
-        if not isinstance(plan, Plan):
-            raise PlanError(
-                f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
-            )
-        if plan.fingerprint != self.fingerprint:
-            raise PlanMismatchError(
-                "the plan was made for another network: "
-                + "; ".join(differences(plan.network, self.describe()))
-            )
+        self.check_plan(plan)
         self._backward.use(plan)
 
     # ---- analysis and state ----
@@ -357,7 +247,8 @@ class Sequential:
         `gradient_norm` of a record is the norm of the gradient by that layer's output in the last
         backward pass, None before one. Raises PassError without a forward pass.
         """
-        return jacobian_records(self, self._current(of, "transposed_jacobians"))
+        current = current_pass(of or self.last_pass, self.parameters, "transposed_jacobians")
+        return jacobian_records(self, current)
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters on the host, by name."""
@@ -397,32 +288,3 @@ def _rebuild(
     network.training = training
     network.load_state_dict(parameters)
     return network
-
-
-def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    for index, layer in enumerate(layers):
-        if not isinstance(layer, Layer):
-            raise ShapeError(f"layer {index} is {layer!r}: a network takes layer objects, as bp.ReLU()")
-    return tuple(layers)
-
-
-def _checked_dtype(dtype: Any) -> np.dtype:
-    try:
-        found = np.dtype(dtype)
-    except TypeError:
-        found = None
-    if found not in (np.float32, np.float64):
-        raise ShapeError(f"dtype {dtype!r} was asked for: a network is float32 or float64")
-    return found
-
-
-def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        sizes = tuple(input_shape)
-        steps = sizes[:1] if len(sizes) == 2 and sizes[0] is None else ()
-        shape = tuple(operator.index(size) for size in sizes[len(steps) :])
-    except TypeError:
-        steps, shape = (), (0,)
-    if min(shape, default=1) < 1:
-        raise ShapeError(f"input_shape is {input_shape!r}: it takes sizes of at least 1, as (3, 32, 32)")
-    return (*steps, *shape)

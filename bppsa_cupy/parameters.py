@@ -76,3 +76,14 @@ class ParameterSet(Mapping[str, Array]):
     def to_host(self) -> dict[str, np.ndarray]:
         """Copies on the host, by name."""
         return {name: np.array(self.device.to_host(array)) for name, array in self.items()}
+
+
+def real_dtype(dtype: Any) -> np.dtype:
+    """The dtype of a network, float32 or float64. Raises ShapeError for others."""
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in (np.float32, np.float64):
+        raise ShapeError(f"dtype {dtype!r} was asked for: a network is float32 or float64")
+    return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import PassError
 from bppsa_cupy.layers import LayerPass
 from bppsa_cupy.parameters import ParameterSet
 
@@ -47,3 +48,23 @@ class Pass:
     def _by_layer(self, name: str) -> dict[int, Any]:
         pairs = ((index, layer.saved.get(name)) for index, layer in enumerate(self.layers))
         return {index: value for index, value in pairs if value is not None}
+
+
+def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
+    """`given`, which must be a pass of the network of these parameters. Raises PassError."""
+    if given.parameters is not parameters:
+        raise PassError("the pass belongs to another network: give one of this network's own")
+    return given
+
+
+def current_pass(given: Pass | None, parameters: ParameterSet, caller: str) -> Pass:
+    """`given`, which must be a pass of these parameters at their present version. Raises PassError."""
+    if given is None:
+        raise PassError(f"{caller} was called before forward: run net.forward(x) first")
+    own_pass(given, parameters)
+    if given.version != parameters.version:
+        raise PassError(
+            f"the pass used version {given.version} of the parameters, they are at version "
+            f"{parameters.version}: run net.forward(x) again before {caller}"
+        )
+    return given

@@ -23,6 +23,7 @@ LAYERS = [
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
     [
+        "bppsa_cupy.architecture",
         "bppsa_cupy.backward",
         "bppsa_cupy.analysis",
         "bppsa_cupy.sequences",

@@ -1,0 +1,178 @@
+"""The architecture of a network: its layers, their shapes and Jacobians; no arrays, no device."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
+from bppsa_cupy.layers import Layer
+from bppsa_cupy.plan import Chain, Element, Plan, differences
+
+
+@dataclass(frozen=True)
+class Run:
+    """A maximal run of layers whose Jacobian is one CSR matrix a sample.
+
+    start, stop  layer indices, half open
+    elements     the layers with a Jacobian, from the last to the first: a_1, …, a_n
+    """
+
+    start: int
+    stop: int
+    elements: tuple[int, ...]
+
+
+class Architecture:
+    """Layers one after another, and what follows from their geometry.
+
+    layers       Layer objects in order
+    input_shape  of one sample; (None, F) takes sequences of any T
+    shapes       of one sample before the first layer and after each one
+
+    Raises ShapeError where a layer does not take what the one before it gives.
+    """
+
+    def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int]) -> None:
+        self.layers = _checked_layers(layers)
+        self.input_shape = _checked_shape(input_shape)
+        self.shapes = self._infer_shapes()
+
+    def _infer_shapes(self) -> tuple[tuple[int, ...], ...]:
+        shapes = [self.input_shape]
+        for index, layer in enumerate(self.layers):
+            try:
+                shapes.append(layer.output_shape(shapes[-1]))
+            except ShapeError as error:
+                raise ShapeError(f"layer {index}: {error}") from error
+            except TypeError as error:
+                if None not in shapes[-1]:
+                    raise
+                raise ShapeError(
+                    f"layer {index}: {layer!r} got {shapes[-1]}: it needs T to be given"
+                ) from error
+        return tuple(shapes)
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        """The shape of the output, without the batch."""
+        return self.shapes[-1]
+
+    def check_input(self, shape: tuple[int, ...]) -> None:
+        """Raise ShapeError unless a batch may have this shape."""
+        wanted = (None, *self.input_shape)
+        if len(shape) == len(wanted) and all(
+            has == takes or (takes is None and has > 0) for has, takes in zip(shape, wanted, strict=True)
+        ):
+            return
+        sizes = ", ".join("T" if size is None else str(size) for size in self.input_shape)
+        raise ShapeError(
+            f"the network got input of shape {tuple(shape)}: it takes (B, {sizes}) with B of at least 1"
+        )
+
+    @cached_property
+    def jacobians(self) -> tuple[Any, ...]:
+        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a recurrent one,
+        and where the number of steps is left open."""
+        return tuple(
+            None if None in shape else layer.jacobian(shape)
+            for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
+        )
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """The maximal runs of layers that a scan goes through, from the first to the last."""
+        return _find_runs(self)
+
+    def chains(self) -> tuple[Chain, ...]:
+        """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
+        return tuple(
+            Chain(
+                tuple(
+                    Element(
+                        f"{index} {type(self.layers[index]).__name__}",
+                        self.jacobians[index].pattern,
+                        self.jacobians[index].shared,
+                    )
+                    for index in run.elements
+                )
+            )
+            for run in self.runs
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """The network's geometry as JSON holds it: what a plan and a checkpoint are compared by."""
+        return {
+            "input_shape": list(self.input_shape),
+            "layers": [
+                {
+                    "type": type(layer).__name__,
+                    "input_shape": list(shape),
+                    **layer.config(),
+                    **{
+                        f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
+                        for name, mask in layer.masks().items()
+                    },
+                }
+                for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
+            ],
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the geometry and the masks."""
+        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()
+
+    def check_plan(self, plan: Plan) -> None:
+        """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
+        if not isinstance(plan, Plan):
+            raise PlanError(
+                f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
+            )
+        if plan.fingerprint != self.fingerprint:
+            raise PlanMismatchError(
+                "the plan was made for another network: "
+                + "; ".join(differences(plan.network, self.describe()))
+            )
+
+
+def _find_runs(architecture: Architecture) -> tuple[Run, ...]:
+    """The maximal runs of layers that are no barrier and have an element, from the first to the last.
+
+    A layer over an open number of steps has no Jacobian, and is a barrier.
+    """
+    runs: list[Run] = []
+    pairs = zip(architecture.layers, architecture.shapes[:-1], strict=True)
+    barriers = [index for index, (layer, shape) in enumerate(pairs) if layer.barrier or None in shape]
+    starts = [0, *(index + 1 for index in barriers)]
+    for start, stop in zip(starts, [*barriers, len(architecture.layers)], strict=True):
+        elements = [i for i in reversed(range(start, stop)) if architecture.jacobians[i] is not None]
+        if elements:
+            runs.append(Run(start, stop, tuple(elements)))
+    return tuple(runs)
+
+
+def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    for index, layer in enumerate(layers):
+        if not isinstance(layer, Layer):
+            raise ShapeError(f"layer {index} is {layer!r}: a network takes layer objects, as bp.ReLU()")
+    return tuple(layers)
+
+
+def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        sizes = tuple(input_shape)
+        steps = sizes[:1] if len(sizes) == 2 and sizes[0] is None else ()
+        shape = tuple(operator.index(size) for size in sizes[len(steps) :])
+    except TypeError:
+        steps, shape = (), (0,)
+    if min(shape, default=1) < 1:
+        raise ShapeError(f"input_shape is {input_shape!r}: it takes sizes of at least 1, as (3, 32, 32)")
+    return (*steps, *shape)
