@@ -125,12 +125,29 @@ class Sequential(Architecture):
         current.output_gradients.clear()
         set_sequences(self, current, lengths, states)
         y = batch_input
-        for layer, state in zip(self.layers, current.layers, strict=True):
+        for layer, state, masks in zip(self.layers, current.layers, self._device_masks, strict=True):
             state.training = self.training
+            if state.masks is not masks:  # the pass is older than the masks
+                state.masks = masks
+                state.memo.clear()
             y = layer.forward(state, y)
         current.output = y
         self.last_pass = current
         return y
+
+    def set_masks(self, masks: Mapping[str, Any]) -> None:
+        """Give weights these masks, by parameter name, in place of all the network has: those that are 0 or
+        False in a mask are set to 0 and stay 0.
+
+        A plan made for other masks does not fit any more, and raises PlanMismatchError when it is used.
+        Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
+        nothing is set then.
+        """
+        self._replace_masks(masks)
+        self.__dict__.pop("_device_masks", None)
+        self._backward.masks_changed()
+        self._apply_masks()
+        self.parameters.changed()
 
     def _apply_masks(self) -> None:
         """Bring masked weights, which an assignment in place may have set, back to 0."""
@@ -212,7 +229,7 @@ class Sequential(Architecture):
         """Work out the scan's products and schedules offline; no value is computed.
 
         levels        of the hybrid schedule, or "auto": those the cost model finds quickest
-        workers       that run a step's products at once; by default the device's
+        workers       devices that run products at once; by default 1, which is what this package runs on
         batch_size    the largest batch the scan will take
         schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
         memory_limit  bytes; by default three quarters of what the device has free
@@ -226,7 +243,7 @@ class Sequential(Architecture):
             fingerprint=self.fingerprint,
             schedules=schedules,
             levels=levels,
-            workers=workers if workers is not None else self.device.workers,
+            workers=workers,
             batch_size=batch_size,
             itemsize=self.dtype.itemsize,
             memory_limit=limit,
@@ -251,7 +268,8 @@ class Sequential(Architecture):
         return jacobian_records(self, current)
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters on the host, by name."""
+        """Copies of the parameters on the host, by name; masked weights are 0."""
+        self._apply_masks()
         return self.parameters.to_host()
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:

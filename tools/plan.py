@@ -46,7 +46,10 @@ def parser() -> argparse.ArgumentParser:
         "--batch-size", type=cli.positive, default=256, metavar="B", help="largest batch (default 256)"
     )
     build.add_argument(
-        "--workers", type=cli.positive, metavar="P", help="steps that run at once (default: the device's)"
+        "--workers",
+        type=cli.positive,
+        metavar="P",
+        help="workers that share the steps (default 1: a device runs one after another)",
     )
     build.add_argument(
         "--memory-limit",

@@ -30,7 +30,6 @@ class StepCost:
     multiply_adds: int
     bytes: int
     map_bytes: int
-    work_seconds: float
     seconds: float
 
 
@@ -41,7 +40,7 @@ class ScheduleCost:
     schedule  with the worker of each step
     steps     in the schedule's order
     starts    seconds at which each step starts
-    seconds   until the last one ends, or until the device has done all work, whichever is later
+    seconds   until the last one ends
     critical_path  seconds of the longest chain of steps each of which needs the one before
     """
 
@@ -69,7 +68,6 @@ def step_cost(counts: ChainCounts, step: Step, batch_size: int, itemsize: int, m
     index_bytes = 4 * sum(counts.nnz(s) for s in (step.left, step.right) if s[0] > 0) + map_bytes
     moved = values * itemsize + index_bytes
     kind = counts.kind(step) if step.kind == "mm" else "csr_mv"
-    work = model.work_seconds(kind, terms * per_batch, moved)
     return StepCost(
         step=step,
         kind=kind,
@@ -77,8 +75,7 @@ def step_cost(counts: ChainCounts, step: Step, batch_size: int, itemsize: int, m
         multiply_adds=terms * per_batch,
         bytes=moved,
         map_bytes=map_bytes,
-        work_seconds=work,
-        seconds=work + model.seconds_per_launch,
+        seconds=model.work_seconds(kind, terms * per_batch, moved) + model.seconds_per_launch,
     )
 
 
@@ -95,9 +92,8 @@ def schedule_cost(
     chosen = find_model(model)
     costs = [step_cost(counts, step, batch_size, itemsize, chosen) for step in schedule.steps]
     placed, starts, makespan, critical = list_schedule(schedule, [c.seconds for c in costs], workers)
-    all_work = sum(cost.work_seconds for cost in costs) if chosen.shared else 0.0
     steps = tuple(replace(c, step=step) for c, step in zip(costs, placed.steps, strict=True))
-    return ScheduleCost(placed, steps, starts, max(makespan, all_work), critical)
+    return ScheduleCost(placed, steps, starts, makespan, critical)
 
 
 def vjp_seconds(counts: ChainCounts, batch_size: int, itemsize: int, model: CostModel) -> float:
@@ -109,7 +105,7 @@ def vjp_seconds(counts: ChainCounts, batch_size: int, itemsize: int, model: Cost
     for k in range(1, len(counts.chain)):
         vectors = (counts.chain.length(k) + counts.chain.length(k + 1)) * batch_size * itemsize
         terms = counts.nnz((k, k + 1)) * batch_size
-        seconds += model.work_seconds("vjp", terms, vectors) + model.seconds_per_vjp
+        seconds += model.work_seconds("vjp", terms, vectors) + model.seconds_per_call
     return seconds
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.symbolic import MAPS
 
-#: What a model may have a rate of its own for: the kinds of product, a CSR matrix times a vector, and a
-#: layer's own VJP.
-KINDS = (*MAPS, "csr_mv", "vjp")
+#: What a model may have a rate of its own for: the kinds of product, a CSR matrix times a vector, a
+#: layer's own VJP, writing the values of a Jacobian before a scan ("fill"), and moving a vector between
+#: the layers' layout (B, d) and the scan's (d, B) ("transpose").
+KINDS = (*MAPS, "csr_mv", "vjp", "fill", "transpose")
 
 
 @dataclass(frozen=True)
@@ -27,36 +29,33 @@ class Rate:
 
 @dataclass(frozen=True)
 class CostModel:
-    """A machine in a few numbers.
+    """A worker in a few numbers. Steps that run at once run on workers of their own, each as fast.
+
+    A device of the executors is one worker: it runs one step at a time, on all of its cores.
 
     rate                of every kind of work without one of its own
-    seconds_per_launch  added to every step
-    seconds_per_vjp     added to every layer's own VJP, which runs by library calls
-    shared              whether the rates are the whole device's, so that steps that run at once share
-                        them; otherwise every worker has its own (the paper's p workers)
+    seconds_per_launch  added to every step of a scan, a launch that was bound before
+    seconds_per_call    added to every VJP, fill and transposition, which Python calls one by one
     rates               rates of single `KINDS`
     """
 
     name: str
     rate: Rate
     seconds_per_launch: float
-    seconds_per_vjp: float
-    shared: bool
+    seconds_per_call: float
     rates: Mapping[str, Rate] = field(default_factory=dict)
 
     def work_seconds(self, kind: str, multiply_adds: int, moved: int) -> float:
-        """The time of a step, or of a VJP, of one of `KINDS`, without its launch."""
+        """The time of work of one of `KINDS`, without its launch or call."""
         return self.rates.get(kind, self.rate).seconds(multiply_adds, moved)
 
 
 #: `ideal`: a multiply-add is one second, nothing else costs. `host`: a 2-core CPU, planned kernels.
 #: `cuda`: an H200's measured copy rate and a launch inside a CUDA graph.
 MODELS = {
-    "ideal": CostModel("ideal", Rate(1.0, float("inf")), 0.0, 0.0, shared=False),
-    "host": CostModel("host", Rate(4e9, 1.5e10), 5e-6, 3e-5, shared=True, rates={"vjp": Rate(3e10, 1.5e10)}),
-    "cuda": CostModel(
-        "cuda", Rate(1.5e13, 3.5e12), 2.5e-6, 2e-5, shared=True, rates={"vjp": Rate(2e13, 3.5e12)}
-    ),
+    "ideal": CostModel("ideal", Rate(1.0, math.inf), 0.0, 0.0),
+    "host": CostModel("host", Rate(4e9, 1.5e10), 5e-6, 3e-5, rates={"vjp": Rate(3e10, 1.5e10)}),
+    "cuda": CostModel("cuda", Rate(1.5e13, 3.5e12), 2.5e-6, 2e-5, rates={"vjp": Rate(2e13, 3.5e12)}),
 }
 
 

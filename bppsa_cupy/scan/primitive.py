@@ -114,7 +114,7 @@ def plan_scan(
         fingerprint=_fingerprint(chain),
         schedules=schedules,
         levels=levels,
-        workers=workers if workers is not None else target.workers,
+        workers=workers,
         batch_size=batch_size,
         itemsize=8,
         model=model_of(target.name),
