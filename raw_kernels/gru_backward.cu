@@ -30,13 +30,13 @@ __device__ inline void walk(
 {
     const size_type plane = hidden * batch, chunks = (steps + chunk - 1) / chunk;
     const int width = padded_width<N>(hidden), row = threadIdx.x, rows = 3 * hidden;
-    real *carried = held, *deltas = held + hidden, *sums = deltas + 3 * width;
+    real *deltas = held, *carried = deltas + 3 * width, *sums = carried + hidden;
     Row<N> weights;
     const size_type gate = row / hidden;
     weights.load_column(weight_hh + (row < rows ? gate * hidden * hidden : 0), row - gate * hidden,
                         row < rows, hidden);
     for (int k = row; k < 3 * width; k += blockDim.x) deltas[k] = real(0);
-    __syncthreads();
+    wait_for_block();
     for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
         const size_type piece = item / batch, b = item % batch, length = lengths[b];
         const size_type begin = piece * chunk, end = min(begin + chunk, steps);
@@ -69,11 +69,11 @@ __device__ inline void walk(
                 out[2 * plane] = dn;
                 out[3 * plane] = dm;
             }
-            __syncthreads();
+            wait_for_block();
             for (int i = row; i < rows; i += blockDim.x)
                 sums[i] = weights.dot_column(weight_hh + i / hidden * hidden * hidden, i % hidden, hidden,
                                              deltas + i / hidden * width);
-            __syncthreads();
+            wait_for_block();
             for (int j = row; j < hidden; j += blockDim.x)
                 carried[j] += sums[j] + sums[hidden + j] + sums[2 * hidden + j];
         }

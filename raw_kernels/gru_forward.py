@@ -123,6 +123,6 @@ KERNEL = Kernel(
         scalar("batch"),
         scalar("reverse", "flag"),
     ),
-    launch=lambda s: block_per(s["batch"], 3 * s["hidden"], padded(s["hidden"]) + 3 * s["hidden"]),
+    launch=lambda s: block_per(s["batch"], 3 * s["hidden"], padded(s["hidden"]) + 4 * s["hidden"]),
     twin=gru_forward,
 )

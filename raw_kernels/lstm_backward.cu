@@ -31,13 +31,13 @@ __device__ inline void walk(
 {
     const size_type plane = hidden * batch, chunks = (steps + chunk - 1) / chunk;
     const int width = padded_width<N>(hidden), row = threadIdx.x, rows = 4 * hidden;
-    real *carried = held, *memory = held + hidden, *deltas = memory + hidden, *sums = deltas + 4 * width;
+    real *deltas = held, *carried = deltas + 4 * width, *memory = carried + hidden, *sums = memory + hidden;
     Row<N> weights;
     const size_type gate = row / hidden;
     weights.load_column(weight_hh + (row < rows ? gate * hidden * hidden : 0), row - gate * hidden,
                         row < rows, hidden);
     for (int k = row; k < 4 * width; k += blockDim.x) deltas[k] = real(0);
-    __syncthreads();
+    wait_for_block();
     for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
         const size_type piece = item / batch, b = item % batch, length = lengths[b];
         const size_type begin = piece * chunk, end = min(begin + chunk, steps);
@@ -77,11 +77,11 @@ __device__ inline void walk(
                 written[2 * plane] = dg;
                 written[3 * plane] = d_o;
             }
-            __syncthreads();
+            wait_for_block();
             for (int k = row; k < rows; k += blockDim.x)
                 sums[k] = weights.dot_column(weight_hh + k / hidden * hidden * hidden, k % hidden, hidden,
                                              deltas + k / hidden * width);
-            __syncthreads();
+            wait_for_block();
             if (inside)
                 for (int j = row; j < hidden; j += blockDim.x)
                     carried[j] = (sums[j] + sums[hidden + j]) + (sums[2 * hidden + j] + sums[3 * hidden + j]);

@@ -1,11 +1,28 @@
 // A weight matrix whose rows or columns are held a thread: in registers to N = 64, else read from memory.
 
+// Steps ahead that a value is fetched from memory, which takes as long as some steps do.
+const int AHEAD = 8;
+
 // Elements of a state in shared memory: N, the rest of them 0, or `hidden` where nothing is held.
 template <int N>
 __device__ inline int padded_width(size_type hidden)
 {
     return N ? N : int(hidden);
 }
+
+// A block of one warp waits for no other.
+__device__ inline void wait_for_block()
+{
+    if (blockDim.x == 32)
+        __syncwarp();
+    else
+        __syncthreads();
+}
+
+// 16 bytes of shared memory, one load.
+struct __align__(16) Pack {
+    real values[16 / sizeof(real)];
+};
 
 template <int N>
 struct Row {
@@ -29,12 +46,18 @@ struct Row {
             held[k] = exists && k < hidden ? matrix[k * hidden + column] : real(0);
     }
 
-    // The product with N values in shared memory, in four partial sums.
+    // The product with N values in shared memory, at a multiple of 16 bytes, in four partial sums.
     __device__ real dot(const real* values) const
     {
+        const int size = sizeof(Pack) / sizeof(real);
+        const Pack* const packs = reinterpret_cast<const Pack*>(values);
         real sums[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int k = 0; k < N; ++k) sums[k % 4] += held[k] * values[k];
+        for (int p = 0; p < N / size; ++p) {
+            const Pack pack = packs[p];
+#pragma unroll
+            for (int k = 0; k < size; ++k) sums[(p * size + k) % 4] += held[p * size + k] * pack.values[k];
+        }
         return (sums[0] + sums[1]) + (sums[2] + sums[3]);
     }
 

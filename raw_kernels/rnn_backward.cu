@@ -48,11 +48,11 @@ __device__ inline void walk(
                 deltas[j] = value;
                 delta[o] = value;
             }
-            __syncthreads();
+            wait_for_block();
             if (inside)
                 for (int j = row; j < hidden; j += blockDim.x)
                     carried[j] = weights.dot_column(weight_hh, j, hidden, deltas);
-            __syncthreads();
+            wait_for_block();
         }
         for (int j = row; j < hidden; j += blockDim.x) entering[place + j * batch] = carried[j];
     }

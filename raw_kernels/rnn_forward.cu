@@ -2,7 +2,8 @@
 // time t = s, or steps - 1 - s where `reverse`. A step with t >= lengths[b] leaves sample b's state.
 //
 // A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
-// blockDim-th row and reads it from memory. Two states in shared memory, one barrier a step.
+// blockDim-th row and reads it from memory. Two states in shared memory, one barrier a step; a thread's
+// inputs are fetched AHEAD steps early.
 //
 //   projected  (steps, hidden, batch)  input, W_ih x + b_ih + b_hh
 //   weight_hh  (hidden, hidden)        input
@@ -33,28 +34,37 @@ __device__ inline void walk(
     weights.load_row(weight_hh, row, hidden, hidden);
     for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
         const size_type length = lengths[b];
-        real *now = held, *next = held + width;
+        const auto fetch = [&](size_type s, size_type j) {
+            const size_type t = reverse ? steps - 1 - s : s;
+            return s < steps && j < hidden ? projected[t * plane + j * batch + b] : real(0);
+        };
+        real *now = held, *next = held + width, queue[AHEAD];
         for (int k = row; k < width; k += blockDim.x)
             now[k] = next[k] = k < hidden ? initial[k * batch + b] : real(0);
-        __syncthreads();
-        for (size_type s = 0; s < steps; ++s) {
-            const size_type t = reverse ? steps - 1 - s : s;
-            for (int j = row; j < hidden; j += blockDim.x) {
-                real value = now[j];
-                if (t < length)
-                    value = activate(
-                        projected[t * plane + j * batch + b] + weights.dot_row(weight_hh, j, hidden, now),
-                        relu);
-                next[j] = value;
-                state[t * plane + j * batch + b] = value;
+#pragma unroll
+        for (int a = 0; a < AHEAD; ++a) queue[a] = fetch(a, row);
+        wait_for_block();
+        for (size_type group = 0; group < steps; group += AHEAD) {
+#pragma unroll
+            for (int a = 0; a < AHEAD; ++a) {
+                const size_type s = group + a, t = reverse ? steps - 1 - s : s;
+                if (s >= steps) break;
+                for (int j = row; j < hidden; j += blockDim.x) {
+                    const real input = j == row ? queue[a] : fetch(s, j);
+                    real value = now[j];
+                    if (t < length) value = activate(input + weights.dot_row(weight_hh, j, hidden, now), relu);
+                    next[j] = value;
+                    state[t * plane + j * batch + b] = value;
+                }
+                queue[a] = fetch(s + AHEAD, row);
+                real* const swapped = now;
+                now = next;
+                next = swapped;
+                wait_for_block();
             }
-            real* const swapped = now;
-            now = next;
-            next = swapped;
-            __syncthreads();
         }
         for (int j = row; j < hidden; j += blockDim.x) final[j * batch + b] = now[j];
-        __syncthreads();
+        wait_for_block();
     }
 }
 
