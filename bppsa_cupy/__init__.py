@@ -12,6 +12,7 @@ from bppsa_cupy.errors import (
     PassError,
     PlanError,
     PlanMismatchError,
+    PruneError,
     ShapeError,
 )
 from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
@@ -22,6 +23,7 @@ from bppsa_cupy.losses import cross_entropy, mse_loss
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.optimizers import SGD, Adam, clip_grad_norm
 from bppsa_cupy.plan import Plan
+from bppsa_cupy.prune import prune
 from bppsa_cupy.records import JacobianRecord
 from bppsa_cupy.scan import scan
 
@@ -41,6 +43,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanMismatchError",
+    "PruneError",
     "Sequential",
     "ShapeError",
     "clip_grad_norm",
@@ -48,6 +51,7 @@ __all__ = [
     "exact_max_pool2d",
     "load_jacobians",
     "mse_loss",
+    "prune",
     "save_jacobians",
     "scan",
     *_layers,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
 from bppsa_cupy.layers import Layer
+from bppsa_cupy.layers.masks import masked, takes_mask
 from bppsa_cupy.plan import Chain, Element, Plan, differences
 
 
@@ -106,6 +107,30 @@ class Architecture:
             )
             for run in self.runs
         )
+
+    @property
+    def masks(self) -> dict[str, np.ndarray]:
+        """The masks of weights by parameter name, bool: True where a weight is kept; none where all are."""
+        return {
+            f"{index}.{name}": mask
+            for index, layer in enumerate(self.layers)
+            for name, mask in layer.masks().items()
+        }
+
+    def _replace_masks(self, masks: Mapping[str, Any]) -> None:
+        """Take copies of the layers with these masks, by parameter name. Raises ShapeError; nothing is
+        replaced then."""
+        known = [f"{index}.weight" for index, layer in enumerate(self.layers) if takes_mask(layer)]
+        unknown = [name for name in masks if name not in known]
+        if unknown:
+            raise ShapeError(
+                f"the network got a mask of {unknown[0]!r}: it takes masks of {', '.join(known) or 'nothing'}"
+            )
+        self.layers = tuple(
+            masked(layer, masks.get(f"{index}.weight")) if takes_mask(layer) else layer
+            for index, layer in enumerate(self.layers)
+        )
+        self.__dict__.pop("jacobians", None)
 
     def describe(self) -> dict[str, Any]:
         """The network's geometry as JSON holds it: what a plan and a checkpoint are compared by."""

@@ -54,14 +54,20 @@ class Backward:
         self.network = network
         self.runs = network.runs
         self.plan: Plan | None = None
+        self._fits = True
         self._maps = IndexMaps(network.device)
         self._scans: dict[int, NumericScan] = {}
         self._last: weakref.ref[Pass] | None = None
 
     def use(self, plan: Plan) -> None:
-        """Scan by `plan` from now on."""
-        self.plan = plan
+        """Scan by `plan`, which fits the network, from now on."""
+        self.plan, self._fits = plan, True
         self._maps = IndexMaps(self.network.device)
+        self._scans.clear()
+
+    def masks_changed(self) -> None:
+        """The network's masks are others now: a plan in use is held against them before it is used again."""
+        self._fits = False
         self._scans.clear()
 
     def run(
@@ -69,6 +75,9 @@ class Backward:
     ) -> tuple[Array | None, BackwardReport]:
         """Fill the network's gradients; the gradient by the input where asked for, and the report."""
         requested, reason = method, "as asked for"
+        if not self._fits and self.plan is not None and method != "bp":
+            self.network.check_plan(self.plan)
+            self._fits = True
         if method == "auto":
             method, reason = self._choose(current.batch)
         launched = self.network.device.launched

@@ -33,6 +33,10 @@ class CheckpointError(BppsaError):
     """A checkpoint is damaged, or belongs to another network, optimizer or dtype."""
 
 
+class PruneError(BppsaError):
+    """A network cannot be pruned, or not as it was asked for."""
+
+
 class DataError(BppsaError):
     """A data set cannot be read: wrong size, wrong layout, missing file."""
 

@@ -30,7 +30,7 @@ LAYERS = [
         "bppsa_cupy.bound",
         "bppsa_cupy.network",
     ],
-    ["bppsa_cupy.models", "bppsa_cupy.data", "bppsa_cupy.checkpoint"],
+    ["bppsa_cupy.models", "bppsa_cupy.data", "bppsa_cupy.checkpoint", "bppsa_cupy.prune"],
     ["bppsa_cupy.training", "bppsa_cupy.training_log", "bppsa_cupy.training_state"],
     ["bppsa_cupy"],
     ["bppsa_cupy.tools"],

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.checkpoint import load_checkpoint
 from bppsa_cupy.data import batches, load
 from bppsa_cupy.errors import BppsaError, JacobianFileError
 from bppsa_cupy.files import check_writable
@@ -38,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     dump.add_argument(
         "--data", required=True, help="'digits', or a path: CIFAR-10's binary layout, IDX or .npz"
     )
-    dump.add_argument("--checkpoint", type=Path, metavar="FILE", help="take the parameters from here")
+    dump.add_argument("--checkpoint", dest="start", type=Path, metavar="FILE", help="the same as --from")
     dump.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
     dump.add_argument("--sample", type=int, metavar="K", help="write the matrices of this sample alone")
     dump.add_argument("--compress", action="store_true", help="shuffle and gzip, for a smaller file")
@@ -94,10 +93,6 @@ def run_dump(arguments: argparse.Namespace) -> None:
     network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
     check_dataset(network, dataset)
-    if arguments.checkpoint is not None:
-        checkpoint = load_checkpoint(arguments.checkpoint)
-        checkpoint.check(network.describe(), network.dtype.name)
-        network.load_state_dict(checkpoint.parameters)
     batch = next(batches(dataset.train, arguments.batch_size, seed=arguments.seed, dtype=network.dtype))
     if arguments.sample is not None and not 0 <= arguments.sample < len(batch.labels):
         raise BppsaError(

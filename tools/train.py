@@ -75,6 +75,8 @@ def run(arguments: argparse.Namespace) -> None:
         check_picture(arguments.plot)
     dataset = load(arguments.data)
     network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
+    if arguments.resume is not None and arguments.prune is None and arguments.start is None:
+        cli.take_masks(network, load_checkpoint(arguments.resume))
     print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
     if arguments.plan is not None:
         plan = Plan.load(arguments.plan)
