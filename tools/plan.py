@@ -10,13 +10,15 @@ from pathlib import Path
 from tqdm import tqdm
 
 from bppsa_cupy.errors import BppsaError, PlanError
-from bppsa_cupy.files import check_writable
+from bppsa_cupy.files import check_writable, write_text
 from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.check import check_against_new
 from bppsa_cupy.plan.counting import count
 from bppsa_cupy.plan.file import load_plan
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.picture_file import check_picture
+from bppsa_cupy.tools.plan_flops import flops, print_flops
+from bppsa_cupy.tools.plan_flops_picture import draw_flops
 from bppsa_cupy.tools.plan_picture import draw_schedule
 from bppsa_cupy.tools.plan_report import print_report, report
 
@@ -77,6 +79,15 @@ def parser() -> argparse.ArgumentParser:
     draw.add_argument("--schedule", choices=SCHEDULES, help="default: the last one the plan holds")
     draw.add_argument("--chain", type=int, default=0, metavar="K", help="which run of layers (default 0)")
     draw.set_defaults(run=run_draw)
+
+    flop = commands.add_parser("flops", help="FLOP of every step of every schedule (paper, figure 10)")
+    flop.add_argument("file", type=Path, metavar="FILE")
+    flop.add_argument("--plot", type=Path, metavar="PNG", help="figure 10 of this plan")
+    flop.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here")
+    flop.add_argument(
+        "--planned-only", action="store_true", help="leave out the same network without its masks"
+    )
+    flop.set_defaults(run=run_flops)
     return result
 
 
@@ -163,6 +174,21 @@ def run_draw(arguments: argparse.Namespace) -> None:
     chain = plan.chains[arguments.chain]
     name = arguments.schedule or plan.schedules[-1]
     draw_schedule(chain.chain, plan.schedule(arguments.chain, name), arguments.output)
+
+
+def run_flops(arguments: argparse.Namespace) -> None:
+    """Count every schedule's steps, print them, and write JSON and picture."""
+    if arguments.json is not None:
+        check_writable(arguments.json)
+    if arguments.plot is not None:
+        check_picture(arguments.plot)
+    plan = Plan.load(arguments.file)
+    facts = {"file": str(arguments.file), **flops(plan, full=not arguments.planned_only)}
+    print_flops(facts)
+    if arguments.json is not None:
+        write_text(arguments.json, json.dumps(facts, indent=1) + "\n")
+    if arguments.plot is not None:
+        draw_flops(facts, arguments.plot)
 
 
 if __name__ == "__main__":

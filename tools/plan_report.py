@@ -100,7 +100,7 @@ def _print_elements(elements: list[dict[str, Any]]) -> None:
         )
         for e in elements
     ]
-    _print_table(("", "layer", "shape", "nnz", "sparsity", "values"), rows, "<<>>><")
+    print_table(("", "layer", "shape", "nnz", "sparsity", "values"), rows, "<<>>><")
 
 
 def _print_schedule(schedule: dict[str, Any]) -> None:
@@ -124,10 +124,11 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
         for level in schedule["by_level"]
     ]
     head = ("", "mv", "mm", "kinds of mm", "nnz of mm", "multiply-adds", "longest step", "bytes")
-    _print_table(head, rows, "<>><>>>>")
+    print_table(head, rows, "<>><>>>>")
 
 
-def _print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
+def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
+    """Aligned columns; `alignment` has a letter a column, as format specifications have."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     for row in (head, *rows):
         cells = zip(row, alignment, widths, strict=True)
