@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from nvrtc import USAGES, usage_table
 
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.plan import calibration
 
 # The fixtures here hold nothing an example could change, so one per test serves all its examples.
 settings.register_profile(
@@ -23,6 +25,15 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.load_profile("bppsa")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Plans are made by the built-in estimates, whatever was measured on this machine."""
+    folder = tmp_path_factory.mktemp("cost-models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calibration, "calibration_path", lambda device: folder / f"{device}.json")
+        yield
 
 
 def make_device(name: str) -> Device:

@@ -60,14 +60,21 @@ MODELS = {
 
 
 def find_model(name: str | CostModel) -> CostModel:
-    """The cost model called `name`. Raises PlanError for an unknown one."""
+    """The cost model called `name`: as `bppsa-bench calibrate` measured it here, else the built-in one.
+
+    Raises PlanError for an unknown one.
+    """
     if isinstance(name, CostModel):
         return name
     if name not in MODELS:
         raise PlanError(f"cost model {name!r} was asked for: the models are {', '.join(MODELS)}")
-    return MODELS[name]
+    if name == "ideal":
+        return MODELS[name]
+    from bppsa_cupy.plan.calibration import calibrated
+
+    return calibrated(name) or MODELS[name]
 
 
 def model_of(device: str) -> CostModel:
     """The cost model of the device called `device`; one without its own is taken for the host."""
-    return MODELS.get(device, MODELS["host"])
+    return find_model(device if device in ("host", "cuda") else "host")

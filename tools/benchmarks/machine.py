@@ -7,6 +7,7 @@ from importlib import metadata
 from typing import Any
 
 from bppsa_cupy.devices import Device
+from bppsa_cupy.machine import cpu_model
 from bppsa_cupy.tools.benchmarks.workload import available_cores
 
 PACKAGES = ("bppsa-cupy", "numpy", "scipy", "numba", "h5py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x")
@@ -20,19 +21,6 @@ def describe_machine(device: Device, threads: int) -> dict[str, Any]:
         "threads": threads,
         "gpu": gpu_name(device) if device.name == "cuda" else None,
     }
-
-
-def cpu_model() -> str:
-    """The processor's model as Linux names it."""
-    try:
-        with open("/proc/cpuinfo") as lines:
-            for line in lines:
-                name, colon, value = line.partition(":")
-                if colon and name.strip() == "model name":
-                    return value.strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
 
 
 def gpu_name(device: Device) -> str:

@@ -1,0 +1,175 @@
+"""Kept cost models: saved and loaded alike, ignored where damaged or foreign; and the fit of rates."""
+
+import json
+import math
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import calibration
+from bppsa_cupy.plan.calibration import (
+    Calibration,
+    calibrated,
+    calibration_path,
+    load_calibration,
+    save_calibration,
+    this_machine,
+)
+from bppsa_cupy.plan.cost_model import KINDS, MODELS, CostModel, Rate, find_model, model_of
+from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_kind, fit_model, fit_rate
+
+POSITIVE = st.floats(1e-12, 1e18)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(calibration, "calibration_path", lambda device: tmp_path / "kept" / f"{device}.json")
+    calibration._read_once.cache_clear()
+    return tmp_path / "kept"
+
+
+def measured(device="host", **changes):
+    model = CostModel(device, Rate(1e9, math.inf), 1e-6, 2e-5, {"terms": Rate(3.7e9, 1.1e10)})
+    return Calibration(replace(model, **changes), this_machine(device), {"python": "3"}, "2026-01-01")
+
+
+rates = st.builds(Rate, POSITIVE | st.just(math.inf), POSITIVE)
+
+
+@given(rates, st.dictionaries(st.sampled_from(KINDS), rates), st.floats(0, 1), st.floats(0, 1))
+def test_a_kept_model_is_the_one_that_was_saved(rate, of_kinds, launch, call):
+    model = CostModel("host", rate, launch, call, of_kinds)
+    save_calibration(Calibration(model, this_machine("host"), {}, "2026-01-01"))
+    assert load_calibration("host").model == model
+
+
+def test_kept_models_are_used():
+    assert find_model("host") == MODELS["host"] and calibrated("cuda") is None
+    kept = measured()
+    save_calibration(kept)
+    assert load_calibration("host") == kept
+    assert find_model("host") == model_of("host") == model_of("emulated") == kept.model
+    assert find_model("ideal") == MODELS["ideal"] and find_model("cuda") == MODELS["cuda"]
+    save_calibration(measured(seconds_per_launch=7e-6))
+    assert find_model("host").seconds_per_launch == 7e-6
+
+
+def test_a_model_that_is_given_is_left_alone():
+    given_model = measured().model
+    assert find_model(given_model) is given_model
+
+
+@pytest.mark.parametrize("position", range(0, 900, 41))
+def test_damage_is_warned_of_once_and_the_estimates_serve(position):
+    path = save_calibration(measured())
+    content = bytearray(path.read_bytes())
+    content[position % len(content)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(PlanError, match=r"host\.json"):
+        load_calibration("host")
+    with pytest.warns(RuntimeWarning, match="built-in estimates are used"):
+        assert find_model("host") == MODELS["host"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_model("host") == MODELS["host"]
+
+
+def sealed(path, change):
+    """The file with `change` made to its content, and a seal that fits."""
+    content = json.loads(path.read_text())
+    content.pop("sha256")
+    change(content)
+    path.write_text(json.dumps({**content, "sha256": calibration._digest(content)}))
+
+
+@pytest.mark.parametrize(
+    "change, complaint",
+    [
+        (lambda c: c["machine"].update(cpu="another"), "another"),
+        (lambda c: c["machine"].update(threads=10_000), "10000"),
+        (lambda c: c.update(device="cuda"), "cuda"),
+        (lambda c: c.update(format_version=2), "2"),
+        (lambda c: c["model"]["rates"].update(unheard={"multiply_adds_per_second": 1}), "KeyError"),
+        (lambda c: c["model"]["rates"].update(unheard=c["model"]["rates"]["terms"]), "unheard"),
+        (lambda c: c["model"]["rates"]["terms"].update(bytes_per_second=-1), "-1"),
+        (lambda c: c["model"]["rates"]["terms"].update(bytes_per_second="fast"), "fast"),
+        (lambda c: c["model"].update(seconds_per_call=-1), "seconds"),
+        (lambda c: c["model"].pop("rates"), "rates"),
+        (lambda c: c["model"]["rates"].pop(""), "KeyError"),
+        (lambda c: c.pop("date"), "date"),
+    ],
+)
+def test_what_is_foreign_or_incomplete_is_named(change, complaint):
+    path = save_calibration(measured())
+    sealed(path, change)
+    with pytest.raises(PlanError, match=complaint):
+        load_calibration("host")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"sha256": 1}', "\x00"])
+def test_what_is_no_calibration_is_refused(text, cache):
+    cache.mkdir()
+    calibration.calibration_path("host").write_text(text)
+    with pytest.raises(PlanError, match=r"host\.json"):
+        load_calibration("host")
+
+
+def test_a_cache_that_cannot_be_made_is_a_stated_error(cache):
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(PlanError, match="XDG_CACHE_HOME"):
+        save_calibration(measured())
+
+
+def test_the_place_is_below_the_users_cache(monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert str(calibration_path("cuda")) == "/somewhere/bppsa-cupy/cost-models/cuda.json"
+    assert calibration_path("host").name.startswith("host-")
+
+
+# ---- the fit ----
+
+
+def observed(rate, overhead, kind="terms", noise=1.0):
+    sizes = [(10**a, 10**b) for a in range(2, 9) for b in range(2, 9)]
+    return [Observation(kind, m, n, noise * (overhead + rate.seconds(m, n))) for m, n in sizes]
+
+
+@given(st.floats(1e6, 1e13), st.floats(1e6, 1e13))
+def test_exact_times_give_the_rates_back(terms, moved):
+    rate = Rate(terms, moved)
+    found = fit_rate(observed(rate, 0.0), 0.0)
+    for m, n in ((10**7, 10**3), (10**3, 10**7), (10**6, 10**6)):
+        assert found.seconds(m, n) == pytest.approx(rate.seconds(m, n), rel=1e-6)
+
+
+def test_outliers_and_noise_move_the_rates_little():
+    rate, overhead = Rate(3e9, 1e10), 1e-5
+    generator = np.random.default_rng(0)
+    times = [
+        replace(o, seconds=o.seconds * float(np.exp(0.1 * generator.standard_normal())))
+        for o in observed(rate, overhead)
+    ]
+    times = [replace(o, seconds=30 * o.seconds) if k % 10 == 0 else o for k, o in enumerate(times)]
+    found = fit_rate(times, overhead)
+    assert found.multiply_adds_per_second == pytest.approx(3e9, rel=0.2)
+    assert found.bytes_per_second == pytest.approx(1e10, rel=0.2)
+
+
+def test_a_model_has_a_rate_for_each_kind_seen_and_one_for_the_others():
+    seen = observed(Rate(1e9, 1e10), 1e-6) + observed(Rate(1e11, 1e10), 1e-4, "vjp")
+    model = fit_model("host", seen, 1e-6, 1e-4)
+    assert set(model.rates) == {"terms", "vjp"}
+    assert model.work_seconds("dense", 10**8, 10) == pytest.approx(0.1, rel=1e-3)
+    assert model.work_seconds("vjp", 10**10, 10) == pytest.approx(0.1, rel=1e-3)
+    for ratios in errors_by_kind(model, seen).values():
+        assert np.allclose(ratios, 1, rtol=1e-3)
+
+
+def test_work_of_nothing_has_no_limit():
+    assert fit_rate([], 1e-6) == Rate(math.inf, math.inf)
+    assert fit_rate([Observation("terms", 0, 0, 1e-6)], 1e-6) == Rate(math.inf, math.inf)
