@@ -31,6 +31,9 @@ class Sequential(Architecture):
     dtype        "float32" or "float64", of parameters, activations and gradients
     device       "auto", "cuda" or "host"
 
+    random_state  what the random numbers of training (Dropout) follow from, as JSON holds it: a key drawn
+                  from the seed, and the number of forward passes in training mode so far
+
     Parameters are named as PyTorch's Sequential names them: "0.weight". Raises ShapeError where a
     layer does not take what the one before it gives.
     """
@@ -64,6 +67,7 @@ class Sequential(Architecture):
                 for name, array in layer.initialize(generator).items()
             }
         )
+        self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
         self._backward = Backward(self)
 
     # ---- forward ----
@@ -127,12 +131,14 @@ class Sequential(Architecture):
         y = batch_input
         for layer, state, masks in zip(self.layers, current.layers, self._device_masks, strict=True):
             state.training = self.training
+            state.draw = self._draw(state.draw[1])
             if state.masks is not masks:  # the pass is older than the masks
                 state.masks = masks
                 state.memo.clear()
             y = layer.forward(state, y)
         current.output = y
         self.last_pass = current
+        self.random_state["passes"] += self.training
         return y
 
     def set_masks(self, masks: Mapping[str, Any]) -> None:
@@ -165,7 +171,12 @@ class Sequential(Architecture):
             gradients={name: self.gradients[f"{index}.{name}"] for name in names},
             masks=self._device_masks[index],
             input_shape=self.shapes[index],
+            training=self.training,
+            draw=self._draw(index),
         )
+
+    def _draw(self, index: int) -> tuple[int, int, int]:
+        return self.random_state["key"], index, self.random_state["passes"]
 
     @cached_property
     def _device_masks(self) -> list[dict[str, Array]]:
@@ -282,8 +293,8 @@ class Sequential(Architecture):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold layers and parameters; plan, passes and gradients are left out."""
         device = self.device.name if self.device is get_device(self.device.name) else self.device
-        options = (self.layers, self.input_shape, self.dtype.name, device, self.training, self.state_dict())
-        return _rebuild, options
+        state = (self.training, dict(self.random_state), self.state_dict())
+        return _rebuild, (self.layers, self.input_shape, self.dtype.name, device, *state)
 
     def __repr__(self) -> str:
         lines = [
@@ -300,9 +311,10 @@ def _rebuild(
     dtype: str,
     device: str | Device,
     training: bool,
+    random_state: dict[str, int],
     parameters: dict[str, np.ndarray],
 ) -> Sequential:
     network = Sequential(layers, input_shape, dtype=dtype, device=device)
-    network.training = training
+    network.training, network.random_state = training, random_state
     network.load_state_dict(parameters)
     return network

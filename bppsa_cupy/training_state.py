@@ -29,13 +29,9 @@ def snapshot(
         network=network.describe(),
         dtype=network.dtype.name,
         parameters=network.state_dict(),
-        masks={
-            f"{index}.{name}": mask
-            for index, layer in enumerate(network.layers)
-            for name, mask in layer.masks().items()
-        },
+        masks=network.masks,
         optimizer=optimizer.state_dict(),
-        random_state=_order(settings, dataset),
+        random_state={**_order(settings, dataset), "network": dict(network.random_state)},
         epoch=step // per_epoch,
         step=step,
     )
@@ -71,6 +67,7 @@ def restore(
                 f"the checkpoint's {name} holds NaN or infinity: resume from an earlier one"
             )
     network.load_state_dict(checkpoint.parameters)
+    network.random_state.update(checkpoint.random_state.get("network", {}))
     optimizer.load_state_dict(checkpoint.optimizer)
     return checkpoint.step
 

@@ -82,6 +82,16 @@ def activation(rng: np.random.Generator) -> Iterator[Case]:
         yield case({"output": output}, features=features, batch=batch, size=features * batch)
 
 
+@cases_of("dropout_forward", "dropout_fill")
+def dropout(rng: np.random.Generator) -> Iterator[Case]:
+    for (features, batch), threshold in itertools.product(PAIRS, (0, 2**31, 2**32)):
+        size = features * batch
+        yield case(
+            {"kept": rng.integers(0, 2, size)}, features=features, batch=batch, size=size, key=2**62 + 5,
+            layer=3, draw=2**33 + 1, threshold=threshold, scale=2.0,
+        )  # fmt: skip
+
+
 @cases_of("gather_fill")
 def gather(rng: np.random.Generator) -> Iterator[Case]:
     for sources, entries in ((1, 0), (1, 1), (5, 7), (40, 257)):

@@ -17,6 +17,7 @@ from bppsa_cupy.layers import (
     RNN,
     AvgPool2d,
     Conv2d,
+    Dropout,
     Flatten,
     Layer,
     LayerPass,
@@ -119,6 +120,7 @@ CASES: tuple[LayerCase, ...] = (
     recurrent(RNN, (6, 3), 30, 3, 4),
     recurrent(GRU, (6, 3), 90, 3, 4, num_layers=2),
     recurrent(LSTM, (6, 3), 90, 3, 4, bidirectional=True),
+    same("Dropout of nothing", Dropout, (4, 9), 1, 0.0),
     same("Flatten", Flatten, (3, 4, 5), 1),
     same("Flatten middle", Flatten, (3, 4, 5), 1, 2, 3),
 )

@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+import torch
+from tolerances import assert_close
+from torch import nn
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import MODELS, build_model, find_factory
 
 
-@pytest.mark.parametrize("name, parameters", [("lenet5", 62006), ("vgg11", 9225610)])
+@pytest.mark.parametrize("name, parameters", [("lenet5", 62006), ("vgg11", 9225610), ("alexnet", 23272266)])
 def test_sizes_are_the_known_ones(name, parameters):
     net = build_model(name, device="host")
     assert sum(array.size for array in net.parameters.values()) == parameters
@@ -25,8 +28,59 @@ def test_lenet5_takes_other_sizes():
     assert build_model("lenet5", input_shape=(3, 40, 33), device="host").output_shape == (10,)
     with pytest.raises(bp.ShapeError, match="H and W of at least 16"):
         build_model("lenet5", input_shape=(3, 15, 32), device="host")
+    with pytest.raises(bp.ShapeError, match="alexnet got input"):
+        build_model("alexnet", input_shape=(3, 15, 32), device="host")
     with pytest.raises(bp.ShapeError, match="H and W of at least 32"):
         build_model("vgg11", input_shape=(3, 31, 32), device="host")
+
+
+def convolutions(*steps):
+    """PyTorch's modules: a pair of numbers is MaxPool2d's arguments, more are Conv2d's and a ReLU."""
+    for step in steps:
+        yield from [nn.MaxPool2d(*step)] if len(step) == 2 else [nn.Conv2d(*step), nn.ReLU()]
+
+
+def vgg11_of_torch():
+    """Configuration A as torchvision has it for its features, and one linear layer."""
+    sizes = [(3, 64), "M", (64, 128), "M", (128, 256), (256, 256), "M", (256, 512), (512, 512), "M"]
+    sizes += [(512, 512), (512, 512), "M"]
+    steps = [(2, 2) if size == "M" else (*size, 3, 1, 1) for size in sizes]
+    return [*convolutions(*steps), nn.Flatten(), nn.Linear(512, 10)]
+
+
+def alexnet_of_torch(first, second, pool, features, classes):
+    steps = (first, pool, second, pool, (192, 384, 3, 1, 1), (384, 256, 3, 1, 1), (256, 256, 3, 1, 1), pool)
+    return [
+        *convolutions(*steps), nn.Flatten(), nn.Dropout(), nn.Linear(features, 4096), nn.ReLU(),
+        nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "make"),
+    [
+        ("vgg11", (3, 32, 32), 10, vgg11_of_torch),
+        (
+            "alexnet", (3, 32, 32), 10,
+            lambda: alexnet_of_torch((3, 64, 3, 2, 1), (64, 192, 3, 1, 1), (2, 2), 1024, 10),
+        ),
+        (
+            "alexnet", (3, 224, 224), 1000,  # as torchvision: 61100840 parameters
+            lambda: alexnet_of_torch((3, 64, 11, 4, 2), (64, 192, 5, 1, 2), (3, 2), 9216, 1000),
+        ),
+    ],
+)  # fmt: skip
+def test_scores_are_those_of_pytorchs_layers(name, shape, classes, make):
+    torch.manual_seed(1)
+    model = nn.Sequential(*make()).eval()
+    state = model.state_dict()
+    net = build_model(name, input_shape=shape, classes=classes, device="host").eval()
+    assert [type(layer).__name__ for layer in net.layers] == [type(m).__name__ for m in model]
+    net.load_state_dict(dict(zip(net.parameters, state.values(), strict=True)))
+    x = torch.randn(1, *shape)
+    with torch.no_grad():
+        assert_close(net.forward(x.numpy()), model(x).numpy(), 9216)
+    assert list(state) == list(net.parameters)
 
 
 def test_a_model_of_the_users_own(tmp_path):

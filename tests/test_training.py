@@ -104,6 +104,26 @@ def test_resuming_gives_the_same_bits(dataset, tmp_path, stop, maker):
     assert [row["loss"] for row in logged] == list(expected.losses)
 
 
+def test_resuming_draws_the_same_dropout_and_keeps_the_masks(dataset, tmp_path):
+    def pruned(seed):
+        layers = [bp.Flatten(), bp.Linear(36, 20), bp.ReLU(), bp.Dropout(0.3), bp.Linear(20, 3)]
+        net = bp.Sequential(layers, (1, 6, 6), seed=seed, device="host")
+        bp.prune(net, 0.6)
+        return net
+
+    file = tmp_path / "state.h5"
+    whole, expected = run(dataset, pruned(0), epochs=3)
+    run(dataset, pruned(0), epochs=3, iterations=6, checkpoint=file)
+    again = pruned(5)
+    with pytest.raises(bp.CheckpointError, match="layer 1 Linear: weight_mask"):
+        run(dataset, again, resume=file, epochs=3)
+    again.set_masks(whole.masks)
+    _, rest = run(dataset, again, resume=file, epochs=3)
+    assert np.array_equal(rest.losses, expected.losses[6:])
+    assert np.array_equal(whole.parameters.flat, again.parameters.flat)
+    assert 0 < (whole.state_dict()["1.weight"] != 0).mean() < 0.41
+
+
 def test_the_log_has_one_object_an_iteration(dataset, tmp_path):
     log = tmp_path / "log.jsonl"
     _, history = run(dataset, iterations=7, epochs=9, log=log)

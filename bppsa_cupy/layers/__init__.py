@@ -3,6 +3,7 @@
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape
 from bppsa_cupy.layers.conv2d import Conv2d
+from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.flatten import Flatten
 from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.linear import Linear
@@ -17,7 +18,7 @@ from bppsa_cupy.layers.tanh import Tanh
 #: Every layer a network can be built from, by class name.
 LAYERS: dict[str, type[Layer]] = {
     layer.__name__: layer
-    for layer in (AvgPool2d, Conv2d, Flatten, GRU, LSTM, Linear, MaxPool2d, RNN, ReLU, Sigmoid, Tanh)
+    for layer in (AvgPool2d, Conv2d, Dropout, Flatten, GRU, LSTM, Linear, MaxPool2d, RNN, ReLU, Sigmoid, Tanh)
 }
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "RNN",
     "AvgPool2d",
     "Conv2d",
+    "Dropout",
     "Flatten",
     "Layer",
     "LayerPass",

@@ -26,6 +26,8 @@ class LayerPass:
     masks       the layer's fixed weight masks by parameter name, of the network's dtype
     input_shape without the batch
     training    whether the network was in training mode
+    draw        what random numbers follow from: the network's key, the layer's index and the number of the
+                training pass
     saved       what forward keeps for the backward pass; `output` is always there
     lengths     (B,) int64, where each sequence ends; None where all are whole
     initial     a recurrent layer's state before the first step, in PyTorch's shape: (h,) or (h, c), or None
@@ -43,6 +45,7 @@ class LayerPass:
     masks: dict[str, Array]
     input_shape: Shape
     training: bool = True
+    draw: tuple[int, int, int] = (0, 0, 0)
     saved: dict[str, Any] = field(default_factory=dict)
     lengths: Array | None = None
     initial: tuple[Array, ...] | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.models.alexnet import alexnet
 from bppsa_cupy.models.gru import gru
 from bppsa_cupy.models.lenet5 import lenet5
 from bppsa_cupy.models.lstm import lstm
@@ -22,6 +23,7 @@ from bppsa_cupy.network import Sequential
 MODELS: dict[str, Callable[..., Sequential]] = {
     "lenet5": lenet5,
     "vgg11": vgg11,
+    "alexnet": alexnet,
     "rnn": rnn,
     "gru": gru,
     "lstm": lstm,
