@@ -1,4 +1,4 @@
-// Values of tanh's transposed Jacobian, a whole diagonal: 1 - y².
+// Values of tanh's transposed Jacobian, a whole diagonal: (1 - y)(1 + y).
 // Transposes from the layers' layout to batch innermost.
 //
 //   output  (batch, features)   input, the layer's output
@@ -11,6 +11,6 @@ extern "C" __global__ void tanh_fill(
 {
     GRID_STRIDE(item, features * batch) {
         const real y = output[item % batch * features + item / batch];
-        values[item] = real(1) - y * y;
+        values[item] = (real(1) - y) * (real(1) + y);
     }
 }

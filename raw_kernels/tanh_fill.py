@@ -1,44 +1,12 @@
 """Values of tanh's transposed Jacobian."""
 
-import numpy as np
-from numba import prange
-
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.spans import LANES, part_count, part_start, tile_width
+from bppsa_cupy.raw_kernels.slopes import fill_slopes, slope_kernel
 from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
-def _part(output, values, features, batch, start, end):
-    width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(features)
-    for left in range(start, end, width):
-        right = min(left + width, end)
-        for top in range(np.uint64(0), samples, np.uint64(LANES)):
-            for sample in range(top, min(top + np.uint64(LANES), samples)):
-                for feature in range(left, right):
-                    y = output[sample * stride + feature]
-                    values[feature * samples + sample] = 1 - y * y
-
-
-@twin(parallel=True)
 def tanh_fill(output, values, features, batch):
-    parts = part_count(features * batch)
-    if parts == 1:
-        _part(output, values, features, batch, part_start(0, 1, features), part_start(1, 1, features))
-    else:
-        for part in prange(parts):
-            start, end = part_start(part, parts, features), part_start(part + 1, parts, features)
-            _part(output, values, features, batch, start, end)
+    fill_slopes(output, output.dtype.type(1), values, features, batch)
 
 
-KERNEL = Kernel(
-    name="tanh_fill",
-    parameters=(
-        array_in("output", "real", "batch * features"),
-        array_out("values", "real", "features * batch"),
-        scalar("features"),
-        scalar("batch"),
-    ),
-    launch=lambda s: one_thread_per(s["features"] * s["batch"]),
-    twin=tanh_fill,
-)
+KERNEL = slope_kernel("tanh_fill", tanh_fill)
