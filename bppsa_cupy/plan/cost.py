@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import paths
 from bppsa_cupy.plan.cost_model import CostModel, find_model
 from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.schedule import Schedule, Segment, Step
+from bppsa_cupy.plan.schedule import Schedule, Step
 
 
 @dataclass(frozen=True)
@@ -117,45 +119,23 @@ def list_schedule(
     seconds  of every step, in the schedule's order
 
     Returns the schedule with its workers, each step's start, the time the last one ends, and the
-    length of the critical path. Deterministic: ties go to the earlier step and the lower worker. A
-    step starts when its operands are there, whatever its level. Raises PlanError below one worker.
+    length of the critical path. Deterministic: ties go to the segment that ends first, then to the one
+    that begins first, and to the lower worker; the order of the steps and their levels play no part. A
+    step starts when its operands are there. Raises PlanError below one worker.
     """
     if workers < 1:
         raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
     made = {step.out: position for position, step in enumerate(schedule.steps)}
-    needs = [_needed(step, made) for step in schedule.steps]
-    readers: list[list[int]] = [[] for _ in schedule.steps]
-    for position, operands in enumerate(needs):
-        for operand in operands:
-            readers[operand].append(position)
-    behind = [0.0] * len(readers)
-    for position in reversed(range(len(readers))):
-        behind[position] = seconds[position] + max((behind[r] for r in readers[position]), default=0.0)
-
-    waiting = [len(operands) for operands in needs]
-    ready = [(-behind[p], p) for p, count in enumerate(waiting) if count == 0]
-    heapq.heapify(ready)
-    idle = list(range(min(workers, len(readers))))
-    running: list[tuple[float, int, int]] = []
-    starts, placed, now = [0.0] * len(readers), [0] * len(readers), 0.0
-    while ready or running:
-        while ready and idle:
-            _, position = heapq.heappop(ready)
-            placed[position], starts[position] = heapq.heappop(idle), now
-            heapq.heappush(running, (now + seconds[position], position, placed[position]))
-        now, position, worker = heapq.heappop(running)
-        finished = [(position, worker)]
-        while running and running[0][0] == now:
-            finished.append(heapq.heappop(running)[1:])
-        for position, worker in finished:
-            heapq.heappush(idle, worker)
-            for reader in readers[position]:
-                waiting[reader] -= 1
-                if waiting[reader] == 0:
-                    heapq.heappush(ready, (-behind[reader], reader))
-    steps = tuple(step._replace(worker=w) for step, w in zip(schedule.steps, placed, strict=True))
-    return replace(schedule, steps=steps), tuple(starts), now, max(behind, default=0.0)
-
-
-def _needed(step: Step, made: dict[Segment, int]) -> list[int]:
-    return [made[segment] for segment in (step.left, step.right) if segment in made]
+    operands = [(made.get(step.left, -1), made.get(step.right, -1)) for step in schedule.steps]
+    rank = [step.end * (schedule.n + 2) + step.begin for step in schedule.steps]
+    starts, placed = np.zeros(len(rank)), np.zeros(len(rank), np.int64)
+    makespan, critical = paths.place(
+        np.array(operands, np.int64).reshape(-1, 2),
+        np.array(rank, np.int64),
+        np.array(seconds, np.float64),
+        workers,
+        starts,
+        placed,
+    )
+    steps = (s._replace(worker=w) for s, w in zip(schedule.steps, placed.tolist(), strict=True))
+    return replace(schedule, steps=tuple(steps)), tuple(starts.tolist()), makespan, critical

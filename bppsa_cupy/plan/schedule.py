@@ -9,7 +9,7 @@ of the exclusive scan are out[k] = v(k) for k = 1, …, n.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -57,7 +57,8 @@ class Schedule:
 
     name    "linear", "blelloch" or "hybrid"
     n       number of matrices
-    levels  of the up-sweep, for "hybrid"; None for the others
+    levels  of the up-sweep, for a "hybrid" of blocks of 2**levels elements; None for the others, and for
+            a computed one
 
     Laws: a segment is computed at most once, and read only at a later level than the one that
     computes it (a_k at any level); v(1), …, v(n) are all computed; no product is dead. The in-place
@@ -112,6 +113,51 @@ def hybrid(n: int, levels: int) -> Schedule:
     if not 0 <= levels <= most:
         raise PlanError(f"{levels} up-sweep levels were asked for: a chain of {n} matrices takes 0 to {most}")
     return Schedule("hybrid", n, _live(_all_steps(n, levels), n), levels)
+
+
+#: Up-sweep levels of the paper's hand-picked schedule for pruned VGG-11.
+PAPER_LEVELS = 3
+
+
+def paper_hybrid(n: int) -> Schedule:
+    """The hand-picked schedule of section 5.3 and figure 10: up-sweep L0 to L2, serial scan, down-sweep.
+
+    The paper's down-sweep begins with level L7, the first one whose results are not all there after the
+    serial scan over blocks of 8; as products these are the steps of hybrid(n, 3). A chain that is too
+    short for three levels takes what it has.
+    """
+    return hybrid(n, min(PAPER_LEVELS, up_sweep_levels(n)))
+
+
+def from_splits(name: str, n: int, splits: Mapping[Segment, int]) -> Schedule:
+    """The schedule that computes segments by given splits: (begin, end) -> split.
+
+    splits  of v(2), …, v(n) and of every segment these need; what they do not need is left out
+
+    Vectors are computed at the first level that has their operands, matrices at the last one that serves
+    their readers, where they are live for the shortest time.
+    """
+    depth: dict[Segment, int] = {}
+    stack = [(0, k) for k in range(2, n + 1)]
+    while stack:
+        begin, end = stack[-1]
+        split = splits[begin, end]
+        operands = [s for s in ((begin, split), (split, end)) if s[1] - s[0] > 1]
+        waiting = [s for s in operands if s not in depth]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        depth[begin, end] = 1 + max((depth[s] for s in operands), default=-1)
+    level: dict[Segment, int] = {}
+    for segment in sorted(depth, key=lambda s: -depth[s]):
+        begin, end = segment
+        own = level[segment] if begin else level.setdefault(segment, depth[segment])
+        for operand in ((begin, splits[segment]), (splits[segment], end)):
+            if operand[0] and operand in depth:
+                level[operand] = min(level.get(operand, own), own - 1)
+    steps = sorted(Step(level[s], s[0], splits[s], s[1], "mm" if s[0] else "mv") for s in depth)
+    return Schedule(name, n, _live(steps, n))
 
 
 def with_input_gradient(schedule: Schedule) -> Schedule:
