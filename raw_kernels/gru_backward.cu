@@ -4,7 +4,7 @@
 // as it is, and its own gradient counts for nothing.
 //
 // A block a chunk and sample, a thread a gate and column of W_hh, held in registers to H = 64; beyond, a
-// thread takes every blockDim-th and reads it from memory.
+// thread takes every blockDim-th and reads it from memory. What a thread reads is fetched some steps early.
 //
 //   state      (steps, hidden, batch)               input, of gru_forward
 //   gates      (steps, 4 hidden, batch)             input, of gru_forward
@@ -28,6 +28,7 @@ __device__ inline void walk(
     real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
     int per_step, int reverse, real* held)
 {
+    constexpr int A = steps_ahead<N>();
     const size_type plane = hidden * batch, chunks = (steps + chunk - 1) / chunk;
     const int width = padded_width<N>(hidden), row = threadIdx.x, rows = 3 * hidden;
     real *deltas = held, *carried = deltas + 3 * width, *sums = carried + hidden;
@@ -40,20 +41,25 @@ __device__ inline void walk(
     for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
         const size_type piece = item / batch, b = item % batch, length = lengths[b];
         const size_type begin = piece * chunk, end = min(begin + chunk, steps);
-        const size_type place = piece * plane + b;
+        const size_type place = piece * plane + b, stride = reverse ? plane : -plane;
+        const size_type last = (reverse ? steps - end : end - 1) * plane, mine = row * batch + b;
+        const size_type count = row < hidden ? end - begin : 0;
+        const size_type later = count && begin == 0 ? count - 1 : count;
+        Stream<A, 4> kept(gates, 4 * last + mine, 4 * stride, count, plane);
+        Stream<A> befores(state, last + mine + stride, stride, later);
+        Stream<A> gradients(gradient, last + mine, stride, per_step ? count : 0);
         for (int j = row; j < hidden; j += blockDim.x) carried[j] = boundary[place + j * batch];
-        for (size_type s = end - 1; s >= begin; --s) {
-            const size_type t = reverse ? steps - 1 - s : s;
-            const bool inside = t < length;
-            for (int j = row; j < hidden; j += blockDim.x) {
-                const size_type o = j * batch + b;
+        for_each_step<A>(end - begin, [&](size_type back, int a) {
+            const size_type s = end - 1 - back;
+            const bool inside = (reverse ? steps - 1 - s : s) < length;
+            for_each<N>(hidden, [&](int j) {
+                const size_type aside = (j - row) * batch;
                 real dr = 0, dz = 0, dn = 0, dm = 0;
                 if (inside) {
-                    const real* const kept = gates + t * 4 * plane + o;
-                    const real r = kept[0], z = kept[plane], n = kept[2 * plane], m = kept[3 * plane];
-                    const real before =
-                        s == 0 ? initial[o] : state[(reverse ? t + 1 : t - 1) * plane + o];
-                    const real g = carried[j] + (per_step ? gradient[t * plane + o] : real(0));
+                    const real r = kept.read(a, aside, 0), z = kept.read(a, aside, 1);
+                    const real n = kept.read(a, aside, 2), m = kept.read(a, aside, 3);
+                    const real before = s == 0 ? initial[j * batch + b] : befores.read(a, aside);
+                    const real g = carried[j] + (per_step ? gradients.read(a, aside) : real(0));
                     dn = g * (real(1) - z) * (real(1) - n * n);
                     dz = g * (before - n) * z * (real(1) - z);
                     dr = dn * m * r * (real(1) - r);
@@ -63,20 +69,23 @@ __device__ inline void walk(
                 deltas[j] = dr;
                 deltas[width + j] = dz;
                 deltas[2 * width + j] = dm;
-                real* const out = delta + t * 4 * plane + o;
+                real* const out = delta + kept.place + aside;
                 out[0] = dr;
                 out[plane] = dz;
                 out[2 * plane] = dn;
                 out[3 * plane] = dm;
-            }
+            });
+            kept.advance(a);
+            befores.advance(a);
+            gradients.advance(a);
             wait_for_block();
-            for (int i = row; i < rows; i += blockDim.x)
+            for_each<N>(rows, [&](int i) {
                 sums[i] = weights.dot_column(weight_hh + i / hidden * hidden * hidden, i % hidden, hidden,
                                              deltas + i / hidden * width);
+            });
             wait_for_block();
-            for (int j = row; j < hidden; j += blockDim.x)
-                carried[j] += sums[j] + sums[hidden + j] + sums[2 * hidden + j];
-        }
+            for_each<N>(hidden, [&](int j) { carried[j] += sums[j] + sums[hidden + j] + sums[2 * hidden + j]; });
+        });
         for (int j = row; j < hidden; j += blockDim.x) entering[place + j * batch] = carried[j];
     }
 }

@@ -4,8 +4,7 @@
 // gates are 0.
 //
 // A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
-// blockDim-th row and reads it from memory. Two barriers a step; a thread's inputs are fetched AHEAD steps
-// early.
+// blockDim-th row and reads it from memory. Two barriers a step; a thread's inputs are fetched 8 steps early.
 //
 //   projected  (steps, 3 hidden, batch)  input, W_ih x + b_ih, and b_hr and b_hz
 //   weight_hh  (3 hidden, hidden)        input
@@ -32,52 +31,43 @@ __device__ inline void walk(
     real *now = held, *sums = held + width, *inputs = sums + rows;
     Row<N> weights;
     weights.load_row(weight_hh, row, rows, hidden);
+    const size_type stride = reverse ? -plane : plane;
     for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
-        const size_type length = lengths[b];
-        const auto fetch = [&](size_type s, size_type i) {
-            const size_type t = reverse ? steps - 1 - s : s;
-            return s < steps && i < rows ? projected[t * 3 * plane + i * batch + b] : real(0);
-        };
-        real queue[AHEAD];
+        const size_type length = lengths[b], step = reverse ? steps - 1 : 0, mine = row * batch + b;
+        Stream<8> read(projected, step * 3 * plane + mine, 3 * stride, row < rows ? steps : 0);
+        size_type place = step * plane + b;
         for (int k = row; k < width; k += blockDim.x) now[k] = k < hidden ? initial[k * batch + b] : real(0);
-#pragma unroll
-        for (int a = 0; a < AHEAD; ++a) queue[a] = fetch(a, row);
         wait_for_block();
-        for (size_type group = 0; group < steps; group += AHEAD) {
-#pragma unroll
-            for (int a = 0; a < AHEAD; ++a) {
-                const size_type s = group + a, t = reverse ? steps - 1 - s : s;
-                if (s >= steps) break;
-                for (int i = row; i < rows; i += blockDim.x) {
-                    const real input = i == row ? queue[a] : fetch(s, i);
-                    const bool of_n = i >= 2 * hidden;
-                    if (of_n) inputs[i - 2 * hidden] = input;
-                    sums[i] = weights.dot_row(weight_hh, i, hidden, now) +
-                              (of_n ? bias_n[i - 2 * hidden] : input);
+        for_each_step<8>(steps, [&](size_type s, int a) {
+            const bool inside = (reverse ? steps - 1 - s : s) < length;
+            for_each<N>(rows, [&](int i) {
+                const real input = read.read(a, (i - row) * batch);
+                const bool of_n = i >= 2 * hidden;
+                if (of_n) inputs[i - 2 * hidden] = input;
+                sums[i] = weights.dot_row(weight_hh, i, hidden, now) + (of_n ? bias_n[i - 2 * hidden] : input);
+            });
+            read.advance(a);
+            wait_for_block();
+            for_each<N>(hidden, [&](int j) {
+                real r = 0, z = 0, n = 0, m = 0, h = now[j];
+                if (inside) {
+                    r = sigmoid_of(sums[j]);
+                    z = sigmoid_of(sums[hidden + j]);
+                    m = sums[2 * hidden + j];
+                    n = tanh_of(inputs[j] + r * m);
+                    h = (real(1) - z) * n + z * h;
                 }
-                queue[a] = fetch(s + AHEAD, row);
-                wait_for_block();
-                for (int j = row; j < hidden; j += blockDim.x) {
-                    real r = 0, z = 0, n = 0, m = 0, h = now[j];
-                    if (t < length) {
-                        r = sigmoid_of(sums[j]);
-                        z = sigmoid_of(sums[hidden + j]);
-                        m = sums[2 * hidden + j];
-                        n = tanh_of(inputs[j] + r * m);
-                        h = (real(1) - z) * n + z * h;
-                    }
-                    now[j] = h;
-                    const size_type o = j * batch + b;
-                    state[t * plane + o] = h;
-                    real* const gate = gates + t * 4 * plane + o;
-                    gate[0] = r;
-                    gate[plane] = z;
-                    gate[2 * plane] = n;
-                    gate[3 * plane] = m;
-                }
-                wait_for_block();
-            }
-        }
+                now[j] = h;
+                state[place + j * batch] = h;
+                real* const gate = gates + 4 * (place - b) + j * batch + b;
+                gate[0] = r;
+                gate[plane] = z;
+                gate[2 * plane] = n;
+                gate[3 * plane] = m;
+            });
+            place += stride;
+            wait_for_block();
+        });
         for (int j = row; j < hidden; j += blockDim.x) final[j * batch + b] = now[j];
         wait_for_block();
     }

@@ -4,7 +4,7 @@
 // hands both on as they are, and its own gradient counts for nothing.
 //
 // A block a chunk and sample, a thread a gate and column of W_hh, held in registers to H = 64; beyond, a
-// thread takes every blockDim-th and reads it from memory.
+// thread takes every blockDim-th and reads it from memory. What a thread reads is fetched some steps early.
 //
 //   state      (steps, 2 hidden, batch)               input, of lstm_forward
 //   gates      (steps, 4 hidden, batch)               input, of lstm_forward
@@ -29,6 +29,7 @@ __device__ inline void walk(
     real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
     int per_step, int reverse, real* held)
 {
+    constexpr int A = steps_ahead<N>();
     const size_type plane = hidden * batch, chunks = (steps + chunk - 1) / chunk;
     const int width = padded_width<N>(hidden), row = threadIdx.x, rows = 4 * hidden;
     real *deltas = held, *carried = deltas + 4 * width, *memory = carried + hidden, *sums = memory + hidden;
@@ -41,25 +42,30 @@ __device__ inline void walk(
     for (size_type item = blockIdx.x; item < chunks * batch; item += gridDim.x) {
         const size_type piece = item / batch, b = item % batch, length = lengths[b];
         const size_type begin = piece * chunk, end = min(begin + chunk, steps);
-        const size_type place = piece * 2 * plane + b;
+        const size_type place = piece * 2 * plane + b, stride = reverse ? plane : -plane;
+        const size_type last = (reverse ? steps - end : end - 1) * plane, mine = row * batch + b;
+        const size_type count = row < hidden ? end - begin : 0;
+        const size_type of_memory = 2 * last + plane + mine, later = count && begin == 0 ? count - 1 : count;
+        Stream<A, 4> kept(gates, 4 * last + mine, 4 * stride, count, plane);
+        Stream<A> cs(state, of_memory, 2 * stride, count);
+        Stream<A> befores(state, of_memory + 2 * stride, 2 * stride, later);
+        Stream<A> gradients(gradient, last + mine, stride, per_step ? count : 0);
         for (int j = row; j < hidden; j += blockDim.x) {
             carried[j] = boundary[place + j * batch];
             memory[j] = boundary[place + plane + j * batch];
         }
-        for (size_type s = end - 1; s >= begin; --s) {
-            const size_type t = reverse ? steps - 1 - s : s;
-            const bool inside = t < length;
-            for (int j = row; j < hidden; j += blockDim.x) {
-                const size_type o = j * batch + b;
+        for_each_step<A>(end - begin, [&](size_type back, int a) {
+            const size_type s = end - 1 - back;
+            const bool inside = (reverse ? steps - 1 - s : s) < length;
+            for_each<N>(hidden, [&](int j) {
+                const size_type aside = (j - row) * batch;
                 real di = 0, df = 0, dg = 0, d_o = 0;
                 if (inside) {
-                    const real* const kept = gates + t * 4 * plane + o;
-                    const real i = kept[0], f = kept[plane], g = kept[2 * plane], out = kept[3 * plane];
-                    const real before =
-                        s == 0 ? initial[plane + o]
-                               : state[(reverse ? t + 1 : t - 1) * 2 * plane + plane + o];
-                    const real y = tanh_of(state[t * 2 * plane + plane + o]);
-                    const real by_h = carried[j] + (per_step ? gradient[t * plane + o] : real(0));
+                    const real i = kept.read(a, aside, 0), f = kept.read(a, aside, 1);
+                    const real g = kept.read(a, aside, 2), out = kept.read(a, aside, 3);
+                    const real before = s == 0 ? initial[plane + j * batch + b] : befores.read(a, aside);
+                    const real y = tanh_of(cs.read(a, aside));
+                    const real by_h = carried[j] + (per_step ? gradients.read(a, aside) : real(0));
                     const real by_c = memory[j] + by_h * out * (real(1) - y * y);
                     di = by_c * g * i * (real(1) - i);
                     df = by_c * before * f * (real(1) - f);
@@ -71,21 +77,27 @@ __device__ inline void walk(
                 deltas[width + j] = df;
                 deltas[2 * width + j] = dg;
                 deltas[3 * width + j] = d_o;
-                real* const written = delta + t * 4 * plane + o;
+                real* const written = delta + kept.place + aside;
                 written[0] = di;
                 written[plane] = df;
                 written[2 * plane] = dg;
                 written[3 * plane] = d_o;
-            }
+            });
+            kept.advance(a);
+            cs.advance(a);
+            befores.advance(a);
+            gradients.advance(a);
             wait_for_block();
-            for (int k = row; k < rows; k += blockDim.x)
+            for_each<N>(rows, [&](int k) {
                 sums[k] = weights.dot_column(weight_hh + k / hidden * hidden * hidden, k % hidden, hidden,
                                              deltas + k / hidden * width);
+            });
             wait_for_block();
             if (inside)
-                for (int j = row; j < hidden; j += blockDim.x)
+                for_each<N>(hidden, [&](int j) {
                     carried[j] = (sums[j] + sums[hidden + j]) + (sums[2 * hidden + j] + sums[3 * hidden + j]);
-        }
+                });
+        });
         for (int j = row; j < hidden; j += blockDim.x) {
             entering[place + j * batch] = carried[j];
             entering[place + plane + j * batch] = memory[j];

@@ -3,8 +3,7 @@
 // where `reverse`. A step with t >= lengths[b] leaves sample b's state; its gates are 0.
 //
 // A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
-// blockDim-th row and reads it from memory. Two barriers a step; a thread's inputs are fetched AHEAD steps
-// early.
+// blockDim-th row and reads it from memory. Two barriers a step; a thread's inputs are fetched 8 steps early.
 //
 //   projected  (steps, 4 hidden, batch)  input, W_ih x + b_ih + b_hh
 //   weight_hh  (4 hidden, hidden)        input
@@ -30,49 +29,41 @@ __device__ inline void walk(
     real *now = held, *memory = held + width, *sums = memory + hidden;
     Row<N> weights;
     weights.load_row(weight_hh, row, rows, hidden);
+    const size_type stride = reverse ? -plane : plane;
     for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
-        const size_type length = lengths[b];
-        const auto fetch = [&](size_type s, size_type k) {
-            const size_type t = reverse ? steps - 1 - s : s;
-            return s < steps && k < rows ? projected[t * 4 * plane + k * batch + b] : real(0);
-        };
-        real queue[AHEAD];
+        const size_type length = lengths[b], step = reverse ? steps - 1 : 0, mine = row * batch + b;
+        Stream<8> inputs(projected, step * 4 * plane + mine, 4 * stride, row < rows ? steps : 0);
+        size_type place = step * 2 * plane + b;
         for (int k = row; k < width; k += blockDim.x) {
             now[k] = k < hidden ? initial[k * batch + b] : real(0);
             if (k < hidden) memory[k] = initial[plane + k * batch + b];
         }
-#pragma unroll
-        for (int a = 0; a < AHEAD; ++a) queue[a] = fetch(a, row);
         wait_for_block();
-        for (size_type group = 0; group < steps; group += AHEAD) {
-#pragma unroll
-            for (int a = 0; a < AHEAD; ++a) {
-                const size_type s = group + a, t = reverse ? steps - 1 - s : s;
-                if (s >= steps) break;
-                const bool inside = t < length;
-                for (int k = row; k < rows; k += blockDim.x) {
-                    const real input = k == row ? queue[a] : fetch(s, k);
-                    real gate = 0;
-                    if (inside) {
-                        const real sum = input + weights.dot_row(weight_hh, k, hidden, now);
-                        gate = k / hidden == 2 ? tanh_of(sum) : sigmoid_of(sum);
-                    }
-                    sums[k] = gate;
-                    gates[t * 4 * plane + k * batch + b] = gate;
+        for_each_step<8>(steps, [&](size_type s, int a) {
+            const bool inside = (reverse ? steps - 1 - s : s) < length;
+            for_each<N>(rows, [&](int k) {
+                const size_type aside = (k - row) * batch;
+                real gate = 0;
+                if (inside) {
+                    const real sum = inputs.read(a, aside) + weights.dot_row(weight_hh, k, hidden, now);
+                    gate = k / hidden == 2 ? tanh_of(sum) : sigmoid_of(sum);
                 }
-                queue[a] = fetch(s + AHEAD, row);
-                wait_for_block();
-                for (int j = row; j < hidden; j += blockDim.x) {
-                    if (inside) {
-                        memory[j] = sums[hidden + j] * memory[j] + sums[j] * sums[2 * hidden + j];
-                        now[j] = sums[3 * hidden + j] * tanh_of(memory[j]);
-                    }
-                    state[t * 2 * plane + j * batch + b] = now[j];
-                    state[t * 2 * plane + (hidden + j) * batch + b] = memory[j];
+                sums[k] = gate;
+                gates[inputs.place + aside] = gate;
+            });
+            inputs.advance(a);
+            wait_for_block();
+            for_each<N>(hidden, [&](int j) {
+                if (inside) {
+                    memory[j] = sums[hidden + j] * memory[j] + sums[j] * sums[2 * hidden + j];
+                    now[j] = sums[3 * hidden + j] * tanh_of(memory[j]);
                 }
-                wait_for_block();
-            }
-        }
+                state[place + j * batch] = now[j];
+                state[place + plane + j * batch] = memory[j];
+            });
+            place += 2 * stride;
+            wait_for_block();
+        });
         for (int j = row; j < hidden; j += blockDim.x) {
             final[j * batch + b] = now[j];
             final[plane + j * batch + b] = memory[j];

@@ -1,7 +1,5 @@
-// A weight matrix whose rows or columns are held a thread: in registers to N = 64, else read from memory.
-
-// Steps ahead that a value is fetched from memory, which takes as long as some steps do.
-const int AHEAD = 8;
+// What the walks over time share. A weight matrix's rows or columns are held a thread: in registers to
+// N = 64, where a block has a thread for each, else read from memory.
 
 // Elements of a state in shared memory: N, the rest of them 0, or `hidden` where nothing is held.
 template <int N>
@@ -19,10 +17,79 @@ __device__ inline void wait_for_block()
         __syncthreads();
 }
 
+// Calls act(k) for each k < count that falls to this thread, its own number alone where rows are held.
+template <int N, class Act>
+__device__ inline void for_each(size_type count, Act act)
+{
+    if (N) {
+        if (threadIdx.x < count) act(int(threadIdx.x));
+    } else {
+        for (int k = threadIdx.x; k < count; k += blockDim.x) act(k);
+    }
+}
+
+// Calls act(s, s % A) for s from 0 to steps - 1, A of them unrolled, so that the compiler knows s % A.
+template <int A, class Act>
+__device__ inline void for_each_step(size_type steps, Act act)
+{
+    for (size_type group = 0; group < steps; group += A) {
+#pragma unroll
+        for (int a = 0; a < A; ++a) {
+            if (group + a >= steps) break;
+            act(group + a, a);
+        }
+    }
+}
+
+// C values a step, `apart` elements from one to the next and `stride` to those of the next step, fetched A
+// steps before they are used: a load takes as long as some steps do.
+template <int A, int C = 1>
+struct Stream {
+    const real* source;
+    size_type place, stride, apart, left;
+    real held[C][A];
+
+    __device__ Stream(
+        const real* source, size_type first, size_type stride, size_type count, size_type apart = 0)
+        : source(source), place(first), stride(stride), apart(apart), left(count)
+    {
+#pragma unroll
+        for (int a = 0; a < A; ++a) fetch(a, a);
+    }
+
+    __device__ void fetch(int a, size_type ahead)
+    {
+#pragma unroll
+        for (int c = 0; c < C; ++c)
+            held[c][a] = ahead < left ? source[place + ahead * stride + c * apart] : real(0);
+    }
+
+    // Value c of a step with s % A = a, or the one `aside` elements from it.
+    __device__ real read(int a, size_type aside, int c = 0) const
+    {
+        return aside ? source[place + aside + c * apart] : held[c][a];
+    }
+
+    // On to the next step, once after each.
+    __device__ void advance(int a)
+    {
+        fetch(a, A);
+        place += stride;
+        --left;
+    }
+};
+
 // 16 bytes of shared memory, one load.
 struct __align__(16) Pack {
     real values[16 / sizeof(real)];
 };
+
+// Steps that the backward passes of several gates fetch ahead: few where weights fill the registers.
+template <int N>
+__device__ constexpr int steps_ahead()
+{
+    return N * sizeof(real) > 256 ? 1 : N * sizeof(real) > 160 ? 2 : 8;
+}
 
 template <int N>
 struct Row {

@@ -3,7 +3,7 @@
 //
 // A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
 // blockDim-th row and reads it from memory. Two states in shared memory, one barrier a step; a thread's
-// inputs are fetched AHEAD steps early.
+// inputs are fetched 8 steps early.
 //
 //   projected  (steps, hidden, batch)  input, W_ih x + b_ih + b_hh
 //   weight_hh  (hidden, hidden)        input
@@ -32,37 +32,30 @@ __device__ inline void walk(
     const int width = padded_width<N>(hidden), row = threadIdx.x;
     Row<N> weights;
     weights.load_row(weight_hh, row, hidden, hidden);
+    const size_type stride = reverse ? -plane : plane;
     for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
-        const size_type length = lengths[b];
-        const auto fetch = [&](size_type s, size_type j) {
-            const size_type t = reverse ? steps - 1 - s : s;
-            return s < steps && j < hidden ? projected[t * plane + j * batch + b] : real(0);
-        };
-        real *now = held, *next = held + width, queue[AHEAD];
+        const size_type length = lengths[b], first = (reverse ? steps - 1 : 0) * plane + row * batch + b;
+        Stream<8> inputs(projected, first, stride, row < hidden ? steps : 0);
+        real *now = held, *next = held + width;
         for (int k = row; k < width; k += blockDim.x)
             now[k] = next[k] = k < hidden ? initial[k * batch + b] : real(0);
-#pragma unroll
-        for (int a = 0; a < AHEAD; ++a) queue[a] = fetch(a, row);
         wait_for_block();
-        for (size_type group = 0; group < steps; group += AHEAD) {
-#pragma unroll
-            for (int a = 0; a < AHEAD; ++a) {
-                const size_type s = group + a, t = reverse ? steps - 1 - s : s;
-                if (s >= steps) break;
-                for (int j = row; j < hidden; j += blockDim.x) {
-                    const real input = j == row ? queue[a] : fetch(s, j);
-                    real value = now[j];
-                    if (t < length) value = activate(input + weights.dot_row(weight_hh, j, hidden, now), relu);
-                    next[j] = value;
-                    state[t * plane + j * batch + b] = value;
-                }
-                queue[a] = fetch(s + AHEAD, row);
-                real* const swapped = now;
-                now = next;
-                next = swapped;
-                wait_for_block();
-            }
-        }
+        for_each_step<8>(steps, [&](size_type s, int a) {
+            const bool inside = (reverse ? steps - 1 - s : s) < length;
+            for_each<N>(hidden, [&](int j) {
+                const size_type aside = (j - row) * batch;
+                const real value =
+                    inside ? activate(inputs.read(a, aside) + weights.dot_row(weight_hh, j, hidden, now), relu)
+                           : now[j];
+                next[j] = value;
+                state[inputs.place + aside] = value;
+            });
+            inputs.advance(a);
+            real* const swapped = now;
+            now = next;
+            next = swapped;
+            wait_for_block();
+        });
         for (int j = row; j < hidden; j += blockDim.x) final[j * batch + b] = now[j];
         wait_for_block();
     }
