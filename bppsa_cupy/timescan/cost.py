@@ -17,7 +17,6 @@ class TimeModel:
     workers             multiprocessors, or threads
     serial_step         seconds of a step of a serial pass whatever its size: barriers, latencies
     serial_rate         multiply-adds a second of one worker's serial pass
-    serial_lanes        samples one worker takes at once in the time of one
     reduce_rate         multiply-adds a second of one worker's reduction, of states beyond registers where
                         `issue_rate` is given
     issue_rate          instructions a second that each of a worker's 4 schedulers issues; 0: no such count
@@ -31,7 +30,6 @@ class TimeModel:
     workers: int
     serial_step: float
     serial_rate: float
-    serial_lanes: int
     reduce_rate: float
     issue_rate: float
     latency: float
@@ -44,6 +42,8 @@ class TimeModel:
 #: Instructions a warp issues in a step back of the columns its threads hold, compiled for sm_90 in float32,
 #: the 8th of a renormalisation included.
 ISSUED = {"rnn": 2290, "gru": 4660, "lstm": 5650}
+#: Instructions a warp issues in a serial step at H = 20, counted likewise, less 20: a unit of H is one more.
+WALKED = {"rnn": 85, "gru": 196, "lstm": 212}
 #: Threads a worker runs at once where each of its 4 schedulers has one warp.
 ONE_WARP_EACH = 128
 
@@ -55,7 +55,6 @@ MODELS = {
         workers=132,
         serial_step=8e-8,
         serial_rate=2e10,
-        serial_lanes=16,
         reduce_rate=4e10,
         issue_rate=1.7e9,
         latency=4.5e-7,
@@ -69,7 +68,6 @@ MODELS = {
         workers=2,
         serial_step=0.0,
         serial_rate=1.2e10,
-        serial_lanes=1,
         reduce_rate=1.5e9,
         issue_rate=0.0,
         latency=0.0,
@@ -119,8 +117,14 @@ def serial_seconds(
 ) -> float:
     """The serial pass, or with `chunks` the expansion of that many chunks at once."""
     work = cell.gates * hidden * hidden
-    rounds = -(-chunks * batch // (model.workers * model.serial_lanes))
-    return -(-steps // chunks) * (model.serial_step + work / model.serial_rate) * rounds + model.launch
+    walks = -(-chunks * batch // model.workers)
+    step = model.serial_step + work / model.serial_rate
+    if model.issue_rate:
+        warps = walks * -(-cell.gates * hidden // 32)
+        step = max(step, warps * (WALKED[cell.name] + hidden) / (4 * model.issue_rate))
+    else:
+        step *= walks
+    return -(-steps // chunks) * step + model.launch
 
 
 def reduce_seconds(model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunk: int) -> float:
