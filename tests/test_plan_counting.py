@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import random_chain, small_network
+from plan_cases import convolution, pooling, random_chain, small_network
 from symbolic_oracle import random_pattern
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.plan import counting
-from bppsa_cupy.plan.counting import ChainCounts, Counts, count, count_segments
-from bppsa_cupy.plan.schedule import blelloch, hybrid, linear
+from bppsa_cupy.plan import Chain, Element, sweep
+from bppsa_cupy.plan.counting import ChainCounts, count
+from bppsa_cupy.plan.counts import Counts
+from bppsa_cupy.plan.schedule import Step, blelloch, hybrid, linear
 from bppsa_cupy.plan.symbolic import multiply
 
 
@@ -25,30 +26,103 @@ def test_count_of_one_product(rows, inner, columns, seed):
 
 
 def every_pattern(chain):
+    """The pattern of every segment, by SciPy."""
     n = len(chain)
     patterns = {(k, k + 1): element.pattern for k, element in enumerate(chain.elements, 1)}
     for length in range(2, n + 1):
         for begin in range(1, n + 2 - length):
             end = begin + length
-            right, left = patterns[end - 1, end], patterns[begin, end - 1]
-            patterns[begin, end] = multiply(right, left).pattern
+            product = patterns[end - 1, end].to_scipy() @ patterns[begin, end - 1].to_scipy()
+            patterns[begin, end] = Pattern.from_scipy(product)
     return patterns
 
 
+def assert_counts(counts, pattern):
+    expected = Counts.of(pattern)
+    assert counts.shape == pattern.shape and counts.nnz == pattern.nnz
+    np.testing.assert_array_equal(counts.row_lengths, expected.row_lengths)
+    np.testing.assert_array_equal(counts.column_counts, expected.column_counts)
+    assert counts.is_selection == pattern.is_selection
+    assert counts.is_dense == pattern.is_dense
+
+
+def chain_of(*patterns):
+    return Chain(tuple(Element(f"{k}", pattern, True) for k, pattern in enumerate(patterns)))
+
+
+def unpruned():
+    """Dense channels and overlapping windows: most rows and columns are equal to others."""
+    return chain_of(
+        Pattern.dense(8, 3),
+        pooling(2, 4),
+        Pattern.diagonal(32),
+        convolution(3, 6, 2, 3),
+        Pattern.diagonal(108),
+        convolution(2, 8, 3, 3),
+    )
+
+
+CHAINS = {
+    "network": small_network(),
+    "unpruned": unpruned(),
+    "random": random_chain(7, 3),
+    "wide": random_chain(9, 5, 90),
+    "wider": random_chain(5, 1, 300),
+    "diagonals": chain_of(*[Pattern.diagonal(4)] * 3),
+    "empty rows": chain_of(
+        Pattern((3, 0), [0] * 4, []), Pattern((0, 3), [0], []), Pattern((2, 0), [0] * 3, [])
+    ),
+}
+
+
 @pytest.mark.parametrize("block", [8, 200, 2**27])
-@pytest.mark.parametrize("chain", [small_network(), random_chain(7, 3), random_chain(9, 5, 90)])
-def test_all_segments_in_blocks_of_any_width(chain, block, monkeypatch):
-    monkeypatch.setattr(counting, "BLOCK_BYTES", block)
-    patterns = every_pattern(chain)
-    counts = count_segments(chain, patterns)
+@pytest.mark.parametrize("name", CHAINS)
+def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
+    monkeypatch.setattr(sweep, "BLOCK_BYTES", block)
+    patterns = every_pattern(CHAINS[name])
+    counts = ChainCounts.of_all(CHAINS[name])
     for segment, pattern in patterns.items():
-        expected = Counts.of(pattern)
-        assert counts[segment].shape == pattern.shape
-        np.testing.assert_array_equal(counts[segment].row_lengths, expected.row_lengths)
-        np.testing.assert_array_equal(counts[segment].column_counts, expected.column_counts)
-        assert counts[segment].nnz == pattern.nnz
-        assert counts[segment].is_selection == pattern.is_selection
-        assert counts[segment].is_dense == pattern.is_dense
+        assert segment in counts
+        assert_counts(counts.of_segment(segment), pattern)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 3), max_size=14), st.integers(0, 2**32 - 1))
+def test_repeated_elements(letters, seed):
+    """Words of four letters: a diagonal and three square matrices."""
+    generator = np.random.default_rng(seed)
+    alphabet = [
+        Pattern.diagonal(5),
+        *(random_pattern(generator, 5, 5, density) for density in (0.1, 0.3, 0.6)),
+    ]
+    chain = chain_of(*(alphabet[letter] for letter in letters))
+    counts = ChainCounts.of_all(chain)
+    for segment, pattern in every_pattern(chain).items():
+        assert_counts(counts.of_segment(segment), pattern)
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_segments_that_were_not_counted_are_when_asked_for(name):
+    chain = CHAINS[name]
+    counts, patterns = ChainCounts(chain), every_pattern(chain)
+    last = len(chain) + 1
+    assert (1, last) not in counts
+    for segment in [(1, last), (2, 3), (2, last)]:
+        assert_counts(counts.of_segment(segment), patterns[segment])
+        assert segment in counts
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_numbers_are_the_counts_of_every_segment(name):
+    chain = CHAINS[name]
+    for counts in (ChainCounts.of_all(chain), ChainCounts.of(chain, [])):
+        numbers, distinct = counts.numbers()
+        for begin in range(len(chain) + 2):
+            for end in range(len(chain) + 2):
+                known = 0 < begin < end and (begin, end) in counts
+                assert (numbers[begin, end] >= 0) == known
+                if known:
+                    assert distinct[numbers[begin, end]] is counts.of_segment((begin, end))
 
 
 def test_structure_decides_the_kind_as_the_patterns_do():
@@ -62,12 +136,24 @@ def test_structure_decides_the_kind_as_the_patterns_do():
             assert counts.map_bytes(step) == product.map_bytes
 
 
-def test_equal_elements_are_counted_once():
-    element = small_network().elements[2]
-    chain = type(small_network())((element,) * 8)
-    counts = ChainCounts.of(chain, [blelloch(8)])
-    assert counts.counts[1, 2] is counts.counts[2, 3]
-    assert counts.counts[2, 4] is counts.counts[4, 6]
+def test_equal_segments_are_counted_once():
+    counts = ChainCounts.of(chain_of(*[small_network().elements[2].pattern] * 8), [blelloch(8)])
+    assert counts.of_segment((1, 2)) is counts.of_segment((2, 3))
+    assert counts.of_segment((2, 4)) is counts.of_segment((4, 6))
+    chain = unpruned()
+    counts = ChainCounts.of_all(chain)
+    assert counts.of_segment((2, 3)) is counts.of_segment((2, 4)), "a diagonal changes no pattern"
+
+
+def test_a_thousand_equal_elements_are_few_products():
+    generator = np.random.default_rng(0)
+    pattern = random_pattern(generator, 20, 20, 0.2)
+    chain = chain_of(random_pattern(generator, 20, 7, 0.3), *[pattern] * 1000)
+    counts = ChainCounts.of_all(chain)
+    numbers, distinct = counts.numbers()
+    assert numbers.shape == (1003, 1003) and numbers[1:, 1:][np.triu_indices(1001, 1)].min() >= 0
+    assert len(distinct) < 40, "powers that have filled in are one"
+    assert counts.nnz((2, 1002)) == 400 and counts.multiply_adds(Step(0, 2, 500, 1002, "mm")) == 8000
 
 
 def test_vectors_multiply_every_entry_once():

@@ -9,7 +9,7 @@ from functools import cached_property
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.counting import ChainCounts, Counts
+from bppsa_cupy.plan.planned_sizes import PlannedSizes
 from bppsa_cupy.plan.schedule import Schedule, Segment, Step
 from bppsa_cupy.plan.symbolic import Product, multiply
 
@@ -60,15 +60,12 @@ class ChainPlan:
 
     def values_size(self, segment: Segment, batch_size: int) -> int:
         """Number of values a segment stores: (length, B), (nnz, B), or (nnz,) where it is shared."""
-        begin, end = segment
-        if begin == 0:
-            return self.chain.length(end) * batch_size
-        return self.pattern(begin, end).nnz * (1 if self.chain.shared(begin, end) else batch_size)
+        return self.counts.values_size(segment, batch_size)
 
     @cached_property
-    def counts(self) -> ChainCounts:
-        """The sizes of every segment, for the cost model."""
-        return ChainCounts(self.chain, {key: Counts.of(pattern) for key, pattern in self._patterns.items()})
+    def counts(self) -> PlannedSizes:
+        """The sizes of every segment that a schedule computes, and of the products that make them."""
+        return PlannedSizes(self.chain, self._patterns, self.products)
 
     def map_bytes(self, name: str) -> int:
         """Bytes of all maps that the schedule called `name` uses, each product once."""
