@@ -62,8 +62,31 @@ def test_train(tmp_path: Path) -> None:
     rows = run("train", tmp_path)["rows"]
     found = {(row["case"], row["quantity"]) for row in rows}
     quantities = ("forward", "backward", "optimizer", "overall", "peak memory")
-    assert {("lenet5 B=2, 1 thread, bp", q) for q in quantities} <= found
-    assert all(row["against"] == "PyTorch" for row in rows)
+    assert {(f"lenet5 B=2, 1 thread, {m}", q) for q in quantities for m in ("bp", "hybrid", "auto")} <= found
+    *measured, auto = rows
+    assert all(row["against"] == "PyTorch" for row in measured[:15])
+    assert auto["case"].endswith("auto") and auto["against"] in ("bp, the best", "hybrid, the best")
+
+
+def test_train_pruned_on_given_images(tmp_path: Path) -> None:
+    images = np.random.default_rng(1).standard_normal((4, 1, 20, 20)).astype(np.float32)
+    np.savez(
+        tmp_path / "images.npz", x_train=images, y_train=np.arange(4), x_test=images, y_test=np.arange(4)
+    )
+    rows = run(
+        "train", tmp_path, "--data", str(tmp_path / "images.npz"), "--prune", "0.9", "--dtype", "float64",
+        "--levels", "1", "--methods", "bp", "hybrid", "--threads", "1",
+    )["rows"]  # fmt: skip
+    name = "lenet5 pruned by 90 % B=2, float64, 1 thread"
+    assert [row["case"] for row in rows] == [f"{name}, bp"] * 5 + [f"{name}, hybrid"] * 5
+    assert "hybrid of 1 levels" in rows[6]["note"]
+
+
+def test_a_method_over_the_memory_limit_is_told_with_its_bytes(tmp_path: Path) -> None:
+    rows = run("train", tmp_path, "--against", "none", "--memory-limit", "3M", "--threads", "1")["rows"]
+    row = rows[-1]
+    assert (row["case"], row["quantity"]) == ("lenet5 B=2, blelloch", "memory needed")
+    assert row["ours"] > row["theirs"] == 3e6 / 2**20 and f"{round(row['ours'] * 2**20)} bytes" in row["note"]
 
 
 def test_without_a_rival(tmp_path: Path) -> None:
@@ -104,7 +127,7 @@ def test_the_machine_is_told_without_names_of_hosts_and_paths() -> None:
 
 def test_what_is_wrong_with_the_command_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["train", "--model", "nothing", "--quick", "--device", "host"]) == 1
-    assert capsys.readouterr().err.startswith("error: bp: model 'nothing' is none of ")
+    assert capsys.readouterr().err.startswith("error: model 'nothing' is none of ")
     with pytest.raises(SystemExit) as exit:
         bench.main(["no-such-benchmark"])
     assert exit.value.code == 2

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.data import batches, load
 from bppsa_cupy.losses import cross_entropy
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.optimizers import SGD
+from bppsa_cupy.plan import Plan
+from bppsa_cupy.prune import prune
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
     Measurement,
@@ -30,9 +35,11 @@ from bppsa_cupy.tools.benchmarks.rivals import (
     torch_side,
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
+from bppsa_cupy.tools.plan import level_count
+from bppsa_cupy.training import check_dataset
 
 AGAINST = ("torch", "none")
-METHODS = ("bp", "linear", "blelloch", "hybrid")
+METHODS = ("bp", "linear", "blelloch", "hybrid", "auto")
 
 #: The paper's optimizer (section 3.5).
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9
@@ -42,8 +49,10 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--model, --batch-size, --methods, --dtype."""
+    """--model, --prune, --data, --batch-size, --methods, --levels, --memory-limit, --dtype."""
     parser.add_argument("--model", default="lenet5", help="as bppsa-train takes it (default lenet5)")
+    parser.add_argument("--prune", type=cli.fraction, metavar="F", help="prune this part of every layer")
+    parser.add_argument("--data", metavar="PATH", help="images, as bppsa-train takes them (default random)")
     parser.add_argument("--batch-size", type=cli.positive, default=64, metavar="B", help="default 64")
     parser.add_argument("--dtype", choices=tuple(TOLERANCE), default="float32")
     parser.add_argument(
@@ -51,59 +60,135 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         choices=METHODS,
         default=list(METHODS),
-        help="of the backward pass; one whose plan does not fit the memory is left out (default all)",
+        help="of the backward pass; of one that passes the memory limit its bytes are told (default all)",
+    )
+    parser.add_argument(
+        "--levels", type=level_count, default="auto", metavar="auto|N", help="of hybrid (default auto)"
+    )
+    parser.add_argument(
+        "--memory-limit", type=cli.byte_size, metavar="BYTES", help="of a schedule (default: 3/4 of the free)"
     )
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
     """Forward with loss, backward, optimizer, and the whole step, by every method; on one thread too."""
-    batch = min(arguments.batch_size, 2) if arguments.quick else arguments.batch_size
-    methods = [m for m in arguments.methods if not arguments.quick or m in ("bp", "hybrid")]
+    methods = [m for m in arguments.methods if not arguments.quick or m in ("bp", "hybrid", "auto")]
+    if arguments.quick:
+        arguments.batch_size = min(arguments.batch_size, 2)
+    options, network = _options(arguments)
     rows = []
-    for threads in sorted({1, arguments.threads}) if arguments.device == "host" else (arguments.threads,):
-        rows += _rows(arguments, batch, methods, threads)
-    return rows
+    with TemporaryDirectory() as folder:
+        plans, refused = _plans(arguments, network, methods, Path(folder))
+        for method, row in refused.items():
+            print(f"left out: {method}: {row.note}", file=sys.stderr)
+        ready = [method for method in methods if method not in refused]
+        for threads in sorted({1, arguments.threads}) if network.device.name == "host" else (0,):
+            rows += _rows(arguments, options, {m: plans.get(m) for m in ready}, threads)
+    return rows + list(refused.values())
 
 
-def _rows(arguments: argparse.Namespace, batch: int, methods: list[str], threads: int) -> list[Row]:
-    options = {
+def _options(arguments: argparse.Namespace) -> tuple[dict[str, Any], Sequential]:
+    """What every side is built with, and the network."""
+    dataset = None if arguments.data is None else load(arguments.data)
+    options: dict[str, Any] = {
         "model": arguments.model,
-        "device": arguments.device,
-        "dtype": arguments.dtype,
-        "batch": batch,
+        "prune_fraction": arguments.prune,
+        "network_options": {"device": arguments.device, "dtype": arguments.dtype},
     }
-    sides = {m: Side(Step, {**options, "method": m}, threads, optional=m != "bp") for m in methods}
+    if dataset is not None:
+        options["network_options"].update(input_shape=dataset.input_shape, classes=dataset.classes)
+    network = make_network(arguments.model, arguments.prune, options["network_options"])
+    if dataset is not None:
+        check_dataset(network, dataset)
+        batch = next(batches(dataset.train, arguments.batch_size, seed=0, dtype=network.dtype))
+        return {**options, "inputs": batch.inputs, "labels": batch.labels}, network
+    generator = np.random.default_rng(0)
+    inputs = generator.standard_normal((arguments.batch_size, *network.input_shape)).astype(network.dtype)
+    labels = generator.integers(0, network.output_shape[-1], arguments.batch_size)
+    return {**options, "inputs": inputs, "labels": labels}, network
+
+
+def _plans(
+    arguments: argparse.Namespace, network: Sequential, methods: list[str], folder: Path
+) -> tuple[dict[str, Path], dict[str, Row]]:
+    """A plan file for each method, with its schedule alone (`auto` has all), and rows of those refused.
+
+    Plans are made here, so that no side's memory counts their making.
+    """
+    scans = [method for method in methods if method != "bp"]
+    if not scans:
+        return {}, {}
+    limit = arguments.memory_limit or network.device.free_memory() * 3 // 4
+    sizes = {"levels": arguments.levels, "batch_size": arguments.batch_size, "memory_limit": limit}
+    whole = network.plan(**sizes)
+    files, refused = {}, {}
+    for method in scans:
+        if method in whole.left_out:
+            refused[method] = _refused(f"{_name(arguments)}, {method}", whole.left_out[method], limit)
+            continue
+        files[method] = folder / f"{method}.h5"
+        (whole if method == "auto" else network.plan(**sizes, schedules=[method])).save(files[method])
+    return files, refused
+
+
+def _refused(case: str, needed: int, limit: int) -> Row:
+    note = f"not run: it needs {needed} bytes and the limit is {limit}"
+    mine, theirs = needed / 2**20, limit / 2**20
+    return Row(case, "memory needed", mine, theirs, "the limit", "MiB", ratio=theirs / mine, note=note)
+
+
+def _name(arguments: argparse.Namespace) -> str:
+    pruned = "" if arguments.prune is None else f" pruned by {100 * arguments.prune:g} %"
+    double = "" if arguments.dtype == "float32" else f", {arguments.dtype}"
+    return f"{arguments.model}{pruned} B={arguments.batch_size}{double}"
+
+
+def _rows(
+    arguments: argparse.Namespace, options: dict[str, Any], plans: dict[str, Path | None], threads: int
+) -> list[Row]:
+    """The rows of every method that has a plan or needs none, on so many threads (0 on a GPU)."""
+    sides = {
+        method: Side(Step, {**options, "method": method, "plan": plan}, max(threads, 1))
+        for method, plan in plans.items()
+    }
     if arguments.against == "torch":
-        sides["PyTorch"] = torch_side(TorchStep, options, threads)
+        sides["PyTorch"] = torch_side(TorchStep, options, max(threads, 1))
     measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.05)
     rival = measured.pop("PyTorch", None)
-    where = f"{threads} thread{'s' if threads > 1 else ''}" if arguments.device == "host" else "GPU"
+    where = f"{threads} thread{'s' if threads > 1 else ''}" if threads else "GPU"
     rows = []
     for method, ours in measured.items():
-        if ours.failure is not None:
-            print(f"left out: {ours.failure}", file=sys.stderr)
-            continue
-        case = f"{arguments.model} B={batch}, {where}, {method}"
+        case = f"{_name(arguments)}, {where}, {method}"
+        ran = ours.result.pop("ran")
         if rival is not None:
             require_equal(case, ours.result, rival.result, TOLERANCE[arguments.dtype])
         for quantity in ("forward", "backward", "optimizer", OVERALL):
-            rows.append(_row(case, quantity, ours, rival))
+            rows.append(_row(case, quantity, ours, rival, note=ran if quantity == "backward" else None))
         named = None if rival is None else ("PyTorch", rival)
         rows.append(memory_row(case, arguments.device, ours, named))
+    fixed = {method: one for method, one in measured.items() if method != "auto"}
+    if "auto" in measured and fixed:
+        best = min(fixed, key=lambda method: np.median(fixed[method].seconds["backward"]))
+        ours, theirs = measured["auto"].seconds["backward"], fixed[best].seconds["backward"]
+        rows.append(
+            timed_row(f"{_name(arguments)}, {where}, auto", "backward", ours, theirs, f"{best}, the best")
+        )
     return rows
 
 
-def _row(case: str, quantity: str, ours: Measurement, rival: Measurement | None) -> Row:
+def _row(case: str, quantity: str, ours: Measurement, rival: Measurement | None, note: str | None) -> Row:
     if rival is None:
-        return timed_row(case, quantity, ours.seconds[quantity])
-    return timed_row(case, quantity, ours.seconds[quantity], rival.seconds[quantity], "PyTorch")
+        return timed_row(case, quantity, ours.seconds[quantity], note=note)
+    theirs = rival.seconds[quantity]
+    return timed_row(case, quantity, ours.seconds[quantity], theirs, "PyTorch", note=note)
 
 
-def make_batch(network: Sequential, batch: int) -> tuple[Any, np.ndarray]:
-    """Inputs on the network's device and labels on the host, the same in every process."""
-    generator = np.random.default_rng(0)
-    inputs = generator.standard_normal((batch, *network.input_shape)).astype(network.dtype)
-    return network.device.asarray(inputs), generator.integers(0, network.output_shape[-1], batch)
+def make_network(model: str, prune_fraction: float | None, network_options: dict[str, Any]) -> Sequential:
+    """The network, the same in every process."""
+    network = build_model(model, **network_options)
+    if prune_fraction is not None:
+        prune(network, prune_fraction)
+    return network
 
 
 class Step(Workload):
@@ -111,12 +196,12 @@ class Step(Workload):
 
     stateful = True
 
-    def __init__(self, model: str, device: str, dtype: str, batch: int, method: str) -> None:
-        self.network = build_model(model, device=device, dtype=dtype)
+    def __init__(self, method: str, plan: Path | None, inputs: Any, labels: Any, **making: Any) -> None:
+        self.network = make_network(**making)
         self.device, self.method = self.network.device, method
-        if method != "bp":
-            self.network.use(self.network.plan(schedules=[method], batch_size=batch))
-        self.inputs, self.labels = make_batch(self.network, batch)
+        if plan is not None:
+            self.network.use(Plan.load(plan))
+        self.inputs, self.labels = self.device.asarray(inputs), labels
         self.optimizer = SGD(self.network.parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
         self.first_parameters = self.network.state_dict()
         self.first_state = self.optimizer.state_dict()
@@ -137,9 +222,11 @@ class Step(Workload):
         self.optimizer.step(network.gradients)
         lap("optimizer")
 
-    def result(self) -> dict[str, np.ndarray]:
-        host = self.device.to_host
+    def result(self) -> dict[str, Any]:
+        host, report = self.device.to_host, self.network.last_backward
+        assert report is not None
         return {
+            "ran": "; ".join([f"{report.method}, {report.reason}", *report.schedules]),
             "loss": np.asarray(host(self.loss)),
             **{f"gradient {name}": np.array(host(array)) for name, array in self.network.gradients.items()},
             **{f"new {name}": array for name, array in self.network.state_dict().items()},
@@ -147,19 +234,23 @@ class Step(Workload):
 
 
 class TorchStep(Workload):
-    """PyTorch's step from the same parameters, inputs and labels."""
+    """PyTorch's step from the same parameters, inputs and labels; gradients of pruned weights become 0."""
 
     stateful = True
 
-    def __init__(self, model: str, device: str, dtype: str, batch: int) -> None:
+    def __init__(self, inputs: Any, labels: Any, **making: Any) -> None:
         import torch
 
-        network = build_model(model, device=device, dtype=dtype)
+        network = make_network(**making)
         self.device, place = network.device, torch_place(network.device)
         self.model = torch_network(network)
-        inputs, labels = make_batch(network, batch)
-        self.inputs = torch.tensor(self.device.to_host(inputs), device=place)
+        self.inputs = torch.tensor(inputs, device=place)
         self.labels = torch.tensor(labels, device=place)
+        named = dict(self.model.named_parameters())
+        self.masked = [
+            (named[name], torch.tensor(mask, dtype=self.inputs.dtype, device=place))
+            for name, mask in network.masks.items()
+        ]
         self.first_parameters = {n: p.detach().clone() for n, p in self.model.state_dict().items()}
         self.loss: Any = None
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
@@ -176,6 +267,8 @@ class TorchStep(Workload):
         lap("forward")
         self.optimizer.zero_grad()
         self.loss.backward()
+        for parameter, mask in self.masked:
+            parameter.grad *= mask
         lap("backward")
         self.optimizer.step()
         lap("optimizer")
