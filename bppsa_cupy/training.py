@@ -54,8 +54,8 @@ class Settings:
 
 @dataclass
 class History:
-    """What training saw: a dict an iteration (step, epoch, loss; test_loss and test_accuracy where the
-    test set was evaluated after it)."""
+    """What training saw: a dict an iteration (step, epoch, loss; gradient_norm, before clipping, where
+    there is any; test_loss and test_accuracy where the test set was evaluated after it)."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -153,27 +153,38 @@ def _epoch(
         network.backward(gradient, method=settings.method)
         if settings.gradient_hook is not None:
             settings.gradient_hook(network)
+        norm = None
         if settings.clip is not None:
-            clip_grad_norm(network.gradients, settings.clip)
+            norm = network.device.fetch(clip_grad_norm(network.gradients, settings.clip))
         optimizer.step(network.gradients)
         if pending is not None:
             yield pending()
-        pending = _row(step, epoch, network.device.fetch(loss), optimizer.fetch_blocked())
+        pending = _row(step, epoch, network.device.fetch(loss), norm, optimizer.fetch_blocked())
     if pending is not None:
         yield pending()
 
 
 def _row(
-    step: int, epoch: int, loss: Callable[[], np.ndarray], blocked: Callable[[], np.ndarray]
+    step: int,
+    epoch: int,
+    loss: Callable[[], np.ndarray],
+    norm: Callable[[], np.ndarray] | None,
+    blocked: Callable[[], np.ndarray],
 ) -> Callable[[], dict[str, Any]]:
-    """A call that waits for the step's loss and whether it was blocked, checks them and gives its row."""
+    """A call that waits for the step's loss, the norm of its gradients and whether it was blocked, checks
+    them and gives its row."""
 
     def wait() -> dict[str, Any]:
         value = float(loss())
         if not math.isfinite(value) or blocked()[0]:
             found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
             raise _not_finite(f"{found} at", step)
-        return {"step": step, "epoch": epoch + 1, "loss": value}
+        row = {"step": step, "epoch": epoch + 1, "loss": value}
+        if norm is not None:
+            row["gradient_norm"] = norm().item()
+            if not math.isfinite(row["gradient_norm"]):
+                raise _not_finite("the norm of the gradients is not finite at", step)
+        return row
 
     return wait
 

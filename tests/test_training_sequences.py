@@ -111,8 +111,11 @@ def test_clipping_changes_training_and_bounds_the_gradients(bits):
 
     for clip in (None, 0.05):
         net = network_of("rnn", dataset)
-        train(net, dataset, Watched(net.parameters, lr=0.1), Settings(epochs=1, batch_size=8, clip=clip))
+        settings = Settings(epochs=1, batch_size=8, clip=clip)
+        history = train(net, dataset, Watched(net.parameters, lr=0.1), settings)
+        assert all(("gradient_norm" in row) == (clip is not None) for row in history.rows)
     free, clipped = norms[:5], norms[5:]
+    assert history.rows[0]["gradient_norm"] == pytest.approx(free[0], rel=1e-6)
     assert max(free) > 0.05 and max(clipped) <= 0.05 * (1 + 1e-9)
 
 
