@@ -101,6 +101,7 @@ class Architecture:
                         f"{index} {type(self.layers[index]).__name__}",
                         self.jacobians[index].pattern,
                         self.jacobians[index].shared,
+                        self.layers[index].vjp_multiply_adds(self.shapes[index]),
                     )
                     for index in run.elements
                 )

@@ -1,5 +1,6 @@
 """The cost model: exact counts by hand, and a list schedule that respects what steps need."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -10,11 +11,13 @@ from plan_cases import plan_of, random_chain, small_network
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Chain, Element, choose_levels
+from bppsa_cupy.plan import Chain, Element, compute_schedule
 from bppsa_cupy.plan.cost import list_schedule, schedule_cost
 from bppsa_cupy.plan.cost_model import MODELS
 from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels
+from bppsa_cupy.plan.limit import Size
+from bppsa_cupy.plan.schedule import blelloch, hybrid, linear
+from bppsa_cupy.plan.segment_costs import searched_segments
 
 
 def dense_chain(n, size):
@@ -22,8 +25,7 @@ def dense_chain(n, size):
 
 
 def counts_of(chain):
-    n = len(chain)
-    return ChainCounts.of(chain, [hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1)])
+    return ChainCounts.of_segments(chain, searched_segments(chain))
 
 
 @settings(deadline=None, max_examples=80)
@@ -80,31 +82,41 @@ def test_shared_products_do_not_grow_with_the_batch():
     assert [s.multiply_adds for s in cost.steps] == [450, 27, 450, 450]
 
 
-def test_levels_follow_the_workers():
+def test_the_computed_schedule_follows_the_workers():
     # Two samples' worth of 1×1 matrices: a product costs as much as a step of the serial scan.
     counts = counts_of(dense_chain(63, 1))
     options = {"batch_size": 2, "itemsize": 4, "model": "ideal"}
-    assert choose_levels(counts, workers=1, **options) == 0
-    many = choose_levels(counts, workers=32, **options)
-    assert many >= 3
-    seconds = [
-        schedule_cost(counts, hybrid(63, k), batch_size=2, itemsize=4, workers=32).seconds for k in range(6)
-    ]
-    assert seconds[many] == min(seconds)
+    one = compute_schedule(counts, workers=1, **options)
+    assert one.levels == 0 and one.steps == linear(63).steps
+    many = compute_schedule(counts, workers=32, **options)
+    seconds = schedule_cost(counts, many, workers=32, **options).seconds
+    # Products of 1×1 matrices: v(63) is as far as 62 elements are deep.
+    assert seconds <= min(
+        schedule_cost(counts, hybrid(63, k), workers=32, **options).seconds for k in range(6)
+    )
+    assert compute_schedule(counts, workers=100, **options).depth == math.ceil(math.log2(63))
 
 
-def test_levels_follow_the_memory_limit():
+def test_the_computed_schedule_follows_the_memory_limit():
     counts = counts_of(dense_chain(63, 1))
     options = {"batch_size": 2, "itemsize": 4, "model": "ideal", "workers": 32}
-    assert choose_levels(counts, memory_limit=1, **options) == 0
+    assert compute_schedule(counts, memory_limit=1, **options).steps == linear(63).steps
+    size = Size(2, 4, None)
+    free = compute_schedule(counts, **options)
+    needed = size.bytes(counts, free)
+    limited = compute_schedule(counts, memory_limit=needed - 1, **options)
+    assert size.bytes(counts, limited) < needed
+    assert compute_schedule(counts, memory_limit=needed, **options) == free
 
 
 def test_fill_in_is_avoided():
-    # Products of these 40-row bands fill in; for few workers the serial scan is the quickest.
+    # Products of these 40-row bands fill in; for few workers a nearly serial scan is the quickest.
     band = Pattern.from_scipy(sum(scipy.sparse.eye_array(40, k=k, format="csr") for k in (-3, -1, 0, 1, 3)))
     chain = Chain((Element("J", band, False),) * 16)
-    options = {"batch_size": 1, "itemsize": 4, "model": "ideal"}
-    assert choose_levels(counts_of(chain), workers=4, **options) < up_sweep_levels(16)
+    options = {"batch_size": 1, "itemsize": 4, "model": "ideal", "workers": 4}
+    counts = counts_of(chain)
+    found = schedule_cost(counts, compute_schedule(counts, **options), **options)
+    assert found.multiply_adds < schedule_cost(counts, blelloch(16), **options).multiply_adds / 4
 
 
 @pytest.mark.parametrize("model", list(MODELS))

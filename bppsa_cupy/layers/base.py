@@ -125,6 +125,10 @@ class Layer(abc.ABC):
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
         """The transposed Jacobian for this input shape; None where the layer only reshapes."""
 
+    def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
+        """Multiply-adds of `vjp` for one sample; None, as here, where they are the Jacobian's entries."""
+        return None
+
     @abc.abstractmethod
     def forward(self, state: LayerPass, x: Array) -> Array:
         """The output for `x` (B, *input_shape). Keeps in `state.saved` what the methods below need."""

@@ -132,6 +132,10 @@ class Conv2d(Layer):
     def jacobian(self, input_shape: Shape) -> Conv2dJacobian:
         return Conv2dJacobian(self.geometry(input_shape), self.mask)
 
+    def vjp_multiply_adds(self, input_shape: Shape) -> int:
+        """Of a dense transposed convolution, whatever the mask, padding included."""
+        return math.prod(self.parameter_shapes()["weight"]) * math.prod(self.geometry(input_shape).out_size)
+
     def forward(self, state: LayerPass, x: Array) -> Array:
         geometry, batch = self.geometry(state.input_shape), x.shape[0]
         y = state.buffer("output", (batch, self.out_channels, *geometry.out_size))

@@ -1,6 +1,6 @@
 """The planner: all that is worked out offline, from patterns alone."""
 
-from bppsa_cupy.plan.build import build_plan, choose_levels
+from bppsa_cupy.plan.build import build_plan, compute_schedule
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences
@@ -22,7 +22,7 @@ __all__ = [
     "Segment",
     "Step",
     "build_plan",
-    "choose_levels",
+    "compute_schedule",
     "differences",
     "memory_plan",
     "model_of",

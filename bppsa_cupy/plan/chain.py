@@ -15,11 +15,19 @@ class Element:
     name     what it is called in pictures and errors, e.g. "3 Conv2d"
     pattern  of the transposed Jacobian, (d_in, d_out)
     shared   whether one set of values, (nnz,), serves every sample
+    vjp_multiply_adds  of the layer's own VJP of one sample, where they are not the pattern's nnz: a pruned
+             convolution's runs dense
     """
 
     name: str
     pattern: Pattern
     shared: bool
+    vjp_multiply_adds: int | None = None
+
+    @property
+    def vjp_terms(self) -> int:
+        """Multiply-adds of the layer's own VJP of one sample."""
+        return self.pattern.nnz if self.vjp_multiply_adds is None else self.vjp_multiply_adds
 
 
 @dataclass(frozen=True)

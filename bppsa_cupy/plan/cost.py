@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import paths
+from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost_model import CostModel, find_model
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.schedule import Schedule, Step
@@ -77,7 +78,7 @@ def step_cost(counts: ChainCounts, step: Step, batch_size: int, itemsize: int, m
         multiply_adds=terms * per_batch,
         bytes=moved,
         map_bytes=map_bytes,
-        seconds=model.work_seconds(kind, terms * per_batch, moved) + model.seconds_per_launch,
+        seconds=model.work_seconds(kind, terms * per_batch, moved, per_batch) + model.seconds_per_launch,
     )
 
 
@@ -98,16 +99,31 @@ def schedule_cost(
     return ScheduleCost(placed, steps, starts, makespan, critical)
 
 
-def vjp_seconds(counts: ChainCounts, batch_size: int, itemsize: int, model: CostModel) -> float:
-    """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other.
+def vjp_seconds(chain: Chain, batch_size: int, itemsize: int, model: CostModel) -> float:
+    """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other."""
+    seconds = 0.0
+    for k, element in enumerate(chain.elements[:-1], 1):
+        vectors = (chain.length(k) + chain.length(k + 1)) * batch_size * itemsize
+        seconds += model.work_seconds("vjp", element.vjp_terms * batch_size, vectors)
+        seconds += model.seconds_per_call
+    return seconds
 
-    A VJP is taken to have as many multiply-adds as its Jacobian has entries.
+
+def preparation_seconds(chain: Chain, batch_size: int, itemsize: int, model: CostModel) -> float:
+    """The predicted time of what surrounds a scan: values of all Jacobians it reads, and vectors moved.
+
+    Moved into the layers' layout are the gradient by the output, and those by the output of layers with
+    parameters, which are taken to be the ones with shared values. a_n is never read.
     """
     seconds = 0.0
-    for k in range(1, len(counts.chain)):
-        vectors = (counts.chain.length(k) + counts.chain.length(k + 1)) * batch_size * itemsize
-        terms = counts.nnz((k, k + 1)) * batch_size
-        seconds += model.work_seconds("vjp", terms, vectors) + model.seconds_per_call
+    for k, element in enumerate(chain.elements, 1):
+        nnz, moved = element.pattern.nnz, chain.length(k) * batch_size * itemsize
+        if k < len(chain):
+            values = nnz if element.shared else nnz * batch_size
+            seconds += model.work_seconds("fill", values, values * itemsize + 4 * nnz)
+            seconds += model.seconds_per_call
+        if k == 1 or element.shared:
+            seconds += model.work_seconds("transpose", 0, 2 * moved) + model.seconds_per_call
     return seconds
 
 

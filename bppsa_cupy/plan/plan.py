@@ -9,7 +9,7 @@ from typing import Any
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.cost import schedule_cost, vjp_seconds
+from bppsa_cupy.plan.cost import preparation_seconds, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.cost_model import CostModel, model_of
 from bppsa_cupy.plan.memory import memory_plan
 from bppsa_cupy.plan.schedule import Schedule
@@ -77,7 +77,9 @@ class Plan:
         """The method predicted to be the quickest for a batch, and why.
 
         One of the plan's schedules, or "bp" for a VJP a layer. `device` names the cost model; a
-        device without one of its own is taken for the host. Asked once for each batch size.
+        device without one of its own is taken for the host. A device runs one step at a time, so a
+        schedule's time is that of all its steps, with the Jacobians' values and the vectors that are moved
+        before and behind it. Asked once for each batch size.
         """
         key = batch_size, device
         if key not in self._choices:
@@ -85,18 +87,18 @@ class Plan:
         return self._choices[key]
 
     def _choose(self, batch_size: int, model: CostModel) -> tuple[str, str]:
-        seconds = {
-            "bp": sum(vjp_seconds(chain.counts, batch_size, self.itemsize, model) for chain in self.chains)
-        }
+        sizes = batch_size, self.itemsize, model
+        seconds = {"bp": sum(vjp_seconds(chain.chain, *sizes) for chain in self.chains)}
         if batch_size <= self.batch_size:
+            around = sum(preparation_seconds(chain.chain, *sizes) for chain in self.chains)
             for name in self.schedules:
-                seconds[name] = sum(
+                seconds[name] = around + sum(
                     schedule_cost(
                         chain.counts,
                         chain.schedules[name],
                         batch_size=batch_size,
                         itemsize=self.itemsize,
-                        workers=self.workers,
+                        workers=1,
                         model=model,
                     ).seconds
                     for chain in self.chains

@@ -35,6 +35,7 @@ from functools import cached_property
 
 import numpy as np
 
+from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import paths
 from bppsa_cupy.plan.schedule import Schedule, Segment, from_splits, hybrid, up_sweep_levels
 from bppsa_cupy.plan.segment_costs import SegmentCosts
@@ -154,8 +155,10 @@ class Search:
     def best(self, workers: int | None = None) -> Found:
         """The candidate with the least time on `workers`; ties go to less work, then to fewer levels.
 
-        Where none fits the memory limit, the serial scan.
+        Where none fits the memory limit, the serial scan. Raises PlanError below one worker.
         """
+        if workers is not None and workers < 1:
+            raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
         chosen, least = self.candidates[0], (np.inf, np.inf)
         for position, candidate in enumerate(self.candidates):
             bound = max(candidate.work / workers if workers else 0.0, candidate.critical_path)
@@ -225,7 +228,7 @@ def _members(costs: SegmentCosts, limited: bool) -> Iterator[Candidate]:
         splits = np.zeros(costs.classes.shape, np.int32)
         for step in hybrid(n, levels).steps:
             splits[step.begin, step.end] = step.split
-        name = {0: "linear", up_sweep_levels(n): "blelloch"}.get(levels, f"hybrid of {levels} levels")
+        name = f"hybrid of {levels} levels" if levels else "linear"
         yield _candidate(costs, name, splits, levels)
     if n < 2:
         return

@@ -1,0 +1,254 @@
+"""The schedule search: against brute force over all schedules, and over the class by the list scheduler."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.plan import Chain, Element, search
+from bppsa_cupy.plan.cost import list_schedule, schedule_cost
+from bppsa_cupy.plan.cost_model import MODELS
+from bppsa_cupy.plan.counting import ChainCounts
+from bppsa_cupy.plan.schedule import blelloch, check_schedule, from_splits, hybrid, linear, paper_hybrid
+from bppsa_cupy.plan.search import Search, every_choice, shortest_path
+from bppsa_cupy.plan.segment_costs import SegmentCosts, searched_segments
+
+
+class Table:
+    """Costs of a chain whose segments are all different, from dictionaries."""
+
+    def __init__(self, n, draw):
+        self.n = n
+        segments = [(i, j) for i in range(1, n) for j in range(i + 1, n + 1)]
+        self.mv = {segment: draw() for segment in segments}
+        self.mm = {(i, k, j): draw() for i, j in segments for k in range(i + 1, j)}
+        classes = np.full((n + 1, n + 1), -1, np.int32)
+        mm = np.full((len(segments), len(segments)), np.inf)
+        for number, segment in enumerate(segments):
+            classes[segment] = number
+        for (i, k, j), seconds in self.mm.items():
+            mm[classes[i, k], classes[k, j]] = seconds
+        mv = np.array([self.mv[segment] for segment in segments], float)
+        values = np.array([end - begin for begin, end in segments], np.int64)
+        self.costs = SegmentCosts(classes, mm, mv, values)
+
+    def seconds(self, schedule):
+        return [
+            self.mv[s.right] if s.kind == "mv" else self.mm[s.begin, s.split, s.end] for s in schedule.steps
+        ]
+
+    def makespan(self, schedule, workers):
+        return list_schedule(schedule, self.seconds(schedule), workers)[2]
+
+    def critical_path(self, schedule):
+        """By recursion over what the steps need."""
+        ends = {}
+        for step, seconds in zip(schedule.steps, self.seconds(schedule), strict=True):
+            ends[step.out] = max(ends.get(step.left, 0.0), ends.get(step.right, 0.0)) + seconds
+        return max(ends.values(), default=0.0)
+
+
+@st.composite
+def tables(draw, least=0, most=6):
+    n = draw(st.integers(least, most))
+    random = draw(st.randoms(use_true_random=False))
+    kind = draw(st.sampled_from(["integers", "reals", "ties", "nothing"]))
+    one = {
+        "integers": lambda: random.randint(1, 100),
+        "reals": lambda: random.random() ** random.choice([1, 8]),
+        "ties": lambda: random.choice([1, 1, 2, 8]),
+        "nothing": lambda: random.choice([0, 1]),
+    }[kind]
+    return Table(n, one)
+
+
+def all_schedules(n):
+    """Every choice of a split for every segment that v(2), …, v(n) need, by plain recursion."""
+
+    def extend(pending, chosen):
+        if not pending:
+            yield from_splits("hybrid", n, chosen)
+            return
+        segment = max(pending, key=lambda s: (s[0] == 0, s[1] - s[0], s))
+        for split in range(segment[0] + 1, segment[1]):
+            operands = {(segment[0], split), (split, segment[1])}
+            longer = {s for s in operands if s[1] - s[0] > 1 and s not in chosen}
+            yield from extend((pending - {segment}) | longer, {**chosen, segment: split})
+
+    yield from extend(frozenset((0, j) for j in range(2, n + 1)), {})
+
+
+@pytest.mark.parametrize(("n", "count"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 8), (5, 68), (6, 1284)])
+def test_all_schedules_of_a_short_chain(n, count):
+    expected = {tuple(sorted(s[1:4] for s in schedule.steps)) for schedule in all_schedules(n)}
+    found = {
+        tuple(sorted((int(i), int(splits[i, j]), int(j)) for i, j in np.argwhere(splits)))
+        for splits in every_choice(n)
+    }
+    assert found == expected and len(found) == count
+
+
+@settings(deadline=None, max_examples=60)
+@given(tables(most=5))
+def test_unbounded_workers_against_brute_force_over_all_schedules(table):
+    schedules = list(all_schedules(table.n))
+    shortest = min(table.critical_path(schedule) for schedule in schedules)
+    found = shortest_path(table.costs)
+    assert found.critical_path == pytest.approx(shortest, rel=1e-9)
+    assert table.critical_path(found.schedule) == pytest.approx(shortest, rel=1e-9)
+    assert Search(table.costs).shortest == pytest.approx(shortest, rel=1e-9)
+    # Of the shortest ones, the search over all schedules takes one of least work.
+    best = Search(table.costs).best()
+    work = min(sum(table.seconds(s)) for s in schedules if table.critical_path(s) <= shortest * (1 + 1e-9))
+    assert sum(table.seconds(best.schedule)) == pytest.approx(work, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=5)
+@given(tables(least=6))
+def test_six_elements_against_brute_force_over_all_schedules(table):
+    shortest = min(table.critical_path(schedule) for schedule in all_schedules(6))
+    assert shortest_path(table.costs).critical_path == pytest.approx(shortest, rel=1e-9)
+
+
+@settings(deadline=None, max_examples=40)
+@given(tables(most=5), st.integers(1, 4))
+def test_some_workers_against_brute_force_over_all_schedules(table, workers):
+    least = min(table.makespan(schedule, workers) for schedule in all_schedules(table.n))
+    found = Search(table.costs).best(workers)
+    assert found.seconds == pytest.approx(least, rel=1e-9)
+    assert table.makespan(found.schedule, workers) == found.seconds
+    assert found.lower_bound <= least * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=20)
+@given(tables(least=7, most=12), st.integers(1, 6))
+def test_longer_chains_against_brute_force_over_the_class(table, workers):
+    class_ = Search(table.costs)
+    found = class_.best(workers)
+    times = [table.makespan(candidate.schedule, workers) for candidate in class_.candidates]
+    assert found.seconds == min(times) == table.makespan(found.schedule, workers)
+    assert found.considered == len(times)
+    assert found.lower_bound <= found.seconds * (1 + 1e-9)
+    for candidate in class_.candidates:
+        check_schedule(candidate.schedule)
+    least = class_.shortest
+    assert class_.best().seconds == pytest.approx(least, rel=1e-9)
+    assert all(table.critical_path(c.schedule) >= least * (1 - 1e-9) for c in class_.candidates)
+
+
+@settings(deadline=None, max_examples=20)
+@given(tables(least=2, most=20))
+def test_never_longer_than_the_papers_schedules(table):
+    n = table.n
+    members = [linear(n), blelloch(n), paper_hybrid(n), *(hybrid(n, k) for k in range(n.bit_length()))]
+    class_ = Search(table.costs)
+    for workers in (1, 2, 3, n):
+        found = class_.best(workers).seconds
+        assert all(found <= table.makespan(schedule, workers) for schedule in members)
+    assert all(class_.best().seconds <= table.critical_path(schedule) for schedule in members)
+
+
+@settings(deadline=None, max_examples=20)
+@given(tables(least=7, most=14))
+def test_deadlines_are_kept(table):
+    costs = table.costs
+    reach = search._Reach(costs, costs.classes, np.inf)
+    for factor in (1.0, 1.1, 1.5, 4.0):
+        candidate = search._candidate(costs, "", reach.within(reach.length * factor))
+        assert table.critical_path(candidate.schedule) <= reach.length * factor * (1 + 1e-9)
+
+
+def test_the_class_is_the_one_described():
+    table = Table(30, iter(itertools.cycle([3, 5, 7, 100, 4, 11])).__next__)
+    names = [candidate.name for candidate in Search(table.costs, lambda schedule: True).candidates]
+    assert names[:4] == [
+        "linear",
+        "hybrid of 1 levels",
+        "hybrid of 2 levels",
+        "hybrid of 3 levels",
+    ]
+    for part in ("all segments", "products of at most", "blocks of", "matrices of at most"):
+        assert any(name.startswith(part) for name in names)
+
+
+# ---- the memory limit ----
+
+
+@settings(deadline=None, max_examples=20)
+@given(tables(least=3, most=9), st.integers(1, 5))
+def test_schedules_over_the_memory_limit_are_left_out(table, longest):
+    def fits(schedule):
+        return all(step.kind == "mv" or step.end - step.begin <= longest for step in schedule.steps)
+
+    class_ = Search(table.costs, fits)
+    found = class_.best(4)
+    assert fits(found.schedule)
+    fitting = [table.makespan(c.schedule, 4) for c in class_.candidates if fits(c.schedule)]
+    assert found.seconds == min(fitting)
+
+
+def test_the_serial_scan_where_nothing_fits():
+    table = Table(8, lambda: 1)
+    found = Search(table.costs, lambda schedule: False).best(4)
+    assert found.schedule.steps == linear(8).steps and found.seconds == 7
+
+
+# ---- costs of a chain ----
+
+
+def dense_chain(n, size=3, shared=False):
+    return Chain((Element("J", Pattern.dense(size, size), shared),) * n)
+
+
+def costs_of(chain, model="ideal", batch=2):
+    counts = ChainCounts.of_segments(chain, searched_segments(chain))
+    return counts, SegmentCosts.of(counts, batch, 4, MODELS[model])
+
+
+def test_equal_segments_share_a_class():
+    _, costs = costs_of(dense_chain(30))
+    assert costs.mm.shape == (1, 1) and costs.mm[0, 0] == 2 * 27 and costs.mv[0] == 2 * 9
+    assert costs.values.tolist() == [18]
+
+
+@pytest.mark.parametrize("model", list(MODELS))
+def test_costs_are_those_of_the_cost_model(model):
+    parts = [Pattern.dense(4, 2), Pattern.diagonal(4), Pattern.dense(3, 4), Pattern.diagonal(3)] * 2
+    parts[4] = Pattern.dense(2, 3)
+    parts[5] = Pattern.diagonal(2)
+    parts[6], parts[7] = Pattern.dense(5, 2), Pattern.dense(1, 5)
+    chain = Chain(tuple(Element("J", pattern, k % 2 == 0) for k, pattern in enumerate(parts)))
+    counts, costs = costs_of(chain, model)
+    for candidate in Search(costs).candidates[::7]:
+        cost = schedule_cost(
+            counts, candidate.schedule, batch_size=2, itemsize=4, workers=3, model=MODELS[model]
+        )
+        assert cost.seconds == pytest.approx(candidate.makespan(3), rel=1e-12)
+        assert cost.critical_path == pytest.approx(candidate.critical_path, rel=1e-12)
+
+
+def test_long_chains_of_different_elements_are_searched_over_aligned_segments():
+    chain = Chain(
+        tuple(
+            Element("J", Pattern((8, 8), np.arange(9), np.full(8, k % 8)), bool(k // 8 % 2))
+            for k in range(70)
+        )
+    )
+    segments = searched_segments(chain)
+    assert len(segments) < 3 * 70
+    steps = {step.out for k in range(7) for step in hybrid(70, k).steps if step.kind == "mm"}
+    assert steps <= set(segments)
+    _, costs = costs_of(chain)
+    assert Search(costs).best(8).seconds <= Search(costs).candidates[0].makespan(8)
+
+
+def test_many_equal_elements():
+    _, costs = costs_of(dense_chain(300, 2))
+    class_ = Search(costs)
+    # 299 steps of 8 multiply-adds serially; two levels of 8 and products of 16 halve it for two workers.
+    assert class_.best(1).seconds == 299 * 8
+    assert class_.best(2).seconds < 299 * 8
+    assert class_.shortest <= 8 * 8 + 16 * 9
