@@ -113,10 +113,7 @@ def read_array(
     ndim   the number of axes it must have
     Raises `error` where it is missing, is another kind of thing, or lacks chunks.
     """
-    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
-    stored = group.get(name)
-    if not isinstance(stored, h5py.Dataset):
-        raise error(f"{where} is {'missing' if stored is None else 'a group'}: a data set must be there")
+    stored, where = _data_set(group, name, error)
     if stored.dtype.kind not in kinds:
         wanted = " or ".join(_KINDS[kind] for kind in kinds)
         raise error(f"{where} holds {stored.dtype}: it must hold {wanted}")
@@ -125,6 +122,24 @@ def read_array(
     if not _is_complete(stored):
         raise error(f"{where} lacks a part of its {stored.size} values: the file is damaged, write it again")
     return np.asarray(stored[()])
+
+
+def array_size(group: h5py.Group, name: str, *, error: type[BppsaError]) -> tuple[int, int]:
+    """(values, bytes of them) of data set `name` of `group`, which is not read.
+
+    Raises `error` where it is missing or another kind of thing.
+    """
+    stored, _ = _data_set(group, name, error)
+    return int(stored.size), int(stored.size) * stored.dtype.itemsize
+
+
+def _data_set(group: h5py.Group, name: str, error: type[BppsaError]) -> tuple[h5py.Dataset, str]:
+    """The data set, and what to call it in an error."""
+    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
+    stored = group.get(name)
+    if not isinstance(stored, h5py.Dataset):
+        raise error(f"{where} is {'missing' if stored is None else 'a group'}: a data set must be there")
+    return stored, where
 
 
 def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: type[BppsaError]) -> Any:

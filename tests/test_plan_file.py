@@ -129,6 +129,10 @@ def first(file, folder, having=None):
     return next(g for g in file[folder].values() if having is None or having in g)
 
 
+def first_of_kind(file, kind):
+    return next(group for group in file["products"].values() if group.attrs["kind"] == kind)
+
+
 def set_value(group, name, index, value):
     array = group[name][()]
     array[index] = value
@@ -157,7 +161,7 @@ def elements(change):
 
 BROKEN = {
     "another format": (lambda f: f.attrs.__setitem__("format", "x"), "a plan is 'bppsa-plan'"),
-    "another version": (lambda f: f.attrs.__setitem__("format_version", 2), "version 2.*reads version 1"),
+    "another version": (lambda f: f.attrs.__setitem__("format_version", 1), "version 1.*reads version 2"),
     "no fingerprint": (lambda f: f.attrs.__delitem__("fingerprint"), "'fingerprint'.*missing"),
     "network no JSON": (lambda f: f.attrs.__setitem__("network", "{"), "network is no JSON"),
     "network a list": (lambda f: f.attrs.__setitem__("network", "[]"), "network is no JSON dict"),
@@ -174,24 +178,12 @@ BROKEN = {
     "product gone": (lambda f: f.__delitem__(_path(f, "products")), "product .* is missing"),
     "kind unknown": (lambda f: first(f, "products").attrs.__setitem__("kind", "x"), "kind 'x' is unknown"),
     "kind wrong": (
-        lambda f: first(f, "products", "position").attrs.__setitem__("kind", "dense"),
+        lambda f: first_of_kind(f, "row_wise").attrs.__setitem__("kind", "dense"),
         "structure of kind dense",
     ),
     "multiply-adds": (
         lambda f: first(f, "products").attrs.__setitem__("multiply_adds", 1),
         "multiply-adds, not 1",
-    ),
-    "position": (
-        lambda f: set_value(first(f, "products", "position"), "position", 5, 10**6),
-        "positions outside",
-    ),
-    "position negative": (
-        lambda f: set_value(first(f, "products", "position"), "position", 5, -1),
-        "positions outside",
-    ),
-    "row_terms": (
-        lambda f: set_value(first(f, "products", "position"), "row_terms", 1, 0),
-        "row_terms are not",
     ),
     "a_position": (
         lambda f: set_value(first(f, "products", "a_position"), "a_position", 0, 10**6),

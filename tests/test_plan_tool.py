@@ -9,9 +9,11 @@ import pytest
 from plan_cases import general_chains, plan_of, random_chain, small_network
 
 from bppsa_cupy.hdf5 import create
+from bppsa_cupy.plan import Plan
 from bppsa_cupy.plan.schedule import blelloch, dead_products, hybrid, up_sweep_levels
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plan_picture import in_place_rows
+from bppsa_cupy.tools.plan_report import report
 
 MODEL = """
 import bppsa_cupy as bp
@@ -89,14 +91,14 @@ def test_verify_makes_every_product_again(plan_file, tmp_path, capsys):
             file.attrs[name] = value
         for name in source:
             source.copy(name, file)
-        product = next(g for g in file["products"].values() if "position" in g)
-        position = product["position"][()]
-        position[[0, 1]] = position[[1, 0]]
-        product["position"][()] = position
+        product = next(g for g in file["products"].values() if "a_position" in g)
+        position = product["a_position"][()]
+        position[0] += 1
+        product["a_position"][()] = position
     assert main(["show", str(broken)]) == 0
     capsys.readouterr()
     assert main(["verify", str(broken)]) == 1
-    assert "position is not the map of its factors" in stated_error(capsys)
+    assert "a_position is not the map of its factors" in stated_error(capsys)
 
 
 def test_show_is_a_table_a_schedule(plan_file, capsys):
@@ -113,7 +115,34 @@ def test_show_may_skip_the_checksum_and_says_so(plan_file, capsys):
     assert main(["show", str(plan_file)]) == 1
     assert "SHA-256" in stated_error(capsys)
     assert main(["show", str(plan_file), "--skip-checksum"]) == 0
-    assert "checksum skipped" in capsys.readouterr().out
+    assert "SHA-256 not compared" in capsys.readouterr().out
+
+
+def test_show_compares_the_checksum_of_large_files_on_request_alone(plan_file, capsys, monkeypatch):
+    monkeypatch.setattr("bppsa_cupy.tools.plan.CHECKED_BYTES", plan_file.stat().st_size - 1)
+    assert main(["show", str(plan_file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checksum"] is False
+    assert main(["show", str(plan_file), "--json", "--checksum"]) == 0
+    assert json.loads(capsys.readouterr().out)["checksum"] is True
+
+
+def test_show_reads_no_array(plan_file, capsys, monkeypatch):
+    assert main(["show", str(plan_file), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", only_schedules(h5py.Dataset.__getitem__))
+    assert main(["show", str(plan_file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == shown
+    monkeypatch.undo()
+    whole = report(Plan.load(plan_file))
+    assert {name: shown[name] for name in whole} == json.loads(json.dumps(whole))
+
+
+def only_schedules(read):
+    def checked(stored, *arguments):
+        assert stored.name.startswith("/schedules/"), f"{stored.name} was read"
+        return read(stored, *arguments)
+
+    return checked
 
 
 @pytest.mark.parametrize("options", [[], ["--schedule", "linear"], ["--chain", "1"]])

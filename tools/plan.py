@@ -14,13 +14,16 @@ from bppsa_cupy.files import check_writable, write_text
 from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.check import check_against_new
 from bppsa_cupy.plan.counting import count
-from bppsa_cupy.plan.file import load_plan
+from bppsa_cupy.plan.file import load_outline
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.picture_file import check_picture
 from bppsa_cupy.tools.plan_flops import flops, print_flops
 from bppsa_cupy.tools.plan_flops_picture import draw_flops
 from bppsa_cupy.tools.plan_picture import draw_schedule
 from bppsa_cupy.tools.plan_report import print_report, report
+
+#: `show` compares the SHA-256 of files up to this size unless told otherwise: an eighth of a second.
+CHECKED_BYTES = 2**28
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,7 +67,20 @@ def parser() -> argparse.ArgumentParser:
     show = commands.add_parser("show", help="what a plan holds, a table a schedule")
     show.add_argument("file", type=Path, metavar="FILE")
     show.add_argument("--json", action="store_true", help="one JSON object instead of tables")
-    show.add_argument("--skip-checksum", action="store_true", help="do not compare the file's SHA-256")
+    seal = show.add_mutually_exclusive_group()
+    seal.add_argument(
+        "--checksum",
+        action="store_true",
+        default=None,
+        help="compare the file's SHA-256 whatever its size, some 0.5 s a GB (default: up to 256 MiB)",
+    )
+    seal.add_argument(
+        "--skip-checksum",
+        dest="checksum",
+        action="store_false",
+        default=None,
+        help="do not compare the file's SHA-256",
+    )
     show.set_defaults(run=run_show)
 
     verify = commands.add_parser("verify", help="check a plan file whole: every product is made again")
@@ -136,9 +152,12 @@ def run_build(arguments: argparse.Namespace) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> None:
-    """Print what a plan holds."""
-    plan = load_plan(arguments.file, verify=not arguments.skip_checksum)
-    facts = {"file": str(arguments.file), "checksum": not arguments.skip_checksum, **report(plan)}
+    """Print what a plan holds: sizes and schedules, no array is read."""
+    verify = arguments.checksum
+    if verify is None:
+        verify = not arguments.file.is_file() or arguments.file.stat().st_size <= CHECKED_BYTES
+    plan = load_outline(arguments.file, verify=verify)
+    facts = {"file": str(arguments.file), "checksum": verify, **report(plan)}
     if arguments.json:
         print(json.dumps(facts))
     else:

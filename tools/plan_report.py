@@ -75,7 +75,8 @@ def _level_report(level: int, cost: ScheduleCost) -> dict[str, Any]:
 def print_report(facts: dict[str, Any]) -> None:
     """The report as tables."""
     layers = facts["network"].get("layers", [])
-    print(f"plan         {facts['file']}" + ("" if facts["checksum"] else " (checksum skipped)"))
+    unchecked = "" if facts["checksum"] else " (SHA-256 not compared: --checksum, or verify)"
+    print(f"plan         {facts['file']}{unchecked}")
     print(f"fingerprint  {facts['fingerprint']}")
     print(f"network      {len(layers)} layers, input {facts['network'].get('input_shape', 'unknown')}")
     print(f"planned for  a batch of {facts['batch_size']}, {facts['workers']} workers")

@@ -4,7 +4,8 @@
                         batch_size, workers, itemsize, left_out (JSON)
 /patterns/<digest>      rows, columns; indptr, indices
 /products/<a>_<b>       kind, multiply_adds, pattern (a digest); the maps of its kind
-/chains/<i>             elements (JSON): name, pattern (a digest) and shared of a_1, …, a_n
+/chains/<i>             elements (JSON): name, pattern (a digest), shared and vjp_multiply_adds (an integer
+                        or null) of a_1, …, a_n
 /schedules/<name>/<i>   (steps, 6) of level, begin, split, end, kind (0 mv, 1 mm), worker; n, and
                         levels where the schedule has them
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from typing import Any
 
 import h5py
@@ -24,12 +26,13 @@ from bppsa_cupy.hdf5 import attribute, create, open_file, read_array, write_arra
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.check import check_product
+from bppsa_cupy.plan.outline import read_pattern_outline, read_product_outline
 from bppsa_cupy.plan.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.schedule import Schedule, Step, check_schedule
 from bppsa_cupy.plan.symbolic import MAPS, Product
 
 FORMAT = "bppsa-plan"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 KINDS = ("mv", "mm")
 
@@ -60,7 +63,12 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         for index, chain in enumerate(plan.chains):
             folder.create_group(str(index)).attrs["elements"] = json.dumps(
                 [
-                    {"name": element.name, "pattern": element.pattern.digest, "shared": element.shared}
+                    {
+                        "name": element.name,
+                        "pattern": element.pattern.digest,
+                        "shared": element.shared,
+                        "vjp_multiply_adds": element.vjp_multiply_adds,
+                    }
                     for element in chain.chain.elements
                 ]
             )
@@ -104,6 +112,24 @@ def load_plan(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
     pattern that is not its digest's, a map out of range, an illegal step.
     """
+    return _load(path, verify, _read_pattern, _read_product)
+
+
+def load_outline(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
+    """Read a plan without its arrays: patterns and products are outlines, sizes alone.
+
+    For showing what a plan holds, however large it is; the SHA-256, where `verify` asks for it, still
+    takes every byte. Raises PlanError as `load_plan` does, but for what the arrays alone tell.
+    """
+    return _load(path, verify, read_pattern_outline, read_product_outline)
+
+
+def _load(
+    path: str | os.PathLike[str],
+    verify: bool,
+    read_pattern: Callable[[h5py.Group], Any],
+    read_product: Callable[[h5py.Group, dict[str, Any]], tuple[tuple[str, str], Any]],
+) -> Plan:
     with open_file(path, sealed=True, verify=verify, error=PlanError) as file:
         kind, version = _text(file, "format"), _number(file, "format_version")
         if kind != FORMAT:
@@ -113,8 +139,8 @@ def load_plan(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
                 f"{path} is a plan of version {version}, this package reads version {FORMAT_VERSION}: "
                 "build it again"
             )
-        patterns = {name: _read_pattern(group) for name, group in _members(file, "patterns")}
-        products = dict(_read_product(group, patterns) for _, group in _members(file, "products"))
+        patterns = {name: read_pattern(group) for name, group in _members(file, "patterns")}
+        products = dict(read_product(group, patterns) for _, group in _members(file, "products"))
         chains = [_read_chain(group, patterns) for group in _numbered(file, "chains")]
         schedules = {name: _read_schedules(group, name) for name, group in _members(file, "schedules")}
         return _make_plan(file, chains, schedules, products)
@@ -191,7 +217,10 @@ def _read_chain(group: h5py.Group, patterns: dict[str, Pattern]) -> Chain:
                 raise PlanError(f"element {k} lacks a name, a pattern or whether it is shared")
             if item["pattern"] not in patterns:
                 raise PlanError(f"pattern {item['pattern'][:12]} of element {k} is missing")
-            elements.append(Element(item["name"], patterns[item["pattern"]], item["shared"]))
+            terms = item.get("vjp_multiply_adds")
+            if terms is not None and (type(terms) is not int or terms < 0):
+                raise PlanError(f"element {k} has {terms!r} VJP multiply-adds: it takes an integer from 0 on")
+            elements.append(Element(item["name"], patterns[item["pattern"]], item["shared"], terms))
         return Chain(tuple(elements))
 
 
