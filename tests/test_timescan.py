@@ -115,7 +115,7 @@ def test_too_little_memory_is_said_before_anything_is_taken(monkeypatch):
     taken = host.allocated
     monkeypatch.setattr(type(host), "free_memory", lambda self: 20_000)
     with pytest.raises(
-        DeviceError, match=r"chunks of 2 takes \d+ bytes, 20000 are free: chunks of \d+ steps"
+        DeviceError, match=r"chunks of 2 takes \d+ bytes, 20000 are free for it: chunks of \d+ steps"
     ):
         TimeScan(host, walk, None, last, last, last, method="blelloch", chunk=2)
     monkeypatch.setattr(type(host), "free_memory", lambda self: 10)

@@ -7,6 +7,8 @@ import pytest
 from tolerances import assert_close
 
 import bppsa_cupy as bp
+from bppsa_cupy.timescan import cost
+from bppsa_cupy.timescan.newton import choose_forward, newton_bytes
 
 LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM}
 
@@ -40,14 +42,34 @@ def test_every_method_gives_the_same_gradients(kind, rng):
 def test_the_forward_method_changes_no_output(kind, rng):
     x, lengths = rng.standard_normal((3, 23, 3)), np.array([23, 4, 11])
     outputs = {}
-    for method in ("serial", "newton", "auto"):
+    for method in ("serial", "newton", "quasi-newton", "auto"):
         net = make(kind, forward_method=method)
         outputs[method] = np.array(net.forward(x, lengths=lengths))
         walks = net.last_pass.layers[0].time_walks
         assert len(walks) == 4
-        assert all(("newton over" in line) == (method == "newton") for line in walks)
+        assert all((f" {method} over" in line) == ("newton" in method) for line in walks)
     for output in outputs.values():
         assert_close(output, outputs["serial"], 1e4)
+
+
+def test_all_passes_over_time_fit_the_memory_or_none_is_made(monkeypatch, rng):
+    """One of the four would fit twice."""
+    net = make("RNN", forward_method="newton")
+    host, x, gradient = net.device, rng.standard_normal((4, 23, 3)), rng.standard_normal((4, 23, 10))
+    net.forward(x)
+    net.backward(gradient, method="linear")
+    walk = net.last_pass.layers[0].memo["stack"].walks[0, 0]
+    taken, free = host.allocated, 2 * cost.chunk_bytes(walk.cell, 23, 4, 5, 12, 8)
+    monkeypatch.setattr(type(host), "free_memory", lambda self: free)
+    with pytest.raises(bp.DeviceError, match=rf"takes \d+ bytes, {free // 4} are free for it"):
+        net.backward(gradient, method="blelloch")
+    free = 2 * newton_bytes(walk, choose_forward(host, walk, "newton", 10**9)[0])
+    with pytest.raises(bp.DeviceError, match=rf"takes \d+ bytes, {free // 4} are free for it"):
+        net.forward(x[:3], into=net.last_pass)
+    assert host.allocated == taken
+    monkeypatch.undo()
+    net.forward(x)
+    net.backward(gradient, method="blelloch")
 
 
 def test_an_unknown_forward_method_is_named():

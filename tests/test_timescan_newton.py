@@ -142,5 +142,5 @@ def test_auto_takes_newton_where_it_is_predicted_to_win(monkeypatch):
     assert chunk > 0 and "ms serially" in reason
     monkeypatch.setattr(type(host), "free_memory", lambda self: 1000)
     assert choose_forward(host, walk)[0] == 0
-    with pytest.raises(DeviceError, match=r"takes \d+ bytes, 1000 are free: take forward_method='serial'"):
+    with pytest.raises(DeviceError, match=r"takes \d+ bytes, 1000 are free for it: take forward_method='serial'"):
         choose_forward(host, walk, "newton")

@@ -17,7 +17,7 @@ from bppsa_cupy.timescan import Cell, Stack, StackSizes, stack_shapes, suffix
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
-FORWARD_METHODS = ("auto", "serial", "newton")
+FORWARD_METHODS = ("auto", "serial", "newton", "quasi-newton")
 
 
 class Recurrent(Layer):
@@ -32,8 +32,10 @@ class Recurrent(Layer):
     bidirectional  a second direction from the last step to the first; D = 2, else 1
     outputs        "all": every step's state of the last inner layer, (B, T, D H); "last": each
                    direction's last one, (B, D H)
-    forward_method  "serial": step after step; "newton": all steps at once by Newton's iteration, and
-                   serially where that does not converge; "auto": what the cost model takes to be quicker
+    forward_method  "serial": step after step; "newton": all steps at once by Newton's iteration, damped where
+                   it strays, and serially where it does not converge; "quasi-newton": likewise, with the
+                   diagonals of the Jacobians' products alone; "auto": of the first two what the cost model
+                   takes to be quicker
 
     A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
     and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a

@@ -61,6 +61,7 @@ class TimeScan:
     entering  out, (S, B), the gradient by the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
     chunk     its length in steps; by default the cost model's
+    free      bytes it may take; by default all the device has
 
     Law: every method and chunk length gives the same gradients up to rounding. Where a boundary is not
     finite, as where the products of Jacobians left the range and the gradients might not have, the
@@ -78,12 +79,14 @@ class TimeScan:
         entering: Array,
         method: str = "auto",
         chunk: int | None = None,
+        free: int | None = None,
     ) -> None:
         self._device, self._entering = device, entering
         self.reran = False
         shape = walk.cell, walk.steps, walk.batch, walk.hidden
         itemsize = walk.state.dtype.itemsize
-        model, way, free = cost.model_of(device), WAYS[method], device.free_memory()
+        model, way = cost.model_of(device), WAYS[method]
+        free = device.free_memory() if free is None else free
         self.choice = cost.choose(
             model, *shape, itemsize, method=way, chunk=chunk, free=free if chunk is None else None
         )
@@ -98,7 +101,7 @@ class TimeScan:
             advice = "take method='linear'" if fits is None else f"chunks of {fits} steps or more would fit"
             raise DeviceError(
                 f"{device.name}: a scan over {walk.steps} steps by chunks of {self.choice.chunk} takes "
-                f"{needed} bytes, {free} are free: {advice}"
+                f"{needed} bytes, {free} are free for it: {advice}"
             )
         self._bind(walk, gradient, last, delta)
 

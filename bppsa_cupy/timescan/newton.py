@@ -41,6 +41,7 @@ class NewtonReport:
     mismatch    the largest at the last of them, by the largest state's size
     tolerance   what it had to reach
     chunks      that were walked at once
+    diagonal    whether of each chunk's product the diagonal alone was taken
     """
 
     converged: bool
@@ -48,11 +49,13 @@ class NewtonReport:
     mismatch: float
     tolerance: float
     chunks: int
+    diagonal: bool = False
 
     def __str__(self) -> str:
+        name = "quasi-newton" if self.diagonal else "newton"
         end = "converged" if self.converged else "did not converge: run serially"
         return (
-            f"newton over {self.chunks} chunks: {end}, {self.iterations} iterations, mismatch "
+            f"{name} over {self.chunks} chunks: {end}, {self.iterations} iterations, mismatch "
             f"{self.mismatch:.2g} (tolerance {self.tolerance:.2g})"
         )
 
@@ -153,7 +156,7 @@ class NewtonForward:
     def __call__(self) -> None:
         if self._chunks < 2:
             self._serial()
-            self.report = NewtonReport(True, 0, 0.0, self._tolerance, 1)
+            self.report = NewtonReport(True, 0, 0.0, self._tolerance, 1, self._diagonal)
             return
         self.report = self._iterate()
         if self.report.converged:
@@ -178,7 +181,7 @@ class NewtonForward:
             scale = xp.maximum(xp.max(xp.abs(ends)), xp.asarray(1, ends.dtype))
             now = float(xp.max(xp.abs(self._mismatch)) / scale)
             if now <= self._tolerance:
-                return NewtonReport(True, iteration, now, self._tolerance, chunks)
+                return NewtonReport(True, iteration, now, self._tolerance, chunks, self._diagonal)
             if iteration == self._iterations or now != now:
                 break
             damping = 1.0 if now < worst else 0.5 if damping == 1.0 else 0.0
@@ -191,7 +194,7 @@ class NewtonForward:
                 self._corrections[0.0]()
                 xp.nan_to_num(self._step, copy=False)
             starts[:, 1:] += self._step[:-1].transpose(1, 0, 2)
-        return NewtonReport(False, iteration, now, self._tolerance, chunks)
+        return NewtonReport(False, iteration, now, self._tolerance, chunks, self._diagonal)
 
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""
@@ -211,12 +214,15 @@ class NewtonForward:
 class TimeForward:
     """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
 
-    method  "serial", "newton", or "auto": whichever the cost model takes to be quicker
+    method  "serial", "newton", "quasi-newton", or "auto": whichever of the first two the cost model takes to
+            be quicker
+    free    bytes an iteration may take; by default all the device has
     """
 
-    def __init__(self, device: Device, walk: Walk, method: str = "auto") -> None:
-        chunk, self._reason = choose_forward(device, walk, method)
-        self._newton = NewtonForward(device, walk, chunk) if chunk else None
+    def __init__(self, device: Device, walk: Walk, method: str = "auto", free: int | None = None) -> None:
+        chunk, self._reason = choose_forward(device, walk, method, free)
+        diagonal = method == "quasi-newton"
+        self._newton = NewtonForward(device, walk, chunk, diagonal=diagonal) if chunk else None
         self._call = self._newton or serial.forward(device, walk)
 
     def __call__(self) -> None:
@@ -238,12 +244,15 @@ def newton_bytes(walk: Walk, chunk: int) -> int:
     return int(values * walk.state.dtype.itemsize + 4 * chunks * walk.batch * size)
 
 
-def choose_forward(device: Device, walk: Walk, method: str = "auto") -> tuple[int, str]:
+def choose_forward(
+    device: Device, walk: Walk, method: str = "auto", free: int | None = None
+) -> tuple[int, str]:
     """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
 
-    method  "auto", "serial" or "newton"
+    method  "auto", "serial", "newton" or "quasi-newton"
+    free    bytes an iteration may take; by default all the device has
 
-    Raises DeviceError with the bytes needed and free where "newton" is asked for and they do not fit.
+    Raises DeviceError with the bytes needed and free where an iteration is asked for and they do not fit.
     """
     shape = walk.cell, walk.steps, walk.batch, walk.hidden
     if method == "serial":
@@ -255,12 +264,13 @@ def choose_forward(device: Device, walk: Walk, method: str = "auto") -> tuple[in
     serially = choice.serial_seconds * 1e3
     if method == "auto" and expected >= serially:
         return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration"
-    needed, free = newton_bytes(walk, choice.chunk), device.free_memory()
+    needed, free = newton_bytes(walk, choice.chunk), device.free_memory() if free is None else free
     if needed > free:
-        lack = f"Newton's iteration over chunks of {choice.chunk} takes {needed} bytes, {free} are free"
+        what = f"Newton's iteration over chunks of {choice.chunk}"
+        lack = f"{what} takes {needed} bytes, {free} are free for it"
         if method == "auto":
             return 0, lack
         raise DeviceError(f"{device.name}: {lack}: take forward_method='serial', or a smaller batch")
-    if method == "newton":
+    if method != "auto":
         return choice.chunk, "as asked for"
     return choice.chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially"

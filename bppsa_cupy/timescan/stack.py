@@ -22,7 +22,7 @@ class Stack:
 
     arrays     the buffers, and `lengths` (B,) int64
     parameters, gradients  by PyTorch's names ("weight_ih_l0")
-    forward_method  of the passes over time: "auto", "serial" or "newton"
+    forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
 
     A pass fills `arrays["input"]` by `take`, and lengths and initial states; then `forward`; then, for the
     way back, the boundaries and gradients by the outputs; `backward`; `weight_gradients` and
@@ -45,7 +45,10 @@ class Stack:
         self._places = [(k, d) for k in range(sizes.layers) for d in range(sizes.directions)]
         self.walks = {place: self._walk(*place) for place in self._places}
         self._forwards: dict[tuple[int, int], TimeForward] = {}
-        self._forward = [launch for layer in range(sizes.layers) for launch in self._bind_forward(layer)]
+        share = self._share()
+        self._forward = [
+            launch for layer in range(sizes.layers) for launch in self._bind_forward(layer, share)
+        ]
         self._method: str | None = None
         self._backward: list[Launch] = []
         self._scans: dict[tuple[int, int], TimeScan] = {}
@@ -69,6 +72,10 @@ class Stack:
             gates=a[f"gates{of}"] if self.cell.kept else None,
             final=a[f"final{of}"],
         )
+
+    def _share(self) -> int:
+        """Bytes each pass over time may take, so that those of all layers and directions fit."""
+        return self.device.free_memory() // len(self._places)
 
     def _values(self, layer: int) -> Array:
         """What goes into an inner layer, (T, rows, B)."""
@@ -103,7 +110,7 @@ class Stack:
             GATHER, outside, self.arrays["lengths"], inside, steps, features, batch, outside.shape[2], offset
         )
 
-    def _bind_forward(self, layer: int) -> list[Launch]:
+    def _bind_forward(self, layer: int, share: int) -> list[Launch]:
         launches: list[Launch] = []
         values = self._values(layer)
         if layer and self.sizes.directions > 1:
@@ -116,7 +123,7 @@ class Stack:
                 launches.append(self._add_biases(of))
             walk = self.walks[layer, direction]
             launches.append(products.project(self.device, values, weight, bias, walk.projected))
-            self._forwards[layer, direction] = TimeForward(self.device, walk, self._forward_method)
+            self._forwards[layer, direction] = TimeForward(self.device, walk, self._forward_method, share)
             launches.append(self._forwards[layer, direction])
         return launches
 
@@ -156,9 +163,13 @@ class Stack:
     def backward(self, method: str = "auto") -> None:
         """Every delta, and the gradients by the initial states, by a method of net.backward."""
         if self._method != method:
+            self._method = None
             self._scans.clear()
-            layers = reversed(range(self.sizes.layers))
-            self._backward = [launch for layer in layers for launch in self._bind_backward(layer, method)]
+            self._backward.clear()
+            layers, share = reversed(range(self.sizes.layers)), self._share()
+            self._backward = [
+                launch for layer in layers for launch in self._bind_backward(layer, method, share)
+            ]
             self._method = method
         for launch in self._backward:
             launch()
@@ -173,7 +184,7 @@ class Stack:
         """How each inner layer and direction last went back, and why."""
         return [f"{suffix(*place)[1:]}: {self._scans[place].description}" for place in sorted(self._scans)]
 
-    def _bind_backward(self, layer: int, method: str) -> list[Launch]:
+    def _bind_backward(self, layer: int, method: str, share: int) -> list[Launch]:
         sizes, a = self.sizes, self.arrays
         last = layer == sizes.layers - 1
         launches: list[Launch] = []
@@ -190,6 +201,7 @@ class Stack:
                 a[f"delta{of}"],
                 a[f"entering{of}"],
                 method,
+                free=share,
             )
             launches.append(self._scans[layer, direction])
         return launches
