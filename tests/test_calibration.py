@@ -21,7 +21,7 @@ from bppsa_cupy.plan.calibration import (
     this_machine,
 )
 from bppsa_cupy.plan.cost_model import KINDS, MODELS, CostModel, Rate, find_model, model_of
-from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_kind, fit_model, fit_rate
+from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model, fit_rate
 
 POSITIVE = st.floats(1e-12, 1e18)
 
@@ -38,7 +38,7 @@ def measured(device="host", **changes):
     return Calibration(replace(model, **changes), this_machine(device), {"python": "3"}, "2026-01-01")
 
 
-rates = st.builds(Rate, POSITIVE | st.just(math.inf), POSITIVE)
+rates = st.builds(Rate, POSITIVE | st.just(math.inf), POSITIVE, POSITIVE | st.just(math.inf))
 
 
 @given(rates, st.dictionaries(st.sampled_from(KINDS), rates), st.floats(0, 1), st.floats(0, 1))
@@ -163,11 +163,25 @@ def test_outliers_and_noise_move_the_rates_little():
 def test_a_model_has_a_rate_for_each_kind_seen_and_one_for_the_others():
     seen = observed(Rate(1e9, 1e10), 1e-6) + observed(Rate(1e11, 1e10), 1e-4, "vjp")
     model = fit_model("host", seen, 1e-6, 1e-4)
-    assert set(model.rates) == {"terms", "vjp"}
+    assert set(model.rates) == {"terms", "terms large", "vjp", "vjp large"}
     assert model.work_seconds("dense", 10**8, 10) == pytest.approx(0.1, rel=1e-3)
     assert model.work_seconds("vjp", 10**10, 10) == pytest.approx(0.1, rel=1e-3)
-    for ratios in errors_by_kind(model, seen).values():
+    for ratios in errors_by_class(model, seen).values():
         assert np.allclose(ratios, 1, rtol=1e-3)
+
+
+def test_loops_of_few_samples_cost_more_than_those_of_many():
+    rate = Rate(2e10, 2e10, 4e8)
+    seen = [
+        Observation("terms", terms * width, 8 * terms, rate.seconds(terms * width, 8 * terms, terms), width)
+        for terms in (10**3, 10**4, 10**5)
+        for width in (1, 8, 64, 512)
+    ]
+    found = fit_rate(seen, 0.0)
+    for o in seen:
+        assert found.seconds(o.multiply_adds, o.bytes, o.multiply_adds / o.width) == pytest.approx(
+            o.seconds, rel=0.25
+        )
 
 
 def test_work_of_nothing_has_no_limit():

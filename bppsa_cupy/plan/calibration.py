@@ -12,7 +12,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numba
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.files import write_text
 from bppsa_cupy.machine import cpu_model, gpu_models
-from bppsa_cupy.plan.cost_model import KINDS, CostModel, Rate
+from bppsa_cupy.plan.cost_model import KINDS, LARGE_BYTES, CostModel, Rate, work_classes
 
 FORMAT, FORMAT_VERSION = "bppsa-cost-model", 1
 
@@ -149,13 +149,7 @@ def _to_json(model: CostModel) -> dict[str, Any]:
         "seconds_per_launch": model.seconds_per_launch,
         "seconds_per_call": model.seconds_per_call,
         "rates": {
-            kind: {
-                field: None if math.isinf(value) else value
-                for field, value in (
-                    ("multiply_adds_per_second", rate.multiply_adds_per_second),
-                    ("bytes_per_second", rate.bytes_per_second),
-                )
-            }
+            kind: {field: None if math.isinf(value) else value for field, value in asdict(rate).items()}
             for kind, rate in rates.items()
         },
     }
@@ -163,10 +157,11 @@ def _to_json(model: CostModel) -> dict[str, Any]:
 
 def _from_json(device: str, found: Mapping[str, Any]) -> CostModel:
     rates = {
-        kind: Rate(_rate(pair["multiply_adds_per_second"]), _rate(pair["bytes_per_second"]))
-        for kind, pair in found["rates"].items()
+        kind: Rate(**{field.name: _rate(numbers[field.name]) for field in fields(Rate)})
+        for kind, numbers in found["rates"].items()
     }
-    unknown = set(rates) - {"", *KINDS}
+    classes = {name for kind in KINDS for name in work_classes(kind, LARGE_BYTES + 1)}
+    unknown = set(rates) - {"", *classes}
     if unknown:
         raise ValueError(f"no kind of work is called {sorted(unknown)[0]!r}")
     rate = rates.pop("")

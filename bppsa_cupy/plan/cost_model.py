@@ -14,17 +14,26 @@ from bppsa_cupy.plan.symbolic import MAPS
 #: the layers' layout (B, d) and the scan's (d, B) ("transpose").
 KINDS = (*MAPS, "csr_mv", "vjp", "fill", "transpose")
 
+#: Work over more bytes than this has a rate of its own: it reads memory where smaller work reads caches.
+LARGE_BYTES = 2**24
+
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast work of one kind runs: multiply-adds or bytes, whichever of the two takes longer."""
+    """How fast work of one kind runs: its arithmetic or its bytes, whichever takes longer.
+
+    Arithmetic is multiply-adds, and the starts of a kernel's inner loop, which runs over the batch: one for
+    each term of a product, whatever the batch is.
+    """
 
     multiply_adds_per_second: float
     bytes_per_second: float
+    loops_per_second: float = math.inf
 
-    def seconds(self, multiply_adds: int, moved: int) -> float:
-        """The time of so many multiply-adds over so many bytes."""
-        return max(multiply_adds / self.multiply_adds_per_second, moved / self.bytes_per_second)
+    def seconds(self, multiply_adds: int, moved: int, loops: float = 0) -> float:
+        """The time of so many multiply-adds in so many loops over so many bytes."""
+        arithmetic = multiply_adds / self.multiply_adds_per_second + loops / self.loops_per_second
+        return max(arithmetic, moved / self.bytes_per_second)
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class CostModel:
     rate                of every kind of work without one of its own
     seconds_per_launch  added to every step of a scan, a launch that was bound before
     seconds_per_call    added to every VJP, fill and transposition, which Python calls one by one
-    rates               rates of single `KINDS`
+    rates               rates of single `KINDS`, and of single `work_classes` of them
     """
 
     name: str
@@ -45,9 +54,21 @@ class CostModel:
     seconds_per_call: float
     rates: Mapping[str, Rate] = field(default_factory=dict)
 
-    def work_seconds(self, kind: str, multiply_adds: int, moved: int) -> float:
-        """The time of work of one of `KINDS`, without its launch or call."""
-        return self.rates.get(kind, self.rate).seconds(multiply_adds, moved)
+    def work_seconds(self, kind: str, multiply_adds: int, moved: int, width: int | None = None) -> float:
+        """The time of work of one of `KINDS`, without its launch or call, at its class's rate.
+
+        width  multiply-adds of one inner loop: the batch, or 1; None where no such loop is known
+        """
+        loops = multiply_adds / width if width else 0
+        for name in work_classes(kind, moved):
+            if name in self.rates:
+                return self.rates[name].seconds(multiply_adds, moved, loops)
+        return self.rate.seconds(multiply_adds, moved, loops)
+
+
+def work_classes(kind: str, moved: int) -> tuple[str, ...]:
+    """What work may have a rate as, the narrowest class first: "terms large" beyond LARGE_BYTES, "terms"."""
+    return (f"{kind} large", kind) if moved > LARGE_BYTES else (kind,)
 
 
 #: `ideal`: a multiply-add is one second, nothing else costs. `host`: a 2-core CPU, planned kernels.

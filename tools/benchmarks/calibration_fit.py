@@ -1,7 +1,8 @@
-"""From timed work to a cost model: two rates for each kind, by the least sum of logarithmic errors."""
+"""From timed work to a cost model: the rates of each class of work, by the least logarithmic errors."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,23 +10,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_cupy.plan.cost_model import CostModel, Rate
+from bppsa_cupy.plan.cost_model import CostModel, Rate, work_classes
 
 #: Kinds of work that Python calls one by one; all others are launches that were bound before.
 CALLS = ("vjp", "fill", "transpose")
 
-#: Rates tried for multiply-adds and for bytes each, at most.
-CANDIDATES = 60
+#: Rates tried for multiply-adds, bytes and loops each, at most.
+CANDIDATES = 32
+
+#: A class of work has a rate of its own from so many observations on.
+LEAST_OBSERVATIONS = 3
 
 
 @dataclass(frozen=True)
 class Observation:
-    """Work of one kind that was timed: seconds of one launch, or call."""
+    """Work of one kind that was timed: seconds of one launch, or call; `width` as `work_seconds` takes it."""
 
     kind: str
     multiply_adds: int
     bytes: int
     seconds: float
+    width: int | None = None
 
 
 def fit_model(
@@ -35,14 +40,17 @@ def fit_model(
 
     The rate of kinds that were not observed is that of all launches together.
     """
-    by_kind: dict[str, list[Observation]] = defaultdict(list)
-    for observation in observations:
-        by_kind[observation.kind].append(observation)
-    launches = [o for o in observations if o.kind not in CALLS]
+    by_class: dict[str, list[Observation]] = defaultdict(list)
+    of_kind: dict[str, list[Observation]] = defaultdict(list)
+    for o in observations:
+        by_class[work_classes(o.kind, o.bytes)[0]].append(o)
+        of_kind[o.kind].append(o)
+    enough = {k: found for k, found in by_class.items() if len(found) >= LEAST_OBSERVATIONS}
     rates = {
-        kind: fit_rate(found, seconds_per_call if kind in CALLS else seconds_per_launch)
-        for kind, found in sorted(by_kind.items())
+        k: fit_rate(found, seconds_per_call if found[0].kind in CALLS else seconds_per_launch)
+        for k, found in sorted({**of_kind, **enough}.items())
     }
+    launches = [o for o in observations if o.kind not in CALLS]
     rate = fit_rate(launches, seconds_per_launch)
     return CostModel(name, rate, seconds_per_launch, seconds_per_call, rates)
 
@@ -51,21 +59,23 @@ def fit_rate(observations: Sequence[Observation], overhead: float) -> Rate:
     """The rate with the least sum of |log(predicted / measured)|, `overhead` seconds added to each.
 
     The sum of absolute values bears outliers, as a sample in which other work had the processor. Every
-    rate tried is one that explains an observation.
+    number tried is one that explains an observation by itself.
     """
-    work = np.array([(o.multiply_adds, o.bytes) for o in observations], np.float64).reshape(-1, 2)
+    work = np.array(
+        [(o.multiply_adds, o.bytes, o.multiply_adds / o.width if o.width else 0) for o in observations]
+    ).reshape(-1, 3)
     measured = np.array([o.seconds for o in observations])
     # Of work that takes hardly longer than its launch nothing is learned.
     own = np.maximum(measured - overhead, 0.1 * measured)
-    by_terms = _candidates(own, work[:, 0])
-    by_bytes = _candidates(own, work[:, 1])
-    pairs = np.array([(a, b) for a in by_terms for b in by_bytes if a or b]).reshape(-1, 2)
-    if not len(pairs):
-        return Rate(math.inf, math.inf)
-    predicted = overhead + np.maximum(pairs[:, :1] * work[:, 0], pairs[:, 1:] * work[:, 1])
-    errors = np.abs(np.log(predicted / measured)).sum(axis=1)
-    terms, moved = pairs[int(np.argmin(errors))]
-    return Rate(1 / terms if terms else math.inf, 1 / moved if moved else math.inf)
+    best, least = (0.0, 0.0, 0.0), math.inf
+    for terms, loops in itertools.product(_candidates(own, work[:, 0]), _candidates(own, work[:, 2])):
+        moved = _candidates(own, work[:, 1])[:, np.newaxis]
+        predicted = overhead + np.maximum(terms * work[:, 0] + loops * work[:, 2], moved * work[:, 1])
+        errors = np.abs(np.log(np.maximum(predicted, 1e-30) / measured)).sum(axis=1)
+        position = int(np.argmin(errors))
+        if errors[position] < least:
+            best, least = (terms, float(moved[position, 0]), loops), float(errors[position])
+    return Rate(*(1 / seconds if seconds else math.inf for seconds in best))
 
 
 def _candidates(seconds: np.ndarray, amounts: np.ndarray) -> np.ndarray:
@@ -76,11 +86,11 @@ def _candidates(seconds: np.ndarray, amounts: np.ndarray) -> np.ndarray:
     return np.concatenate([[0.0], known])
 
 
-def errors_by_kind(model: CostModel, observations: Iterable[Observation]) -> dict[str, list[float]]:
-    """predicted / measured of every observation, by kind."""
+def errors_by_class(model: CostModel, observations: Iterable[Observation]) -> dict[str, list[float]]:
+    """predicted / measured of every observation, by class of work."""
     found: dict[str, list[float]] = defaultdict(list)
     for o in observations:
         overhead = model.seconds_per_call if o.kind in CALLS else model.seconds_per_launch
-        predicted = overhead + model.work_seconds(o.kind, o.multiply_adds, o.bytes)
-        found[o.kind].append(predicted / o.seconds)
+        predicted = overhead + model.work_seconds(o.kind, o.multiply_adds, o.bytes, o.width)
+        found[work_classes(o.kind, o.bytes)[0]].append(predicted / o.seconds)
     return dict(found)
