@@ -31,6 +31,38 @@ def test_figure6(tmp_path, capsys):
     assert "largest relative difference to bp" in capsys.readouterr().out
 
 
+def test_pruning_and_retraining(tmp_path, capsys):
+    """In float64, so that the curves agree whatever training does to rounding errors."""
+    rng = np.random.default_rng(0)
+    for name in ("data_batch_1.bin", "test_batch.bin"):
+        records = rng.integers(0, 256, (40, 3073), dtype=np.uint8)
+        records[:, 0] = rng.integers(0, 10, 40)
+        records.tofile(tmp_path / name)
+    code = main(
+        ["prune", "--data", str(tmp_path), "--out", str(tmp_path), "--model", "lenet5", "--prune", "0.9",
+         "--iterations", "6", "--retrain", "5", "--batch-size", "8", "--test-samples", "30",
+         "--dtype", "float64", "--device", "host"]
+    )  # fmt: skip
+    assert code == 0
+    result = json.loads((tmp_path / "prune.json").read_text())
+    losses = result["losses"]
+    assert {label: len(curve) for label, curve in losses.items()} == {
+        "training": 6, "bp": 5, "auto": 5, "hybrid": 5, "bp with noise": 5,
+    }  # fmt: skip
+    assert all(0.89 < part < 0.91 for part in result["pruned"].values()) and len(result["pruned"]) == 5
+    np.testing.assert_allclose(losses["hybrid"], losses["bp"], rtol=1e-9)
+    assert (
+        result["backward"]["hybrid"].endswith("levels")
+        and "hybrid of 1 levels" in result["backward"]["hybrid"]
+    )
+    assert list(result["accuracy"]) == ["trained", "pruned", "bp", "auto", "hybrid", "bp with noise"]
+    assert (tmp_path / "prune.png").read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert (
+        "hybrid: largest relative difference of losses to bp" in printed and "accuracy, pruned: " in printed
+    )
+
+
 def test_missing_data_is_one_line(tmp_path, capsys):
     assert main(["figure6", "--data", str(tmp_path / "none")]) == 1
     error = capsys.readouterr().err

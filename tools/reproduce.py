@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bppsa_cupy.tools import cli, figure6, figure7, figure13
+from bppsa_cupy.tools import cli, figure6, figure7, figure13, retraining
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,6 +18,9 @@ def parser() -> argparse.ArgumentParser:
     )
     figure7.add_arguments(figures.add_parser("figure7", help="an RNN on bitstreams, by us and by PyTorch"))
     figure13.add_arguments(figures.add_parser("figure13", help="a GRU on audio, by us and by PyTorch"))
+    retraining.add_arguments(
+        figures.add_parser("prune", help="VGG-11 pruned and retrained by back-propagation and by scan")
+    )
     return result
 
 
