@@ -6,15 +6,14 @@ plan left out, and the full network's, are counted too. A multiply-add is two FL
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bppsa_cupy.architecture import Architecture
-from bppsa_cupy.layers import LAYERS, Conv2d, Layer, Linear
+from bppsa_cupy.layers import LAYERS, Layer
 from bppsa_cupy.plan import Chain, Plan, Schedule
 from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.schedule import Step, blelloch, hybrid, linear, up_sweep_levels
+from bppsa_cupy.plan.schedule import Step, blelloch, linear, paper_hybrid
 from bppsa_cupy.tools.plan_report import print_table, quantity
 
 #: The name of the paper's hand-picked schedule among the others.
@@ -32,16 +31,14 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
     layers = _rebuilt_layers(plan.network)
     pruned = bool(_mask_names(plan.network))
     own = [chain.chain for chain in plan.chains]
-    networks = [_network("pruned" if pruned else "full", plan, own, layers)]
+    networks = [_network("pruned" if pruned else "full", plan, own)]
     if full and pruned and layers is not None:
         chains = Architecture(layers, plan.network["input_shape"]).chains()
-        networks.append(_network("full", plan, chains, layers))
+        networks.append(_network("full", plan, chains))
     return {"unit": "FLOP of one sample, two a multiply-add", "networks": networks}
 
 
-def _network(
-    name: str, plan: Plan, chains: Sequence[Chain], layers: Sequence[Layer] | None
-) -> dict[str, Any]:
+def _network(name: str, plan: Plan, chains: Sequence[Chain]) -> dict[str, Any]:
     found = []
     for position, chain in enumerate(chains):
         named = _schedules(plan, position, len(chain))
@@ -57,7 +54,7 @@ def _network(
                     }
                     for k, element in enumerate(chain.elements, 1)
                 ],
-                "baseline": _baseline(chain, plan.network, layers),
+                "baseline": _baseline(chain),
                 "schedules": [_schedule(label, schedule, counts) for label, schedule in named.items()],
             }
         )
@@ -69,7 +66,7 @@ def _schedules(plan: Plan, position: int, n: int) -> dict[str, Schedule]:
     named = {"linear": linear(n), "blelloch": blelloch(n)}
     if "hybrid" in plan.schedules:
         named["hybrid"] = plan.schedule(position, "hybrid")
-    named[PAPER] = hybrid(n, min(3, up_sweep_levels(n)))
+    named[PAPER] = paper_hybrid(n)
     return named
 
 
@@ -127,35 +124,21 @@ def _dense_multiply_adds(chain: Chain, step: Step) -> int:
     return rows * inner * (1 if step.kind == "mv" else chain.length(step.begin))
 
 
-def _baseline(
-    chain: Chain, network: Mapping[str, Any], layers: Sequence[Layer] | None
-) -> list[dict[str, Any]]:
-    """The gradient operators ordinary back-propagation runs for v(2), …, v(n), from the last layer on."""
-    operators = []
-    for element in chain.elements[:-1]:
-        rows, columns = element.pattern.shape
-        terms = element.pattern.nnz
-        if layers is not None:
-            index = int(element.name.split()[0])
-            terms = _vjp_multiply_adds(layers[index], network["layers"][index]["input_shape"], terms)
-        operators.append(
-            {"name": element.name, "kind": "bp", "flop": 2 * terms, "dense_flop": 2 * rows * columns}
-        )
-    return operators
+def _baseline(chain: Chain) -> list[dict[str, Any]]:
+    """The gradient operators ordinary back-propagation runs for v(2), …, v(n), from the last layer on.
 
-
-def _vjp_multiply_adds(layer: Layer, input_shape: Sequence[int], nnz: int) -> int:
-    """The multiply-adds of a layer's own VJP, as libraries run it.
-
-    A convolution is a dense transposed convolution, whatever its mask, padding included; a linear layer a
-    dense product; of all others one a Jacobian's entry.
+    A convolution's is a dense transposed convolution, a linear layer's a dense product, whatever the mask;
+    of all others it has a multiply-add for each entry of the Jacobian.
     """
-    if isinstance(layer, Conv2d):
-        positions = math.prod(layer.output_shape(tuple(input_shape))[1:])
-        return math.prod(layer.parameter_shapes()["weight"]) * positions
-    if isinstance(layer, Linear):
-        return math.prod(input_shape) * layer.out_features
-    return nnz
+    return [
+        {
+            "name": element.name,
+            "kind": "bp",
+            "flop": 2 * element.vjp_terms,
+            "dense_flop": 2 * element.pattern.shape[0] * element.pattern.shape[1],
+        }
+        for element in chain.elements[:-1]
+    ]
 
 
 def _mask_names(network: Mapping[str, Any]) -> list[str]:
