@@ -6,3 +6,16 @@ __device__ __forceinline__ real value_at(
 {
     return values[batched ? entry * batch + sample : entry];
 }
+
+// item = entry * batch + sample. A 64-bit division costs more than the rest of a small work item.
+__device__ __forceinline__ void split(size_type item, size_type batch, size_type* entry, size_type* sample)
+{
+    if ((item | batch) >> 32) {
+        *entry = item / batch;
+        *sample = item % batch;
+    } else {
+        unsigned int quotient = (unsigned int)item / (unsigned int)batch;
+        *entry = quotient;
+        *sample = (unsigned int)item - quotient * (unsigned int)batch;
+    }
+}

@@ -18,7 +18,8 @@ extern "C" __global__ void csr_spmv(
     int batched, int affine)
 {
     GRID_STRIDE(item, rows * batch) {
-        size_type row = item / batch, sample = item % batch;
+        size_type row, sample;
+        split(item, batch, &row, &sample);
         real sum = affine ? addend[item] : real(0);
         for (size_type entry = indptr[row]; entry < (size_type)indptr[row + 1]; ++entry)
             sum += value_at(data, entry, batched, batch, sample) * x[(size_type)indices[entry] * batch + sample];

@@ -3,43 +3,40 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_add
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, read, write
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.lanes import multiply_add, spread
 from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin(parallel=True)
 def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, batched, affine):
-    width = np.uint64(batch)
+    width, one, four = np.uint64(batch), np.uint64(1), np.uint64(4)
+    zero = x.dtype.type(0)
     for row in prange(np.uint64(rows)):
-        first = row * width
-        if width == 1:
-            total = addend[row] if affine else x.dtype.type(0)
-            for entry in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
-                total += data[entry] * x[indices[entry]]
-            y[row] = total
-            continue
-        for s in range(width):
-            y[first + s] = addend[first + s] if affine else x.dtype.type(0)
-        entry = np.uint64(indptr[row])
-        end = np.uint64(indptr[row + np.uint64(1)])
-        if not batched:
-            # Four entries at a time: a quarter of the loads and stores of y.
-            while entry + np.uint64(4) <= end:
-                d0, d1 = data[entry], data[entry + np.uint64(1)]
-                d2, d3 = data[entry + np.uint64(2)], data[entry + np.uint64(3)]
-                i0 = np.uint64(indices[entry]) * width
-                i1 = np.uint64(indices[entry + np.uint64(1)]) * width
-                i2 = np.uint64(indices[entry + np.uint64(2)]) * width
-                i3 = np.uint64(indices[entry + np.uint64(3)]) * width
-                for s in range(width):
-                    y[first + s] = (
-                        y[first + s] + d0 * x[i0 + s] + d1 * x[i1 + s] + d2 * x[i2 + s] + d3 * x[i3 + s]
-                    )
-                entry += np.uint64(4)
-        while entry < end:
-            multiply_add(y, row, data, entry, batched, x, np.uint64(indices[entry]), 1, width)
-            entry += np.uint64(1)
+        first, end = np.uint64(indptr[row]), np.uint64(indptr[row + one])
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            # Four sums, so that one multiply-add need not wait for the one before.
+            s0 = read(addend, row, True, width, sample, count) if affine else spread(zero)
+            s1, s2, s3 = spread(zero), spread(zero), spread(zero)
+            entry = first
+            while entry + four <= end:
+                e1, e2, e3 = entry + one, entry + np.uint64(2), entry + np.uint64(3)
+                x0 = read(x, np.uint64(indices[entry]), True, width, sample, count)
+                x1 = read(x, np.uint64(indices[e1]), True, width, sample, count)
+                x2 = read(x, np.uint64(indices[e2]), True, width, sample, count)
+                x3 = read(x, np.uint64(indices[e3]), True, width, sample, count)
+                s0 = multiply_add(read(data, entry, batched, width, sample, count), x0, s0)
+                s1 = multiply_add(read(data, e1, batched, width, sample, count), x1, s1)
+                s2 = multiply_add(read(data, e2, batched, width, sample, count), x2, s2)
+                s3 = multiply_add(read(data, e3, batched, width, sample, count), x3, s3)
+                entry += four
+            while entry < end:
+                x0 = read(x, np.uint64(indices[entry]), True, width, sample, count)
+                s0 = multiply_add(read(data, entry, batched, width, sample, count), x0, s0)
+                entry += one
+            write(y, row, width, sample, count, (s0 + s1) + (s2 + s3), False)
 
 
 KERNEL = Kernel(

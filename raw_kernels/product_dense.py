@@ -3,24 +3,98 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_add
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.lanes import multiply_add, spread
 from bppsa_cupy.raw_kernels.twin import twin
+
+#: Rows and columns of C that a thread has the sums of, in registers.
+TILE = 4
+#: Rows of C that one library GEMM makes.
+PART_ROWS = 64
 
 
 @twin(parallel=True)
 def product_dense(a, b, c, rows, inner, columns, batch, a_batched, b_batched):
+    if batch == 1 or (b_batched and not a_batched):
+        # Samples are columns of B: one plain product, cut by rows.
+        across = columns * batch
+        right = b.reshape(inner, across)
+        parts = (rows + PART_ROWS - 1) // PART_ROWS
+        for part in prange(parts):
+            first, end = part * PART_ROWS, min(rows, (part + 1) * PART_ROWS)
+            out = c[first * across : end * across].reshape(end - first, across)
+            if inner == 0:
+                out[...] = 0
+            else:
+                np.dot(a[first * inner : end * inner].reshape(end - first, inner), right, out)
+    elif a_batched and not b_batched:
+        left = b.reshape(inner, columns).T
+        for row in prange(rows):
+            out = c[row * columns * batch : (row + 1) * columns * batch].reshape(columns, batch)
+            if inner == 0:
+                out[...] = 0
+            else:
+                np.dot(left, a[row * inner * batch : (row + 1) * inner * batch].reshape(inner, batch), out)
+    else:
+        blocks = (rows + TILE - 1) // TILE
+        for block in prange(blocks):
+            end = min(rows, (block + 1) * TILE)
+            _rows(a, b, c, block * TILE, end, inner, columns, batch, a_batched, b_batched)
+
+
+@twin()
+def _rows(a, b, c, first, end, inner, columns, batch, a_batched, b_batched):
+    """Rows `first` to `end` of C, two and then one at a time, four columns at a time."""
     width, depth, across = np.uint64(batch), np.uint64(inner), np.uint64(columns)
-    for row in prange(np.uint64(rows)):
-        first = row * across
-        for place in range(first * width, (first + across) * width):
-            c[place] = 0
-        for k in range(depth):
-            for column in range(across):
-                multiply_add(
-                    c, first + column, a, row * depth + k, a_batched,
-                    b, k * across + column, b_batched, width,
-                )  # fmt: skip
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
+    for sample in range(np.uint64(0), width, GROUP):
+        count = group_size(width, sample)
+        row = np.uint64(first)
+        while row < np.uint64(end):
+            # Below the last row the pair's second one is that row again, and is not written.
+            pair = row + one < np.uint64(end)
+            upper, lower = row * depth, (row + one if pair else row) * depth
+            entry = row * across
+            column = np.uint64(0)
+            while column + four <= across:
+                u0, u1, u2, u3 = spread(zero), spread(zero), spread(zero), spread(zero)
+                l0, l1, l2, l3 = spread(zero), spread(zero), spread(zero), spread(zero)
+                for k in range(depth):
+                    x = read(a, upper + k, a_batched, width, sample, count)
+                    y = read(a, lower + k, a_batched, width, sample, count)
+                    j = k * across + column
+                    z = read(b, j, b_batched, width, sample, count)
+                    u0, l0 = multiply_add(x, z, u0), multiply_add(y, z, l0)
+                    z = read(b, j + one, b_batched, width, sample, count)
+                    u1, l1 = multiply_add(x, z, u1), multiply_add(y, z, l1)
+                    z = read(b, j + two, b_batched, width, sample, count)
+                    u2, l2 = multiply_add(x, z, u2), multiply_add(y, z, l2)
+                    z = read(b, j + three, b_batched, width, sample, count)
+                    u3, l3 = multiply_add(x, z, u3), multiply_add(y, z, l3)
+                write(c, entry + column, width, sample, count, u0, streamed)
+                write(c, entry + column + one, width, sample, count, u1, streamed)
+                write(c, entry + column + two, width, sample, count, u2, streamed)
+                write(c, entry + column + three, width, sample, count, u3, streamed)
+                if pair:
+                    write(c, entry + across + column, width, sample, count, l0, streamed)
+                    write(c, entry + across + column + one, width, sample, count, l1, streamed)
+                    write(c, entry + across + column + two, width, sample, count, l2, streamed)
+                    write(c, entry + across + column + three, width, sample, count, l3, streamed)
+                column += four
+            while column < across:
+                u0, l0 = spread(zero), spread(zero)
+                for k in range(depth):
+                    z = read(b, k * across + column, b_batched, width, sample, count)
+                    u0 = multiply_add(read(a, upper + k, a_batched, width, sample, count), z, u0)
+                    l0 = multiply_add(read(a, lower + k, a_batched, width, sample, count), z, l0)
+                write(c, entry + column, width, sample, count, u0, streamed)
+                if pair:
+                    write(c, entry + across + column, width, sample, count, l0, streamed)
+                column += one
+            row += two
 
 
 KERNEL = Kernel(
@@ -36,6 +110,6 @@ KERNEL = Kernel(
         scalar("a_batched", "flag"),
         scalar("b_batched", "flag"),
     ),
-    launch=lambda s: one_thread_per(s["rows"] * s["columns"] * s["batch"]),
+    launch=lambda s: one_thread_per(-(-s["rows"] // TILE) * -(-s["columns"] // TILE) * s["batch"]),
     twin=product_dense,
 )

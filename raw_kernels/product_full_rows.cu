@@ -1,5 +1,6 @@
 // C = A B where every row of B is empty or full, so that each row of C is, too: row i of C sums B's
-// full rows times the entries of A's row i. One thread a row and sample, which alone writes that row.
+// full rows times the entries of A's row i. A block a row, a thread an entry of it and sample, whose sum
+// stays in a register.
 //
 //   a_indptr   (rows + 1)                      input
 //   a_indices  (a_nnz)                         input
@@ -18,17 +19,19 @@ extern "C" __global__ void product_full_rows(
     const index_t* __restrict__ c_indptr, real* __restrict__ c, size_type rows, size_type inner,
     size_type a_nnz, size_type b_nnz, size_type c_nnz, size_type batch, int a_batched, int b_batched)
 {
-    GRID_STRIDE(item, rows * batch) {
-        size_type row = item / batch, sample = item % batch;
-        size_type first = c_indptr[row], end = c_indptr[row + 1];
-        for (size_type entry = first; entry < end; ++entry) c[entry * batch + sample] = real(0);
-        for (size_type i = a_indptr[row]; i < (size_type)a_indptr[row + 1]; ++i) {
-            size_type middle = a_indices[i], start = b_indptr[middle];
-            size_type length = (size_type)b_indptr[middle + 1] - start;
-            real factor = value_at(a, i, a_batched, batch, sample);
-            for (size_type j = 0; j < length; ++j)
-                c[(first + j) * batch + sample]
-                    += factor * value_at(b, start + j, b_batched, batch, sample);
+    for (size_type row = blockIdx.x; row < rows; row += gridDim.x) {
+        size_type first = c_indptr[row], length = (size_type)c_indptr[row + 1] - first;
+        for (size_type item = threadIdx.x; item < length * batch; item += blockDim.x) {
+            size_type column, sample;
+            split(item, batch, &column, &sample);
+            real sum = real(0);
+            for (size_type i = a_indptr[row]; i < (size_type)a_indptr[row + 1]; ++i) {
+                size_type middle = a_indices[i], entry = (size_type)b_indptr[middle] + column;
+                if (entry < (size_type)b_indptr[middle + 1])
+                    sum += value_at(a, i, a_batched, batch, sample)
+                        * value_at(b, entry, b_batched, batch, sample);
+            }
+            c[first * batch + item] = sum;
         }
     }
 }

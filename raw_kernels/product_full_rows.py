@@ -3,9 +3,13 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_add
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, one_block_per, read, write
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.lanes import multiply_add, spread
 from bppsa_cupy.raw_kernels.twin import twin
+
+#: Threads of a block, which has a row of C.
+BLOCK = 128
 
 
 @twin(parallel=True)
@@ -13,16 +17,43 @@ def product_full_rows(
     a_indptr, a_indices, a, b_indptr, b, c_indptr, c,
     rows, inner, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
 ):  # fmt: skip
-    width, one = np.uint64(batch), np.uint64(1)
+    width, one, two, four = np.uint64(batch), np.uint64(1), np.uint64(2), np.uint64(4)
+    three = two + one
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
     for row in prange(np.uint64(rows)):
-        first = np.uint64(c_indptr[row])
-        for place in range(first * width, np.uint64(c_indptr[row + one]) * width):
-            c[place] = 0
-        for i in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
-            middle = np.uint64(a_indices[i])
-            start = np.uint64(b_indptr[middle])
-            for j in range(start, np.uint64(b_indptr[middle + one])):
-                multiply_add(c, first + j - start, a, i, a_batched, b, j, b_batched, width)
+        first, last = np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])
+        start, end = np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            entry = start
+            # Four columns at a time, whose sums stay in registers.
+            while entry + four <= end:
+                s0, s1, s2, s3 = spread(zero), spread(zero), spread(zero), spread(zero)
+                for i in range(first, last):
+                    factor = read(a, i, a_batched, width, sample, count)
+                    middle = np.uint64(a_indices[i])
+                    j = np.uint64(b_indptr[middle]) + entry - start
+                    if j < np.uint64(b_indptr[middle + one]):
+                        s0 = multiply_add(factor, read(b, j, b_batched, width, sample, count), s0)
+                        s1 = multiply_add(factor, read(b, j + one, b_batched, width, sample, count), s1)
+                        s2 = multiply_add(factor, read(b, j + two, b_batched, width, sample, count), s2)
+                        s3 = multiply_add(factor, read(b, j + three, b_batched, width, sample, count), s3)
+                write(c, entry, width, sample, count, s0, streamed)
+                write(c, entry + one, width, sample, count, s1, streamed)
+                write(c, entry + two, width, sample, count, s2, streamed)
+                write(c, entry + three, width, sample, count, s3, streamed)
+                entry += four
+            while entry < end:
+                s0 = spread(zero)
+                for i in range(first, last):
+                    middle = np.uint64(a_indices[i])
+                    j = np.uint64(b_indptr[middle]) + entry - start
+                    if j < np.uint64(b_indptr[middle + one]):
+                        factor = read(a, i, a_batched, width, sample, count)
+                        s0 = multiply_add(factor, read(b, j, b_batched, width, sample, count), s0)
+                write(c, entry, width, sample, count, s0, streamed)
+                entry += one
 
 
 KERNEL = Kernel(
@@ -44,6 +75,6 @@ KERNEL = Kernel(
         scalar("a_batched", "flag"),
         scalar("b_batched", "flag"),
     ),
-    launch=lambda s: one_thread_per(s["rows"] * s["batch"]),
+    launch=lambda s: one_block_per(s["rows"] if s["batch"] else 0, BLOCK),
     twin=product_full_rows,
 )

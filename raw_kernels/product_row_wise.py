@@ -1,30 +1,44 @@
-"""C = A B row by row with a map of where in its row each multiply-add lands."""
+"""C = A B row by row, the sums of a row side by side for every column."""
 
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_add
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, one_block_per, read, write
+from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.lanes import load, multiply_add, spread, store
 from bppsa_cupy.raw_kernels.twin import twin
+
+#: Threads of a block, which has a row of C and so many samples.
+BLOCK, SAMPLES = 128, 32
+#: Rows a chunk has at least; each chunk takes room for one row of sums.
+CHUNK_ROWS = 16
 
 
 @twin(parallel=True)
 def product_row_wise(
-    a_indptr, a_indices, a, b_indptr, b, c_indptr, row_terms, position, c,
-    rows, inner, a_nnz, b_nnz, c_nnz, terms, batch, a_batched, b_batched,
+    a_indptr, a_indices, a, b_indptr, b_indices, b, c_indptr, c_indices, c,
+    rows, inner, columns, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
 ):  # fmt: skip
     width, one = np.uint64(batch), np.uint64(1)
-    for row in prange(np.uint64(rows)):
-        first = np.uint64(c_indptr[row])
-        for place in range(first * width, np.uint64(c_indptr[row + one]) * width):
-            c[place] = 0
-        term = np.uint64(row_terms[row])
-        for i in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
-            middle = np.uint64(a_indices[i])
-            for j in range(np.uint64(b_indptr[middle]), np.uint64(b_indptr[middle + one])):
-                target = first + np.uint64(position[term])
-                multiply_add(c, target, a, i, a_batched, b, j, b_batched, width)
-                term += one
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
+    chunks = min(64, (rows + CHUNK_ROWS - 1) // CHUNK_ROWS)
+    for chunk in prange(chunks):
+        sums = np.zeros(np.uint64(columns) * GROUP, c.dtype)
+        for row in range(np.uint64(rows * chunk // chunks), np.uint64(rows * (chunk + 1) // chunks)):
+            for sample in range(np.uint64(0), width, GROUP):
+                count = group_size(width, sample)
+                for i in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
+                    factor = read(a, i, a_batched, width, sample, count)
+                    middle = np.uint64(a_indices[i])
+                    for j in range(np.uint64(b_indptr[middle]), np.uint64(b_indptr[middle + one])):
+                        place = np.uint64(b_indices[j]) * GROUP
+                        value = read(b, j, b_batched, width, sample, count)
+                        store(sums, place, multiply_add(factor, value, load(sums, place)))
+                for entry in range(np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])):
+                    place = np.uint64(c_indices[entry]) * GROUP
+                    write(c, entry, width, sample, count, load(sums, place), streamed)
+                    store(sums, place, spread(zero))
 
 
 KERNEL = Kernel(
@@ -34,21 +48,21 @@ KERNEL = Kernel(
         array_in("a_indices", "index", "a_nnz"),
         array_in("a", "real", "a_nnz * (batch if a_batched else 1)"),
         array_in("b_indptr", "index", "inner + 1"),
+        array_in("b_indices", "index", "b_nnz"),
         array_in("b", "real", "b_nnz * (batch if b_batched else 1)"),
         array_in("c_indptr", "index", "rows + 1"),
-        array_in("row_terms", "index", "rows + 1"),
-        array_in("position", "index", "terms"),
+        array_in("c_indices", "index", "c_nnz"),
         array_out("c", "real", "c_nnz * batch"),
         scalar("rows"),
         scalar("inner"),
+        scalar("columns"),
         scalar("a_nnz"),
         scalar("b_nnz"),
         scalar("c_nnz"),
-        scalar("terms"),
         scalar("batch"),
         scalar("a_batched", "flag"),
         scalar("b_batched", "flag"),
     ),
-    launch=lambda s: one_thread_per(s["rows"] * s["batch"]),
+    launch=lambda s: one_block_per(s["rows"] * -(-s["batch"] // SAMPLES), BLOCK),
     twin=product_row_wise,
 )

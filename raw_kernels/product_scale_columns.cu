@@ -13,7 +13,8 @@ extern "C" __global__ void product_scale_columns(
     real* __restrict__ c, size_type columns, size_type nnz, size_type batch, int a_batched, int b_batched)
 {
     GRID_STRIDE(item, nnz * batch) {
-        size_type entry = item / batch, sample = item % batch;
+        size_type entry, sample;
+        split(item, batch, &entry, &sample);
         c[item] = value_at(a, entry, a_batched, batch, sample)
             * value_at(b, (size_type)indices[entry], b_batched, batch, sample);
     }

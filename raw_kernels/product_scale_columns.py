@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_into
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
 from bppsa_cupy.raw_kernels.twin import twin
 
@@ -11,8 +11,14 @@ from bppsa_cupy.raw_kernels.twin import twin
 @twin(parallel=True)
 def product_scale_columns(indices, a, b, c, columns, nnz, batch, a_batched, b_batched):
     width = np.uint64(batch)
+    streamed = is_streamed(c, width)
     for entry in prange(np.uint64(nnz)):
-        multiply_into(c, entry, a, entry, a_batched, b, np.uint64(indices[entry]), b_batched, width)
+        column = np.uint64(indices[entry])
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            factor = read(b, column, b_batched, width, sample, count)
+            value = read(a, entry, a_batched, width, sample, count) * factor
+            write(c, entry, width, sample, count, value, streamed)
 
 
 KERNEL = Kernel(

@@ -13,7 +13,8 @@ extern "C" __global__ void product_scale_rows(
     real* __restrict__ c, size_type rows, size_type nnz, size_type batch, int a_batched, int b_batched)
 {
     GRID_STRIDE(item, rows * batch) {
-        size_type row = item / batch, sample = item % batch;
+        size_type row, sample;
+        split(item, batch, &row, &sample);
         real factor = value_at(a, row, a_batched, batch, sample);
         for (size_type entry = indptr[row]; entry < (size_type)indptr[row + 1]; ++entry)
             c[entry * batch + sample] = factor * value_at(b, entry, b_batched, batch, sample);

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_into
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
 from bppsa_cupy.raw_kernels.twin import twin
 
@@ -11,9 +11,14 @@ from bppsa_cupy.raw_kernels.twin import twin
 @twin(parallel=True)
 def product_scale_rows(indptr, a, b, c, rows, nnz, batch, a_batched, b_batched):
     width = np.uint64(batch)
+    streamed = is_streamed(c, width)
     for row in prange(np.uint64(rows)):
         for entry in range(np.uint64(indptr[row]), np.uint64(indptr[row + np.uint64(1)])):
-            multiply_into(c, entry, a, row, a_batched, b, entry, b_batched, width)
+            for sample in range(np.uint64(0), width, GROUP):
+                count = group_size(width, sample)
+                factor = read(a, row, a_batched, width, sample, count)
+                value = factor * read(b, entry, b_batched, width, sample, count)
+                write(c, entry, width, sample, count, value, streamed)
 
 
 KERNEL = Kernel(

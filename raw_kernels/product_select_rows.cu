@@ -19,7 +19,8 @@ extern "C" __global__ void product_select_rows(
     size_type a_nnz, size_type b_nnz, size_type c_nnz, size_type batch, int a_batched, int b_batched)
 {
     GRID_STRIDE(item, rows * batch) {
-        size_type row = item / batch, sample = item % batch;
+        size_type row, sample;
+        split(item, batch, &row, &sample);
         size_type chosen = a_indptr[row];
         if (chosen == (size_type)a_indptr[row + 1]) continue;
         real factor = value_at(a, chosen, a_batched, batch, sample);

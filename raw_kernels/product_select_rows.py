@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_into
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
 from bppsa_cupy.raw_kernels.twin import twin
 
@@ -13,14 +13,19 @@ def product_select_rows(
     a_indptr, a_indices, a, b_indptr, b, c_indptr, c,
     rows, inner, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
 ):  # fmt: skip
-    width = np.uint64(batch)
+    width, one = np.uint64(batch), np.uint64(1)
+    streamed = is_streamed(c, width)
     for row in prange(np.uint64(rows)):
         chosen = np.uint64(a_indptr[row])
-        if chosen < np.uint64(a_indptr[row + np.uint64(1)]):
+        if chosen < np.uint64(a_indptr[row + one]):
             source = np.uint64(b_indptr[a_indices[chosen]])
-            first = np.uint64(c_indptr[row])
-            for entry in range(first, np.uint64(c_indptr[row + np.uint64(1)])):
-                multiply_into(c, entry, a, chosen, a_batched, b, source + entry - first, b_batched, width)
+            for entry in range(np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])):
+                for sample in range(np.uint64(0), width, GROUP):
+                    count = group_size(width, sample)
+                    factor = read(a, chosen, a_batched, width, sample, count)
+                    value = factor * read(b, source, b_batched, width, sample, count)
+                    write(c, entry, width, sample, count, value, streamed)
+                source += one
 
 
 KERNEL = Kernel(

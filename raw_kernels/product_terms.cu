@@ -18,7 +18,8 @@ extern "C" __global__ void product_terms(
     size_type batch, int a_batched, int b_batched)
 {
     GRID_STRIDE(item, c_nnz * batch) {
-        size_type entry = item / batch, sample = item % batch;
+        size_type entry, sample;
+        split(item, batch, &entry, &sample);
         real sum = real(0);
         for (size_type term = term_ptr[entry]; term < (size_type)term_ptr[entry + 1]; ++term)
             sum += value_at(a, (size_type)a_position[term], a_batched, batch, sample)

@@ -3,8 +3,9 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import multiply_add, multiply_into
+from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.lanes import multiply_add, spread
 from bppsa_cupy.raw_kernels.twin import twin
 
 
@@ -14,18 +15,18 @@ def product_terms(
     c_nnz, terms, a_nnz, b_nnz, batch, a_batched, b_batched,
 ):  # fmt: skip
     width = np.uint64(batch)
+    streamed = is_streamed(c, width)
+    zero = c.dtype.type(0)
     for entry in prange(np.uint64(c_nnz)):
-        term = np.uint64(term_ptr[entry])
-        end = np.uint64(term_ptr[entry + np.uint64(1)])
-        if term < end:
-            i, j = np.uint64(a_position[term]), np.uint64(b_position[term])
-            multiply_into(c, entry, a, i, a_batched, b, j, b_batched, width)
-            for later in range(term + np.uint64(1), end):
-                i, j = np.uint64(a_position[later]), np.uint64(b_position[later])
-                multiply_add(c, entry, a, i, a_batched, b, j, b_batched, width)
-        else:
-            for s in range(entry * width, (entry + np.uint64(1)) * width):
-                c[s] = 0
+        first, end = np.uint64(term_ptr[entry]), np.uint64(term_ptr[entry + np.uint64(1)])
+        for sample in range(np.uint64(0), width, GROUP):
+            count = group_size(width, sample)
+            total = spread(zero)
+            for term in range(first, end):
+                x = read(a, np.uint64(a_position[term]), a_batched, width, sample, count)
+                y = read(b, np.uint64(b_position[term]), b_batched, width, sample, count)
+                total = multiply_add(x, y, total)
+            write(c, entry, width, sample, count, total, streamed)
 
 
 KERNEL = Kernel(

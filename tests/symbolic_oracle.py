@@ -45,17 +45,11 @@ def evaluate(product, a, b):
             terms = slice(maps["term_ptr"][k], maps["term_ptr"][k + 1])
             c[k] = a[maps["a_position"][terms]] @ b[maps["b_position"][terms]]
         return c
+    columns = np.full(pb.shape[1], -1)
     for i in range(pa.shape[0]):
-        start = pc.indptr[i]
-        term = maps["row_terms"][i] if product.kind == "row_wise" else None
+        row = slice(pc.indptr[i], pc.indptr[i + 1])
+        columns[pc.indices[row]] = np.arange(row.start, row.stop)
         for p in range(pa.indptr[i], pa.indptr[i + 1]):
-            row = slice(pb.indptr[pa.indices[p]], pb.indptr[pa.indices[p] + 1])
-            values = a[p] * b[row]
-            if term is None:
-                c[start : start + values.size] += values
-            else:
-                np.add.at(c, start + maps["position"][term : term + values.size], values)
-                term += values.size
-        if term is not None:
-            assert term == maps["row_terms"][i + 1]
+            terms = slice(pb.indptr[pa.indices[p]], pb.indptr[pa.indices[p] + 1])
+            c[columns[pb.indices[terms]]] += a[p] * b[terms]
     return c

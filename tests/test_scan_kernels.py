@@ -5,6 +5,8 @@ import pytest
 import scipy.sparse
 
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.devices.base import LARGE
 from bppsa_cupy.raw_kernels import KERNELS
 
 FLAGS = [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -23,7 +25,7 @@ def dense(pattern, data, sample):
     return pattern.to_scipy(column.astype(np.float64)).toarray()
 
 
-@pytest.fixture(params=[1, 3, 32])
+@pytest.fixture(params=[1, 3, 35])
 def batch(request):
     return request.param
 
@@ -92,3 +94,47 @@ def test_product_of_dense_blocks(device, dtype, rng, batch, tolerance, flags):
         5, 7, 3, batch, *flags,
     )  # fmt: skip
     assert_product(a, a_data, b, b_data, c, device.to_host(result), batch, tolerance)
+
+
+@pytest.mark.parametrize("kind", ["full rows", "general"])
+@pytest.mark.parametrize("flags", FLAGS)
+def test_product_of_rows(device, dtype, rng, batch, tolerance, flags, kind):
+    a = random_pattern(rng, 12, 15, 0.3)
+    b = random_pattern(rng, 15, 11, 0.2)
+    if kind == "full rows":
+        b = Pattern((15, 11), np.minimum(np.arange(16), 9) * 11, np.tile(np.arange(11), 9))
+    c = Pattern.from_scipy(a.to_scipy() @ b.to_scipy())
+    a_data, b_data = (values(rng, p.nnz, batch, f, dtype) for p, f in zip((a, b), flags, strict=True))
+    result = device.empty((c.nnz, batch), dtype)
+    a_indptr, a_indices, b_indptr, b_indices, c_indptr, c_indices = map(
+        device.upload_index, (a.indptr, a.indices, b.indptr, b.indices, c.indptr, c.indices)
+    )
+    x, y = device.asarray(a_data), device.asarray(b_data)
+    if kind == "full rows":
+        device.launch(
+            KERNELS["product_full_rows"], a_indptr, a_indices, x, b_indptr, y, c_indptr, result,
+            12, 15, a.nnz, b.nnz, c.nnz, batch, *flags,
+        )  # fmt: skip
+    else:
+        device.launch(
+            KERNELS["product_row_wise"], a_indptr, a_indices, x, b_indptr, b_indices, y, c_indptr, c_indices,
+            result, 12, 15, 11, a.nnz, b.nnz, c.nnz, batch, *flags,
+        )  # fmt: skip
+    assert_product(a, a_data, b, b_data, c, device.to_host(result), batch, tolerance)
+
+
+@pytest.mark.parametrize("batch", [16, 64])
+def test_outputs_that_bypass_the_caches(dtype, rng, batch):
+    device = get_device("host")
+    entries = 2 * LARGE // (batch * np.dtype(dtype).itemsize)
+    a, b = rng.standard_normal(entries).astype(dtype), rng.standard_normal((7, batch)).astype(dtype)
+    indices = rng.integers(0, 7, entries, dtype=np.int32)
+    c = device.zeros((entries, batch), dtype)
+    assert c.ctypes.data % 64 == 0
+    device.launch(
+        KERNELS["product_scale_columns"], device.upload_index(indices), a, b, c, 7, entries, batch, 0, 1
+    )
+    for part in range(0, entries, entries // 3):
+        np.testing.assert_array_equal(
+            c[part : part + 99], a[part : part + 99, None] * b[indices[part : part + 99]]
+        )

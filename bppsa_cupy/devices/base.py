@@ -67,9 +67,12 @@ class Device(abc.ABC):
         if needed >= LARGE and needed > self.free_memory():
             raise self._too_little_memory(needed)
         try:
-            return self.xp.empty(shape, dtype)
+            return self._take(shape, dtype)
         except MemoryError as error:
             raise self._too_little_memory(needed) from error
+
+    def _take(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
+        return self.xp.empty(shape, dtype)
 
     def _too_little_memory(self, needed: int) -> DeviceError:
         return DeviceError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +12,16 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
 import threadpoolctl
 
-from bppsa_cupy.devices.base import Device, check_real, from_dlpack
+from bppsa_cupy.devices.base import LARGE, Device, check_real, from_dlpack
 from bppsa_cupy.memory import free_host_memory
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
 # How Numba's OpenMP threads wait for one another, unless the environment says otherwise. By default they
 # spin, which is 6 % quicker on idle cores, and 3 to 100 times slower as soon as other work has one of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+#: Bytes of a cache line.
+LINE = 64
 
 
 class HostDevice(Device):
@@ -33,6 +37,15 @@ class HostDevice(Device):
     def __init__(self) -> None:
         super().__init__()
         threadpoolctl.threadpool_limits(limits=1, user_api="blas")
+
+    def _take(self, shape: tuple[int, ...] | int, dtype: Any) -> np.ndarray:
+        # A large array starts on a cache line, so that kernels can write it past the caches.
+        size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
+        if size < LARGE:
+            return np.empty(shape, dtype)
+        room = np.empty(size + LINE, np.uint8)
+        start = -room.ctypes.data % LINE
+        return room[start : start + size].view(dtype).reshape(shape)
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):

@@ -38,14 +38,6 @@ def check_product(product: Product) -> None:
         _check_pointer("term_ptr", maps["term_ptr"], c.nnz, total)
         _check_positions("a_position", maps["a_position"], total, a.nnz)
         _check_positions("b_position", maps["b_position"], total, b.nnz)
-    elif product.kind == "row_wise":
-        _require(np.array_equal(maps["row_terms"], row_terms), "row_terms are not those of its factors")
-        position = maps["position"]
-        _check_positions("position", position, total, b.shape[1])
-        filled = np.diff(row_terms) > 0
-        if total:
-            highest = np.maximum.reduceat(position, row_terms[:-1][filled])
-            _require(bool(np.all(highest < c.row_lengths[filled])), "a position is beyond its row")
 
 
 def check_against_new(product: Product) -> None:

@@ -24,13 +24,17 @@ MAPS: dict[str, tuple[str, ...]] = {
     "dense": (),
     "full_rows": (),
     "terms": ("term_ptr", "a_position", "b_position"),
-    "row_wise": ("row_terms", "position"),
+    "row_wise": (),
 }
 
 #: A term list is made where the rows of B that A meets have at most this many entries on average.
-TERMS_PER_ENTRY = 4
+TERMS_PER_ENTRY = 1
 #: A term list holds at most this many terms (two positions each).
 MAXIMAL_TERMS = 2**26
+#: Chunks of rows a thread, so that uneven rows even out; each has a workspace of a few rows of C.
+CHUNKS = 4
+#: Bytes up to which B's rows are kept as bit sets while a pattern is made.
+BITS_BYTES = 2**28
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +54,8 @@ class Product:
                          of B's full rows times the entries
         "terms"          entry k of C is the sum over t in [term_ptr[k], term_ptr[k + 1]) of
                          A[a_position[t]]·B[b_position[t]]; term_ptr (nnz + 1,), positions (multiply_adds,)
-        "row_wise"       the multiply-adds of row i, in the order p over A's row, q over B's row, are
-                         numbers row_terms[i] to row_terms[i + 1]; number m adds A[p]·B[q] to entry
-                         C.indptr[i] + position[m]; row_terms (rows + 1,), position (multiply_adds,)
+        "row_wise"       row i is the sum over A's row i of B's rows times the entries (Gustavson), made
+                         side by side for all columns: the three patterns say it all
     """
 
     a: Pattern
@@ -93,9 +96,9 @@ class Operand(Protocol):
 def choose_kind(a: Operand, b: Operand, multiply_adds: int) -> str:
     """The kind of A·B, by structure first.
 
-    Of the two general kinds, the term list reads each output entry's terms at once and wins where
-    B's rows are short (B nearly a selection), so that a stretch of the output is a stretch of A. With
-    longer rows its reads of B are strided, and the row-wise kind, which reads B along its rows, wins.
+    Of the two general kinds, row-wise reads B and adds to sums along B's rows, whatever the fill-in, and
+    needs no map; it wins as soon as those rows have more than one entry. The term list, which writes
+    an entry of C at once, wins where B is nearly a selection.
     """
     if a.is_diagonal:
         return "scale_rows"
@@ -125,17 +128,14 @@ def map_dtype(a: Operand, b: Operand, multiply_adds: int) -> type[np.int32] | ty
 def map_bytes(a: Operand, b: Operand, kind: str, nnz: int, multiply_adds: int) -> int:
     """Bytes of the maps of A·B, which has `nnz` entries, without making it."""
     itemsize = np.dtype(map_dtype(a, b, multiply_adds)).itemsize
-    if kind == "terms":
-        return (nnz + 1 + 2 * multiply_adds) * itemsize
-    if kind == "row_wise":
-        return (a.shape[0] + 1 + multiply_adds) * itemsize
-    return 0
+    return (nnz + 1 + 2 * multiply_adds) * itemsize if kind == "terms" else 0
 
 
 def multiply(a: Pattern, b: Pattern) -> Product:
     """The planned product of A (rows, inner) and B (inner, columns).
 
-    Time and memory grow with the multiply-adds for the general kinds, with nnz for the others.
+    Time grows with the entries of A, B and C and with the multiply-adds of those rows of C that are no
+    shifted copies of others; memory with the entries, and for a term list with the multiply-adds.
     Laws: the pattern is that of A·B with all values one; (A·B)·C and A·(B·C) have one pattern.
     Raises ShapeError where the inner sizes differ.
     """
@@ -194,32 +194,72 @@ def _full_rows(met: np.ndarray, columns: int) -> Pattern:
 
 
 def _general(a: Pattern, b: Pattern, kind: str, row_terms: np.ndarray) -> Product:
-    rows, columns = a.shape[0], b.shape[1]
     multiply_adds = int(row_terms[-1])
     dtype = map_dtype(a, b, multiply_adds)
     operands = [_input(array, dtype) for array in (a.indptr, a.indices, b.indptr, b.indices)]
-    # Some chunks a thread, so that uneven rows even out; each takes a workspace of a few rows of C.
-    shape = (columns, 4 * numba.get_num_threads())
-    lengths = np.empty(rows, np.int64)
-    loops.row_lengths(*operands, *shape, lengths)
-    indptr = _input(prefix_sums(lengths), dtype)
-    indices = np.empty(int(indptr[-1]), dtype)
-    loops.row_columns(*operands, *shape, indptr, indices)
-    starts = _input(row_terms, dtype)
-    known = (*operands, *shape, indptr, _input(indices, dtype), starts)
-    if kind == "row_wise":
-        position = np.empty(multiply_adds, dtype)
-        loops.row_wise_map(*known, position)
-        maps = {"row_terms": starts, "position": position}
-    else:
-        term_ptr = np.empty(indices.size + 1, dtype)
+    pattern = _united_rows(operands, (a.shape[0], b.shape[1]), multiply_adds)
+    maps = {}
+    if kind == "terms":
+        known = [_input(array, dtype) for array in (pattern.indptr, pattern.indices, row_terms)]
+        term_ptr = np.empty(pattern.nnz + 1, dtype)
         term_ptr[-1] = multiply_adds
         a_position, b_position = np.empty(multiply_adds, dtype), np.empty(multiply_adds, dtype)
-        loops.term_map(*known, term_ptr, a_position, b_position)
+        chunks = CHUNKS * numba.get_num_threads()
+        loops.term_map(*operands, b.shape[1], chunks, *known, term_ptr, a_position, b_position)
         maps = {"term_ptr": term_ptr, "a_position": a_position, "b_position": b_position}
     for array in maps.values():
         array.flags.writeable = False
-    return Product(a, b, Pattern((rows, columns), indptr, indices), kind, multiply_adds, maps)
+    return Product(a, b, pattern, kind, multiply_adds, maps)
+
+
+def _united_rows(operands: list[np.ndarray], shape: tuple[int, int], multiply_adds: int) -> Pattern:
+    """The pattern of A·B of any structure, worked out for one of the rows that differ by a shift alone."""
+    rows, columns = shape
+    _, a_indices, b_indptr, b_indices = operands
+    like, bases = _like_rows(*operands)
+    which = np.flatnonzero(like == np.arange(rows))
+    words = -(-columns // 64)
+    # Uniting B's rows word by word, 8 words at a time, beats doing so entry by entry unless they are short.
+    by_words = a_indices.size * words // 8 < multiply_adds
+    by_words &= (b_indptr.size - 1) * words * 8 <= BITS_BYTES
+    bits = np.empty((b_indptr.size - 1 if by_words else 0, words), np.uint64)
+    if by_words:
+        loops.set_row_bits(b_indptr, b_indices, bits)
+    sizes = (columns, CHUNKS * numba.get_num_threads())
+    lengths = np.empty(which.size, np.int64)
+    loops.row_lengths(*operands, bits, *sizes, which, lengths)
+    of_rows = np.empty(rows, np.int64)
+    of_rows[which] = lengths
+    indptr = prefix_sums(of_rows[like])
+    indices = np.empty(int(indptr[-1]), index_dtype(max(int(indptr[-1]), *shape)))
+    loops.row_columns(*operands, bits, *sizes, which, indptr[which], indices)
+    loops.copy_rows(indptr, like, bases - bases[like], indices)
+    return Pattern(shape, indptr, indices)
+
+
+def _like_rows(
+    a_indptr: np.ndarray, a_indices: np.ndarray, b_indptr: np.ndarray, b_indices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each row of A·B one, itself or an earlier one, that it differs from by a shift of its columns
+    alone, and the column that the shift is reckoned from."""
+    keys = np.empty(b_indptr.size - 1, np.uint64)
+    loops.shifted_row_keys(b_indptr, b_indices, keys)
+    b_like = _first_of_key(keys)
+    loops.check_shifted_rows(b_indptr, b_indices, b_like)
+    filled = np.diff(b_indptr) > 0
+    b_first = np.full(keys.size, -1, np.int64)
+    b_first[filled] = b_indices[b_indptr[:-1][filled]]
+    keys, bases = np.empty(a_indptr.size - 1, np.uint64), np.empty(a_indptr.size - 1, np.int64)
+    loops.product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases)
+    like = _first_of_key(keys)
+    loops.check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like)
+    return like, bases
+
+
+def _first_of_key(keys: np.ndarray) -> np.ndarray:
+    """(n,) int64: for each key the first position of an equal one."""
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first[group]
 
 
 def _input(array: np.ndarray, dtype: Any) -> np.ndarray:

@@ -68,12 +68,12 @@ def bind_product(
             a_indptr, a_indices, a.values, b_indptr, b.values, c_indptr, c,
             rows, inner, *sizes, product.pattern.nnz, width, *flags,
         )  # fmt: skip
-    a_indptr, a_indices, b_indptr, c_indptr, row_terms, position = maps.upload(
-        *patterns, product.maps["row_terms"], product.maps["position"]
+    a_indptr, a_indices, b_indptr, c_indptr, b_indices, c_indices = maps.upload(
+        *patterns, b.pattern.indices, product.pattern.indices
     )
     return device.bind(
-        KERNELS["product_row_wise"], a_indptr, a_indices, a.values, b_indptr, b.values, c_indptr,
-        row_terms, position, c, rows, inner, *sizes, product.pattern.nnz, position.size, width, *flags,
+        KERNELS["product_row_wise"], a_indptr, a_indices, a.values, b_indptr, b_indices, b.values, c_indptr,
+        c_indices, c, rows, inner, columns, *sizes, product.pattern.nnz, width, *flags,
     )  # fmt: skip
 
 
