@@ -17,6 +17,7 @@ from bppsa_cupy.plan.counting import count
 from bppsa_cupy.plan.file import load_outline
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.picture_file import check_picture
+from bppsa_cupy.tools.plan_explain import add_explain
 from bppsa_cupy.tools.plan_flops import flops, print_flops
 from bppsa_cupy.tools.plan_flops_picture import draw_flops
 from bppsa_cupy.tools.plan_picture import draw_schedule
@@ -45,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
         type=level_count,
         default="auto",
         metavar="auto|N",
-        help="up-sweep levels of the hybrid schedule (default auto: by the cost model)",
+        help="up-sweep levels of the hybrid schedule (default auto: the schedule that is quickest by the "
+        "cost model, with segments anywhere)",
     )
     build.add_argument(
         "--batch-size", type=cli.positive, default=256, metavar="B", help="largest batch (default 256)"
@@ -104,6 +106,8 @@ def parser() -> argparse.ArgumentParser:
         "--planned-only", action="store_true", help="leave out the same network without its masks"
     )
     flop.set_defaults(run=run_flops)
+
+    add_explain(commands)
     return result
 
 
