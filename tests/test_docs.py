@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bppsa_cupy.backward import METHODS
@@ -40,7 +41,7 @@ def test_the_readme_names_it(name):
 
 def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    first, second = blocks(README, "python")
+    first, second, third = blocks(README, "python")
     names = {}
     exec(first, names)
     assert re.match(r"\d\.\d+ \('blelloch: \d+ mv and \d+ mm in \d+ levels',\)", capsys.readouterr().out)
@@ -49,12 +50,13 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     exec(second, names)
     assert capsys.readouterr().out == "Conv2d (3072, 4704) 352800\n"
     assert names["matrix"].shape == (3072, 4704)
+    exec(third, names)
+    assert sum(map(np.size, names["masks"].values())) == 6 * 75 + 11760
 
 
 def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (lines,) = blocks(README, "sh")
-    for line in lines.splitlines():
+    for line in "".join(blocks(README, "sh")).splitlines():
         name, *arguments = shlex.split(line)
         tool = import_module(f"bppsa_cupy.tools.{name.removeprefix('bppsa-')}")
         assert tool.main(arguments) == 0, line
@@ -63,6 +65,7 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
         "lenet5.h5",
         "jacobians.h5",
         "jacobians.png",
+        "pruned.h5",
     }
 
 
