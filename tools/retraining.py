@@ -35,6 +35,12 @@ METHODS = ("bp", "auto", "hybrid")
 LEVELS = 1
 NOISE = "bp with noise"
 
+#: The options that the result follows from.
+SETTINGS = (
+    "model", "prune", "prune_scope", "iterations", "retrain", "batch_size", "lr", "retrain_lr",
+    "test_samples", "seed", "dtype",
+)  # fmt: skip
+
 #: Steps a mean in the picture is taken over.
 WINDOW = 20
 
@@ -46,12 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="vgg11", help="as bppsa-train takes it (default vgg11)")
     parser.add_argument("--prune", type=cli.fraction, default=0.97, metavar="F", help="default 0.97")
     parser.add_argument("--prune-scope", choices=SCOPES, default="layer")
-    parser.add_argument("--iterations", type=cli.positive, default=500, help="of training (default 500)")
-    parser.add_argument(
-        "--retrain", type=cli.positive, default=150, help="iterations after pruning (default 150)"
-    )
+    parser.add_argument("--iterations", type=cli.positive, default=300, help="of training (default 300)")
+    parser.add_argument("--retrain", type=cli.positive, default=300, help="iterations after it (default 300)")
     parser.add_argument("--batch-size", type=cli.positive, default=32)
-    parser.add_argument("--lr", type=float, default=3e-4, help="of Adam (default 3e-4)")
+    parser.add_argument("--lr", type=float, default=3e-4, help="of Adam in training (default 3e-4)")
+    parser.add_argument("--retrain-lr", type=float, default=1e-3, help="in retraining (default 1e-3)")
     parser.add_argument(
         "--test-samples", type=cli.positive, default=2000, help="for accuracies (default 2000)"
     )
@@ -72,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     network = build_model(arguments.model, dataset.input_shape, classes=dataset.classes, **options)
     check_dataset(network, dataset)
     network.load_state_dict(he_parameters(network, arguments.seed))
-    losses = {"training": _train(arguments, network, dataset, "bp", arguments.iterations, arguments.seed)}
+    losses = {"training": _train(arguments, network, dataset)}
     accuracy = {"trained": _accuracy(network, dataset)}
     masks = prune(network, arguments.prune, arguments.prune_scope)
     accuracy["pruned"] = _accuracy(network, dataset)
@@ -80,31 +85,16 @@ def run(arguments: argparse.Namespace) -> None:
     weights, ran = network.state_dict(), {}
     for label in (*METHODS, NOISE):
         network.load_state_dict(weights)
-        method = "bp" if label == NOISE else label
-        seed = arguments.seed + 1
-        losses[label] = _train(
-            arguments, network, dataset, method, arguments.retrain, seed, noise=label == NOISE
-        )
+        losses[label] = _train(arguments, network, dataset, label)
         accuracy[label] = _accuracy(network, dataset)
         report = network.last_backward
         assert report is not None
         ran[label] = "; ".join([f"{report.method}, {report.reason}", *report.schedules])
     comparison = compare(losses)
-    names = (
-        "model",
-        "prune",
-        "prune_scope",
-        "iterations",
-        "retrain",
-        "batch_size",
-        "lr",
-        "test_samples",
-        "seed",
-    )
     result = {
         "name": "prune",
         "command": arguments.command,
-        "settings": {**{name: getattr(arguments, name) for name in names}, "dtype": arguments.dtype},
+        "settings": {name: getattr(arguments, name) for name in SETTINGS},
         "device": network.device.name,
         "machine": describe_machine(network.device, network.device.workers),
         "versions": versions(network.device),
@@ -148,26 +138,22 @@ def he_parameters(network: Sequential, seed: int) -> dict[str, np.ndarray]:
 
 
 def _train(
-    arguments: argparse.Namespace,
-    network: Sequential,
-    dataset: Dataset,
-    method: str,
-    iterations: int,
-    seed: int,
-    noise: bool = False,
+    arguments: argparse.Namespace, network: Sequential, dataset: Dataset, label: str | None = None
 ) -> list[float]:
-    """The losses of so many steps of Adam, from the network's parameters on."""
+    """The losses of training by Adam from the network's parameters on; of the retraining called `label`."""
+    retraining = label is not None
+    iterations = arguments.retrain if retraining else arguments.iterations
     settings = Settings(
-        method=method,
+        method=label if label in METHODS else "bp",
         epochs=iterations,
         iterations=iterations,
         batch_size=arguments.batch_size,
-        seed=seed,
+        seed=arguments.seed + retraining,
         progress=sys.stderr.isatty(),
-        gradient_hook=last_place_noise(seed) if noise else None,
+        gradient_hook=last_place_noise(arguments.seed) if label == NOISE else None,
     )
-    unseen = dataclasses.replace(dataset, test=None)
-    history = train(network, unseen, Adam(network.parameters, lr=arguments.lr), settings)
+    optimizer = Adam(network.parameters, lr=arguments.retrain_lr if retraining else arguments.lr)
+    history = train(network, dataclasses.replace(dataset, test=None), optimizer, settings)
     return [float(loss) for loss in history.losses]
 
 
