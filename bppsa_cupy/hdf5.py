@@ -16,6 +16,7 @@ import numpy as np
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.files import whole_file
+from bppsa_cupy.interrupts import interruptible, interrupts_deferred
 
 #: A sealed file begins with a user block of this many bytes, which the HDF5 library skips.
 USER_BLOCK = 512
@@ -34,14 +35,18 @@ def create(
 
     It is written under a temporary name in the same folder, flushed to the disk, and renamed over
     `path`; a link is followed. After any exception the temporary file is gone and an older file at
-    `path` is as it was.
+    `path` is as it was. Ctrl-C takes effect between two arrays (`write_array`): the library does not
+    stand an exception inside of a write.
 
     sealed  put the SHA-256 of the content into a user block, for `open_file` to check
     Raises `error` where the file cannot be written (no space, no such folder, no permission).
     """
     with whole_file(path, error=error) as temporary, _Steady(temporary, "x+b") as raw:
         try:
-            with h5py.File(raw, "w", userblock_size=USER_BLOCK if sealed else 0) as file:
+            with (
+                interrupts_deferred(),
+                h5py.File(raw, "w", userblock_size=USER_BLOCK if sealed else 0) as file,
+            ):
                 yield file
         except Exception as cause:
             raise raw.failure or cause from cause
@@ -91,6 +96,7 @@ def write_array(group: h5py.Group, name: str, array: Any, *, compress: bool = Fa
     for size in reversed(array.shape):
         chunks.append(max(1, min(size, budget)))
         budget = max(1, budget // chunks[-1])
+    interruptible()
     return group.create_dataset(
         name,
         data=array,

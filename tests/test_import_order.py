@@ -13,6 +13,7 @@ LAYERS = [
         "bppsa_cupy.geometry",
         "bppsa_cupy.files",
         "bppsa_cupy.hdf5",
+        "bppsa_cupy.interrupts",
         "bppsa_cupy.machine",
         "bppsa_cupy.memory",
     ],

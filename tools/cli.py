@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.errors import BppsaError, ShapeError
+from bppsa_cupy.interrupts import one_interrupt
 from bppsa_cupy.memory import free_host_memory
 from bppsa_cupy.models import MODELS, build_model
 from bppsa_cupy.network import Sequential
@@ -21,23 +22,24 @@ UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2
 
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
     """Exit code of `main`: 0 done, 1 a stated error, which goes to stderr as one line; 130 after Ctrl-C."""
-    try:
-        main(arguments)
-    except (BppsaError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
-    except MemoryError as error:
-        print(
-            f"error: too little memory: {' '.join(str(error).split()) or 'an allocation failed'}; "
-            f"{free_host_memory()} bytes are free: use a smaller batch or network, or raise "
-            "the limit (ulimit -v)",
-            file=sys.stderr,
-        )
-        return 1
-    except KeyboardInterrupt:
-        print("error: interrupted; nothing half written is left", file=sys.stderr)
-        return 130
-    return 0
+    with one_interrupt():
+        try:
+            main(arguments)
+        except (BppsaError, OSError) as error:
+            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+            return 1
+        except MemoryError as error:
+            print(
+                f"error: too little memory: {' '.join(str(error).split()) or 'an allocation failed'}; "
+                f"{free_host_memory()} bytes are free: use a smaller batch or network, or raise "
+                "the limit (ulimit -v)",
+                file=sys.stderr,
+            )
+            return 1
+        except KeyboardInterrupt:
+            print("error: interrupted; nothing half written is left", file=sys.stderr)
+            return 130
+        return 0
 
 
 def shape(text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.interrupts import interruptible
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.planned_sizes import PlannedSizes
 from bppsa_cupy.plan.schedule import Schedule, Segment, Step
@@ -85,6 +86,7 @@ def multiply_chain(
             a, b = patterns[step.right], patterns[step.left]
             key = a.digest, b.digest
             if key not in products:
+                interruptible()
                 products[key] = multiply(a, b)
                 yield products[key]
             patterns[step.out] = products[key].pattern

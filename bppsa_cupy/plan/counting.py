@@ -10,6 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.interrupts import interruptible
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.counts import Counts, multiply_adds
 from bppsa_cupy.plan.quotient import Quotients
@@ -142,6 +143,7 @@ class ChainCounts(ChainSizes):
         total = sum(len(ends) for ends in wanted.values())
         with tqdm(total=total, desc="counting", disable=not (progress and sys.stderr.isatty())) as bar:
             for begin, ends in wanted.items():
+                interruptible()
                 counted = sweep(self._quotients, patterns[begin:], {end - begin for end in ends})
                 self._counts.update(((begin, begin + size, 0), counts) for size, counts in counted.items())
                 bar.update(len(ends))
