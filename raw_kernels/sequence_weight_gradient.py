@@ -9,12 +9,24 @@ from bppsa_cupy.raw_kernels.lane_products import BLOCK, add_outer
 from bppsa_cupy.raw_kernels.lanes import LANES, never_inlined
 from bppsa_cupy.raw_kernels.twin import twin
 
+#: Blocks of lanes from which on a sum runs over those of one step, else over steps.
+MANY = 8
+
 
 @twin()
 def _block(
     delta, delta_place, delta_step, rows, values, value_place, value_step, columns, steps, batch, ones, sums
 ):
     B, L = np.uint64(batch), np.uint64(LANES)
+    full = batch // LANES
+    if full >= MANY:
+        # The samples of one step lie side by side; those of several steps would share few cache sets.
+        for step in range(np.uint64(steps)):
+            add_outer(
+                delta, delta_place + step * delta_step, B, L, rows, values, value_place + step * value_step,
+                B, L, columns, full, ones, sums,
+            )  # fmt: skip
+        return
     for first in range(np.uint64(0), B - B % L, L):
         add_outer(
             delta, delta_place + first, B, delta_step, rows, values, value_place + first, B, value_step,

@@ -57,6 +57,7 @@ def projections(rng: np.random.Generator) -> Iterator[Case]:
 def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
     for steps, rows, columns, batch, parts in (
         (1, 1, 1, 1, 1), (5, 20, 20, 16, 2), (7, 33, 32, 3, 3), (3, 60, 38, 17, 4), (2, 5, 70, 1, 2),
+        (3, 4, 6, 131, 2),
     ):  # fmt: skip
         for shifted, reverse in ((0, 0), (1, 0), (1, 1)):
             yield case(
