@@ -213,5 +213,4 @@ class Backward:
     @staticmethod
     def _describe(schedule: Schedule) -> str:
         counts = Counter(step.kind for step in schedule.steps)
-        name = schedule.name if schedule.levels is None else f"{schedule.name} of {schedule.levels} levels"
-        return f"{name}: {counts['mv']} mv and {counts['mm']} mm in {schedule.depth} levels"
+        return f"{schedule.label}: {counts['mv']} mv and {counts['mm']} mm in {schedule.depth} levels"

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.schedule import (
     blelloch,
+    check_schedule,
     dead_products,
+    from_splits,
     hybrid,
     linear,
+    paper_hybrid,
     up_sweep_levels,
     with_input_gradient,
 )
@@ -155,3 +158,49 @@ def test_input_gradient_is_added_once():
 def test_too_many_levels(levels):
     with pytest.raises(PlanError, match="takes 0 to 3"):
         hybrid(8, levels)
+
+
+# ---- schedules by splits ----
+
+
+@given(st.integers(0, 12), st.data())
+def test_schedules_by_any_splits_give_the_serial_scan(n, data):
+    segments = [(0, k) for k in range(2, n + 1)]
+    splits: dict = {}
+    while segments:
+        begin, end = segments.pop()
+        if end - begin > 1 and (begin, end) not in splits:
+            split = splits[begin, end] = data.draw(st.integers(begin + 1, end - 1))
+            segments += [(begin, split), (split, end)]
+    schedule = from_splits("hybrid", n, {**splits, (1, 14): 7})
+    check_schedule(schedule)
+    assert {step.out: step.split for step in schedule.steps} == {
+        segment: split for segment, split in splits.items() if segment != (0, 1)
+    }
+    a = random_chain(n)
+    values = evaluate(schedule, a)
+    for k, expected in enumerate(serial(a)[:n], 1):
+        np.testing.assert_allclose(values[0, k], expected, rtol=1e-9, atol=1e-9)
+    # A matrix is made right before its first reader, a vector as soon as it can be.
+    for step in schedule.steps:
+        readers = [s.level for s in schedule.steps if step.out in (s.left, s.right)]
+        if step.kind == "mm":
+            assert min(readers) == step.level + 1
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_the_papers_hand_picked_schedule(n):
+    # Section 5.3: up-sweep L0 to L2, a serial scan over blocks of 8, and the down-sweep.
+    schedule = paper_hybrid(n)
+    assert schedule.steps == hybrid(n, min(3, up_sweep_levels(n))).steps
+    blocks = [s.out for s in schedule.steps if s.kind == "mm" and s.end - s.begin == 8]
+    assert blocks == [(k, k + 8) for k in range(8, n - 7, 8)]
+
+
+def test_labels():
+    assert [s.label for s in (linear(3), blelloch(3), hybrid(3, 1))] == [
+        "linear",
+        "blelloch",
+        "hybrid of 1 levels",
+    ]
+    assert from_splits("hybrid", 2, {(0, 2): 1}).label == "hybrid, computed"

@@ -233,9 +233,9 @@ def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], s
         (*head, *columns[:1], "mm", *columns[3:]), list(_worker_rows(chain["workers"], time)), "<>>>>><>>>>>"
     )
     print(
-        "\n  bound: max(work / p, depth), work the least of any schedule over the "
-        f"{chain['segments']} segments searched,\n  depth the shortest critical path; computed: the best of "
-        f"{chain['considered']} schedules; the columns behind `wins` are the computed one's"
+        "\n  bound: max(work / p, depth); no schedule over the "
+        f"{chain['segments']} segments searched has less work or a shorter\n  critical path. "
+        f"computed: best of {chain['considered']} schedules; the columns behind `wins` are its own"
     )
     first = chain["scan_beats_bp_from"]
     print(

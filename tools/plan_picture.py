@@ -11,15 +11,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Chain, Schedule, Segment
 from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.tools.picture_file import save_figure
-
-COLORS = {
-    "matrix": "#3b76c4",
-    "vector": "#ee8a2e",
-    "identity": "#4aa564",
-    "dead": "#bdbdbd",
-    "move": "#e3b505",
-    "stay": "#e4e4e4",
-}
+from bppsa_cupy.tools.plan_segments_picture import COLORS, draw_segments, segment_rows
 
 
 class Edge(NamedTuple):
@@ -93,7 +85,8 @@ def draw_schedule(chain: Chain, schedule: Schedule, path: str | os.PathLike[str]
 
     Columns are array elements, rows levels. Blue squares are matrices, orange ones vectors, green ones
     the identity; blue lines matrix–matrix products, orange ones matrix–vector products, yellow dashed
-    ones moves that are only logical; what is never read is grey. Raises PlanError without Matplotlib.
+    ones moves that are only logical; what is never read is grey. A computed schedule, whose segments lie
+    anywhere, is drawn as bars (`draw_segments`). Raises PlanError without Matplotlib.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -101,37 +94,42 @@ def draw_schedule(chain: Chain, schedule: Schedule, path: str | os.PathLike[str]
     except ImportError as error:
         raise PlanError(f"drawing takes Matplotlib ({error}): install the extra `plot`") from error
     n = schedule.n
-    levels = schedule.levels
-    if levels is None:
-        levels = up_sweep_levels(n) if schedule.name == "blelloch" else 0
-    rows = in_place_rows(n, levels)
-    figure = Figure(figsize=(min(2.2 + 0.62 * (n + 1), 60), min(2.8 + 0.8 * len(rows), 60)))
+    computed = schedule.name == "hybrid" and schedule.levels is None
+    levels = schedule.levels or (up_sweep_levels(n) if schedule.name == "blelloch" else 0)
+    rows = [] if computed else in_place_rows(n, levels)
+    height = len(segment_rows(schedule)) + 1 if computed else len(rows)
+    figure = Figure(figsize=(min(2.2 + 0.62 * (n + 1), 60), min(2.8 + 0.8 * height, 60)))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for number, row in enumerate(rows):
-        _draw_row(axes, number, row, n, number + 1 < len(rows))
-    name = schedule.name if schedule.levels is None else f"{schedule.name}, {schedule.levels} up-sweep levels"
+    if computed:
+        draw_segments(axes, schedule)
+    else:
+        _draw_in_place(axes, rows, n)
     products = (
         f"{sum(s.kind == 'mm' for s in schedule.steps)} mm, {sum(s.kind == 'mv' for s in schedule.steps)} mv"
     )
-    axes.set_title(f"{name}: n = {n}, {products}", loc="left", pad=12)
+    axes.set_title(f"{schedule.label}: n = {n}, {products}", loc="left", pad=12)
     top = ["gradient", *(element.name for element in chain.elements)]
     axes.set_xticks(range(n + 1), [f"$a_{{{k}}}$  {label}" for k, label in enumerate(top)], rotation=90)
     axes.xaxis.tick_top()
-    axes.set_yticks(range(len(rows)), [""] * len(rows))
+    axes.set_yticks(range(height), [""] * height)
+    axes.tick_params(length=0, labelsize=9)
+    axes.set_xlim(-0.8, n + 0.6)
+    axes.set_ylim(height - (0.4 if computed else 0.1), -0.5)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    _add_legend(axes, computed)
+    save_figure(figure, Path(path), dpi=110, bbox_inches="tight")
+
+
+def _draw_in_place(axes, rows: list[Row], n: int) -> None:  # type: ignore[no-untyped-def]
     for number, row in enumerate(rows):
+        _draw_row(axes, number, row, n, number + 1 < len(rows))
         offset = 0.0 if row.label == "result" else 0.5
         axes.text(-0.85, number + offset, row.label, ha="right", va="center", fontsize=10)
     for k in range(n + 1):
         result = "I" if k == 0 else f"$v({k})$"
         axes.text(k, len(rows) - 0.62, result, ha="center", va="top", fontsize=8)
-    axes.tick_params(length=0, labelsize=9)
-    axes.set_xlim(-0.8, n + 0.6)
-    axes.set_ylim(len(rows) - 0.1, -0.5)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    _add_legend(axes)
-    save_figure(figure, Path(path), dpi=110, bbox_inches="tight")
 
 
 def _draw_row(axes, number: int, row: Row, n: int, has_next: bool) -> None:  # type: ignore[no-untyped-def]
@@ -157,11 +155,13 @@ def _kind(segment: Segment | None, n: int) -> str:
     return "vector" if segment[0] == 0 else "matrix"
 
 
-def _add_legend(axes) -> None:  # type: ignore[no-untyped-def]
+def _add_legend(axes, computed: bool) -> None:  # type: ignore[no-untyped-def]
     from matplotlib.lines import Line2D
 
     squares = {"matrix": "matrix", "vector": "vector", "identity": "identity", "dead": "never read"}
     lines = {"matrix": "matrix × matrix", "vector": "matrix × vector", "move": "logical move"}
+    if computed:
+        squares, lines = {kind: squares[kind] for kind in ("matrix", "vector")}, {}
     handles = [
         Line2D([], [], linestyle="", marker="s", markersize=10, color=COLORS[kind], label=label)
         for kind, label in squares.items()

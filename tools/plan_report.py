@@ -105,7 +105,9 @@ def _print_elements(elements: list[dict[str, Any]]) -> None:
 
 
 def _print_schedule(schedule: dict[str, Any]) -> None:
-    levels = "" if schedule["levels"] is None else f" of {schedule['levels']} up-sweep levels"
+    levels = f" of {schedule['levels']} up-sweep levels" if schedule["levels"] is not None else ""
+    if schedule["name"] == "hybrid" and not levels:
+        levels = ", computed"
     print(
         f"\n{schedule['name']}{levels}: {quantity(schedule['multiply_adds'])} multiply-adds, critical path "
         f"{quantity(schedule['critical_path'])}; {quantity(schedule['value_bytes'])}B of values, "

@@ -74,7 +74,7 @@ def work_classes(kind: str, moved: int) -> tuple[str, ...]:
 #: `ideal`: a multiply-add is one second, nothing else costs. `host`: a 2-core CPU, planned kernels.
 #: `cuda`: an H200's measured copy rate and a launch inside a CUDA graph.
 MODELS = {
-    "ideal": CostModel("ideal", Rate(1.0, math.inf), 0.0, 0.0),
+    "ideal": CostModel("ideal", Rate(1.0, math.inf), 0.0, 0.0, rates={"fill": Rate(math.inf, math.inf)}),
     "host": CostModel("host", Rate(4e9, 1.5e10), 5e-6, 3e-5, rates={"vjp": Rate(3e10, 1.5e10)}),
     "cuda": CostModel("cuda", Rate(1.5e13, 3.5e12), 2.5e-6, 2e-5, rates={"vjp": Rate(2e13, 3.5e12)}),
 }

@@ -76,6 +76,13 @@ class Schedule:
         return self.steps[-1].level + 1 if self.steps else 0
 
     @property
+    def label(self) -> str:
+        """Its name and how it was made: "hybrid of 3 levels", "hybrid, computed"."""
+        if self.name != "hybrid":
+            return self.name
+        return "hybrid, computed" if self.levels is None else f"hybrid of {self.levels} levels"
+
+    @property
     def computes_input_gradient(self) -> bool:
         """Whether v(n + 1), the gradient by the input of the run, is computed."""
         return any(step.out == (0, self.n + 1) for step in self.steps)
