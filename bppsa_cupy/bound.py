@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Layer, Recurrent
-from bppsa_cupy.sequences import check_lengths
+from bppsa_cupy.sequences import take_lengths
 
 if TYPE_CHECKING:
     from bppsa_cupy.network import Sequential
@@ -51,7 +51,7 @@ class BoundLayer:
         if state is not None:
             current.initial = layer.check_states(state, batch, network.dtype, network.device, "the state")
         if lengths is not None:
-            current.lengths = check_lengths(network.device, lengths, batch, steps)
+            current.lengths = take_lengths(network.device, lengths, batch, steps)
         y = layer.forward(current, given)
         if not layer.batch_first and layer.outputs == "all":
             y = network.device.xp.ascontiguousarray(y.swapaxes(0, 1))

@@ -10,6 +10,7 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.lengths import check_lengths
 from bppsa_cupy.passes import Pass
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def set_sequences(network: Sequential, current: Pass, lengths: Any, states: Mapp
     if lengths is not None:
         if not recurrent:
             raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
-        taken = check_lengths(network.device, lengths, current.batch, current.input.shape[1])
+        taken = take_lengths(network.device, lengths, current.batch, current.input.shape[1])
     initial = _states(network, current, states, "the initial state")
     for index in recurrent:
         state = current.layers[index]
@@ -51,15 +52,8 @@ def _states(
     return found
 
 
-def check_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
+def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
     """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T."""
     array = np.asarray(device.to_host(device.asarray(lengths)))
-    if array.shape != (batch,) or array.dtype.kind not in "iu":
-        raise ShapeError(
-            f"lengths are {array.dtype} of shape {array.shape}: a batch of {batch} takes integers of shape "
-            f"({batch},)"
-        )
-    wrong = np.flatnonzero((array < 1) | (array > steps))
-    if wrong.size:
-        raise ShapeError(f"sample {wrong[0]} has length {array[wrong[0]]}: a length is from 1 to T = {steps}")
+    check_lengths(array, batch, steps)
     return device.asarray(array, dtype=np.int64)

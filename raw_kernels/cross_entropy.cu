@@ -1,20 +1,28 @@
-// Softmax cross entropy of each sample, and the gradient of the mean over the batch by the scores.
-// One thread a sample; the maximum is taken out first, so that no exponential overflows.
+// Softmax cross entropy of each row of scores, and the gradient of the mean over the rows that count. One
+// thread a row; the maximum is taken out first, so that no exponential overflows. A row whose label is below
+// 0 does not count: its scores are not read, its loss and gradient are 0.
 //
-//   scores    (batch * classes)    input
-//   labels    (batch)              input, 0 <= label < classes
-//   losses    (batch)              output only
-//   gradient  (batch * classes)    output only, already divided by the batch
+//   scores    (rows * classes)    input
+//   labels    (rows)              input, label < classes
+//   losses    (rows)              output only
+//   gradient  (rows * classes)    output only, already divided by `counted`
+//   counted                       rows that count, at least 1 where there are any
 
 #include "prelude.cuh"
 
 extern "C" __global__ void cross_entropy(
     const real* __restrict__ scores, const long long* __restrict__ labels, real* __restrict__ losses,
-    real* __restrict__ gradient, size_type batch, size_type classes)
+    real* __restrict__ gradient, size_type rows, size_type classes, size_type counted)
 {
-    GRID_STRIDE(sample, batch) {
-        const real* row = scores + sample * classes;
-        real* out = gradient + sample * classes;
+    GRID_STRIDE(index, rows) {
+        const real* row = scores + index * classes;
+        real* out = gradient + index * classes;
+        size_type label = labels[index];
+        if (label < 0) {
+            losses[index] = real(0);
+            for (size_type k = 0; k < classes; ++k) out[k] = real(0);
+            continue;
+        }
         real highest = row[0];
         for (size_type k = 1; k < classes; ++k) highest = row[k] > highest ? row[k] : highest;
         real total = real(0);
@@ -22,9 +30,8 @@ extern "C" __global__ void cross_entropy(
             out[k] = exp(row[k] - highest);
             total += out[k];
         }
-        size_type label = labels[sample];
-        losses[sample] = log(total) + highest - row[label];
+        losses[index] = log(total) + highest - row[label];
         for (size_type k = 0; k < classes; ++k)
-            out[k] = (out[k] / total - (k == label ? real(1) : real(0))) / real(batch);
+            out[k] = (out[k] / total - (k == label ? real(1) : real(0))) / real(counted);
     }
 }

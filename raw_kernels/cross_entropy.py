@@ -1,4 +1,4 @@
-"""Softmax cross entropy of each sample, and the gradient of its mean."""
+"""Softmax cross entropy of each row of scores, and the gradient of its mean over the rows that count."""
 
 import numpy as np
 
@@ -7,10 +7,15 @@ from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
-def cross_entropy(scores, labels, losses, gradient, batch, classes):
-    for sample in range(batch):
-        row = scores[sample * classes : (sample + 1) * classes]
-        out = gradient[sample * classes : (sample + 1) * classes]
+def cross_entropy(scores, labels, losses, gradient, rows, classes, counted):
+    for index in range(rows):
+        row = scores[index * classes : (index + 1) * classes]
+        out = gradient[index * classes : (index + 1) * classes]
+        label = labels[index]
+        if label < 0:
+            losses[index] = 0
+            out[:] = 0
+            continue
         highest = row[0]
         for k in range(1, classes):
             highest = row[k] if row[k] > highest else highest
@@ -18,22 +23,22 @@ def cross_entropy(scores, labels, losses, gradient, batch, classes):
         for k in range(classes):
             out[k] = np.exp(row[k] - highest)
             total += out[k]
-        label = labels[sample]
-        losses[sample] = np.log(total) + highest - row[label]
+        losses[index] = np.log(total) + highest - row[label]
         for k in range(classes):
-            out[k] = (out[k] / total - (1 if k == label else 0)) / batch
+            out[k] = (out[k] / total - (1 if k == label else 0)) / counted
 
 
 KERNEL = Kernel(
     name="cross_entropy",
     parameters=(
-        array_in("scores", "real", "batch * classes"),
-        array_in("labels", "int64", "batch"),
-        array_out("losses", "real", "batch"),
-        array_out("gradient", "real", "batch * classes"),
-        scalar("batch"),
+        array_in("scores", "real", "rows * classes"),
+        array_in("labels", "int64", "rows"),
+        array_out("losses", "real", "rows"),
+        array_out("gradient", "real", "rows * classes"),
+        scalar("rows"),
         scalar("classes"),
+        scalar("counted"),
     ),
-    launch=lambda s: one_thread_per(s["batch"], block=64),
+    launch=lambda s: one_thread_per(s["rows"], block=64),
     twin=cross_entropy,
 )

@@ -100,10 +100,13 @@ def gather(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("cross_entropy")
 def classification(rng: np.random.Generator) -> Iterator[Case]:
-    for batch, classes in ((0, 3), (1, 1), (5, 3), (67, 10)):
-        labels = rng.integers(0, classes, batch)
-        scores = 30 * rng.standard_normal((batch, classes))
-        yield case({"labels": labels, "scores": scores}, batch=batch, classes=classes)
+    for (rows, classes), left_out in itertools.product(((0, 3), (1, 1), (5, 3), (67, 10)), (0, 3)):
+        labels = rng.integers(0, classes, rows)
+        labels[:left_out] = -1
+        scores = 30 * rng.standard_normal((rows, classes))
+        scores[:left_out] = np.nan
+        counted = max(rows - left_out, 0)
+        yield case({"labels": labels, "scores": scores}, rows=rows, classes=classes, counted=counted)
 
 
 @cases_of("finite_check")

@@ -14,6 +14,7 @@ LAYERS = [
         "bppsa_cupy.files",
         "bppsa_cupy.hdf5",
         "bppsa_cupy.interrupts",
+        "bppsa_cupy.lengths",
         "bppsa_cupy.machine",
         "bppsa_cupy.memory",
     ],

@@ -34,6 +34,54 @@ def test_cross_entropy_on_every_device(device, dtype, rng):
     np.testing.assert_allclose(device.to_host(gradient), theirs.grad, atol=10 * np.finfo(dtype).eps)
 
 
+@given(
+    st.integers(1, 5),
+    st.integers(1, 9),
+    st.integers(1, 6),
+    st.booleans(),
+    st.booleans(),
+    st.integers(0, 2**31),
+)
+def test_a_loss_at_every_step_equals_pytorch(batch, steps, classes, ragged, ignoring, seed):
+    """PyTorch's mean over labels that are not -100, whatever stands at padded steps."""
+    rng = np.random.default_rng(seed)
+    scores = rng.standard_normal((batch, steps, classes)) * 10
+    labels = rng.integers(0, classes, (batch, steps))
+    expected_labels, ignored = labels.copy(), -100
+    if ignoring:
+        ignored = int(rng.integers(0, classes))
+        labels[rng.integers(0, batch), :] = ignored
+        labels[0, 0] = (ignored + 1) % max(classes, 2)
+        scores = scores if classes > 1 else np.repeat(scores, 2, axis=2)
+        expected_labels = np.where(labels == ignored, -100, labels)
+    lengths = rng.integers(1, steps + 1, batch) if ragged else None
+    if lengths is not None:
+        padded = np.arange(steps) >= lengths[:, None]
+        expected_labels[padded], labels[padded] = -100, 10**6
+        given_scores = np.where(padded[..., None], np.nan, scores)
+    else:
+        given_scores = scores
+    loss, gradient = bp.cross_entropy(given_scores, labels, lengths=lengths, ignore_index=ignored)
+    theirs = torch.tensor(scores, requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(theirs.transpose(1, 2), torch.tensor(expected_labels))
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-11, atol=1e-15)
+
+
+def test_ignored_labels_on_every_device(device, dtype, rng):
+    scores = rng.standard_normal((3, 4, 5)).astype(dtype)
+    labels = rng.integers(0, 5, (3, 4))
+    labels[1, 2] = -100
+    loss, gradient = bp.cross_entropy(device.asarray(scores), labels, lengths=[4, 3, 1], device=device)
+    labels[1, 3] = labels[2, 1:] = -100
+    theirs = torch.tensor(scores.astype(np.float64), requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(theirs.transpose(1, 2), torch.tensor(labels))
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=10 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(device.to_host(gradient), theirs.grad, atol=10 * np.finfo(dtype).eps)
+
+
 def test_large_scores_do_not_overflow(dtype):
     limit = np.finfo(dtype).max / 4
     loss, gradient = bp.cross_entropy(np.array([[limit, -limit]], dtype), [0])
@@ -64,7 +112,33 @@ def test_labels_that_are_refused(labels, error, message):
         bp.cross_entropy(np.zeros((2, 3)), labels)
 
 
-@pytest.mark.parametrize("shape", [(3,), (0, 3), (2, 0)])
+@pytest.mark.parametrize(
+    "labels, options, error, message",
+    [
+        ([[0, 1], [2, 3]], {}, bp.LabelError, "label 3 of sample 1 at step 1 is out of range"),
+        ([[0, 1], [2, -1]], {"lengths": [2, 2]}, bp.LabelError, "label -1 of sample 1 at step 1"),
+        ([0, 1], {}, bp.ShapeError, r"shape \(2,\): a batch of 2 takes integers of shape \(2, 2\)"),
+        ([[-100, -100]] * 2, {}, bp.LabelError, "every label is ignored"),
+        (
+            [[0, 1]] * 2,
+            {"lengths": [2, 3]},
+            bp.ShapeError,
+            "sample 1 has length 3: a length is from 1 to T = 2",
+        ),
+        ([[0, 1]] * 2, {"lengths": [2]}, bp.ShapeError, "a batch of 2 takes integers of shape"),
+    ],
+)
+def test_labels_by_step_that_are_refused(labels, options, error, message):
+    with pytest.raises(error, match=message):
+        bp.cross_entropy(np.zeros((2, 2, 3)), labels, **options)
+
+
+def test_lengths_take_labels_by_step():
+    with pytest.raises(bp.ShapeError, match="lengths were given with one label a sample"):
+        bp.cross_entropy(np.zeros((2, 3)), [0, 1], lengths=[1, 1])
+
+
+@pytest.mark.parametrize("shape", [(3,), (0, 3), (2, 0), (2, 0, 3), (1, 1, 1, 1)])
 def test_scores_that_are_refused(shape):
     with pytest.raises(bp.ShapeError, match="it takes"):
         bp.cross_entropy(np.zeros(shape), np.zeros(shape[:1], int))

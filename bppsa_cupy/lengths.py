@@ -1,0 +1,21 @@
+"""Where the samples of a batch of padded sequences end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bppsa_cupy.errors import ShapeError
+
+
+def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
+    """Raise ShapeError, naming sample, length and T, unless lengths are (B,) integers from 1 to T."""
+    if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
+        raise ShapeError(
+            f"lengths are {lengths.dtype} of shape {lengths.shape}: a batch of {batch} takes integers of "
+            f"shape ({batch},)"
+        )
+    wrong = np.flatnonzero((lengths < 1) | (lengths > steps))
+    if wrong.size:
+        raise ShapeError(
+            f"sample {wrong[0]} has length {lengths[wrong[0]]}: a length is from 1 to T = {steps}"
+        )
