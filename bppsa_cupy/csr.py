@@ -61,7 +61,7 @@ class Pattern:
                     f"indices run from {self.indices.min()} to {self.indices.max()}: a matrix of "
                     f"{columns} columns takes 0 to {columns - 1}"
                 )
-            rising = np.diff(self.indices) > 0
+            rising = self.indices[1:] > self.indices[:-1]
             rising[self.indptr[1:-1][(self.indptr[1:-1] > 0) & (self.indptr[1:-1] < self.nnz)] - 1] = True
             if not rising.all():
                 raise ShapeError("indices must increase strictly inside a row: sort, and sum duplicates")
@@ -79,10 +79,10 @@ class Pattern:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of shape, indptr and indices, the same whatever integer width holds them."""
+        """SHA-256 of shape, indptr and indices; their width follows from the sizes (`index_dtype`)."""
         state = hashlib.sha256(f"csr {self.shape[0]} {self.shape[1]} ".encode())
-        state.update(self.indptr.astype("<i8", copy=False).tobytes())
-        state.update(self.indices.astype("<i8", copy=False).tobytes())
+        for array in (self.indptr, self.indices):
+            state.update(array.astype(array.dtype.newbyteorder("<"), copy=False).data)
         return state.hexdigest()
 
     @cached_property

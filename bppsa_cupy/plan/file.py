@@ -15,6 +15,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any
 
 import h5py
@@ -26,7 +28,7 @@ from bppsa_cupy.hdf5 import attribute, create, open_file, read_array, write_arra
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.check import check_product
-from bppsa_cupy.plan.outline import read_pattern_outline, read_product_outline
+from bppsa_cupy.plan.outline import read_pattern_outlines, read_product_outline
 from bppsa_cupy.plan.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.schedule import Schedule, Step, check_schedule
 from bppsa_cupy.plan.symbolic import MAPS, Product
@@ -112,22 +114,22 @@ def load_plan(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
     pattern that is not its digest's, a map out of range, an illegal step.
     """
-    return _load(path, verify, _read_pattern, _read_product)
+    return _load(path, verify, _read_patterns, _read_product)
 
 
 def load_outline(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
-    """Read a plan without its arrays: patterns and products are outlines, sizes alone.
+    """Read a plan without its arrays, patterns and products by their sizes: to show what it holds, at once.
 
-    For showing what a plan holds, however large it is; the SHA-256, where `verify` asks for it, still
-    takes every byte. Raises PlanError as `load_plan` does, but for what the arrays alone tell.
+    The SHA-256, where `verify` asks for it, takes every byte. Raises PlanError as `load_plan` does, but for
+    what the arrays alone tell.
     """
-    return _load(path, verify, read_pattern_outline, read_product_outline)
+    return _load(path, verify, read_pattern_outlines, read_product_outline)
 
 
 def _load(
     path: str | os.PathLike[str],
     verify: bool,
-    read_pattern: Callable[[h5py.Group], Any],
+    read_patterns: Callable[[list[tuple[str, h5py.Group]]], dict[str, Any]],
     read_product: Callable[[h5py.Group, dict[str, Any]], tuple[tuple[str, str], Any]],
 ) -> Plan:
     with open_file(path, sealed=True, verify=verify, error=PlanError) as file:
@@ -139,7 +141,7 @@ def _load(
                 f"{path} is a plan of version {version}, this package reads version {FORMAT_VERSION}: "
                 "build it again"
             )
-        patterns = {name: read_pattern(group) for name, group in _members(file, "patterns")}
+        patterns = read_patterns(_members(file, "patterns"))
         products = dict(read_product(group, patterns) for _, group in _members(file, "products"))
         chains = [_read_chain(group, patterns) for group in _numbered(file, "chains")]
         schedules = {name: _read_schedules(group, name) for name, group in _members(file, "schedules")}
@@ -177,14 +179,24 @@ def _make_plan(
     )
 
 
+def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
+    """The patterns by digest; one's digest is worked out again while the next one is read."""
+    patterns, digests = {}, {}
+    with ThreadPoolExecutor(1) as meanwhile:
+        for name, group in groups:
+            patterns[name] = _read_pattern(group)
+            digests[name] = meanwhile.submit(attrgetter("digest"), patterns[name])
+    for name, group in groups:
+        if digests[name].result() != name:
+            raise PlanError(f"{group.file.filename}: pattern {name[:12]}: its content has another digest")
+    return patterns
+
+
 def _read_pattern(group: h5py.Group) -> Pattern:
     digest = group.name.rpartition("/")[2]
     with _Naming(group.file.filename, f"pattern {digest[:12]}"):
         shape = _number(group, "rows"), _number(group, "columns")
-        pattern = Pattern(shape, _integers(group, "indptr"), _integers(group, "indices"))
-        if pattern.digest != digest:
-            raise PlanError("its content has another digest")
-    return pattern
+        return Pattern(shape, _integers(group, "indptr"), _integers(group, "indices"))
 
 
 def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> tuple[tuple[str, str], Product]:

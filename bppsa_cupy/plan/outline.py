@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import h5py
@@ -43,8 +43,12 @@ class ProductOutline:
         return self.a.digest, self.b.digest
 
 
-def read_pattern_outline(group: h5py.Group) -> PatternOutline:
-    """The sizes of the pattern in `group`, /patterns/<digest> of a plan file. Raises PlanError."""
+def read_pattern_outlines(groups: Sequence[tuple[str, h5py.Group]]) -> dict[str, PatternOutline]:
+    """The sizes of patterns by digest; `groups` are /patterns/<digest> of a plan file. Raises PlanError."""
+    return {digest: _read_pattern_outline(group) for digest, group in groups}
+
+
+def _read_pattern_outline(group: h5py.Group) -> PatternOutline:
     shape = attribute(group, "rows", int, PlanError), attribute(group, "columns", int, PlanError)
     pointers, nnz = (array_size(group, name, error=PlanError)[0] for name in ("indptr", "indices"))
     if min(shape) < 0 or pointers != shape[0] + 1:
