@@ -7,7 +7,17 @@ from bppsa_cupy.raw_kernels.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, W
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
 from bppsa_cupy.raw_kernels.shifted import LANES, correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, rows_per_tile, unfold
+from bppsa_cupy.raw_kernels.unfold import (
+    FEW_TILES,
+    LEAST_COLUMNS,
+    WORKERS,
+    channels_per_part,
+    rows_per_tile,
+    unfold,
+)
+
+#: Rows of weights a matrix product has at least.
+LEAST_FEATURES = 64
 
 
 @twin(parallel=True)
@@ -86,6 +96,47 @@ def _by_patches(
                             output[target + x] = result[source + x] + shift
 
 
+@twin(parallel=True)
+def _by_features(
+    input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
+    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+    groups, biased,
+):  # fmt: skip
+    # Few output positions: the patches of all of them, then one GEMM for each part of the features.
+    channels, features = in_channels // groups, out_channels // groups
+    taps, plane, rows = kernel_height * kernel_width, out_height * out_width, batch * out_height
+    depth, width = channels * taps, batch * plane
+    per_part = channels_per_part(channels, taps, LEAST_COLUMNS)
+    per_block = channels_per_part(features, 1, LEAST_FEATURES)
+    patches = np.empty(depth * width, input.dtype)
+    for group in range(groups):
+        for part in prange((channels + per_part - 1) // per_part):
+            first = part * per_part
+            unfold(
+                input, patches[first * taps * width :], 0, rows, group * channels + first,
+                min(per_part, channels - first), in_channels, in_height, in_width, out_height, out_width,
+                kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+            )  # fmt: skip
+        for block in prange((features + per_block - 1) // per_block):
+            first = block * per_block
+            count = min(per_block, features - first)
+            start = group * features + first
+            product = np.empty((count, width), input.dtype)
+            np.dot(
+                weight[start * depth : (start + count) * depth].reshape(count, depth),
+                patches.reshape(depth, width),
+                product,
+            )
+            result = product.reshape(-1)
+            for feature in range(count):
+                shift = bias[start + feature] if biased else output.dtype.type(0)
+                for sample in range(batch):
+                    target = np.uint64((sample * out_channels + start + feature) * plane)
+                    source = np.uint64(feature * width + sample * plane)
+                    for x in range(np.uint64(plane)):
+                        output[target + x] = result[source + x] + shift
+
+
 @twin()
 def conv2d_forward(
     input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
@@ -97,6 +148,15 @@ def conv2d_forward(
         _by_shifts(
             input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
             out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
+        )  # fmt: skip
+        return
+    rows, depth = batch * out_height, in_channels // groups * kernel_height * kernel_width
+    tile = rows_per_tile(depth, out_width, rows, input.itemsize, LEAST_COLUMNS)
+    if rows < FEW_TILES * tile:
+        _by_features(
+            input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
+            out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
+            dilation_x, groups, biased,
         )  # fmt: skip
     else:
         _by_patches(

@@ -7,7 +7,15 @@ from bppsa_cupy.raw_kernels.conv2d_geometry import INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per
 from bppsa_cupy.raw_kernels.shifted import LANES, correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, fold, gather_rows, rows_per_tile
+from bppsa_cupy.raw_kernels.unfold import (
+    FEW_TILES,
+    LEAST_COLUMNS,
+    WORKERS,
+    channels_per_part,
+    fold,
+    gather_rows,
+    rows_per_tile,
+)
 
 
 @twin()
@@ -98,6 +106,48 @@ def _by_patches(
                 )  # fmt: skip
 
 
+@twin(parallel=True)
+def _by_channels(
+    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
+    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+    groups,
+):  # fmt: skip
+    # Few output positions: the gradient at all of them, then one GEMM for each part of the input channels,
+    # whose inputs no other part adds to.
+    channels, features = in_channels // groups, out_channels // groups
+    taps, rows, in_plane = kernel_height * kernel_width, batch * out_height, in_height * in_width
+    depth, width = channels * taps, rows * out_width
+    per_part = channels_per_part(channels, taps, LEAST_COLUMNS)
+    per_block = channels_per_part(features, 1, 1)
+    columns = np.empty(features * width, gradient.dtype)
+    for group in range(groups):
+        for block in prange((features + per_block - 1) // per_block):
+            first = block * per_block
+            gather_rows(
+                gradient, columns[first * width :], 0, rows, group * features + first,
+                min(per_block, features - first), out_channels, out_height, out_width,
+            )  # fmt: skip
+        for part in prange((channels + per_part - 1) // per_part):
+            first = part * per_part
+            count = min(per_part, channels - first)
+            own = np.empty((features, count * taps), weight.dtype)
+            for feature in range(features):
+                source = np.uint64((group * features + feature) * depth + first * taps)
+                for k in range(np.uint64(count * taps)):
+                    own[feature, k] = weight[source + k]
+            patches = np.empty((count * taps, width), gradient.dtype)
+            np.dot(own.T, columns.reshape(features, width), patches)
+            for sample in range(batch):
+                start = (sample * in_channels + group * channels + first) * in_plane
+                for i in range(np.uint64(start), np.uint64(start + count * in_plane)):
+                    input_gradient[i] = 0
+            fold(
+                patches.reshape(-1), input_gradient, 0, rows, group * channels + first, count, in_channels,
+                in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x,
+                padding_y, padding_x, dilation_y, dilation_x,
+            )  # fmt: skip
+
+
 @twin()
 def conv2d_vjp(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
@@ -110,6 +160,12 @@ def conv2d_vjp(
             gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
             out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x,
             groups,
+        )  # fmt: skip
+    elif batch * out_height * out_width < FEW_TILES * LEAST_COLUMNS:
+        _by_channels(
+            gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
+            out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x,
+            dilation_y, dilation_x, groups,
         )  # fmt: skip
     else:
         _by_patches(

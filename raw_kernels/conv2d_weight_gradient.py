@@ -16,10 +16,13 @@ from bppsa_cupy.raw_kernels.shifted import (
     tap_shifts,
 )
 from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, gather_rows, rows_per_tile, unfold
+from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, channels_per_part, gather_rows, unfold
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
 THREADS = 128
+
+#: Columns of one tile of patches: a matrix product over them adds to its result once.
+TILE_COLUMNS = 512
 
 #: Bytes of one worker's sums by shifts, at most: about a second cache.
 CACHED = 1 << 20
@@ -91,52 +94,63 @@ def _by_patches(
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
     dilation_x, groups, biased,
 ):  # fmt: skip
-    # Each worker sums over its own output rows; the workers' sums are added in their order.
+    # Each worker makes the gradients of the weights of some input channels, over one of few spans of output
+    # rows, a tile at a time; the spans' sums are added in their order.
     channels, features = in_channels // groups, out_channels // groups
-    depth = channels * kernel_height * kernel_width
-    rows = batch * out_height
-    tile = rows_per_tile(depth, out_width, rows, input.itemsize, 2 * LEAST_COLUMNS)
+    taps, rows = kernel_height * kernel_width, batch * out_height
+    depth = channels * taps
+    per_part = channels_per_part(channels, taps, LEAST_COLUMNS)
+    parts = groups * ((channels + per_part - 1) // per_part)
+    tile = max(1, min(rows, (TILE_COLUMNS + out_width - 1) // max(1, out_width)))
     tiles = (rows + tile - 1) // tile
-    workers = min(tiles, WORKERS)
-    sums = np.zeros((workers, out_channels * depth), input.dtype)
-    bias_sums = np.zeros((workers, out_channels), input.dtype)
-    for worker in prange(workers):
-        patches = np.empty(depth * tile * out_width, input.dtype)
-        grown = np.empty(features * tile * out_width, input.dtype)
-        product = np.empty((features, depth), input.dtype)
-        flat = product.reshape(-1)
-        for t in range(tiles * worker // workers, tiles * (worker + 1) // workers):
+    spans = max(1, min(tiles, WORKERS // parts))
+    # The gradient, a tile after the other, each (out_channels, columns of the tile).
+    grown = np.empty(rows * out_width * out_channels, input.dtype)
+    for t in prange(tiles):
+        gather_rows(
+            gradient, grown[t * tile * out_width * out_channels :], t * tile, min(tile, rows - t * tile), 0,
+            out_channels, out_channels, out_height, out_width,
+        )  # fmt: skip
+    sums = np.zeros((spans, out_channels * depth), input.dtype)
+    for task in prange(spans * parts):
+        span, part = task // parts, task % parts
+        group = part // (parts // groups)
+        first = part % (parts // groups) * per_part
+        count = min(per_part, channels - first)
+        patches = np.empty(count * taps * tile * out_width, input.dtype)
+        product = np.empty((features, count * taps), input.dtype)
+        for t in range(tiles * span // spans, tiles * (span + 1) // spans):
             first_row = t * tile
-            count = min(tile, rows - first_row)
-            width = count * out_width
-            for group in range(groups):
-                unfold(
-                    input, patches, first_row, count, group * channels, channels, in_channels, in_height,
-                    in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x,
-                    padding_y, padding_x, dilation_y, dilation_x,
-                )  # fmt: skip
-                gather_rows(
-                    gradient, grown, first_row, count, group * features, features, out_channels, out_height,
-                    out_width,
-                )  # fmt: skip
-                columns = grown[: features * width].reshape(features, width)
-                np.dot(columns, patches[: depth * width].reshape(depth, width).T, product)
-                total = sums[worker, group * features * depth : (group + 1) * features * depth]
-                for i in range(total.size):
-                    total[i] += flat[i]
-                if biased:
-                    for feature in range(features):
-                        bias_sums[worker, group * features + feature] += columns[feature].sum()
+            height = min(tile, rows - first_row)
+            width = height * out_width
+            unfold(
+                input, patches, first_row, height, group * channels + first, count, in_channels, in_height,
+                in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y,
+                padding_x, dilation_y, dilation_x,
+            )  # fmt: skip
+            start = first_row * out_width * out_channels + group * features * width
+            np.dot(
+                grown[start : start + features * width].reshape(features, width),
+                patches[: count * taps * width].reshape(count * taps, width).T,
+                product,
+            )
+            for feature in range(features):
+                target = np.uint64((group * features + feature) * depth + first * taps)
+                for k in range(np.uint64(count * taps)):
+                    sums[span, target + k] += product[feature, k]
     for i in prange(out_channels * depth):
         value = input.dtype.type(0)
-        for worker in range(workers):
-            value += sums[worker, i]
+        for span in range(spans):
+            value += sums[span, i]
         weight_gradient[i] = value
     if biased:
-        for channel in range(out_channels):
+        for channel in prange(out_channels):
             value = input.dtype.type(0)
-            for worker in range(workers):
-                value += bias_sums[worker, channel]
+            for t in range(tiles):
+                width = min(tile, rows - t * tile) * out_width
+                start = t * tile * out_width * out_channels + channel * width
+                for k in range(np.uint64(start), np.uint64(start + width)):
+                    value += grown[k]
             bias_gradient[channel] = value
 
 

@@ -12,6 +12,10 @@ from bppsa_cupy.raw_kernels.twin import twin
 #: with them all results, are the same on any number of threads.
 WORKERS = 16
 
+#: Tiles of output rows below which a convolution is cut by channels instead: each cut reads the weights of
+#: its own channels alone, where each tile reads all of them.
+FEW_TILES = 8
+
 #: Columns a matrix product has at least, so that reading the weights is not most of its work; twice as
 #: many where it also adds to sums of the weights' size.
 LEAST_COLUMNS = 128
@@ -122,3 +126,11 @@ def rows_per_tile(depth, out_width, rows, itemsize, columns):
     has `columns` columns."""
     fitting = 262144 // max(1, depth * out_width * itemsize)
     return max(1, min(rows, max(fitting, (columns + out_width - 1) // out_width)))
+
+
+@twin()
+def channels_per_part(channels, rows_each, least_rows):
+    """Channels of one part, of at most WORKERS: each has `rows_each` rows of a matrix, a part at least
+    `least_rows` where there are so many."""
+    even = (channels + WORKERS - 1) // WORKERS
+    return max(1, min(channels, max(even, (least_rows + rows_each - 1) // rows_each)))
