@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.plan import Chain, Element, search
+from bppsa_cupy.plan import Chain, Element
+from bppsa_cupy.plan.candidates import Reach, every_choice, make_candidate
 from bppsa_cupy.plan.cost import list_schedule, schedule_cost
 from bppsa_cupy.plan.cost_model import MODELS
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.schedule import blelloch, check_schedule, from_splits, hybrid, linear, paper_hybrid
-from bppsa_cupy.plan.search import Search, every_choice, shortest_path
+from bppsa_cupy.plan.search import Search, shortest_path
 from bppsa_cupy.plan.segment_costs import SegmentCosts, searched_segments
 
 
@@ -155,10 +156,10 @@ def test_never_longer_than_the_papers_schedules(table):
 @given(tables(least=7, most=14))
 def test_deadlines_are_kept(table):
     costs = table.costs
-    reach = search._Reach(costs, costs.classes, np.inf)
+    reach = Reach(costs, costs.classes, np.inf)
     for factor in (1.0, 1.1, 1.5, 4.0):
-        candidate = search._candidate(costs, "", reach.within(reach.length * factor))
-        assert table.critical_path(candidate.schedule) <= reach.length * factor * (1 + 1e-9)
+        made = make_candidate(costs, "", reach.within(reach.length * factor))
+        assert table.critical_path(made.schedule) <= reach.length * factor * (1 + 1e-9)
 
 
 def test_the_class_is_the_one_described():
