@@ -130,9 +130,7 @@ def test_masks_that_do_not_fit_are_named():
     net = small()
     bp.prune(net, 0.5)
     before = net.fingerprint
-    with pytest.raises(
-        bp.ShapeError, match=r"mask of '0.bias': it takes masks of 0.weight, 3.weight"
-    ):
+    with pytest.raises(bp.ShapeError, match=r"mask of '0.bias': it takes masks of 0.weight, 3.weight"):
         net.set_masks({"0.bias": np.ones(4)})
     with pytest.raises(bp.ShapeError, match=r"mask of shape \(3,\): its weight has shape \(3, 16\)"):
         net.set_masks({"6.weight": np.ones(3)})
@@ -166,7 +164,7 @@ def test_a_plan_of_other_masks_is_refused_when_it_is_used():
     step(net, bp.SGD(net.parameters, lr=0.1), "blelloch")
     bp.prune(net, 0.5)
     for method in ("auto", "blelloch"):
-        with pytest.raises(bp.PlanMismatchError, match="layer 0 Conv2d: weight_mask None in the plan"):
+        with pytest.raises(bp.PlanMismatchError, match=r"weight_mask None in the plan, \w{8}… in"):
             step(net, bp.SGD(net.parameters, lr=0.1), method)
     with pytest.raises(bp.PlanMismatchError, match="weight_mask"):
         net.use(plan)

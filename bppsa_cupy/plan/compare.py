@@ -40,7 +40,12 @@ def _field(
     before, after = _plain(planned.get(name)), _plain(actual.get(name))
     if before == after:
         return []
-    return [f"{place}{name} {before} in the {holder}, {after} in the network"]
+    return [f"{place}{name} {_shown(before)} in the {holder}, {_shown(after)} in the network"]
+
+
+def _shown(value: Any) -> Any:
+    """A digest, as masks have one, by its first digits."""
+    return f"{value[:8]}…" if isinstance(value, str) and len(value) == 64 else value
 
 
 def _plain(value: Any) -> Any:
