@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
 from bppsa_cupy.raw_kernels.recurrent import CHUNKS, block_per, padded
@@ -14,19 +14,19 @@ from bppsa_cupy.raw_kernels.twin import twin
 @twin()
 def _walk(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
-    chunk, per_step, reverse, piece, first,
+    chunk, per_step, reverse, piece, first, count,
 ):  # fmt: skip
     never_inlined()
     H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
     plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
     zeros, one = spread(state.dtype.type(0)), state.dtype.type(1)
-    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    ends, least = ends_of_lanes(lengths, first, count, steps)
     packed, none = pack(weight_hh, 0, 1, hidden, hidden, 3 * hidden), np.zeros(hidden, state.dtype)
     carried, sums = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
     deltas = np.empty(3 * hidden * LANES, state.dtype)
     place = np.uint64(piece) * plane + start
     for j in range(H):
-        store(carried, j * L, load(boundary, place + j * B))
+        store(carried, j * L, load_lanes(boundary, place + j * B, count))
     begin, end = piece * chunk, min(piece * chunk + chunk, steps)
     for back in range(end - begin):
         s = end - 1 - back
@@ -36,16 +36,16 @@ def _walk(
             before, source = state, np.uint64(t + 1 if reverse else t - 1) * plane + start
         o, q = np.uint64(t) * plane + start, np.uint64(4 * t) * plane + start
         for i in range(np.uint64(0), block, L):
-            r, z = load(gates, q), load(gates, q + plane)
-            n, m = load(gates, q + two * plane), load(gates, q + three * plane)
+            r, z = load_lanes(gates, q, count), load_lanes(gates, q + plane, count)
+            n, m = load_lanes(gates, q + two * plane, count), load_lanes(gates, q + three * plane, count)
             carry = load(carried, i)
             g = carry
             if per_step:
-                g = g + load(gradient, o)
+                g = g + load_lanes(gradient, o, count)
             by_n = g * (one - z) * (one - n * n)
             by_m = by_n * r
             by_r = by_m * m * (one - r)
-            by_z = g * (load(before, source) - n) * z * (one - z)
+            by_z = g * (load_lanes(before, source, count) - n) * z * (one - z)
             handed = g * z
             if t >= least:
                 inside = lanes_before(t, ends)
@@ -56,10 +56,10 @@ def _walk(
             store(deltas, i, by_r)
             store(deltas, i + block, by_z)
             store(deltas, i + two * block, by_m)
-            store(delta, q, by_r)
-            store(delta, q + plane, by_z)
-            store(delta, q + two * plane, by_n)
-            store(delta, q + three * plane, by_m)
+            store_lanes(delta, q, by_r, count)
+            store_lanes(delta, q + plane, by_z, count)
+            store_lanes(delta, q + two * plane, by_n, count)
+            store_lanes(delta, q + three * plane, by_m, count)
             o += B
             q += B
             source += B
@@ -67,7 +67,7 @@ def _walk(
         for i in range(np.uint64(0), block, L):
             store(carried, i, load(carried, i) + load(sums, i))
     for j in range(H):
-        store(entering, place + j * B, load(carried, j * L))
+        store_lanes(entering, place + j * B, load(carried, j * L), count)
 
 
 @twin(parallel=True)
@@ -79,31 +79,25 @@ def gru_backward(
     if full * chunks == 1:
         _walk(
             state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
-            batch, chunk, per_step, reverse, 0, 0,
+            batch, chunk, per_step, reverse, 0, 0, None,
         )  # fmt: skip
-    else:
+    elif full:
         for item in prange(chunks * full):
             _walk(
-                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps,
-                hidden, batch, chunk, per_step, reverse, item // full, item % full * LANES,
+                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
+                batch, chunk, per_step, reverse, item // full, item % full * LANES, None,
             )  # fmt: skip
-    if batch % LANES:
-        state_tail = padded_lanes(state, batch)
-        gates_tail = padded_lanes(gates, batch)
-        initial_tail = padded_lanes(initial, batch)
-        gradient_tail = padded_lanes(gradient, batch)
-        boundary_tail = padded_lanes(boundary, batch)
-        lengths_tail = padded_lanes(lengths, batch)
-        lengths_tail[batch % LANES :] = steps
-        delta_tail = space_lanes(delta, batch)
-        entering_tail = space_lanes(entering, batch)
+    if batch % LANES and chunks == 1:
+        _walk(
+            state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
+            batch, chunk, per_step, reverse, 0, full * LANES, np.uint64(batch % LANES),
+        )  # fmt: skip
+    elif batch % LANES:
         for piece in prange(chunks):
             _walk(
-                state_tail, gates_tail, initial_tail, weight_hh, gradient_tail, boundary_tail, lengths_tail,
-                delta_tail, entering_tail, steps, hidden, LANES, chunk, per_step, reverse, piece, 0,
+                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
+                batch, chunk, per_step, reverse, piece, full * LANES, np.uint64(batch % LANES),
             )  # fmt: skip
-        unpad_lanes(delta_tail, delta, batch)
-        unpad_lanes(entering_tail, entering, batch)
 
 
 KERNEL = Kernel(

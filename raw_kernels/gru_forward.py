@@ -5,7 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.lanes import (
     LANES,
@@ -24,19 +24,19 @@ from bppsa_cupy.raw_kernels.twin import twin
 @twin()
 def _walk(
     projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch, reverse,
-    first,
+    first, count,
 ):  # fmt: skip
     never_inlined()
     H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
     plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
     zeros = spread(projected.dtype.type(0))
-    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    ends, least = ends_of_lanes(lengths, first, count, steps)
     packed = pack(weight_hh, 0, hidden, 1, 3 * hidden, hidden)
     bias = np.zeros(3 * hidden, projected.dtype)
     bias[2 * hidden :] = bias_n
     held, sums = np.empty(hidden * LANES, projected.dtype), np.empty(3 * hidden * LANES, projected.dtype)
     for j in range(H):
-        store(held, j * L, load(initial, start + j * B))
+        store(held, j * L, load_lanes(initial, start + j * B, count))
     for s in range(steps):
         t = steps - 1 - s if reverse else s
         multiply(packed, bias, 3 * hidden, hidden, held, np.uint64(0), L, sums, np.uint64(0), L)
@@ -47,10 +47,10 @@ def _walk(
         )
         for i in range(np.uint64(0), block, L):
             before = load(held, i)
-            r = sigmoid(load(projected, p) + load(sums, i))
-            z = sigmoid(load(projected, p + plane) + load(sums, i + block))
+            r = sigmoid(load_lanes(projected, p, count) + load(sums, i))
+            z = sigmoid(load_lanes(projected, p + plane, count) + load(sums, i + block))
             m = load(sums, i + two * block)
-            n = tanh(multiply_add(r, m, load(projected, p + two * plane)))
+            n = tanh(multiply_add(r, m, load_lanes(projected, p + two * plane, count)))
             h = multiply_add(z, before - n, n)
             if t >= least:
                 inside = lanes_before(t, ends)
@@ -62,16 +62,16 @@ def _walk(
                     select(inside, m, zeros),
                 )
             store(held, i, h)
-            store(state, o, h)
-            store(gates, q, r)
-            store(gates, q + plane, z)
-            store(gates, q + two * plane, n)
-            store(gates, q + three * plane, m)
+            store_lanes(state, o, h, count)
+            store_lanes(gates, q, r, count)
+            store_lanes(gates, q + plane, z, count)
+            store_lanes(gates, q + two * plane, n, count)
+            store_lanes(gates, q + three * plane, m, count)
             o += B
             p += B
             q += B
     for j in range(H):
-        store(final, start + j * B, load(held, j * L))
+        store_lanes(final, start + j * B, load(held, j * L), count)
 
 
 @twin(parallel=True)
@@ -82,29 +82,19 @@ def gru_forward(
     if full == 1:
         _walk(
             projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch,
-            reverse, 0,
+            reverse, 0, None,
         )  # fmt: skip
-    else:
+    elif full:
         for block in prange(full):
             _walk(
                 projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch,
-                reverse, block * LANES,
+                reverse, block * LANES, None,
             )  # fmt: skip
     if batch % LANES:
-        projected_tail = padded_lanes(projected, batch)
-        initial_tail = padded_lanes(initial, batch)
-        lengths_tail = padded_lanes(lengths, batch)
-        lengths_tail[batch % LANES :] = steps
-        state_tail = space_lanes(state, batch)
-        gates_tail = space_lanes(gates, batch)
-        final_tail = space_lanes(final, batch)
         _walk(
-            projected_tail, weight_hh, bias_n, initial_tail, lengths_tail, state_tail, gates_tail,
-            final_tail, steps, hidden, LANES, reverse, 0,
+            projected, weight_hh, bias_n, initial, lengths, state, gates, final, steps, hidden, batch,
+            reverse, full * LANES, np.uint64(batch % LANES),
         )  # fmt: skip
-        unpad_lanes(state_tail, state, batch)
-        unpad_lanes(gates_tail, gates, batch)
-        unpad_lanes(final_tail, final, batch)
 
 
 KERNEL = Kernel(

@@ -5,7 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.lanes import (
     LANES,
@@ -24,20 +24,20 @@ from bppsa_cupy.raw_kernels.twin import twin
 @twin()
 def _walk(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
-    chunk, per_step, reverse, piece, first,
+    chunk, per_step, reverse, piece, first, count,
 ):  # fmt: skip
     never_inlined()
     H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
     plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
     zeros, one = spread(state.dtype.type(0)), state.dtype.type(1)
-    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    ends, least = ends_of_lanes(lengths, first, count, steps)
     packed, none = pack(weight_hh, 0, 1, hidden, hidden, 4 * hidden), np.zeros(hidden, state.dtype)
     by_h, by_c = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
     sums, deltas = np.empty(hidden * LANES, state.dtype), np.empty(4 * hidden * LANES, state.dtype)
     place = np.uint64(2 * piece) * plane + start
     for j in range(H):
-        store(by_h, j * L, load(boundary, place + j * B))
-        store(by_c, j * L, load(boundary, place + plane + j * B))
+        store(by_h, j * L, load_lanes(boundary, place + j * B, count))
+        store(by_c, j * L, load_lanes(boundary, place + plane + j * B, count))
     begin, end = piece * chunk, min(piece * chunk + chunk, steps)
     for back in range(end - begin):
         s = end - 1 - back
@@ -51,13 +51,13 @@ def _walk(
             np.uint64(2 * t + 1) * plane + start,
         )
         for k in range(np.uint64(0), block, L):
-            i, f = load(gates, q), load(gates, q + plane)
-            g, out = load(gates, q + two * plane), load(gates, q + three * plane)
-            y, dh, carry = tanh(load(state, now)), load(by_h, k), load(by_c, k)
+            i, f = load_lanes(gates, q, count), load_lanes(gates, q + plane, count)
+            g, out = load_lanes(gates, q + two * plane, count), load_lanes(gates, q + three * plane, count)
+            y, dh, carry = tanh(load_lanes(state, now, count)), load(by_h, k), load(by_c, k)
             if per_step:
-                dh = dh + load(gradient, o)
+                dh = dh + load_lanes(gradient, o, count)
             dc = multiply_add(dh * out, one - y * y, carry)
-            by_i, by_f = dc * g * i * (one - i), dc * load(before, source) * f * (one - f)
+            by_i, by_f = dc * g * i * (one - i), dc * load_lanes(before, source, count) * f * (one - f)
             by_g, by_o = dc * i * (one - g * g), dh * y * out * (one - out)
             handed = dc * f
             if t >= least:
@@ -70,10 +70,10 @@ def _walk(
             store(deltas, k + block, by_f)
             store(deltas, k + two * block, by_g)
             store(deltas, k + three * block, by_o)
-            store(delta, q, by_i)
-            store(delta, q + plane, by_f)
-            store(delta, q + two * plane, by_g)
-            store(delta, q + three * plane, by_o)
+            store_lanes(delta, q, by_i, count)
+            store_lanes(delta, q + plane, by_f, count)
+            store_lanes(delta, q + two * plane, by_g, count)
+            store_lanes(delta, q + three * plane, by_o, count)
             o += B
             q += B
             now += B
@@ -86,8 +86,8 @@ def _walk(
             for k in range(np.uint64(0), block, L):
                 store(by_h, k, select(inside, load(sums, k), load(by_h, k)))
     for j in range(H):
-        store(entering, place + j * B, load(by_h, j * L))
-        store(entering, place + plane + j * B, load(by_c, j * L))
+        store_lanes(entering, place + j * B, load(by_h, j * L), count)
+        store_lanes(entering, place + plane + j * B, load(by_c, j * L), count)
 
 
 @twin(parallel=True)
@@ -99,31 +99,25 @@ def lstm_backward(
     if full * chunks == 1:
         _walk(
             state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
-            batch, chunk, per_step, reverse, 0, 0,
+            batch, chunk, per_step, reverse, 0, 0, None,
         )  # fmt: skip
-    else:
+    elif full:
         for item in prange(chunks * full):
             _walk(
-                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps,
-                hidden, batch, chunk, per_step, reverse, item // full, item % full * LANES,
+                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
+                batch, chunk, per_step, reverse, item // full, item % full * LANES, None,
             )  # fmt: skip
-    if batch % LANES:
-        state_tail = padded_lanes(state, batch)
-        gates_tail = padded_lanes(gates, batch)
-        initial_tail = padded_lanes(initial, batch)
-        gradient_tail = padded_lanes(gradient, batch)
-        boundary_tail = padded_lanes(boundary, batch)
-        lengths_tail = padded_lanes(lengths, batch)
-        lengths_tail[batch % LANES :] = steps
-        delta_tail = space_lanes(delta, batch)
-        entering_tail = space_lanes(entering, batch)
+    if batch % LANES and chunks == 1:
+        _walk(
+            state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
+            batch, chunk, per_step, reverse, 0, full * LANES, np.uint64(batch % LANES),
+        )  # fmt: skip
+    elif batch % LANES:
         for piece in prange(chunks):
             _walk(
-                state_tail, gates_tail, initial_tail, weight_hh, gradient_tail, boundary_tail, lengths_tail,
-                delta_tail, entering_tail, steps, hidden, LANES, chunk, per_step, reverse, piece, 0,
+                state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden,
+                batch, chunk, per_step, reverse, piece, full * LANES, np.uint64(batch % LANES),
             )  # fmt: skip
-        unpad_lanes(delta_tail, delta, batch)
-        unpad_lanes(entering_tail, entering, batch)
 
 
 KERNEL = Kernel(

@@ -5,7 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.lanes import (
     LANES,
@@ -22,25 +22,27 @@ from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
-def _walk(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse, first):
+def _walk(
+    projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse, first, count
+):
     never_inlined()
     H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
     plane, block, two, three = H * B, H * L, np.uint64(2), np.uint64(3)
     zeros = spread(projected.dtype.type(0))
-    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    ends, least = ends_of_lanes(lengths, first, count, steps)
     packed, none = pack(weight_hh, 0, hidden, 1, 4 * hidden, hidden), np.zeros(4 * hidden, projected.dtype)
     held, sums = np.empty(2 * hidden * LANES, projected.dtype), np.empty(4 * hidden * LANES, projected.dtype)
     for j in range(two * H):
-        store(held, j * L, load(initial, start + j * B))
+        store(held, j * L, load_lanes(initial, start + j * B, count))
     for s in range(steps):
         t = steps - 1 - s if reverse else s
         multiply(packed, none, 4 * hidden, hidden, held, np.uint64(0), L, sums, np.uint64(0), L)
         o, q = np.uint64(2 * t) * plane + start, np.uint64(4 * t) * plane + start
         for k in range(np.uint64(0), block, L):
-            i = sigmoid(load(projected, q) + load(sums, k))
-            f = sigmoid(load(projected, q + plane) + load(sums, k + block))
-            g = tanh(load(projected, q + two * plane) + load(sums, k + two * block))
-            out = sigmoid(load(projected, q + three * plane) + load(sums, k + three * block))
+            i = sigmoid(load_lanes(projected, q, count) + load(sums, k))
+            f = sigmoid(load_lanes(projected, q + plane, count) + load(sums, k + block))
+            g = tanh(load_lanes(projected, q + two * plane, count) + load(sums, k + two * block))
+            out = sigmoid(load_lanes(projected, q + three * plane, count) + load(sums, k + three * block))
             c = multiply_add(f, load(held, k + block), i * g)
             h = out * tanh(c)
             if t >= least:
@@ -50,44 +52,37 @@ def _walk(projected, weight_hh, initial, lengths, state, gates, final, steps, hi
                 g, out = select(inside, g, zeros), select(inside, out, zeros)
             store(held, k, h)
             store(held, k + block, c)
-            store(state, o, h)
-            store(state, o + plane, c)
-            store(gates, q, i)
-            store(gates, q + plane, f)
-            store(gates, q + two * plane, g)
-            store(gates, q + three * plane, out)
+            store_lanes(state, o, h, count)
+            store_lanes(state, o + plane, c, count)
+            store_lanes(gates, q, i, count)
+            store_lanes(gates, q + plane, f, count)
+            store_lanes(gates, q + two * plane, g, count)
+            store_lanes(gates, q + three * plane, out, count)
             o += B
             q += B
     for j in range(two * H):
-        store(final, start + j * B, load(held, j * L))
+        store_lanes(final, start + j * B, load(held, j * L), count)
 
 
 @twin(parallel=True)
 def lstm_forward(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse):
     full = batch // LANES
     if full == 1:
-        _walk(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse, 0)
-    else:
+        _walk(
+            projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse, 0,
+            None,
+        )  # fmt: skip
+    elif full:
         for block in prange(full):
             _walk(
                 projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse,
-                block * LANES,
+                block * LANES, None,
             )  # fmt: skip
     if batch % LANES:
-        projected_tail = padded_lanes(projected, batch)
-        initial_tail = padded_lanes(initial, batch)
-        lengths_tail = padded_lanes(lengths, batch)
-        lengths_tail[batch % LANES :] = steps
-        state_tail = space_lanes(state, batch)
-        gates_tail = space_lanes(gates, batch)
-        final_tail = space_lanes(final, batch)
         _walk(
-            projected_tail, weight_hh, initial_tail, lengths_tail, state_tail, gates_tail, final_tail,
-            steps, hidden, LANES, reverse, 0,
+            projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse,
+            full * LANES, np.uint64(batch % LANES),
         )  # fmt: skip
-        unpad_lanes(state_tail, state, batch)
-        unpad_lanes(gates_tail, gates, batch)
-        unpad_lanes(final_tail, final, batch)
 
 
 KERNEL = Kernel(

@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
 from bppsa_cupy.raw_kernels.recurrent import CHUNKS, block_per, padded
@@ -14,32 +14,32 @@ from bppsa_cupy.raw_kernels.twin import twin
 @twin()
 def _walk(
     state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk, per_step,
-    relu, reverse, piece, first,
+    relu, reverse, piece, first, count,
 ):  # fmt: skip
     never_inlined()
     H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
     zeros, one = spread(state.dtype.type(0)), state.dtype.type(1)
-    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    ends, least = ends_of_lanes(lengths, first, count, steps)
     packed, none = pack(weight_hh, 0, 1, hidden, hidden, hidden), np.zeros(hidden, state.dtype)
     carried, deltas = np.empty(hidden * LANES, state.dtype), np.empty(hidden * LANES, state.dtype)
     sums = np.empty(hidden * LANES, state.dtype)
     place = np.uint64(piece) * H * B + start
     for j in range(H):
-        store(carried, j * L, load(boundary, place + j * B))
+        store(carried, j * L, load_lanes(boundary, place + j * B, count))
     begin, end = piece * chunk, min(piece * chunk + chunk, steps)
     for back in range(end - begin):
         s = end - 1 - back
         t = steps - 1 - s if reverse else s
         o = np.uint64(t) * H * B + start
         for i in range(np.uint64(0), H * L, L):
-            h, g = load(state, o), load(carried, i)
+            h, g = load_lanes(state, o, count), load(carried, i)
             if per_step:
-                g = g + load(gradient, o)
+                g = g + load_lanes(gradient, o, count)
             d = select(h > zeros, g, zeros) if relu else g * (one - h * h)
             if t >= least:
                 d = select(lanes_before(t, ends), d, zeros)
             store(deltas, i, d)
-            store(delta, o, d)
+            store_lanes(delta, o, d, count)
             o += B
         multiply(packed, none, hidden, hidden, deltas, np.uint64(0), L, sums, np.uint64(0), L)
         if t < least:
@@ -49,7 +49,7 @@ def _walk(
             for i in range(np.uint64(0), H * L, L):
                 store(carried, i, select(inside, load(sums, i), load(carried, i)))
     for j in range(H):
-        store(entering, place + j * B, load(carried, j * L))
+        store_lanes(entering, place + j * B, load(carried, j * L), count)
 
 
 @twin(parallel=True)
@@ -61,29 +61,25 @@ def rnn_backward(
     if full * chunks == 1:
         _walk(
             state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk,
-            per_step, relu, reverse, 0, 0,
+            per_step, relu, reverse, 0, 0, None,
         )  # fmt: skip
-    else:
+    elif full:
         for item in prange(chunks * full):
             _walk(
                 state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk,
-                per_step, relu, reverse, item // full, item % full * LANES,
+                per_step, relu, reverse, item // full, item % full * LANES, None,
             )  # fmt: skip
-    if batch % LANES:
-        state_tail = padded_lanes(state, batch)
-        gradient_tail = padded_lanes(gradient, batch)
-        boundary_tail = padded_lanes(boundary, batch)
-        lengths_tail = padded_lanes(lengths, batch)
-        lengths_tail[batch % LANES :] = steps
-        delta_tail = space_lanes(delta, batch)
-        entering_tail = space_lanes(entering, batch)
+    if batch % LANES and chunks == 1:
+        _walk(
+            state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk,
+            per_step, relu, reverse, 0, full * LANES, np.uint64(batch % LANES),
+        )  # fmt: skip
+    elif batch % LANES:
         for piece in prange(chunks):
             _walk(
-                state_tail, weight_hh, gradient_tail, boundary_tail, lengths_tail, delta_tail,
-                entering_tail, steps, hidden, LANES, chunk, per_step, relu, reverse, piece, 0,
+                state, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch, chunk,
+                per_step, relu, reverse, piece, full * LANES, np.uint64(batch % LANES),
             )  # fmt: skip
-        unpad_lanes(delta_tail, delta, batch)
-        unpad_lanes(entering_tail, entering, batch)
 
 
 KERNEL = Kernel(

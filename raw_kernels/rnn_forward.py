@@ -5,7 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.activations import tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
+from bppsa_cupy.raw_kernels.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
 from bppsa_cupy.raw_kernels.recurrent import block_per, padded
@@ -13,55 +13,52 @@ from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
-def _walk(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, first):
+def _walk(
+    projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, first, count
+):
     never_inlined()
     H, B, L, start = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(first)
     zeros = spread(projected.dtype.type(0))
-    ends, least = lengths[first : first + LANES], lengths[first : first + LANES].min()
+    ends, least = ends_of_lanes(lengths, first, count, steps)
     packed, none = pack(weight_hh, 0, hidden, 1, hidden, hidden), np.zeros(hidden, projected.dtype)
     held, sums = np.empty(hidden * LANES, projected.dtype), np.empty(hidden * LANES, projected.dtype)
     for j in range(H):
-        store(held, j * L, load(initial, start + j * B))
+        store(held, j * L, load_lanes(initial, start + j * B, count))
     for s in range(steps):
         t = steps - 1 - s if reverse else s
         multiply(packed, none, hidden, hidden, held, np.uint64(0), L, sums, np.uint64(0), L)
         o = np.uint64(t) * H * B + start
         for i in range(np.uint64(0), H * L, L):
-            x = load(projected, o) + load(sums, i)
+            x = load_lanes(projected, o, count) + load(sums, i)
             h = select(x <= zeros, zeros, x) if relu else tanh(x)
             if t >= least:
                 h = select(lanes_before(t, ends), h, load(held, i))
             store(held, i, h)
-            store(state, o, h)
+            store_lanes(state, o, h, count)
             o += B
     for j in range(H):
-        store(final, start + j * B, load(held, j * L))
+        store_lanes(final, start + j * B, load(held, j * L), count)
 
 
 @twin(parallel=True)
 def rnn_forward(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse):
     full = batch // LANES
     if full == 1:
-        _walk(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, 0)
-    else:
+        _walk(
+            projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, 0,
+            None,
+        )  # fmt: skip
+    elif full:
         for block in prange(full):
             _walk(
                 projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse,
-                block * LANES,
+                block * LANES, None,
             )  # fmt: skip
     if batch % LANES:
-        projected_tail = padded_lanes(projected, batch)
-        initial_tail = padded_lanes(initial, batch)
-        lengths_tail = padded_lanes(lengths, batch)
-        lengths_tail[batch % LANES :] = steps
-        state_tail = space_lanes(state, batch)
-        final_tail = space_lanes(final, batch)
         _walk(
-            projected_tail, weight_hh, initial_tail, lengths_tail, state_tail, final_tail, steps, hidden,
-            LANES, relu, reverse, 0,
+            projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse,
+            full * LANES, np.uint64(batch % LANES),
         )  # fmt: skip
-        unpad_lanes(state_tail, state, batch)
-        unpad_lanes(final_tail, final, batch)
 
 
 KERNEL = Kernel(

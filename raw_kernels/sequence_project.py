@@ -3,10 +3,10 @@
 import numpy as np
 from numba import prange
 
+from bppsa_cupy.raw_kernels.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import padded_lanes, space_lanes, unpad_lanes
 from bppsa_cupy.raw_kernels.lane_products import multiply, pack
-from bppsa_cupy.raw_kernels.lanes import LANES
+from bppsa_cupy.raw_kernels.lanes import LANES, load, store
 from bppsa_cupy.raw_kernels.twin import twin
 
 #: Multiply-adds that are worth a thread.
@@ -15,11 +15,20 @@ LEAST = 1 << 22
 
 @twin()
 def _part(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
-    B, L = np.uint64(batch), np.uint64(LANES)
+    B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
+    count = B % L
+    whole = B - count
+    few, made = np.empty(inputs * LANES, values.dtype), np.empty(outputs * LANES, values.dtype)
     for t in range(np.uint64(start), np.uint64(end)):
         source, target = t * np.uint64(rows) * B, t * np.uint64(outputs) * B
-        for first in range(np.uint64(0), B - B % L, L):
+        for first in range(none, whole, L):
             multiply(packed, bias, outputs, inputs, values, source + first, B, out, target + first, B)
+        if count:
+            for i in range(np.uint64(inputs)):
+                store(few, i * L, load_some(values, source + whole + i * B, count))
+            multiply(packed, bias, outputs, inputs, few, none, L, made, none, L)
+            for i in range(np.uint64(outputs)):
+                store_some(out, target + whole + i * B, count, load(made, i * L))
 
 
 @twin(parallel=True)
@@ -27,19 +36,14 @@ def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, ba
     shift = bias if biased else np.zeros(outputs, weight.dtype)
     by_output, by_input = (1, outputs) if transposed else (inputs, 1)
     packed = pack(weight, 0, by_output, by_input, outputs, inputs)
-    parts = max(1, min(64, steps * outputs * (inputs + 4) * batch // LEAST))
+    lanes = (batch + LANES - 1) // LANES * LANES
+    parts = max(1, min(64, steps * outputs * (inputs + 4) * lanes // LEAST))
     if parts == 1:
         _part(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
-    elif batch >= LANES:
+    else:
         for part in prange(parts):
-            _part(
-                values, packed, shift, out, rows, inputs, outputs, batch, steps * part // parts, steps *
-                (part + 1) // parts,
-            )  # fmt: skip
-    if batch % LANES:
-        values_tail, out_tail = padded_lanes(values, batch), space_lanes(out, batch)
-        _part(values_tail, packed, shift, out_tail, rows, inputs, outputs, LANES, 0, steps)
-        unpad_lanes(out_tail, out, batch)
+            start, end = steps * part // parts, steps * (part + 1) // parts
+            _part(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
 
 
 KERNEL = Kernel(
