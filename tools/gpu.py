@@ -55,10 +55,11 @@ SANITIZERS = ("memcheck", "racecheck")
 
 RESULTS = ("summary.json", "benchmarks.json", "tests.log", "sanitizer.log", "benchmarks.log")
 
-#: What keeps a benchmark within its seconds: the cases with goals of their own.
+#: What keeps a benchmark within its seconds, the cases with goals of their own, and the rival on a GPU.
 SHORTER = {
     "rnn": ("--cases", "T1000,T30000", "--repeats", "10"),
     "gru": ("--cases", "S,M,L", "--repeats", "10"),
+    "spgemm": ("--against", "cupyx", "--repeats", "5"),
 }
 
 #: Seconds: of everything, and at most of each part.

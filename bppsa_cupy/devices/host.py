@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
 import threadpoolctl
 
-from bppsa_cupy.devices.base import LARGE, Device, check_real, from_dlpack
+from bppsa_cupy.devices.base import Device, check_real, from_dlpack
 from bppsa_cupy.memory import free_host_memory
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
@@ -20,8 +20,8 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 # spin, which is 6 % quicker on idle cores, and 3 to 100 times slower as soon as other work has one of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-#: Bytes of a cache line.
-LINE = 64
+#: Bytes of a cache line, and of the arrays that start on one.
+LINE, ALIGNED_FROM = 64, 1 << 20
 
 
 class HostDevice(Device):
@@ -39,9 +39,9 @@ class HostDevice(Device):
         threadpoolctl.threadpool_limits(limits=1, user_api="blas")
 
     def _take(self, shape: tuple[int, ...] | int, dtype: Any) -> np.ndarray:
-        # A large array starts on a cache line, so that kernels can write it past the caches.
+        # Kernels can write past the caches where an array starts on a cache line.
         size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
-        if size < LARGE:
+        if size < ALIGNED_FROM:
             return np.empty(shape, dtype)
         room = np.empty(size + LINE, np.uint8)
         start = -room.ctypes.data % LINE
