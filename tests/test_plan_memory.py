@@ -2,13 +2,18 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, random_chain, small_network
 
-from bppsa_cupy.plan.memory import ALIGNMENT, live_ranges, memory_plan
+from bppsa_cupy.csr import index_dtype
+from bppsa_cupy.plan.counting import ChainCounts
+from bppsa_cupy.plan.counts import Counts, multiply_adds
+from bppsa_cupy.plan.memory import ALIGNMENT, live_ranges, memory_plan, needed_bytes
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels, with_input_gradient
+from bppsa_cupy.plan.symbolic import map_bytes, map_dtype
 
 
 def check(chain_plan, schedule, batch_size):
@@ -73,3 +78,73 @@ def test_chains_without_a_step(n):
     plan = plan_of(random_chain(n))
     layout = check(plan.chains[0], plan.schedule(0, "blelloch"), 3)
     assert set(layout.offsets) == {(0, 1)}
+
+
+def huge(rows, columns, row_length):
+    """The counts of a pattern that is too large to make."""
+    total = rows * row_length // columns
+    return Counts((rows, columns), np.full(rows, row_length), np.full(columns, total), False)
+
+
+@pytest.mark.parametrize("scale, width", [(2**15 - 1, np.int32), (2**15, np.int64)])
+def test_positions_are_wide_where_terms_pass_two_to_the_31(scale, width):
+    a, b = huge(2**16, scale, scale), huge(scale, 2**16, 1)
+    terms = multiply_adds(a, b)
+    assert terms == 2**16 * scale and map_dtype(a, b, terms) == width
+    assert map_bytes(a, b, "terms", 2**20, terms) == (2**20 + 1 + 2 * terms) * np.dtype(width).itemsize
+
+
+def test_patterns_are_wide_where_entries_pass_two_to_the_31():
+    assert index_dtype(2**31 - 1) is np.int32 and index_dtype(2**31) is np.int64
+    sizes = FakeSizes(2**31)
+    assert sizes.pattern_bytes((1, 2)) == (2**31 + 18 + 1) * 8
+    assert FakeSizes(2**30).pattern_bytes((1, 2)) == (2**30 + 18 + 1) * 4
+
+
+def test_values_beyond_two_to_the_31_have_places():
+    """nnz·B of 2⁴⁰: offsets are counted, nothing is taken."""
+    schedule = blelloch(6)
+    plan = memory_plan(FakeSizes(2**20), schedule, 2**20, 4)
+    assert plan.total_bytes == 4 * plan.total_values > 2**42
+    taken = sorted(plan.offsets[s] for s, (first, _) in live_ranges(schedule).items() if first == -1)
+    assert all(start + size <= following for (start, size), (following, _) in pairwise(taken))
+
+
+class FakeSizes(ChainCounts):
+    """Matrices of so many entries."""
+
+    def __init__(self, entries):
+        super().__init__(small_network())
+        self.entries = entries
+
+    def nnz(self, segment):
+        return self.entries
+
+
+def test_the_bytes_of_a_scan_by_level():
+    counts = plan_of(small_network()).chains[0].counts
+    schedule = with_input_gradient(blelloch(6))
+    values = needed_bytes(counts, schedule, 4, 4, indices=False)
+    assert values == [4 * top for top in memory_plan(counts, schedule, 4, 4).tops]
+    whole = needed_bytes(counts, schedule, 4, 4)
+    held = counts.index_bytes(schedule)
+    assert [w - v for w, v in zip(whole, values, strict=True)] == [0, *held]
+    injected = (
+        4
+        * 4
+        * sum(
+            counts.chain.length(end)
+            for end in [*range(2, 8), *(step.end for step in schedule.steps if step.kind == "mm")]
+        )
+    )
+    affine = needed_bytes(counts, schedule, 4, 4, indices=False, affine=True)
+    assert [a - v for a, v in zip(affine, values, strict=True)] == [injected] * len(values)
+
+
+def test_a_plan_counts_the_input_gradient():
+    plan = plan_of(small_network())
+    schedule = with_input_gradient(plan.schedule(0, "blelloch"))
+    assert plan.bytes("blelloch") == needed_bytes(plan.chains[0].counts, schedule, 4, 4)[-1]
+    assert (
+        plan.bytes("blelloch") > needed_bytes(plan.chains[0].counts, plan.schedule(0, "blelloch"), 4, 4)[-1]
+    )

@@ -1,15 +1,22 @@
 """The numeric scan against dense NumPy products, for every schedule, length and kind of product."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from plan_cases import plan_of, small_network
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.plan import with_input_gradient
+from bppsa_cupy.plan.memory import needed_bytes
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
+from bppsa_cupy.scan.launches import Matrix, bind_spmv
+from bppsa_cupy.scan.maps import IndexMaps
 
 METHODS = ("linear", "blelloch", "hybrid")
 KINDS = ("sparse", "diagonal", "dense", "selection", "empty")
@@ -161,6 +168,75 @@ def test_a_steady_run_allocates_nothing(device, rng):
     assert device.allocated == allocated
     assert sum(device.launched.values()) - launched == len(schedule.steps)
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+class FullDevice(HostDevice):
+    """A host with so many bytes free, whose memory maps are copied to."""
+
+    def __init__(self, free):
+        super().__init__()
+        self.free = free
+
+    def free_memory(self):
+        return self.free
+
+
+def full_network_scan(free, name, capacity=64, copies=False, input_gradient=True, affine=False):
+    device = FullDevice(free)
+    plan = plan_of(small_network(), batch_size=capacity)
+    schedule = plan.schedule(0, name)
+    maps = IndexMaps(device)
+    maps.copies = copies
+    whole = with_input_gradient(schedule) if input_gradient else schedule
+    return NumericScan(device, np.dtype(np.float32), plan.chains[0], whole, capacity, maps, affine)
+
+
+@pytest.mark.parametrize("copies, affine", [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("input_gradient", [False, True])
+def test_memory_is_checked_before_a_byte_is_taken(copies, affine, input_gradient):
+    options = {"copies": copies, "affine": affine, "input_gradient": input_gradient}
+    scan = full_network_scan(2**40, "blelloch", **options)
+    needed = needed_bytes(scan.chain_plan.counts, scan.schedule, 64, 4, indices=copies, affine=affine)[-1]
+    assert full_network_scan(needed, "blelloch", **options)
+    with pytest.raises(bp.DeviceError) as caught:
+        full_network_scan(needed - 1, "blelloch", **options)
+    text = str(caught.value)
+    assert (
+        f"schedule blelloch takes {needed} bytes for a batch of 64, host has {needed - 1} bytes free" in text
+    )
+    assert "--schedules hybrid --levels" in text and "--batch-size 63" in text and "level" in text
+
+
+def test_what_is_said_to_fit_fits():
+    with pytest.raises(bp.DeviceError, match="its inputs pass it") as caught:
+        full_network_scan(100_000, "blelloch")
+    (batch,) = re.findall(r"--batch-size (\d+)", str(caught.value))
+    assert full_network_scan(100_000, "blelloch", int(batch))
+    with pytest.raises(bp.DeviceError):
+        full_network_scan(100_000, "blelloch", int(batch) + 1)
+    with pytest.raises(bp.DeviceError, match="no number of levels or batch size would fit"):
+        full_network_scan(1000, "linear")
+
+
+def test_a_scan_that_does_not_fit_allocates_nothing(monkeypatch):
+    taken = []
+    monkeypatch.setattr(HostDevice, "empty", lambda *arguments: taken.append(arguments))
+    with pytest.raises(bp.DeviceError):
+        full_network_scan(1000, "blelloch", copies=True)
+    assert taken == []
+
+
+def test_positions_beyond_two_to_the_31_are_reached(tmp_path):
+    """A matrix of one entry reads x beyond element 2³¹; the file behind x is sparse and takes no disk."""
+    device, batch, columns = HostDevice(), 2**20, 2**11 + 5
+    assert columns * batch > 2**31
+    x = np.memmap(tmp_path / "x", np.float32, "w+", shape=(columns, batch))
+    x[-1, -3:] = 1, 2, 3
+    pattern = Pattern((1, columns), [0, 1], [columns - 1])
+    assert pattern.indices.dtype == np.int32
+    y = np.zeros((1, batch), np.float32)
+    bind_spmv(device, IndexMaps(device), Matrix(pattern, np.array([2], np.float32)), x, None, y)()
+    assert y[0, -3:].tolist() == [2, 4, 6] and not y[0, :-3].any()
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
     cost = schedule_cost(
         chain.counts, schedule, batch_size=plan.batch_size, itemsize=plan.itemsize, workers=plan.workers
     )
-    values = memory_plan(chain, schedule, plan.batch_size, plan.itemsize).total_bytes
+    values = memory_plan(chain.counts, schedule, plan.batch_size, plan.itemsize).total_bytes
     return {
         "name": schedule.name,
         "levels": schedule.levels,

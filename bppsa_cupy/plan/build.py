@@ -66,7 +66,7 @@ def build_plan(
             left_out[name] = needed
     if left_out and (schedules is not None or len(left_out) == len(names)):
         name = min(left_out, key=lambda n: left_out[n])
-        raise PlanError(too_large(name, counts, made[name], left_out[name], size))
+        raise PlanError(too_large(name, counts, made[name], size))
     kept = [name for name in names if name not in left_out]
     products: dict[tuple[str, str], Product] = {}
     steps = sum(s.kind == "mm" for name in kept for schedule in made[name] for s in schedule.steps)

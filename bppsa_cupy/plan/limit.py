@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from bppsa_cupy.plan.memory import memory_plan
-from bppsa_cupy.plan.schedule import Schedule, hybrid, up_sweep_levels
+from bppsa_cupy.plan.memory import needed_bytes
+from bppsa_cupy.plan.schedule import Schedule, hybrid, up_sweep_levels, with_input_gradient
 from bppsa_cupy.plan.sizes import ChainSizes
 
 
+@dataclass(frozen=True)
 class Size:
-    """What schedules take for a batch, and whether it is too much."""
+    """What scans take for a batch, and whether it is too much.
 
-    def __init__(self, batch_size: int, itemsize: int, limit: int | None) -> None:
-        self.batch_size, self.itemsize, self.limit = batch_size, itemsize, limit
+    limit           bytes there are; None for any number
+    input_gradient  whether the gradient by the chain's input is computed too
+    indices         whether patterns and maps count, which a host has anyway
+    affine          whether there are injected vectors
+    """
+
+    batch_size: int
+    itemsize: int
+    limit: int | None = None
+    input_gradient: bool = True
+    indices: bool = True
+    affine: bool = False
 
     def bytes(self, counts: ChainSizes, schedule: Schedule) -> int:
         """Bytes of values, patterns and maps."""
@@ -21,27 +33,37 @@ class Size:
 
     def by_level(self, counts: ChainSizes, schedule: Schedule) -> list[int]:
         """The bytes reached after the inputs are in and after each level."""
-        tops = memory_plan(counts, schedule, self.batch_size, self.itemsize).tops
-        indices = [0, *counts.index_bytes(schedule)]
-        return [top * self.itemsize + held for top, held in zip(tops, indices, strict=True)]
+        whole = with_input_gradient(schedule) if self.input_gradient else schedule
+        return needed_bytes(
+            counts, whole, self.batch_size, self.itemsize, indices=self.indices, affine=self.affine
+        )
 
     def fits(self, needed: int) -> bool:
         return self.limit is None or needed <= self.limit
 
 
 def too_large(
-    name: str, counts: Sequence[ChainSizes], schedules: Sequence[Schedule], needed: int, size: Size
+    name: str,
+    counts: Sequence[ChainSizes],
+    schedules: Sequence[Schedule],
+    size: Size,
+    limit: str = "the memory limit is {} bytes",
 ) -> str:
-    """What to say of a schedule over the limit: where it passes it, and what would fit."""
+    """What to say of a schedule over the limit: where it passes it, and what would fit.
+
+    counts  of each chain; those of a plan tell of its own segments alone
+    limit   how to call it
+    """
     assert size.limit is not None
-    spent, level = 0, -1
+    needed = spent = 0
+    level = None
     for counted, schedule in zip(counts, schedules, strict=True):
         reached = size.by_level(counted, schedule)
-        level = next((at for at, held in enumerate(reached, -1) if spent + held > size.limit), -1)
+        needed += reached[-1]
+        if level is None:
+            level = next((at for at, held in enumerate(reached, -1) if spent + held > size.limit), None)
         spent += reached[-1]
-        if spent > size.limit:
-            break
-    place = "its inputs pass" if level < 0 else f"level {level} passes"
+    place = "its inputs pass" if level is None or level < 0 else f"level {level} passes"
     fixes = []
     most = max(schedule_levels(schedule) for schedule in schedules)
     for levels in reversed(range(most)):
@@ -53,8 +75,8 @@ def too_large(
     if batch:
         fixes.append(f"--batch-size {batch}")
     return (
-        f"schedule {name} takes {needed} bytes for a batch of {size.batch_size}, the memory limit is "
-        f"{size.limit} bytes ({place} it): "
+        f"schedule {name} takes {needed} bytes for a batch of {size.batch_size}, {limit.format(size.limit)} "
+        f"({place} it): "
         + (" or ".join(fixes) + " would fit" if fixes else "no number of levels or batch size would fit")
     )
 
@@ -71,7 +93,7 @@ def _largest_batch(counts: Sequence[ChainSizes], schedules: Sequence[Schedule], 
     fits, over = 0, size.batch_size
     while over - fits > 1:
         middle = (fits + over) // 2
-        smaller = Size(middle, size.itemsize, size.limit)
+        smaller = replace(size, batch_size=middle)
         needed = sum(smaller.bytes(c, s) for c, s in zip(counts, schedules, strict=True))
         fits, over = (middle, over) if smaller.fits(needed) else (fits, middle)
     return fits

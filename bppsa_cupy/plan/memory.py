@@ -5,20 +5,12 @@ from __future__ import annotations
 from bisect import insort
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Protocol
 
 from bppsa_cupy.plan.schedule import Schedule, Segment
+from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
 ALIGNMENT = 64
-
-
-class SegmentSizes(Protocol):
-    """What is asked of a planned, or merely counted, chain."""
-
-    def values_size(self, segment: Segment, batch_size: int) -> int:
-        """Number of values a segment stores."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -60,10 +52,10 @@ def live_ranges(schedule: Schedule) -> dict[Segment, tuple[int, int]]:
     return {segment: (start, last[segment]) for segment, start in first.items()}
 
 
-def memory_plan(sizes: SegmentSizes, schedule: Schedule, batch_size: int, itemsize: int) -> MemoryPlan:
+def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize: int) -> MemoryPlan:
     """Lay the segments of `schedule` into an arena, first fit, the largest of a level first.
 
-    sizes       a ChainPlan, or the counts of a chain
+    sizes       of a chain that is planned, or merely counted
     batch_size  samples the arena is for
     itemsize    bytes of a value
     """
@@ -82,6 +74,33 @@ def memory_plan(sizes: SegmentSizes, schedule: Schedule, batch_size: int, itemsi
         for segment in ending[level]:
             arena.give(*offsets[segment])
     return MemoryPlan(arena.top, arena.top * itemsize, offsets, tuple(tops))
+
+
+def needed_bytes(
+    sizes: ChainSizes,
+    schedule: Schedule,
+    batch_size: int,
+    itemsize: int,
+    *,
+    indices: bool = True,
+    affine: bool = False,
+) -> list[int]:
+    """Bytes a scan has taken when its inputs are in and after each level, (depth + 1,).
+
+    They are the values of `memory_plan`, and with `indices` all patterns and maps the levels so far have
+    read, with `affine` the injected vectors.
+    """
+    tops = memory_plan(sizes, schedule, batch_size, itemsize).tops
+    fixed = sum(vector_sizes(sizes, schedule, batch_size).values()) * itemsize if affine else 0
+    held = [0, *sizes.index_bytes(schedule)] if indices else [0] * len(tops)
+    return [top * itemsize + fixed + integers for top, integers in zip(tops, held, strict=True)]
+
+
+def vector_sizes(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> dict[Segment, int]:
+    """Values of the injected vector of every element and every product of an affine scan."""
+    products = [step.out for step in schedule.steps if step.kind == "mm"]
+    segments = [(k, k + 1) for k in range(1, schedule.n + 1)] + products
+    return {segment: sizes.chain.length(segment[1]) * batch_size for segment in segments}
 
 
 class _Arena:

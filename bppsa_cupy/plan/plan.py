@@ -11,7 +11,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.cost import preparation_seconds, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.cost_model import CostModel, model_of
-from bppsa_cupy.plan.memory import memory_plan
+from bppsa_cupy.plan.limit import Size
 from bppsa_cupy.plan.schedule import Schedule
 
 #: The schedules a plan may hold.
@@ -64,13 +64,13 @@ class Plan:
         )
 
     def bytes(self, name: str, batch_size: int | None = None) -> int:
-        """Bytes that a scan by schedule `name` takes: values for a batch, patterns and maps."""
+        """Bytes that a scan by schedule `name` takes with the gradient by the input: values for a batch,
+        patterns and maps."""
         total = 0
         for index, chain in enumerate(self.chains):
             schedule = self.schedule(index, name)
             batch = self.batch_size if batch_size is None else batch_size
-            total += memory_plan(chain, schedule, batch, self.itemsize).total_bytes
-            total += max(chain.counts.index_bytes(schedule), default=0)
+            total += Size(batch, self.itemsize).bytes(chain.counts, schedule)
         return total
 
     def choose(self, batch_size: int, device: str) -> tuple[str, str]:

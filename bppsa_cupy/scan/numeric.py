@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import DeviceError, PlanError
 from bppsa_cupy.plan import ChainPlan, Schedule, Segment, memory_plan
+from bppsa_cupy.plan.counting import ChainCounts
+from bppsa_cupy.plan.limit import Size, too_large
+from bppsa_cupy.plan.memory import vector_sizes
 from bppsa_cupy.scan.launches import Launch, Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 
@@ -27,7 +31,8 @@ class NumericScan:
 
     Law: all memory is taken in the constructor and at the first run of each batch size; later runs
     allocate nothing and look at no pattern. Raises DeviceError, before anything is taken, where the
-    device has too little memory.
+    device has too little memory for values, patterns and maps: it names the level that passes what is
+    free, and the levels or the batch size that would fit.
     """
 
     def __init__(
@@ -48,16 +53,13 @@ class NumericScan:
         )
         self.capacity, self.affine = capacity, affine
         self.maps = maps or IndexMaps(device)
-        self.memory = memory_plan(chain_plan, schedule, capacity, self.dtype.itemsize)
-        needed = self.memory.total_bytes + self._affine_size * self.dtype.itemsize
-        free = device.free_memory()
-        if needed > free:
-            raise DeviceError(
-                f"the {schedule.name} scan of a batch of {capacity} takes {needed} bytes, {device.name} has "
-                f"{free} free: plan a smaller batch size, fewer levels, or method 'linear'"
-            )
+        sizes = chain_plan.counts
+        self.memory = memory_plan(sizes, schedule, capacity, self.dtype.itemsize)
+        self._check_memory()
         self._arena = device.empty((self.memory.total_bytes // self.dtype.itemsize,), self.dtype)
-        self._affine_arena = device.empty((self._affine_size,), self.dtype)
+        injected = vector_sizes(sizes, schedule, capacity) if affine else {}
+        self._affine_arena = device.empty((sum(injected.values()),), self.dtype)
+        self._affine_offsets = dict(zip(injected, accumulate(injected.values(), initial=0), strict=False))
         self._runs: dict[int, Callable[[], None]] = {}
 
     @cached_property
@@ -88,14 +90,32 @@ class NumericScan:
             self._runs[batch] = self.device.sequence(self._bind(batch))
         self._runs[batch]()
 
+    def _check_memory(self) -> None:
+        """Raise DeviceError, with what would fit, where the device has too little for the whole scan."""
+        free = self.device.free_memory() + self.maps.bytes
+        size = Size(
+            self.capacity,
+            self.dtype.itemsize,
+            free,
+            input_gradient=self.schedule.computes_input_gradient,
+            indices=self.maps.copies,
+            affine=self.affine,
+        )
+        if size.fits(size.bytes(self.chain_plan.counts, self.schedule)):
+            return
+        counted = ChainCounts(self.chain_plan.chain)
+        where = f"{self.device.name} has {{}} bytes free"
+        raise DeviceError(too_large(self.schedule.name, [counted], [self.schedule], size, where))
+
     # ---- views of the arena ----
 
     def _check_batch(self, batch: int) -> None:
         if batch > self.capacity:
-            per_sample = self.memory.total_bytes // max(self.capacity, 1)
+            sizes, itemsize = self.chain_plan.counts, self.dtype.itemsize
+            needed = memory_plan(sizes, self.schedule, batch, itemsize).total_bytes
             raise PlanError(
                 f"a batch of {batch} was given, the plan's buffers hold {self.capacity}: a batch of {batch} "
-                f"would take some {per_sample * batch} bytes; plan it with batch_size={batch}"
+                f"would take {needed} bytes; plan it with batch_size={batch}"
             )
 
     def _matrix(self, segment: Segment, batch: int) -> Matrix:
@@ -105,27 +125,6 @@ class NumericScan:
         if self.chain_plan.segment_shared(*segment):
             return Matrix(pattern, self._arena[offset : offset + pattern.nnz])
         return Matrix(pattern, self._arena[offset : offset + pattern.nnz * batch].reshape(pattern.nnz, batch))
-
-    @cached_property
-    def _affine_offsets(self) -> dict[Segment, int]:
-        """Where each segment's injected vector lies, those of products and of elements."""
-        if not self.affine:
-            return {}
-        products = [step.out for step in self.schedule.steps if step.kind == "mm"]
-        segments = [(k, k + 1) for k in range(1, self.schedule.n + 1)] + products
-        sizes = [self.chain_plan.chain.length(end) * self.capacity for _, end in segments]
-        starts = np.concatenate([[0], np.cumsum(sizes)])[: len(segments)]
-        return {segment: int(start) for segment, start in zip(segments, starts, strict=True)}
-
-    @cached_property
-    def _affine_size(self) -> int:
-        return max(
-            (
-                start + self.chain_plan.chain.length(end) * self.capacity
-                for (_, end), start in self._affine_offsets.items()
-            ),
-            default=0,
-        )
 
     def _affine_vector(self, segment: Segment, batch: int) -> Array:
         shape = (self.chain_plan.chain.length(segment[1]), batch)
