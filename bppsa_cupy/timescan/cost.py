@@ -16,7 +16,8 @@ class TimeModel:
 
     workers             multiprocessors, or threads
     serial_step         seconds of a step of a serial pass whatever its size: barriers, latencies
-    serial_rate         multiply-adds a second of one worker's serial pass
+    serial_rate         multiply-adds a second of one worker's serial pass, each of `lanes` samples at once
+    lanes               samples that one walk takes along
     reduce_rate         multiply-adds a second of one worker's reduction, of states beyond registers where
                         `issue_rate` is given
     issue_rate          instructions a second that each of a worker's 4 schedulers issues; 0: no such count
@@ -30,6 +31,7 @@ class TimeModel:
     workers: int
     serial_step: float
     serial_rate: float
+    lanes: int
     reduce_rate: float
     issue_rate: float
     latency: float
@@ -48,13 +50,14 @@ WALKED = {"rnn": 85, "gru": 196, "lstm": 212}
 ONE_WARP_EACH = 128
 
 #: `cuda`: an H200 at 1.7 GHz; a block of the serial pass does a step in two barriers and one dot product.
-#: `host`: a core of a 2-core machine.
+#: `host`: a core at some 4 GHz with registers of 16 float32.
 MODELS = {
     "cuda": TimeModel(
         name="cuda",
         workers=132,
         serial_step=8e-8,
         serial_rate=2e10,
+        lanes=1,
         reduce_rate=4e10,
         issue_rate=1.7e9,
         latency=4.5e-7,
@@ -66,9 +69,10 @@ MODELS = {
     "host": TimeModel(
         name="host",
         workers=2,
-        serial_step=0.0,
-        serial_rate=1.2e10,
-        reduce_rate=1.5e9,
+        serial_step=1e-8,
+        serial_rate=3.8e9,
+        lanes=16,
+        reduce_rate=8e9,
         issue_rate=0.0,
         latency=0.0,
         scan_step=0.0,
@@ -117,7 +121,7 @@ def serial_seconds(
 ) -> float:
     """The serial pass, or with `chunks` the expansion of that many chunks at once."""
     work = cell.gates * hidden * hidden
-    walks = -(-chunks * batch // model.workers)
+    walks = -(-chunks * -(-batch // model.lanes) // model.workers)
     step = model.serial_step + work / model.serial_rate
     if model.issue_rate:
         warps = walks * -(-cell.gates * hidden // 32)
@@ -135,7 +139,8 @@ def reduce_seconds(model: TimeModel, cell: Cell, steps: int, batch: int, hidden:
         warps = -(-threads // (model.workers * ONE_WARP_EACH))
         issue = ISSUED[cell.name] / model.issue_rate
         return chunk * max(issue + model.latency, warps * issue)
-    work = size * cell.gates * hidden * hidden
+    # Blocks of a GPU go through W_hh for every column; the host's twins form a step's Jacobian first.
+    work = size * hidden * (cell.gates * hidden if model.issue_rate else hidden + 16)
     return chunk * max(hidden * model.latency / 10, -(-maps // model.workers) * work / model.reduce_rate)
 
 
