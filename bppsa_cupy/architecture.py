@@ -92,6 +92,11 @@ class Architecture:
         """The maximal runs of layers that a scan goes through, from the first to the last."""
         return _find_runs(self)
 
+    @property
+    def needs_plan(self) -> bool:
+        """Whether a scan needs a plan: some run has more than one element, so there is something to scan."""
+        return any(len(run.elements) > 1 for run in self.runs)
+
     def chains(self) -> tuple[Chain, ...]:
         """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
         return tuple(

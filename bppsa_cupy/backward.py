@@ -156,8 +156,13 @@ class Backward:
     def _scan_run(
         self, position: int, current: Pass, gradient: Array, method: str, wanted: bool
     ) -> Array | None:
-        """One run of layers: fill, scan, parameter gradients (equation 2)."""
+        """One run of layers: fill, scan, parameter gradients (equation 2).
+
+        A run of one element has nothing to scan: without a plan it is crossed by its VJP.
+        """
         run, batch = self.runs[position], current.batch
+        if self.plan is None and len(run.elements) == 1:
+            return self._by_vjp(current, gradient, range(run.start, run.stop), wanted)
         network = self.network
         scan = self._scan(position, method, wanted)
         for k in scan.elements_read:

@@ -24,8 +24,7 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
     `max_norm` is above 0.
     """
-    if not max_norm > 0:
-        raise BppsaError(f"max_norm={max_norm}: gradients are clipped to a norm above 0")
+    check_max_norm(max_norm)
     flat, xp = gradients.flat, gradients.device.xp
     if not flat.size:
         return xp.zeros((), np.float64)
@@ -35,6 +34,12 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
         norm = xp.sqrt(xp.square(flat / scale).sum(dtype=np.float64)) * scale.astype(np.float64)
         flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
     return norm
+
+
+def check_max_norm(max_norm: float) -> None:
+    """Raise BppsaError unless `max_norm` is above 0."""
+    if not max_norm > 0:
+        raise BppsaError(f"max_norm={max_norm}: gradients are clipped to a norm above 0")
 
 
 class Optimizer(abc.ABC):

@@ -16,9 +16,9 @@ from bppsa_cupy.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.files import check_writable
-from bppsa_cupy.losses import cross_entropy
+from bppsa_cupy.losses import counted_labels, cross_entropy
 from bppsa_cupy.network import Sequential
-from bppsa_cupy.optimizers import Optimizer, clip_grad_norm
+from bppsa_cupy.optimizers import Optimizer, check_max_norm, clip_grad_norm
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.training_log import TrainingLog
 from bppsa_cupy.training_state import restore, snapshot
@@ -38,6 +38,8 @@ class Settings:
     progress          whether to show a progress bar
     clip              largest 2-norm of all gradients together, None for no clipping
     gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
+
+    Raises BppsaError for a `clip` that is not above 0.
     """
 
     method: str = "auto"
@@ -51,13 +53,19 @@ class Settings:
     clip: float | None = None
     gradient_hook: Callable[[Sequential], None] | None = None
 
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            check_max_norm(self.clip)
+
 
 @dataclass
 class History:
     """What training saw: a dict an iteration (step, epoch, loss; gradient_norm, before clipping, where
-    there is any; test_loss and test_accuracy where the test set was evaluated after it)."""
+    there is any; test_loss and test_accuracy where the test set was evaluated after it), and what the
+    last step ran (`what_ran`), empty where there was none."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
+    ran: dict[str, Any] = field(default_factory=dict)
 
     @property
     def losses(self) -> np.ndarray:
@@ -107,6 +115,7 @@ def train(
             epoch, done = divmod(step, per_epoch)
             stop = min(last, (epoch + 1) * per_epoch)
             for row in _epoch(network, dataset.train, optimizer, settings, epoch, done, stop - step):
+                history.ran = row.pop("ran")
                 bar.update()
                 bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
                 if row["step"] == stop and dataset.test is not None:
@@ -117,7 +126,7 @@ def train(
                     if settings.progress:
                         bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
                 history.rows.append(row)
-                log.write(row)
+                log.write(row if log.begun else {**row, "ran": history.ran})
             step = stop
             if settings.checkpoint is not None:
                 if not _is_finite(network):
@@ -149,7 +158,9 @@ def _epoch(
     for step, batch in zip(range(first, first + count), source, strict=False):
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
-        loss, gradient = cross_entropy(scores, batch.labels, device=network.device)
+        loss, gradient = cross_entropy(
+            scores, batch.labels, lengths=batch.label_lengths, device=network.device
+        )
         network.backward(gradient, method=settings.method)
         if settings.gradient_hook is not None:
             settings.gradient_hook(network)
@@ -159,9 +170,29 @@ def _epoch(
         optimizer.step(network.gradients)
         if pending is not None:
             yield pending()
-        pending = _row(step, epoch, network.device.fetch(loss), norm, optimizer.fetch_blocked())
+        ran = what_ran(network)
+        pending = _row(step, epoch, network.device.fetch(loss), norm, optimizer.fetch_blocked(), ran)
     if pending is not None:
         yield pending()
+
+
+def what_ran(network: Sequential) -> dict[str, Any]:
+    """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
+    one; of recurrent layers the ways over time, forward (time_walks) and back (time_scans).
+    """
+    report, current = network.last_backward, network.last_pass
+    assert report is not None and current is not None
+    return {
+        "method": report.method,
+        "reason": report.reason,
+        "schedules": list(report.schedules),
+        "time_walks": [
+            f"{index} {type(network.layers[index]).__name__} {line}"
+            for index, state in enumerate(current.layers)
+            for line in state.time_walks
+        ],
+        "time_scans": list(report.time_scans),
+    }
 
 
 def _row(
@@ -170,6 +201,7 @@ def _row(
     loss: Callable[[], np.ndarray],
     norm: Callable[[], np.ndarray] | None,
     blocked: Callable[[], np.ndarray],
+    ran: dict[str, Any],
 ) -> Callable[[], dict[str, Any]]:
     """A call that waits for the step's loss, the norm of its gradients and whether it was blocked, checks
     them and gives its row."""
@@ -179,7 +211,7 @@ def _row(
         if not math.isfinite(value) or blocked()[0]:
             found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
             raise _not_finite(f"{found} at", step)
-        row = {"step": step, "epoch": epoch + 1, "loss": value}
+        row: dict[str, Any] = {"step": step, "epoch": epoch + 1, "loss": value, "ran": ran}
         if norm is not None:
             row["gradient_norm"] = norm().item()
             if not math.isfinite(row["gradient_norm"]):
@@ -213,19 +245,22 @@ def _is_finite(network: Sequential) -> bool:
 
 
 def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
-    """Mean loss and accuracy of `network` on `split`, in evaluation mode."""
+    """Mean loss and accuracy of `network` on `split`, in evaluation mode; of labels by step, over those
+    that count."""
     was_training = network.training
     network.eval()
-    total, right, current = 0.0, 0, None
+    total, right, count, current = 0.0, 0, 0, None
     for batch in batches(split, batch_size, shuffle=False, dtype=network.dtype):
-        inputs, labels, _ = batch
-        scores = network.forward(inputs, into=current, lengths=batch.lengths)
+        labels, lengths = batch.labels, batch.label_lengths
+        scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
-        loss, _ = cross_entropy(scores, labels, device=network.device)
-        total += float(loss) * len(labels)
-        right += int((network.device.to_host(scores).argmax(1) == labels).sum())
+        loss, _ = cross_entropy(scores, labels, lengths=lengths, device=network.device)
+        counted = counted_labels(labels, lengths)
+        real = int(np.count_nonzero(counted))
+        total, count = total + float(loss) * real, count + real
+        right += int((network.device.to_host(scores).argmax(-1) == labels)[counted].sum())
     network.training = was_training
-    return total / len(split), right / len(split)
+    return total / count, right / count
 
 
 def check_dataset(network: Sequential, dataset: Dataset) -> None:
@@ -235,10 +270,12 @@ def check_dataset(network: Sequential, dataset: Dataset) -> None:
             f"{dataset.name} holds inputs of shape {tuple(dataset.input_shape)}, the network takes "
             f"{network.input_shape}: give --input-shape, or another data set"
         )
-    if network.output_shape != (dataset.classes,):
+    wanted = (*dataset.input_shape[: int(dataset.per_step)], dataset.classes)
+    if network.output_shape != wanted:
+        where = " and a label at every step" if dataset.per_step else ""
         raise DataError(
-            f"{dataset.name} has {dataset.classes} classes, the network's output has shape "
-            f"{network.output_shape}: it must be ({dataset.classes},)"
+            f"{dataset.name} has {dataset.classes} classes{where}, the network's output has shape "
+            f"{network.output_shape}: it must be {wanted}"
         )
     if not len(dataset.train):
         raise DataError(f"{dataset.name} has no training samples")

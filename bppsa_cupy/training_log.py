@@ -37,6 +37,11 @@ class TrainingLog:
         if step and path.is_file():
             self._kept = _rows_up_to(path, step)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the log holds a row before the next one; also where there is no log."""
+        return self._path is None or self._file is not None or bool(self._kept)
+
     def write(self, row: dict[str, Any]) -> None:
         """Add a row."""
         if self._path is None:

@@ -148,3 +148,29 @@ def test_long_chains_stay_within_rounding():
         got = net.gradients.to_host()
         expected = expected or got
         assert max(relative(got[name], expected[name]) for name in got) < 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_a_run_of_one_element_needs_no_plan(method):
+    """Between recurrent layers: each run has one layer with a Jacobian, so nothing is scanned over layers."""
+    layers = [bp.Linear(2, 3), bp.GRU(3, 4), bp.Linear(4, 5), bp.RNN(5, 3), bp.Flatten(), bp.Linear(18, 2)]
+    net = bp.Sequential(layers, (6, 2), dtype="float64", device="host")
+    x, labels = np.random.default_rng(1).standard_normal((3, 6, 2)), [0, 1, 1]
+    assert not net.needs_plan
+    expected = gradients(net, x, labels, "bp")
+    for name, array in gradients(net, x, labels, method).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-14)
+    assert net.last_backward.method == method and net.last_backward.schedules == ()
+    net.use(net.plan(batch_size=3))
+    for name, array in gradients(net, x, labels, method).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-14)
+    assert len(net.last_backward.schedules) == 3
+
+
+def test_a_longer_run_needs_a_plan():
+    layers = [bp.RNN(2, 3, outputs="last"), bp.Linear(3, 3), bp.ReLU()]
+    net = bp.Sequential(layers, (4, 2), dtype="float64", device="host")
+    assert net.needs_plan
+    net.forward(np.zeros((1, 4, 2)))
+    with pytest.raises(bp.PlanError, match="scans by a plan and none is in use"):
+        net.backward(np.zeros((1, 3)), method="linear")

@@ -166,6 +166,40 @@ def test_a_network_of_other_classes_or_features_is_refused(bits, padded, capsys)
     assert "clipped to a norm above 0" in capsys.readouterr().err
 
 
+def test_what_ran_is_told_and_logged_once(bits, tmp_path, capsys):
+    log = tmp_path / "log.jsonl"
+    line = ["rnn", "--data", str(bits), "--device", "host", "--method", "blelloch", "--hidden-size", "5",
+            "--num-layers", "2", "--bidirectional", "--forward-method", "newton", "--batch-size", "8",
+            "--epochs", "1", "--log", str(log)]  # fmt: skip
+    assert train_tool.main(line) == 0
+    out = capsys.readouterr().out
+    first, *others = [json.loads(row) for row in log.read_text().splitlines()]
+    ran = first["ran"]
+    assert (ran["method"], ran["schedules"]) == ("blelloch", [])
+    names = [f"0 RNN {name}: " for name in ("l0", "l0_reverse", "l1", "l1_reverse")]
+    for kind, way, said in (("time_walks", "newton", "forward"), ("time_scans", "chunked", "backward")):
+        assert [line.startswith(name + way) for line, name in zip(ran[kind], names, strict=True)] == [
+            True
+        ] * 4
+        assert all(f"{said} over time: {name}{way}" in out for name in names)
+    assert others and not any("ran" in row for row in others)
+
+
+def test_recurrent_options_are_of_recurrent_models(bits, capsys):
+    assert train_tool.main(["lenet5", "--data", "digits", "--device", "host", "--num-layers", "2"]) == 1
+    read = capsys.readouterr()
+    assert "--num-layers is of recurrent models, and 'lenet5' takes no num_layers" in read.err
+    assert read.out == ""
+
+
+@pytest.mark.parametrize(
+    "option", [["--clip", "0"], ["--lr", "nan"], ["--classes", "3"], ["--outputs", "all"]]
+)
+def test_nothing_is_printed_before_a_refusal(bits, capsys, option):
+    assert train_tool.main(["rnn", "--data", str(bits), "--device", "host", *option]) == 1
+    assert capsys.readouterr().out == ""
+
+
 # ---- figures ----
 
 

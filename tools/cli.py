@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint
+from bppsa_cupy.data import Dataset
 from bppsa_cupy.errors import BppsaError, ShapeError
 from bppsa_cupy.interrupts import one_interrupt
+from bppsa_cupy.layers.recurrent import FORWARD_METHODS, OUTPUTS
 from bppsa_cupy.memory import free_host_memory
-from bppsa_cupy.models import MODELS, build_model
+from bppsa_cupy.models import MODELS, build_model, find_factory
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.prune import SCOPES, prune
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
+#: Arguments of recurrent models, by the names of their factories' parameters.
+RECURRENT_OPTIONS = ("hidden_size", "num_layers", "bidirectional", "outputs", "forward_method")
 
 
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
@@ -111,8 +117,12 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
 
 
 def add_network_options(parser: argparse.ArgumentParser) -> None:
-    """--input-shape, --classes, --seed, --dtype, --device, --prune, --prune-scope, --from."""
-    parser.add_argument("--input-shape", type=shape, metavar="C,H,W", help="of one sample")
+    """--input-shape, --classes, --seed, --dtype, --device, --prune, --prune-scope, --from, and those of
+    RECURRENT_OPTIONS."""
+    parser.add_argument(
+        "--input-shape", type=shape, metavar="SHAPE",
+        help="of one sample: C,H,W of images, T,F of sequences (steps, features)",
+    )  # fmt: skip
     parser.add_argument("--classes", type=positive, metavar="N", help="of the output")
     parser.add_argument("--seed", type=not_negative, default=0, help="of parameters and order (default 0)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
@@ -128,25 +138,40 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         metavar="CHECKPOINT",
         help="parameters and masks to start from, and to prune (default: the initial ones of --seed)",
     )
+    recurrent = parser.add_argument_group(
+        "recurrent models", "of rnn, gru, lstm and factories that take them"
+    )
+    recurrent.add_argument("--hidden-size", type=positive, metavar="H", help="units a layer (default 20)")
+    recurrent.add_argument("--num-layers", type=positive, metavar="N", help="layers (default 1)")
+    recurrent.add_argument("--bidirectional", action="store_true", default=None, help="both directions")
+    recurrent.add_argument(
+        "--outputs",
+        choices=OUTPUTS,
+        help="scores of the last state, or at every step (default: as labels are)",
+    )
+    recurrent.add_argument(
+        "--forward-method", choices=FORWARD_METHODS, help="of the pass over time (default auto)"
+    )
 
 
-def make_network(
-    arguments: argparse.Namespace, input_shape: Sequence[int] | None = None, classes: int | None = None
-) -> Sequential:
-    """The network of `add_model`'s arguments; `input_shape` and `classes` serve where none were given.
+def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) -> Sequential:
+    """The network of `add_model`'s arguments; what they leave open of its sizes is what `dataset` needs.
 
     It has the parameters and masks of the checkpoint that --from names, and is pruned as --prune says.
     """
     if arguments.prune is None and arguments.prune_scope is not None:
         raise BppsaError("--prune-scope says how to prune: give --prune F with it")
-    wanted = arguments.input_shape or input_shape
+    wanted, classes = arguments.input_shape, arguments.classes
+    if dataset is not None:
+        wanted, classes = wanted or dataset.input_shape, classes or dataset.classes
     network = build_model(
         arguments.model,
         input_shape=None if wanted is None else tuple(wanted),
-        classes=arguments.classes or classes,
+        classes=classes,
         seed=arguments.seed,
         dtype=arguments.dtype,
         device=arguments.device,
+        **_recurrent_options(arguments, dataset),
     )
     if arguments.start is not None:
         checkpoint = load_checkpoint(arguments.start)
@@ -155,6 +180,23 @@ def make_network(
     if arguments.prune is not None:
         prune(network, arguments.prune, arguments.prune_scope or "layer")
     return network
+
+
+def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -> dict[str, Any]:
+    """The options of recurrent models that were given; raises BppsaError where the model takes none of the
+    name. A data set with a label at every step asks for outputs at every step."""
+    given = {name: getattr(arguments, name) for name in RECURRENT_OPTIONS}
+    given = {name: value for name, value in given.items() if value is not None}
+    taken = inspect.signature(find_factory(arguments.model)).parameters
+    for name in given:
+        if name not in taken:
+            raise BppsaError(
+                f"--{name.replace('_', '-')} is of recurrent models, and {arguments.model!r} takes no "
+                f"{name}: leave it out"
+            )
+    if dataset is not None and dataset.per_step and "outputs" in taken:
+        given.setdefault("outputs", "all")
+    return given
 
 
 def take_masks(network: Sequential, checkpoint: Checkpoint) -> None:

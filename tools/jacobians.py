@@ -90,7 +90,7 @@ def run_dump(arguments: argparse.Namespace) -> None:
     """One forward and one backward pass on the first batch, and its records into a file."""
     check_writable(arguments.output, error=JacobianFileError)
     dataset = load(arguments.data)
-    network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
+    network = cli.make_network(arguments, dataset)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
     check_dataset(network, dataset)
     batch = next(batches(dataset.train, arguments.batch_size, seed=arguments.seed, dtype=network.dtype))
@@ -99,7 +99,7 @@ def run_dump(arguments: argparse.Namespace) -> None:
             f"--sample {arguments.sample} was asked for: the batch has samples 0 to {len(batch.labels) - 1}"
         )
     scores = network.forward(batch.inputs, lengths=batch.lengths)
-    loss, gradient = cross_entropy(scores, batch.labels)
+    loss, gradient = cross_entropy(scores, batch.labels, lengths=batch.label_lengths)
     network.backward(gradient, method="bp")
     records = network.transposed_jacobians()
     if arguments.sample is not None:

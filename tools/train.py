@@ -16,7 +16,7 @@ from bppsa_cupy.optimizers import SGD, Adam, Optimizer
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.picture_file import check_picture
-from bppsa_cupy.training import History, Settings, train
+from bppsa_cupy.training import History, Settings, check_dataset, train
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         help="'digits', or a path: CIFAR-10's binary layout, IDX, .npz, or sequences of bppsa-data",
     )
-    result.add_argument("--plan", type=Path, help="a plan file of bppsa-plan; scans need one")
+    result.add_argument("--plan", type=Path, help="a plan file of bppsa-plan; scans over layers need one")
     result.add_argument(
         "--method",
         choices=("auto", "bp", "linear", "blelloch", "hybrid"),
@@ -66,22 +66,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
-    if arguments.plan is None and arguments.method not in ("auto", "bp"):
-        raise BppsaError(
-            f"--method {arguments.method} scans by a plan: make one with bppsa-plan build and give it "
-            "with --plan"
-        )
-    if arguments.plot is not None:
-        check_picture(arguments.plot)
-    dataset = load(arguments.data)
-    network = cli.make_network(arguments, dataset.input_shape, dataset.classes)
-    if arguments.resume is not None and arguments.prune is None and arguments.start is None:
-        cli.take_masks(network, load_checkpoint(arguments.resume))
-    print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
-    if arguments.plan is not None:
-        plan = Plan.load(arguments.plan)
-        network.use(plan)
-        check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))
     settings = Settings(
         method=arguments.method,
         epochs=arguments.epochs,
@@ -93,9 +77,27 @@ def run(arguments: argparse.Namespace) -> None:
         progress=sys.stderr.isatty(),
         clip=arguments.clip,
     )
+    if arguments.plot is not None:
+        check_picture(arguments.plot)
+    dataset = load(arguments.data)
+    network = cli.make_network(arguments, dataset)
+    if arguments.resume is not None and arguments.prune is None and arguments.start is None:
+        cli.take_masks(network, load_checkpoint(arguments.resume))
+    if arguments.plan is not None:
+        plan = Plan.load(arguments.plan)
+        network.use(plan)
+        check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))
+    elif arguments.method not in ("auto", "bp") and network.needs_plan:
+        raise BppsaError(
+            f"--method {arguments.method} scans by a plan: make one with bppsa-plan build and give it "
+            "with --plan"
+        )
+    optimizer = _optimizer(network, arguments)
+    check_dataset(network, dataset)
+    print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
     started = time.perf_counter()
-    history = train(network, dataset, _optimizer(network, arguments), settings, resume=arguments.resume)
-    _print_summary(network, history, time.perf_counter() - started)
+    history = train(network, dataset, optimizer, settings, resume=arguments.resume)
+    _print_summary(history, time.perf_counter() - started)
     if arguments.plot is not None:
         from bppsa_cupy.tools.curves import plot_history
 
@@ -138,9 +140,9 @@ def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
     return OPTIMIZERS[kind](network.parameters, **{**options, **given})
 
 
-def _print_summary(network: Sequential, history: History, seconds: float) -> None:
-    report = network.last_backward
-    if not history.rows or report is None:
+def _print_summary(history: History, seconds: float) -> None:
+    ran = history.ran
+    if not history.rows:
         print("nothing to do: training had ended at the checkpoint's step")
         return
     rows = history.rows
@@ -150,8 +152,12 @@ def _print_summary(network: Sequential, history: History, seconds: float) -> Non
     for row in history.evaluations():
         loss, accuracy = row["test_loss"], row["test_accuracy"]
         print(f"epoch {row['epoch']}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
-    schedules = "; ".join(report.schedules)
-    print(f"backward: {report.method} ({report.reason}){', ' + schedules if schedules else ''}")
+    for line in ran["time_walks"]:
+        print(f"forward over time: {line}")
+    schedules = "; ".join(ran["schedules"])
+    print(f"backward: {ran['method']} ({ran['reason']}){', ' + schedules if schedules else ''}")
+    for line in ran["time_scans"]:
+        print(f"backward over time: {line}")
     print(f"time {seconds:.1f} s, {len(rows) / seconds:.1f} steps/s")
 
 

@@ -15,13 +15,18 @@ class Batch(NamedTuple):
     """A batch of samples.
 
     inputs   (B, *input_shape), normalised
-    labels   (B,) int64
+    labels   (B,) int64, or (B, T) with one a step
     lengths  (B,) int64, steps that are no padding; None where all samples have all steps
     """
 
     inputs: np.ndarray
     labels: np.ndarray
     lengths: np.ndarray | None
+
+    @property
+    def label_lengths(self) -> np.ndarray | None:
+        """The lengths of the labels, as losses take them; None with one label a sample."""
+        return self.lengths if self.labels.ndim == 2 else None
 
 
 def number_of_batches(split: Split, batch_size: int) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.errors import DataError
+from bppsa_cupy.losses import counted_labels
 
 _CHUNK_BYTES = 1 << 24
 
@@ -15,7 +16,8 @@ _CHUNK_BYTES = 1 << 24
 @dataclass(frozen=True)
 class Raw:
     """Arrays as a reader finds them: inputs (N, …), integer labels (N,), where they come from, and for
-    sequences (N, T, F) of several lengths, padded to T, their lengths (N,).
+    sequences (N, T, F) of several lengths, padded to T, their lengths (N,). Sequences may have labels (N, T),
+    one a step.
     """
 
     inputs: np.ndarray
@@ -72,7 +74,8 @@ class Split:
     """Training or test samples, as they lie in memory.
 
     inputs         (N, *input_shape) uint8 or float32, not normalised
-    labels         (N,) int64, 0 <= label < classes
+    labels         (N,) int64, 0 <= label < classes; or (N, T), one a step: -100 where there is none, and
+                   anything at padded steps
     normalization  what `batches` applies to the inputs; None leaves the values as they are
     lengths        (N,) int64, 1 <= length <= T, of sequences (N, T, F) that are padded to T; None where
                    every step of every sample counts
@@ -101,6 +104,11 @@ class Dataset:
     train: Split
     test: Split | None
     normalization: Normalization | None
+
+    @property
+    def per_step(self) -> bool:
+        """Whether there is a label at every step, (N, T), and so a loss at every step."""
+        return self.train.labels.ndim == 2
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,12 @@ def make_dataset(found: Found, classes: int | None, normalize: bool) -> Dataset:
             f"{train.source} has samples of shape {shape} and {test.source} of {test.inputs.shape[1:]}: "
             "they must be equal"
         )
-    highest = max(int(raw.labels.max()) for raw in raws)
+    if test is not None and test.labels.ndim != train.labels.ndim:
+        raise DataError(
+            f"{train.source} has labels of shape {train.labels.shape} and {test.source} of "
+            f"{test.labels.shape}: both must have one a sample, or both one a step"
+        )
+    highest = max(int(raw.labels[_counted(raw)].max()) for raw in raws)
     classes = classes or found.classes or max(found.least_classes, 1 + highest)
     for raw in raws:
         _check_labels(raw, classes)
@@ -163,16 +176,28 @@ def _check(raw: Raw) -> None:
         raise DataError(
             f"{raw.source} has inputs of shape {inputs.shape}: it must be (N, …) with N at least 1"
         )
-    if labels.shape != (len(inputs),) or labels.dtype.kind not in "iu":
+    shapes = [(len(inputs),), *([inputs.shape[:2]] if inputs.ndim == 3 else [])]
+    if labels.shape not in shapes or labels.dtype.kind not in "iu":
         raise DataError(
             f"{raw.source} has {len(inputs)} inputs and labels {labels.dtype} of shape {labels.shape}: "
-            f"labels must be integers of shape ({len(inputs)},)"
+            f"labels must be integers of shape {' or '.join(map(str, shapes))}"
         )
     if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
         bad = int(np.flatnonzero(~np.isfinite(inputs.reshape(len(inputs), -1)).all(1))[0])
         raise DataError(f"{raw.source} has a NaN or infinite input in sample {bad}: remove or repair it")
     if raw.lengths is not None:
         _check_lengths(raw, raw.lengths)
+    if labels.ndim == 2 and not (some := _counted(raw).any(1)).all():
+        raise DataError(
+            f"{raw.source} has no label in sample {int(some.argmin())}: each sample must have one at least"
+        )
+
+
+def _counted(raw: Raw) -> np.ndarray:
+    """Which labels, (N,) or (N, T), are to be classes: of labels by step those that a loss counts."""
+    if raw.labels.ndim == 1:
+        return np.ones(len(raw.labels), bool)
+    return counted_labels(raw.labels, raw.lengths)
 
 
 def _check_lengths(raw: Raw, lengths: np.ndarray) -> None:
@@ -191,10 +216,12 @@ def _check_lengths(raw: Raw, lengths: np.ndarray) -> None:
 
 
 def _check_labels(raw: Raw, classes: int) -> None:
-    wrong = np.flatnonzero((raw.labels < 0) | (raw.labels >= classes))
-    if wrong.size:
+    wrong = np.argwhere(_counted(raw) & ((raw.labels < 0) | (raw.labels >= classes)))
+    if len(wrong):
+        record, *step = wrong[0].tolist()
+        place = f"record {record}" + "".join(f", step {t}" for t in step)
         raise DataError(
-            f"{raw.source} has label {raw.labels[wrong[0]]} in record {wrong[0]}: "
+            f"{raw.source} has label {raw.labels[tuple(wrong[0])]} in {place}: "
             f"{classes} classes take 0 to {classes - 1}"
         )
 

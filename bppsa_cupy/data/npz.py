@@ -17,7 +17,8 @@ def read(file: Path) -> tuple[Raw, Raw | None]:
 
     Inputs: images (N, C, H, W), sequences (N, T, F), vectors (N, D); bytes of three axes are grey images
     (N, H, W) and get a channel axis. Bytes stay bytes, other numbers become float32. Labels: integers,
-    (N,) or (N, 1). Raises DataError for other names or a damaged file; nothing is unpickled.
+    (N,) or (N, 1), of sequences also (N, T). Raises DataError for other names or a damaged file; nothing is
+    unpickled.
     """
     try:
         with open(file, "rb") as stream:

@@ -28,7 +28,8 @@ NORMALIZATIONS = ("none", "sample", "train")
 class Sequences:
     """What a file of sequences holds.
 
-    train, test    inputs (N, T, F) uint8 or float32, labels (N,), and lengths (N,) or None; test may be None
+    train, test    inputs (N, T, F) uint8 or float32, labels (N,) or (N, T), and lengths (N,) or None;
+                   test may be None
     class_names    one a class, in label order
     normalization  one of NORMALIZATIONS
     constants      the constants of "train", else None
@@ -127,7 +128,7 @@ def _read_split(file: h5py.File, name: str) -> Raw:
     lengths = None
     if "lengths" in group:
         lengths = read_array(group, "lengths", kinds="iu", ndim=1, error=DataError)
-    labels = read_array(group, "labels", kinds="iu", ndim=1, error=DataError)
+    labels = read_array(group, "labels", kinds="iu", error=DataError)
     return Raw(inputs, labels, f"{file.filename} ({name})", lengths)
 
 

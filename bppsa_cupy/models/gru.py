@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import GRU, Linear
+from bppsa_cupy.layers import GRU
+from bppsa_cupy.models.classifier import sequence_classifier
 from bppsa_cupy.network import Sequential
 
 
 def gru(
-    input_shape: tuple[int, ...] = (517, 24), classes: int = 11, hidden: int = 20, **options: Any
+    input_shape: tuple[int | None, ...] = (517, 24),
+    classes: int = 11,
+    hidden_size: int = 20,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    outputs: str = "last",
+    forward_method: str = "auto",
+    **options: Any,
 ) -> Sequential:
-    """GRU of `hidden` units, its last state, and a linear layer; `options` are Sequential's.
+    """GRU of `hidden_size` units, its last state, and a linear layer; `options` are Sequential's.
 
-    Raises ShapeError where the input is no sequence (T, F).
+    Arguments beside are those of the layer; outputs="all" gives scores at every step, (T, classes).
+    Raises ShapeError where the input is no sequence (T, F), and for arguments that the layer refuses.
     """
-    if len(input_shape) != 2:
-        raise ShapeError(f"gru got input {input_shape}: it takes sequences (T, F)")
-    layers = [GRU(input_shape[1], hidden, outputs="last"), Linear(hidden, classes)]
-    return Sequential(layers, input_shape=input_shape, **options)
+    return sequence_classifier(
+        GRU, input_shape, classes, hidden_size, num_layers, bidirectional, outputs, forward_method, **options
+    )
