@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import cupy_stub
 import numpy as np
@@ -162,3 +162,35 @@ def test_a_training_step_is_the_hosts(stub: CudaDevice, rng: np.random.Generator
         parameters.append({name: device.to_host(value) for name, value in net.parameters.items()})
     for name, expected in parameters[0].items():
         assert_close(parameters[1][name], expected, length=10**6, what=name)
+
+
+def test_a_step_of_a_scan_is_one_replay(
+    stub: CudaDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the schedule and the batch size, with the gradient by the input and without."""
+    replays: list[int] = []
+    end_capture = cupy_stub.Stream.end_capture
+
+    def counted(stream: cupy_stub.Stream) -> SimpleNamespace:
+        graph = end_capture(stream)
+        return SimpleNamespace(launch=lambda stream: (replays.append(1), graph.launch(stream)))
+
+    monkeypatch.setattr(cupy_stub.Stream, "end_capture", counted)
+    layers = [bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(8, 3)]
+    net = bp.Sequential(layers, input_shape=(2, 4, 4), seed=0, dtype="float64", device=stub)
+    net.use(net.plan(batch_size=4))
+    batches = (4, 1, 3, 2)
+    images = {batch: rng.standard_normal((batch, 2, 4, 4)) for batch in batches}
+    wanted = {}
+    for method in ("bp", "linear", "blelloch"):
+        for input_gradient in (False, True):
+            for turn in range(3):
+                for batch in batches:
+                    output = net.forward(images[batch])
+                    replays.clear()
+                    result = net.backward(stub.xp.ones_like(output), method, input_gradient=input_gradient)
+                    if method != "bp":
+                        assert len(replays) == (1 if turn else 0), (method, input_gradient, turn, batch)
+                    if input_gradient:
+                        expected = wanted.setdefault(batch, stub.to_host(result))
+                        assert_close(stub.to_host(result), expected, length=100, what=f"{method} {batch}")

@@ -170,6 +170,23 @@ def test_a_steady_run_allocates_nothing(device, rng):
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_launches_are_kept_for_so_many_batch_sizes(monkeypatch, rng):
+    monkeypatch.setattr("bppsa_cupy.scan.numeric.MAXIMAL_RUNS", 2)
+    made = []
+    device = HostDevice()
+    monkeypatch.setattr(
+        device, "sequence", lambda launches: made.append(1) or HostDevice.sequence(device, launches)
+    )
+    plan = plan_of(small_network(), batch_size=4)
+    scan = NumericScan(device, np.dtype(np.float64), plan.chains[0], plan.schedule(0, "linear"), 4)
+    for batch, bound in [(1, 1), (2, 2), (1, 2), (3, 3), (2, 3), (1, 4)]:
+        for k in scan.elements_read:
+            scan.element(k, batch)[...] = 1
+        scan.vector(1, batch)[...] = 1
+        scan.run(batch)
+        assert len(made) == bound
+
+
 class FullDevice(HostDevice):
     """A host with so many bytes free, whose memory maps are copied to."""
 

@@ -18,6 +18,9 @@ from bppsa_cupy.plan.memory import vector_sizes
 from bppsa_cupy.scan.launches import Launch, Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 
+#: Batch sizes whose bound launches, on CUDA a graph each, are kept; the one that was met first goes first.
+MAXIMAL_RUNS = 64
+
 
 class NumericScan:
     """One schedule over one planned chain, for batches up to `capacity`.
@@ -87,6 +90,8 @@ class NumericScan:
         """Compute every v(k) of the schedule from the element values and v(1)."""
         if batch not in self._runs:
             self._check_batch(batch)
+            if len(self._runs) >= MAXIMAL_RUNS:
+                del self._runs[next(iter(self._runs))]
             self._runs[batch] = self.device.sequence(self._bind(batch))
         self._runs[batch]()
 
