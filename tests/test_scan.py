@@ -1,6 +1,7 @@
 """The numeric scan against dense NumPy products, for every schedule, length and kind of product."""
 
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -171,12 +172,14 @@ def test_a_steady_run_allocates_nothing(device, rng):
 
 
 def test_launches_are_kept_for_so_many_batch_sizes(monkeypatch, rng):
-    monkeypatch.setattr("bppsa_cupy.scan.numeric.MAXIMAL_RUNS", 2)
-    made = []
-    device = HostDevice()
-    monkeypatch.setattr(
-        device, "sequence", lambda launches: made.append(1) or HostDevice.sequence(device, launches)
-    )
+    monkeypatch.setattr(sys.modules[NumericScan.__module__], "MAXIMAL_RUNS", 2)
+    made, device = [], HostDevice()
+
+    def sequence(launches):
+        made.append(launches)
+        return HostDevice.sequence(device, launches)
+
+    monkeypatch.setattr(device, "sequence", sequence)
     plan = plan_of(small_network(), batch_size=4)
     scan = NumericScan(device, np.dtype(np.float64), plan.chains[0], plan.schedule(0, "linear"), 4)
     for batch, bound in [(1, 1), (2, 2), (1, 2), (3, 3), (2, 3), (1, 4)]:
