@@ -3,16 +3,18 @@
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, random_chain, small_network
 
+import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Chain, Element, compute_schedule
-from bppsa_cupy.plan.cost import list_schedule, schedule_cost
+from bppsa_cupy.plan.cost import list_schedule, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.cost_model import MODELS
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.limit import Size
@@ -107,6 +109,36 @@ def test_the_computed_schedule_follows_the_memory_limit():
     limited = compute_schedule(counts, memory_limit=needed - 1, **options)
     assert size.bytes(counts, limited) < needed
     assert compute_schedule(counts, memory_limit=needed, **options) == free
+
+
+def test_chains_too_long_to_search_take_the_best_number_of_levels(monkeypatch):
+    options = {"batch_size": 2, "itemsize": 4, "model": "ideal", "workers": 32}
+    monkeypatch.setattr("bppsa_cupy.plan.build.MOST_ELEMENTS", 62)
+    counts = counts_of(dense_chain(63, 1))
+    seconds = [schedule_cost(counts, hybrid(63, k), **options).seconds for k in range(6)]
+    assert compute_schedule(counts, **options).levels == seconds.index(min(seconds))
+    assert compute_schedule(counts, memory_limit=1, **options).levels == 0
+    assert plan_of(dense_chain(63, 1), workers=32, model="ideal").schedule(0, "hybrid").levels is not None
+
+
+def test_a_layers_vjp_counts_as_it_runs(tmp_path):
+    mask = np.zeros((8, 4, 3, 3), bool)
+    mask[0, 0, 0, 0] = True
+    layers = [
+        bp.Conv2d(2, 4, 3, padding=1),
+        bp.Conv2d(4, 8, 3, padding=1, mask=mask),
+        bp.ReLU(),
+        bp.Flatten(),
+    ]
+    layers += [bp.Linear(8 * 6 * 6, 5)]
+    net = bp.Sequential(layers, input_shape=(2, 6, 6), device="host")
+    (chain,) = net.chains()
+    # The Jacobian of the masked one has 5 x 5 entries; its VJP runs over all 4 x 8 x 9 weights.
+    assert [e.pattern.nnz for e in chain.elements[:3]] == [288 * 5, 288, 25]
+    assert [e.vjp_terms for e in chain.elements[:3]] == [288 * 5, 288, 36 * 4 * 8 * 9]
+    assert vjp_seconds(chain, 3, 4, MODELS["ideal"]) == 3 * (288 * 5 + 288 + 36 * 4 * 8 * 9)
+    net.plan(batch_size=1, schedules=["linear"]).save(tmp_path / "p.h5")
+    assert bp.Plan.load(tmp_path / "p.h5").chains[0].chain == chain
 
 
 def test_fill_in_is_avoided():

@@ -18,7 +18,7 @@ from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.limit import Size
 from bppsa_cupy.plan.schedule import blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.search import Search
-from bppsa_cupy.plan.segment_costs import SegmentCosts, searched_segments
+from bppsa_cupy.plan.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.plan_report import print_table, quantity
 
@@ -97,7 +97,7 @@ def explain(
     batch_size    the plan's by default
     memory_limit  bytes of a computed schedule's values, patterns and maps
 
-    Raises PlanError for an unknown model.
+    Raises PlanError for an unknown model, and for a chain of more than MOST_ELEMENTS.
     """
     batch = plan.batch_size if batch_size is None else batch_size
     machine, size = find_model(model), Size(batch, plan.itemsize, memory_limit)
@@ -123,6 +123,10 @@ class _Explained:
     """One chain, by one model."""
 
     def __init__(self, chain: Chain, model: CostModel, size: Size, progress: bool) -> None:
+        if len(chain) > MOST_ELEMENTS:
+            raise PlanError(
+                f"a chain of {len(chain)} elements is too long to search: explain takes up to {MOST_ELEMENTS}"
+            )
         self.chain, self.model, self.size = chain, model, size
         self.counts = ChainCounts.of_segments(chain, searched_segments(chain), progress=progress)
         costs = SegmentCosts.of(self.counts, size.batch_size, size.itemsize, model)

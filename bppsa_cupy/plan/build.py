@@ -18,7 +18,7 @@ from bppsa_cupy.plan.limit import Size, too_large
 from bppsa_cupy.plan.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.schedule import Schedule, blelloch, hybrid, linear, up_sweep_levels
 from bppsa_cupy.plan.search import Search
-from bppsa_cupy.plan.segment_costs import SegmentCosts, searched_segments
+from bppsa_cupy.plan.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
 from bppsa_cupy.plan.symbolic import Product
 
 
@@ -102,15 +102,42 @@ def compute_schedule(
 ) -> Schedule:
     """The schedule of the class of `plan.search` with the least predicted time, called "hybrid".
 
+    Of a chain of more than MOST_ELEMENTS, the best hybrid(n, levels).
+
     counts        of a chain, with the segments of `searched_segments`
     memory_limit  bytes for values, patterns and maps; none by default
 
     The serial scan where nothing fits the limit.
     """
     size = Size(batch_size, itemsize, memory_limit)
-    costs = SegmentCosts.of(counts, batch_size, itemsize, find_model(model))
+    machine = find_model(model)
+    if len(counts.chain) > MOST_ELEMENTS:
+        return _best_hybrid(counts, size, workers, machine)
+    costs = SegmentCosts.of(counts, batch_size, itemsize, machine)
     fits = None if memory_limit is None else lambda schedule: size.fits(size.bytes(counts, schedule))
     return Search(costs, fits).best(workers).schedule
+
+
+def _best_hybrid(counts: ChainCounts, size: Size, workers: int, model: CostModel) -> Schedule:
+    """The hybrid schedule with the least predicted time that fits, the serial scan where none does."""
+    best, least = hybrid(len(counts.chain), 0), float("inf")
+    for schedule in _hybrids(len(counts.chain)):
+        if size.fits(size.bytes(counts, schedule)):
+            cost = schedule_cost(
+                counts,
+                schedule,
+                batch_size=size.batch_size,
+                itemsize=size.itemsize,
+                workers=workers,
+                model=model,
+            )
+            if cost.seconds < least:
+                best, least = schedule, cost.seconds
+    return best
+
+
+def _hybrids(n: int) -> list[Schedule]:
+    return [hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1)]
 
 
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
@@ -132,9 +159,11 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
 
 def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> ChainCounts:
     """Count what the named schedules compute, or the search may choose from."""
+    n = len(chain)
+    if "hybrid" in names and levels is None and n > MOST_ELEMENTS:
+        return ChainCounts.of(chain, _hybrids(n), progress=progress)
     if "hybrid" in names and levels is None:
         return ChainCounts.of_segments(chain, searched_segments(chain), progress=progress)
-    n = len(chain)
     made = {"linear": linear(n), "blelloch": blelloch(n), "hybrid": _hybrid(n, levels or 0)}
     return ChainCounts.of(chain, [made[name] for name in names], progress=progress)
 

@@ -54,9 +54,11 @@ class Candidate:
 
     def makespan(self, workers: int) -> float:
         """Seconds on so many workers, by the list scheduler."""
-        starts, placed = np.empty(len(self.seconds)), np.empty(len(self.seconds), np.int64)
+        steps = len(self.seconds)
+        starts, placed, lengths = np.empty(steps), np.empty(steps, np.int64), np.empty(2)
         rank = self.splits[:, 2] * (self.n + 2) + self.splits[:, 0]
-        return float(paths.place(self.operands, rank, self.seconds, workers, starts, placed)[0])
+        paths.place(self.operands, rank, self.seconds, workers, starts, placed, lengths)
+        return float(lengths[0])
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -128,8 +130,8 @@ def members(costs: SegmentCosts, limited: bool) -> Iterator[Candidate]:
     for name, classes, most in _sets(costs, limited):
         reach = Reach(costs, classes, most)
         ratio = max(serial / reach.length, 1.0) if reach.length else 1.0
-        for step in range(DEADLINES if ratio > 1 else 1):
-            factor = ratio ** (step / DEADLINES)
+        for turn in range(DEADLINES if ratio > 1 else 1):
+            factor = ratio ** (turn / DEADLINES)
             label = f"{name}, within {factor:.3g} of the shortest path"
             yield make_candidate(costs, label, reach.within(reach.length * factor))
         yield make_candidate(costs, f"{name}, least work", reach.within(NEVER))

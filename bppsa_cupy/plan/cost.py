@@ -11,8 +11,8 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import paths
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost_model import CostModel, find_model
-from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.schedule import Schedule, Step
+from bppsa_cupy.plan.sizes import ChainSizes
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class ScheduleCost:
         return sum(step.bytes for step in self.steps)
 
 
-def step_cost(counts: ChainCounts, step: Step, batch_size: int, itemsize: int, model: CostModel) -> StepCost:
+def step_cost(counts: ChainSizes, step: Step, batch_size: int, itemsize: int, model: CostModel) -> StepCost:
     """The cost of one step. Shared products of shared operands are one product for the whole batch."""
     terms = counts.multiply_adds(step)
     per_batch = 1 if counts.chain.shared(*step.out) else batch_size
@@ -83,7 +83,7 @@ def step_cost(counts: ChainCounts, step: Step, batch_size: int, itemsize: int, m
 
 
 def schedule_cost(
-    counts: ChainCounts,
+    counts: ChainSizes,
     schedule: Schedule,
     *,
     batch_size: int,
@@ -144,14 +144,15 @@ def list_schedule(
     made = {step.out: position for position, step in enumerate(schedule.steps)}
     operands = [(made.get(step.left, -1), made.get(step.right, -1)) for step in schedule.steps]
     rank = [step.end * (schedule.n + 2) + step.begin for step in schedule.steps]
-    starts, placed = np.zeros(len(rank)), np.zeros(len(rank), np.int64)
-    makespan, critical = paths.place(
+    starts, placed, lengths = np.zeros(len(rank)), np.zeros(len(rank), np.int64), np.zeros(2)
+    paths.place(
         np.array(operands, np.int64).reshape(-1, 2),
         np.array(rank, np.int64),
         np.array(seconds, np.float64),
         workers,
         starts,
         placed,
+        lengths,
     )
     steps = (s._replace(worker=w) for s, w in zip(schedule.steps, placed.tolist(), strict=True))
-    return replace(schedule, steps=tuple(steps)), tuple(starts.tolist()), makespan, critical
+    return replace(schedule, steps=tuple(steps)), tuple(starts.tolist()), float(lengths[0]), float(lengths[1])

@@ -139,13 +139,14 @@ def relax(classes, mm, mv, most, ready, work, splits, deadline, chosen):
 
 
 @twin()
-def place(operands, rank, seconds, workers, starts, placed):
-    """The list scheduler; returns the time the last step ends, and the length of the critical path.
+def place(operands, rank, seconds, workers, starts, placed, lengths):
+    """The list scheduler.
 
     operands  (steps, 2): positions of the steps whose results a step reads, -1 for an input; earlier ones
     rank      (steps,): what ties go by
     starts    out, (steps,): when each step starts
     placed    out, (steps,): on which worker
+    lengths   out, (2,): the time the last step ends, and the length of the critical path
     """
     steps = seconds.size
     behind = seconds.copy()
@@ -186,4 +187,4 @@ def place(operands, rank, seconds, workers, starts, placed):
                 waiting[reader] -= 1
                 if waiting[reader] == 0:
                     heapq.heappush(ready, (-behind[reader], rank[reader], reader))
-    return now, behind.max() if steps else 0.0
+    lengths[0], lengths[1] = now, behind.max() if steps else 0.0

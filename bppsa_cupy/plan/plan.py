@@ -88,7 +88,7 @@ class Plan:
 
     def _choose(self, batch_size: int, model: CostModel) -> tuple[str, str]:
         sizes = batch_size, self.itemsize, model
-        seconds = {"bp": sum(vjp_seconds(chain.chain, *sizes) for chain in self.chains)}
+        seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, *sizes) for chain in self.chains)}
         if batch_size <= self.batch_size:
             around = sum(preparation_seconds(chain.chain, *sizes) for chain in self.chains)
             for name in self.schedules:

@@ -29,7 +29,7 @@ With a memory limit, schedules over it are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -51,14 +51,12 @@ class Found:
     lower_bound  max(work / workers, depth), which no schedule over the segments searched falls below:
                  work is the sum over v(2), …, v(n) of its cheapest mv and the cheapest last product of that
                  mv's matrix, depth the shortest critical path
-    considered   number of different candidates
     """
 
     candidate: Candidate
     workers: int | None
     seconds: float
     lower_bound: float
-    considered: int
 
     @property
     def schedule(self) -> Schedule:
@@ -76,14 +74,21 @@ class Search:
     def __init__(self, costs: SegmentCosts, fits: Callable[[Schedule], bool] | None = None) -> None:
         self.costs, self._fits = costs, fits
         self._fitting: dict[int, bool] = {}
+        self._made: dict[bytes, Candidate] = {}
+        self._rest = members(costs, fits is not None)
 
-    @cached_property
+    @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The members of the class, equal ones once: the hybrids first, by their levels."""
-        different: dict[bytes, Candidate] = {}
-        for candidate in members(self.costs, self._fits is not None):
-            different.setdefault(candidate.splits.tobytes(), candidate)
-        return tuple(different.values())
+        return tuple(self._each())
+
+    def _each(self) -> Iterator[Candidate]:
+        """The candidates, made when they are reached for the first time."""
+        yield from tuple(self._made.values())
+        for candidate in self._rest:
+            if (key := candidate.splits.tobytes()) not in self._made:
+                self._made[key] = candidate
+                yield candidate
 
     @cached_property
     def shortest(self) -> float:
@@ -111,8 +116,10 @@ class Search:
         """
         if workers is not None and workers < 1:
             raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
-        chosen, least = self.candidates[0], (np.inf, np.inf)
-        for position, candidate in enumerate(self.candidates):
+        chosen, least = next(self._each()), (np.inf, np.inf)
+        for position, candidate in enumerate(self._each()):
+            if workers == 1 and least[0] <= self.lower_bound(1):
+                break  # Time is work then, and none works less.
             bound = max(candidate.work / workers if workers else 0.0, candidate.critical_path)
             if bound * (1 - paths.ROUNDING) > least[0]:
                 continue
@@ -121,7 +128,7 @@ class Search:
                 chosen, least = candidate, (seconds, candidate.work)
         if least[0] == np.inf:
             least = chosen.critical_path if workers is None else chosen.makespan(workers), chosen.work
-        return Found(chosen, workers, least[0], self.lower_bound(workers), len(self.candidates))
+        return Found(chosen, workers, least[0], self.lower_bound(workers))
 
     def _fit(self, position: int, candidate: Candidate) -> bool:
         if self._fits is None:

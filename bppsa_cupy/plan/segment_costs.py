@@ -17,6 +17,8 @@ from bppsa_cupy.plan.schedule import Segment, Step
 #: Chains of at most so many elements, or of so many different ones, are searched over every segment.
 FEW_ELEMENTS = 64
 FEW_PATTERNS = 8
+#: Chains of more elements are not searched: a table of all segments would be too large.
+MOST_ELEMENTS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,8 @@ class SegmentCosts:
         paths.find_pairs(classes, pairs)
         mm = np.full((len(members), len(members)), np.inf)
         for left, right in np.argwhere(pairs[..., 0]):
-            step = Step(0, *pairs[left, right].tolist(), "mm")
+            begin, split, end = pairs[left, right].tolist()
+            step = Step(0, begin, split, end, "mm")
             mm[left, right] = step_cost(counts, step, batch_size, itemsize, model).seconds
         values = np.array([counts.values_size(member, batch_size) for member in members], np.int64)
         return cls(classes, mm, mv, values)
