@@ -12,12 +12,18 @@ from typing import Any
 from bppsa_cupy.architecture import Architecture
 from bppsa_cupy.layers import LAYERS, Layer
 from bppsa_cupy.plan import Chain, Plan, Schedule
+from bppsa_cupy.plan.cost_model import find_model
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.schedule import Step, blelloch, linear, paper_hybrid
+from bppsa_cupy.plan.search import Search
+from bppsa_cupy.plan.segment_costs import SegmentCosts, searched_segments
 from bppsa_cupy.tools.plan_report import print_table, quantity
 
 #: The name of the paper's hand-picked schedule among the others.
 PAPER = "paper's hybrid"
+
+#: That of the schedule with the shortest critical path, for as many workers as it can use.
+COMPUTED = "computed"
 
 
 def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
@@ -26,7 +32,7 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
     full  whether the network without its masks is counted too, where there are any and all its layers
           are the library's own
 
-    The hybrid schedule is the plan's, for the full network as well.
+    The hybrid schedule is the plan's, for the full network as well; the computed one is each network's own.
     """
     layers = _rebuilt_layers(plan.network)
     pruned = bool(_mask_names(plan.network))
@@ -41,8 +47,8 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
 def _network(name: str, plan: Plan, chains: Sequence[Chain]) -> dict[str, Any]:
     found = []
     for position, chain in enumerate(chains):
-        named = _schedules(plan, position, len(chain))
-        counts = ChainCounts.of(chain, named.values())
+        counts = ChainCounts.of_segments(chain, searched_segments(chain))
+        named = _schedules(plan, position, counts)
         found.append(
             {
                 "elements": [
@@ -61,12 +67,16 @@ def _network(name: str, plan: Plan, chains: Sequence[Chain]) -> dict[str, Any]:
     return {"network": name, "chains": found}
 
 
-def _schedules(plan: Plan, position: int, n: int) -> dict[str, Schedule]:
-    """Every schedule of a chain by name: those that follow from its length, and the plan's own hybrid."""
+def _schedules(plan: Plan, position: int, counts: ChainCounts) -> dict[str, Schedule]:
+    """Every schedule of a chain by name: those that follow from its length, the plan's own hybrid, and the
+    one with the shortest critical path."""
+    n = len(counts.chain)
     named = {"linear": linear(n), "blelloch": blelloch(n)}
     if "hybrid" in plan.schedules:
         named["hybrid"] = plan.schedule(position, "hybrid")
     named[PAPER] = paper_hybrid(n)
+    costs = SegmentCosts.of(counts, 1, plan.itemsize, find_model("ideal"))
+    named[COMPUTED] = Search(costs).best().schedule
     return named
 
 
