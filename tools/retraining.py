@@ -211,7 +211,8 @@ def plot(
         if label != "bp":
             values = difference(losses, label)
             steps = np.arange(1, len(values) + 1)
-            middle.plot(steps[values > 0], values[values > 0], "o", markersize=3, color=color, label=label)
+            told = label if values.any() else f"{label}: none"
+            middle.plot(steps[values > 0], values[values > 0], "o", markersize=3, color=color, label=told)
     left.axvline(start, color="0.2", linestyle=":", linewidth=0.8)
     left.set(xlabel="step", ylabel=f"training loss, mean of {WINDOW} batches")
     left.legend()

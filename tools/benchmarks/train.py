@@ -66,7 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--levels", type=level_count, default="auto", metavar="auto|N", help="of hybrid (default auto)"
     )
     parser.add_argument(
-        "--memory-limit", type=cli.byte_size, metavar="BYTES", help="of a schedule (default: 3/4 of the free)"
+        "--memory-limit",
+        type=cli.byte_size,
+        metavar="BYTES",
+        help="of a schedule (default: half of the free)",
     )
 
 
@@ -118,7 +121,7 @@ def _plans(
     scans = [method for method in methods if method != "bp"]
     if not scans:
         return {}, {}
-    limit = arguments.memory_limit or network.device.free_memory() * 3 // 4
+    limit = arguments.memory_limit or network.device.free_memory() // 2  # the other sides take some too
     sizes = {"levels": arguments.levels, "batch_size": arguments.batch_size, "memory_limit": limit}
     whole = network.plan(**sizes)
     files, refused = {}, {}
