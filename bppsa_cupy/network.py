@@ -200,7 +200,8 @@ class Sequential(Architecture):
 
         method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
                 "hybrid" the schedule of a number of levels; "auto" what the cost model takes to be
-                the quickest. All but "bp" and "auto" need a plan (`use`).
+                the quickest. All but "bp" and "auto" need a plan (`use`) where a run of layers between
+                recurrent ones has more than one Jacobian (`needs_plan`).
         of      the pass to go back through, if it is not the last one
         state_gradients  by the index of a recurrent layer, the gradient by its final state, of the states'
                 shape; by default 0. Those by the initial states are then in the pass's `state_gradients`

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from audio_cases import clips_of, tree
 
 from bppsa_cupy.backward import METHODS
 from bppsa_cupy.layers import LAYERS
@@ -21,6 +22,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: The tests that a new layer and its kernel pair are parameters of.
 BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "kernels_compile", "layers")]
 README = (ROOT / "README.md").read_text()
+RECURRENT = (ROOT / "docs" / "recurrent.md").read_text()
 
 
 def blocks(text, language):
@@ -28,9 +30,18 @@ def blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
+def run_commands(text):
+    """Every line of the shell blocks of a document, by the functions that its commands call."""
+    for line in "".join(blocks(text, "sh")).splitlines():
+        name, *arguments = shlex.split(line)
+        tool = import_module(f"bppsa_cupy.tools.{name.removeprefix('bppsa-')}")
+        assert tool.main(arguments) == 0, line
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(document):
-    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", document.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#:]+)[)#]", prose):
         assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
@@ -41,7 +52,7 @@ def test_the_readme_names_it(name):
 
 def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    first, second, third = blocks(README, "python")
+    first, second, recurrent, third = blocks(README, "python")
     names = {}
     exec(first, names)
     assert re.match(r"\d\.\d+ \('blelloch: \d+ mv and \d+ mm in \d+ levels',\)", capsys.readouterr().out)
@@ -50,16 +61,15 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
     exec(second, names)
     assert capsys.readouterr().out == "Conv2d (3072, 4704) 352800\n"
     assert names["matrix"].shape == (3072, 4704)
+    exec(recurrent, names)
+    assert re.fullmatch(r"\('0 LSTM l0: chunked, .*'0 LSTM l1: chunked, .*\)\n", capsys.readouterr().out)
     exec(third, names)
     assert sum(map(np.size, names["masks"].values())) == 6 * 75 + 11760
 
 
 def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for line in "".join(blocks(README, "sh")).splitlines():
-        name, *arguments = shlex.split(line)
-        tool = import_module(f"bppsa_cupy.tools.{name.removeprefix('bppsa-')}")
-        assert tool.main(arguments) == 0, line
+    run_commands(README)
     assert {path.name for path in tmp_path.iterdir()} >= {
         "plan.h5",
         "lenet5.h5",
@@ -67,6 +77,27 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
         "jacobians.png",
         "pruned.h5",
     }
+
+
+def test_the_examples_of_the_recurrent_page_run(capsys):
+    names = {}
+    for example in blocks(RECURRENT, "python"):
+        exec(example, names)
+    *first, scan, same, shape, shapes = capsys.readouterr().out.splitlines()
+    assert len(first) == 1 and first[0].count("l0: ") == 2
+    assert scan.startswith("0 LSTM l0: chunked, ")
+    assert (same, shape, shapes) == ("True", "(1, 4, 20)", "(4, 100, 20) (1, 4, 20)")
+
+
+def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
+    monkeypatch.chdir(tmp_path)
+    tree(tmp_path / "instruments", clips_of([22000] * 10, rate=22050, channels=2))
+    run_commands(RECURRENT)
+    out = capsys.readouterr().out
+    assert "forward over time: 0 GRU l0: newton over " in out
+    assert "backward over time: 0 LSTM l1_reverse: chunked, " in out
+    assert '"time_walks": ["0 RNN l0: ' in (tmp_path / "log.jsonl").read_text().splitlines()[0]
 
 
 def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
