@@ -107,9 +107,9 @@ def _level_rows(arguments: argparse.Namespace, sweep: UpSweep, options: dict[str
     case = f"level {level} sum"
     rows.append(_row(case, OVERALL, ours, full, note))
     rows += _bandwidth(case, ours, OVERALL, sweep.bytes(sweep.level(level), batch))
-    for rival in list(measured.items())[1:]:
+    for without_zeros in list(measured.items())[1:]:
         note = f"B={batch}; the rival's operands without the zeros of these samples, which no plan can know"
-        rows.append(_row(f"{case}, zeros left out", OVERALL, ours, rival, note))
+        rows.append(_row(f"{case}, zeros left out", OVERALL, ours, without_zeros, note))
     return rows
 
 
