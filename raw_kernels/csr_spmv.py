@@ -15,6 +15,12 @@ def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, bat
     zero = x.dtype.type(0)
     for row in prange(np.uint64(rows)):
         first, end = np.uint64(indptr[row]), np.uint64(indptr[row + one])
+        if width == one:
+            total = addend[row] if affine else zero
+            for entry in range(first, end):
+                total += data[entry] * x[indices[entry]]
+            y[row] = total
+            continue
         for sample in range(np.uint64(0), width, GROUP):
             count = group_size(width, sample)
             # Four sums, so that one multiply-add need not wait for the one before.

@@ -24,8 +24,17 @@ def product_row_wise(
     zero = c.dtype.type(0)
     chunks = min(64, (rows + CHUNK_ROWS - 1) // CHUNK_ROWS)
     for chunk in prange(chunks):
-        sums = np.zeros(np.uint64(columns) * GROUP, c.dtype)
+        sums = np.zeros(np.uint64(columns) * (one if width == one else GROUP), c.dtype)
         for row in range(np.uint64(rows * chunk // chunks), np.uint64(rows * (chunk + 1) // chunks)):
+            if width == one:
+                for i in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
+                    middle = np.uint64(a_indices[i])
+                    for j in range(np.uint64(b_indptr[middle]), np.uint64(b_indptr[middle + one])):
+                        sums[b_indices[j]] += a[i] * b[j]
+                for entry in range(np.uint64(c_indptr[row]), np.uint64(c_indptr[row + one])):
+                    c[entry] = sums[c_indices[entry]]
+                    sums[c_indices[entry]] = zero
+                continue
             for sample in range(np.uint64(0), width, GROUP):
                 count = group_size(width, sample)
                 for i in range(np.uint64(a_indptr[row]), np.uint64(a_indptr[row + one])):
