@@ -10,10 +10,12 @@ from plan_cases import plan_of, random_chain, small_network
 from symbolic_oracle import evaluate
 
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.plan import Chain, ChainPlan, Element, differences
+from bppsa_cupy.plan import Chain, ChainPlan, Element, differences, with_input_gradient
 from bppsa_cupy.plan import build as build_module
 from bppsa_cupy.plan.schedule import hybrid, linear
+from bppsa_cupy.scan import NumericScan
 
 
 def scan_by_plan(chain_plan, name, values, start):
@@ -44,6 +46,33 @@ def test_planned_products_give_the_serial_scan(n, seed, data):
     for name in ("linear", "blelloch", "hybrid"):
         for actual, wanted in zip(scan_by_plan(plan.chains[0], name, values, v), expected, strict=False):
             np.testing.assert_allclose(actual, wanted, rtol=1e-10, atol=1e-10)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(1, 14), st.integers(0, 2**32 - 1), st.integers(1, 6), st.booleans())
+def test_computed_schedules_run_and_give_the_serial_scan(n, seed, workers, affine):
+    chain = random_chain(n, seed)
+    plan = plan_of(chain, workers=workers, model="ideal", schedules=["hybrid"])
+    schedule = with_input_gradient(plan.schedule(0, "hybrid"))
+    scan = NumericScan(get_device("host"), np.dtype("float64"), plan.chains[0], schedule, 4, affine=affine)
+    generator = np.random.default_rng(seed)
+    batch = 3
+    vectors = [generator.standard_normal((chain.length(1), batch))]
+    scan.vector(1, batch)[...] = vectors[0]
+    for k, element in enumerate(chain.elements, 1):
+        values = generator.standard_normal((element.pattern.nnz, 1 if element.shared else batch))
+        if k in scan.elements_read:
+            scan.element(k, batch)[...] = values[:, 0] if element.shared else values
+        samples = [element.pattern.to_scipy(values[:, s % values.shape[1]]) for s in range(batch)]
+        products = [samples[s] @ vectors[-1][:, s] for s in range(batch)]
+        vectors.append(np.stack(products, axis=1))
+        if affine:
+            injected = generator.standard_normal(vectors[-1].shape)
+            scan.injection(k, batch)[...] = injected
+            vectors[-1] += injected
+    scan.run(batch)
+    for k, expected in enumerate(vectors, 1):
+        np.testing.assert_allclose(scan.vector(k, batch), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_patterns_are_those_of_the_product():

@@ -117,6 +117,14 @@ def test_usage_errors(options):
     assert caught.value.code == 2
 
 
+def test_chains_too_long_to_search(tmp_path, lenet5, capsys, monkeypatch):
+    monkeypatch.setattr("bppsa_cupy.tools.plan_explain.MOST_ELEMENTS", 10)
+    path = tmp_path / "p.h5"
+    lenet5.save(path)
+    assert main(["explain", str(path)]) == 1
+    assert "a chain of 11 elements is too long to search" in capsys.readouterr().err
+
+
 def test_stated_errors(tmp_path, lenet5, capsys):
     assert main(["explain", str(tmp_path / "none.h5")]) == 1
     assert "does not exist" in capsys.readouterr().err
