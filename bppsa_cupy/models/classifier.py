@@ -11,7 +11,7 @@ from bppsa_cupy.network import Sequential
 
 def sequence_classifier(
     layer: type[Recurrent],
-    input_shape: tuple[int | None, ...],
+    input_shape: tuple[int, ...],
     classes: int,
     hidden_size: int,
     num_layers: int,
@@ -25,7 +25,7 @@ def sequence_classifier(
     outputs  "last": one score a class from the last state; "all": from every step's, (T, classes)
     Raises ShapeError where the input is no sequence, and for arguments that `layer` refuses.
     """
-    if len(input_shape) != 2 or input_shape[1] is None:
+    if len(input_shape) != 2:
         raise ShapeError(f"{layer.__name__.lower()} got input {input_shape}: it takes sequences (T, F)")
     recurrent = layer(
         input_shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,

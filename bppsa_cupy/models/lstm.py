@@ -10,7 +10,7 @@ from bppsa_cupy.network import Sequential
 
 
 def lstm(
-    input_shape: tuple[int | None, ...] = (517, 24),
+    input_shape: tuple[int, ...] = (517, 24),
     classes: int = 11,
     hidden_size: int = 20,
     num_layers: int = 1,

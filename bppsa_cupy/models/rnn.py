@@ -10,7 +10,7 @@ from bppsa_cupy.network import Sequential
 
 
 def rnn(
-    input_shape: tuple[int | None, ...] = (1000, 1),
+    input_shape: tuple[int, ...] = (1000, 1),
     classes: int = 10,
     hidden_size: int = 20,
     num_layers: int = 1,
