@@ -75,7 +75,8 @@ class Architecture:
             return
         sizes = ", ".join("T" if size is None else str(size) for size in self.input_shape)
         raise ShapeError(
-            f"the network got input of shape {tuple(shape)}: it takes (B, {sizes}) with B of at least 1"
+            f"the network got input of shape {tuple(shape)}: it takes (B, {sizes}) with B"
+            f"{' and T' if None in self.input_shape else ''} of at least 1"
         )
 
     @cached_property
@@ -146,7 +147,11 @@ class Architecture:
                 {
                     "type": type(layer).__name__,
                     "input_shape": list(shape),
-                    **layer.config(),
+                    **{
+                        name: value
+                        for name, value in layer.config().items()
+                        if name not in layer.beside_geometry
+                    },
                     **{
                         f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
                         for name, mask in layer.masks().items()

@@ -60,6 +60,11 @@ class BoundLayer:
     def _check(self, x: Array) -> None:
         if x.ndim == 0 or not x.shape[0]:
             raise ShapeError(f"{self.layer!r} got input of shape {tuple(x.shape)}: B must be at least 1")
+        if isinstance(self.layer, Recurrent) and x.ndim == 2:
+            raise ShapeError(
+                f"{self.layer!r} got input of shape {tuple(x.shape)}, which lacks the batch: it takes "
+                f"(B, T, {self.layer.input_size}); x[None] is a batch of one"
+            )
         self.layer.output_shape(tuple(x.shape[1:]))
 
     def __repr__(self) -> str:

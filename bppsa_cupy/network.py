@@ -96,7 +96,7 @@ class Sequential(Architecture):
         self,
         x: Any,
         lengths: Any = None,
-        states: Mapping[int, Any] | None = None,
+        states: Any = None,
         *,
         into: Pass | None = None,
     ) -> Array:
@@ -105,8 +105,8 @@ class Sequential(Architecture):
         lengths  of sequences (B, T, F): (B,) integers from 1 to T, where each sample ends; by default at T.
                  Recurrent layers take no step behind it, and put out 0 there
         states   recurrent layers' states before the first step, by the layer's index: (num_layers D, B, H),
-                 for an LSTM the pair of h and c; by default 0. Those after the last step are then in
-                 `last_pass.states`
+                 for an LSTM the pair of h and c; by default 0. Of a single recurrent layer the state may be
+                 given on its own. Those after the last step are then in `last_pass.states`
 
         The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
         over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
@@ -194,7 +194,7 @@ class Sequential(Architecture):
         input_gradient: bool = False,
         *,
         of: Pass | None = None,
-        state_gradients: Mapping[int, Any] | None = None,
+        state_gradients: Any = None,
     ) -> Array | None:
         """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
 

@@ -76,7 +76,8 @@ def _copies(state: Any) -> tuple[np.ndarray, ...]:
 def reference_of(net: bp.Sequential) -> torch.nn.Module:
     """PyTorch's module with the parameters of a network of one layer."""
     layer = net.layers[0]
-    options = {name: value for name, value in layer.config().items() if name != "outputs"}
+    ours = ("outputs", "forward_method")
+    options = {name: value for name, value in layer.config().items() if name not in ours}
     module = getattr(torch.nn, type(layer).__name__)(**options).double()
     module.load_state_dict(
         {name.removeprefix("0."): torch.tensor(array) for name, array in net.state_dict().items()}

@@ -8,7 +8,7 @@ from tolerances import assert_close
 
 import bppsa_cupy as bp
 from bppsa_cupy.timescan import cost
-from bppsa_cupy.timescan.newton import choose_forward, newton_bytes
+from bppsa_cupy.timescan.forward import choose_forward, newton_bytes
 
 LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM}
 
@@ -63,7 +63,8 @@ def test_all_passes_over_time_fit_the_memory_or_none_is_made(monkeypatch, rng):
     monkeypatch.setattr(type(host), "free_memory", lambda self: free)
     with pytest.raises(bp.DeviceError, match=rf"takes \d+ bytes, {free // 4} are free for it"):
         net.backward(gradient, method="blelloch")
-    free = 2 * newton_bytes(walk, choose_forward(host, walk, "newton", 10**9)[0])
+    shape = walk.cell, 23, 3, 5
+    free = 2 * newton_bytes(*shape, choose_forward(host, *shape, 8, "newton", 10**9)[0], 8)
     with pytest.raises(bp.DeviceError, match=rf"takes \d+ bytes, {free // 4} are free for it"):
         net.forward(x[:3], into=net.last_pass)
     assert host.allocated == taken

@@ -11,7 +11,8 @@ from timescan_cases import CELLS, make_walk
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.timescan import cost
-from bppsa_cupy.timescan.newton import NewtonForward, choose_forward
+from bppsa_cupy.timescan.forward import choose_forward
+from bppsa_cupy.timescan.newton import NewtonForward
 
 
 def blank(device, walk):
@@ -19,6 +20,12 @@ def blank(device, walk):
     fresh = {name: device.zeros(getattr(walk, name).shape, walk.state.dtype) for name in ("state", "final")}
     gates = None if walk.gates is None else device.zeros(walk.gates.shape, walk.state.dtype)
     return replace(walk, gates=gates, **fresh)
+
+
+def choose(walk, *method):
+    """The chunk length of a walk's forward pass on the host, and why."""
+    shape = walk.cell, walk.steps, walk.batch, walk.hidden, walk.state.dtype.itemsize
+    return choose_forward(get_device("host"), *shape, *method)
 
 
 def assert_same_walk(ours, theirs, tolerance):
@@ -41,7 +48,7 @@ def test_it_converges_to_the_serial_pass(cell, ragged, reverse):
             newton = NewtonForward(host, ours, chunk)
             newton()
             assert newton.report.converged and newton.report.chunks == -(-steps // chunk)
-            assert newton.report.mismatch <= newton.report.tolerance
+            assert newton.report.error <= newton.report.tolerance
             assert_same_walk(ours, walk, 1e-12)
 
 
@@ -127,9 +134,9 @@ def test_a_chaotic_network_converges_a_chunk_an_iteration_at_least():
 def test_auto_takes_the_serial_pass_on_the_host():
     host = get_device("host")
     walk = make_walk(host, CELLS["tanh"], 500, 4, 1)
-    assert choose_forward(host, walk)[0] == 0
-    assert choose_forward(host, walk, "serial") == (0, "as asked for")
-    chunk, reason = choose_forward(host, walk, "newton")
+    assert choose(walk)[0] == 0
+    assert choose(walk, "serial") == (0, "as asked for")
+    chunk, reason = choose(walk, "newton")
     assert 0 < chunk < 500 and reason == "as asked for"
 
 
@@ -138,9 +145,12 @@ def test_auto_takes_newton_where_it_is_predicted_to_win(monkeypatch):
     walk = make_walk(host, CELLS["tanh"], 20000, 2, 1, dtype="float32", forward=False)
     monkeypatch.setitem(cost.MODELS, "host", cost.MODELS["cuda"])
     monkeypatch.setattr(type(host), "workers", 132)
-    chunk, reason = choose_forward(host, walk)
+    chunk, reason = choose(walk)
     assert chunk > 0 and "ms serially" in reason
+    longer, reason = choose(walk, "newton", 500_000)
+    assert longer > chunk and f"longer than {chunk} for want of memory" in reason
+    assert choose(walk, "auto", 500_000)[0] in (0, longer)
     monkeypatch.setattr(type(host), "free_memory", lambda self: 1000)
-    assert choose_forward(host, walk)[0] == 0
-    with pytest.raises(DeviceError, match=r"takes \d+ bytes, 1000 are free for it: take forward_method='serial'"):
-        choose_forward(host, walk, "newton")
+    assert choose(walk)[0] == 0
+    with pytest.raises(DeviceError, match=r"\d+ bytes, 1000 are free for it.*take forward_method='serial'"):
+        choose(walk, "newton")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair
 
@@ -13,6 +15,13 @@ def as_size(layer: str, name: str, value: Any, least: int = 1) -> int:
     if not hasattr(value, "__index__") or int(value) < least:
         raise ShapeError(f"{layer} got {name}={value!r}: it takes an integer of at least {least}")
     return int(value)
+
+
+def as_flag(layer: str, name: str, value: Any) -> bool:
+    """`value`, True or False (or 1 or 0), as a bool. Raises ShapeError where it is neither."""
+    if not (hasattr(value, "__index__") or isinstance(value, np.bool_)) or value not in (0, 1):
+        raise ShapeError(f"{layer} got {name}={value!r}: it takes True or False")
+    return bool(value)
 
 
 def as_pair(layer: str, name: str, value: Any, least: int) -> Pair:

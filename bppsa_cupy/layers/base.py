@@ -68,18 +68,22 @@ class LayerPass:
             flat = self._buffers[name] = self.device.empty(size, wanted)
         return flat[:size].reshape(shape)
 
-    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
-        """A `buffer` for each name and shape.
-
-        Raises DeviceError with the bytes needed and free, before anything is allocated.
-        """
+    def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Bytes that a `reserve` of these would take from the device."""
         sizes = {name: math.prod(shape) for name, shape in shapes.items()}
         missing = [
             size
             for name, size in sizes.items()
             if name not in self._buffers or self._buffers[name].size < size
         ]
-        needed = sum(missing) * self.dtype.itemsize
+        return sum(missing) * self.dtype.itemsize
+
+    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
+        """A `buffer` for each name and shape.
+
+        Raises DeviceError with the bytes needed and free, before anything is allocated.
+        """
+        needed = self.missing_bytes(shapes)
         if needed and needed > (free := self.device.free_memory()):
             raise DeviceError(
                 f"{self.device.name}: a pass takes {needed} more bytes, {free} are free: use a smaller "
@@ -94,12 +98,15 @@ class Layer(abc.ABC):
     Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
     barrier  whether the scan stops at this layer, which couples the batch or has inner structure of its
              own; it is crossed by its VJP and `jacobian` gives None
+    beside_geometry  arguments that choose how the layer is computed and not what: a network's description
+             and fingerprint, by which plans and checkpoints are compared, leave them out
 
     To add a layer: this class, its Jacobian in `jacobians/`, its kernels in `raw_kernels/`, a line in
     `layers/__init__.py` and a line in the tests' cases.
     """
 
     barrier = False
+    beside_geometry: tuple[str, ...] = ()
 
     @abc.abstractmethod
     def config(self) -> dict[str, Any]:

@@ -45,8 +45,8 @@ class LSTM(Recurrent):
             outputs=outputs,
             forward_method=forward_method,
         )
-        if proj_size:
-            raise ShapeError(f"LSTM got proj_size={proj_size}: it takes 0 alone")
+        if proj_size != 0:
+            raise ShapeError(f"LSTM got proj_size={proj_size!r}: it takes 0 alone")
 
     @property
     def cell(self) -> Cell:

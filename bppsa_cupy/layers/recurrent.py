@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
+from bppsa_cupy.layers.arguments import as_flag, as_size
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
-from bppsa_cupy.timescan import Cell, Stack, StackSizes, stack_shapes, suffix
+from bppsa_cupy.timescan import Cell, Stack, StackSizes, check_forward, stack_shapes, suffix
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
@@ -43,6 +45,7 @@ class Recurrent(Layer):
     """
 
     barrier = True
+    beside_geometry = ("forward_method",)
 
     def __init__(
         self,
@@ -57,20 +60,16 @@ class Recurrent(Layer):
         outputs: str = "all",
         forward_method: str = "auto",
     ) -> None:
-        self.input_size, self.hidden_size, self.num_layers = (
-            int(input_size),
-            int(hidden_size),
-            int(num_layers),
-        )
-        self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
-        self.dropout, self.outputs = float(dropout), outputs
         name = type(self).__name__
-        if min(self.input_size, self.hidden_size, self.num_layers) < 1:
-            raise ShapeError(
-                f"{name}({input_size}, {hidden_size}, num_layers={num_layers}): each must be at least 1"
-            )
-        if self.dropout:
-            raise ShapeError(f"{name} got dropout={dropout}: it takes 0.0 alone")
+        self.input_size = as_size(name, "input_size", input_size)
+        self.hidden_size = as_size(name, "hidden_size", hidden_size)
+        self.num_layers = as_size(name, "num_layers", num_layers)
+        self.bias = as_flag(name, "bias", bias)
+        self.batch_first = as_flag(name, "batch_first", batch_first)
+        self.bidirectional = as_flag(name, "bidirectional", bidirectional)
+        if not isinstance(dropout, Real) or dropout != 0:
+            raise ShapeError(f"{name} got dropout={dropout!r}: it takes 0.0 alone")
+        self.dropout = 0.0
         if outputs not in OUTPUTS:
             raise ShapeError(f"{name} got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
         if forward_method not in FORWARD_METHODS:
@@ -78,7 +77,7 @@ class Recurrent(Layer):
                 f"{name} got forward_method={forward_method!r}: it takes "
                 f"{', '.join(map(repr, FORWARD_METHODS))}"
             )
-        self.forward_method = forward_method
+        self.outputs, self.forward_method = outputs, forward_method
 
     @property
     @abc.abstractmethod
@@ -109,6 +108,7 @@ class Recurrent(Layer):
             "dropout": self.dropout,
             "bidirectional": self.bidirectional,
             "outputs": self.outputs,
+            "forward_method": self.forward_method,
         }
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -213,7 +213,11 @@ class Recurrent(Layer):
         )  # fmt: skip
         stack = state.memo.get("stack")
         if stack is None or stack.sizes != sizes:
-            arrays = state.reserve(stack_shapes(self.cell, sizes, state.device))
+            shapes, itemsize = stack_shapes(self.cell, sizes, state.device), state.dtype.itemsize
+            taken = state.missing_bytes(shapes)
+            if taken <= state.device.free_memory():  # else reserve says so
+                check_forward(state.device, self.cell, sizes, itemsize, self.forward_method, taken)
+            arrays = state.reserve(shapes)
             arrays["lengths"] = state.buffer("lengths", (batch,), np.int64)
             if not self.bias and self.cell.name == "gru":
                 for place in self.places:

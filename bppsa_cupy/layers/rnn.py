@@ -37,7 +37,7 @@ class RNN(Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             outputs=outputs, forward_method=forward_method,
         )  # fmt: skip
-        if nonlinearity not in NONLINEARITIES:
+        if nonlinearity not in tuple(NONLINEARITIES):
             raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
 

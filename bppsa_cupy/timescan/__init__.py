@@ -1,6 +1,7 @@
 """Scans over time: one direction of one recurrent layer, on arrays (steps, rows, B); knows no layers."""
 
 from bppsa_cupy.timescan.cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
+from bppsa_cupy.timescan.forward import check_forward
 from bppsa_cupy.timescan.sizes import StackSizes, stack_shapes, suffix
 from bppsa_cupy.timescan.stack import Stack
 from bppsa_cupy.timescan.walk import Walk
@@ -14,6 +15,7 @@ __all__ = [
     "Stack",
     "StackSizes",
     "Walk",
+    "check_forward",
     "stack_shapes",
     "suffix",
 ]

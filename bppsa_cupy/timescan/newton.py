@@ -8,7 +8,11 @@ this is DEER (Lim et al. 2024). Longer ones need fewer iterations and a smaller 
 linearised inside a chunk (multiple shooting).
 
 Damping as in Gonzalez et al. 2024: where the mismatch grows, the Jacobians are scaled down; at scale 0
-the iteration is Picard's, which makes at least one more chunk exact each time whatever the cell does.
+the iteration is Picard's. Whatever the scale, each iteration makes at least one more chunk exact: a state
+assumed behind a chunk becomes that chunk's end, plus what earlier corrections make of it.
+
+When to stop: a mismatch says little of the states' error, which is the mismatches carried on by the products
+of Jacobians. The undamped correction is that error, to first order, so the correction is what must be small.
 """
 
 from __future__ import annotations
@@ -18,27 +22,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan import serial
 from bppsa_cupy.timescan.chunked import bind_reduce
 from bppsa_cupy.timescan.walk import Walk
 
-#: Iterations after which the serial pass is taken; and what a mismatch may be, in units of the dtype's
-#: rounding times the size of the states.
+#: Iterations after which the serial pass is taken; and what a state's error may be, in units of the dtype's
+#: rounding times the state's size.
 MAXIMAL_ITERATIONS = 16
 TOLERANCE = 16.0
-#: Iterations a contracting network takes, by which the cost of the way is predicted.
-EXPECTED_ITERATIONS = 6
 
 
 @dataclass(frozen=True)
 class NewtonReport:
     """What an iteration came to.
 
-    converged   whether every mismatch is within the tolerance; if not, the serial pass gave the states
+    converged   whether every error is within the tolerance; if not, the serial pass gave the states
     iterations  walks over all chunks
-    mismatch    the largest at the last of them, by the largest state's size
+    error       of the last of them, to first order: the largest of its boundaries' and samples', each by the
+                size of its own state
     tolerance   what it had to reach
     chunks      that were walked at once
     diagonal    whether of each chunk's product the diagonal alone was taken
@@ -46,7 +48,7 @@ class NewtonReport:
 
     converged: bool
     iterations: int
-    mismatch: float
+    error: float
     tolerance: float
     chunks: int
     diagonal: bool = False
@@ -55,8 +57,8 @@ class NewtonReport:
         name = "quasi-newton" if self.diagonal else "newton"
         end = "converged" if self.converged else "did not converge: run serially"
         return (
-            f"{name} over {self.chunks} chunks: {end}, {self.iterations} iterations, mismatch "
-            f"{self.mismatch:.2g} (tolerance {self.tolerance:.2g})"
+            f"{name} over {self.chunks} chunks: {end}, {self.iterations} iterations, error "
+            f"{self.error:.2g} (tolerance {self.tolerance:.2g})"
         )
 
 
@@ -65,11 +67,15 @@ class NewtonForward:
 
     chunk       steps a chunk; at least 1
     diagonal    quasi-Newton: of each chunk's product the diagonal alone is taken
-    tolerance   of a mismatch, by the largest state's size; by default 16 roundings
-    iterations  at most; the serial pass is run if they do not converge, so no result is ever wrong
+    tolerance   of a state's error, by its size; by default 16 roundings
+    iterations  at most
 
-    The states differ from the serial pass's by what a perturbation of `tolerance` at each boundary
-    makes. `report` is of the latest call.
+    Promised: at every boundary and for every sample, the state differs from the serial pass's by at most
+    `tolerance` times its own largest element (h and c of an LSTM apart), or by the smallest normal number.
+    The difference is Newton's own undamped correction, so it is exact but for terms of its square; inside a
+    chunk it goes on as the Jacobians there carry it. Where that is not reached within `iterations`, where
+    rounding alone exceeds it (expanding dynamics), and where values leave the range, the serial pass is
+    run. `report` is of the latest call.
     """
 
     def __init__(
@@ -158,7 +164,8 @@ class NewtonForward:
             self._serial()
             self.report = NewtonReport(True, 0, 0.0, self._tolerance, 1, self._diagonal)
             return
-        self.report = self._iterate()
+        with np.errstate(over="ignore", invalid="ignore"):  # where the serial pass is taken
+            self.report = self._iterate()
         if self.report.converged:
             self._put()
         else:
@@ -171,30 +178,48 @@ class NewtonForward:
         pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
             walk.projected
         ).transpose(1, 2, 0, 3)
-        starts, ends = (a.reshape(size, chunks, batch) for a in (pieces.initial, pieces.final))
+        starts, ends = (
+            a.reshape(size, chunks, batch).transpose(1, 0, 2) for a in (pieces.initial, pieces.final)
+        )
         starts[...] = 0
-        starts[:, 0] = walk.initial
-        damping, worst = 1.0, float("inf")
+        starts[0] = walk.initial
+        damping, least, error = 1.0, float("inf"), float("inf")
         for iteration in range(1, self._iterations + 1):
             self._walk_pieces()
-            self._mismatch[:-1] = (ends[:, :-1] - starts[:, 1:]).transpose(1, 0, 2)
-            scale = xp.maximum(xp.max(xp.abs(ends)), xp.asarray(1, ends.dtype))
-            now = float(xp.max(xp.abs(self._mismatch)) / scale)
-            if now <= self._tolerance:
-                return NewtonReport(True, iteration, now, self._tolerance, chunks, self._diagonal)
-            if iteration == self._iterations or now != now:
-                break
-            damping = 1.0 if now < worst else 0.5 if damping == 1.0 else 0.0
-            worst = min(worst, now)
+            self._mismatch[:-1] = ends[:-1] - starts[1:]
             self._reduce()
+            self._corrections[1.0]()
+            error, mismatch = map(float, self._device.to_host(self._errors(ends)))  # waits for the device
+            # The first walk tells of the states that were guessed, not of any correction.
+            if mismatch == 0 or (error <= self._tolerance and iteration > 1):
+                return NewtonReport(True, iteration, error, self._tolerance, chunks, self._diagonal)
+            if iteration == self._iterations or mismatch != mismatch:
+                break
+            damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
+            least = min(least, mismatch)
             if self._diagonal:
                 self._maps *= xp.eye(size, dtype=self._maps.dtype)
-            self._corrections[damping]()
-            if not bool(xp.all(xp.isfinite(self._step))):
-                self._corrections[0.0]()
-                xp.nan_to_num(self._step, copy=False)
-            starts[:, 1:] += self._step[:-1].transpose(1, 0, 2)
-        return NewtonReport(False, iteration, now, self._tolerance, chunks, self._diagonal)
+            if self._diagonal or damping != 1.0:
+                self._corrections[damping]()
+            carried = self._step[:-1] - self._mismatch[:-1]
+            starts[1:] = ends[:-1] + xp.where(xp.isfinite(carried), carried, 0)
+        return NewtonReport(False, iteration, error, self._tolerance, chunks, self._diagonal)
+
+    def _errors(self, ends: Array) -> Array:
+        """Two numbers: the largest undamped correction by the size of its state, NaN where one is not
+        finite; and the largest mismatch by the size of its sample's largest state, NaN where a state is."""
+        walk, xp = self._walk, self._device.xp
+        least = float(np.finfo(walk.state.dtype).tiny)
+
+        def largest(values: Array) -> Array:
+            """Of each boundary, part of the state (h, c) and sample."""
+            return xp.max(xp.abs(values).reshape(self._chunks, walk.cell.states, walk.hidden, walk.batch), 2)
+
+        sizes = largest(ends)
+        allowed = xp.maximum(self._tolerance * sizes, least)
+        error = xp.max(largest(self._step) / allowed) * self._tolerance
+        mismatch = xp.max(largest(self._mismatch).max(0) / xp.maximum(sizes.max(0), least))
+        return xp.stack([error, mismatch])
 
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""
@@ -209,68 +234,3 @@ class NewtonForward:
             times = self._device.xp.arange(walk.steps)[:, None, None]
             walk.state[...] = self._device.xp.where(times < walk.lengths, walk.state, walk.initial)
         walk.final[...] = pieces.final.reshape(size, chunks, batch)[:, -1]
-
-
-class TimeForward:
-    """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
-
-    method  "serial", "newton", "quasi-newton", or "auto": whichever of the first two the cost model takes to
-            be quicker
-    free    bytes an iteration may take; by default all the device has
-    """
-
-    def __init__(self, device: Device, walk: Walk, method: str = "auto", free: int | None = None) -> None:
-        chunk, self._reason = choose_forward(device, walk, method, free)
-        diagonal = method == "quasi-newton"
-        self._newton = NewtonForward(device, walk, chunk, diagonal=diagonal) if chunk else None
-        self._call = self._newton or serial.forward(device, walk)
-
-    def __call__(self) -> None:
-        self._call()
-
-    @property
-    def description(self) -> str:
-        """What the latest call ran, and why."""
-        return f"{'serial' if self._newton is None else self._newton.report} ({self._reason})"
-
-
-def newton_bytes(walk: Walk, chunk: int) -> int:
-    """Bytes an iteration takes beside the walk's own arrays: the walk by chunks, maps and corrections."""
-    chunks, size = -(-walk.steps // chunk), walk.state_size
-    inputs = walk.cell.gates * walk.hidden
-    # The input is copied once more on its way into chunks.
-    rows = 2 * inputs + size + walk.cell.kept * walk.hidden
-    values = chunks * walk.batch * (chunk * rows + size * size + 4 * size)
-    return int(values * walk.state.dtype.itemsize + 4 * chunks * walk.batch * size)
-
-
-def choose_forward(
-    device: Device, walk: Walk, method: str = "auto", free: int | None = None
-) -> tuple[int, str]:
-    """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
-
-    method  "auto", "serial", "newton" or "quasi-newton"
-    free    bytes an iteration may take; by default all the device has
-
-    Raises DeviceError with the bytes needed and free where an iteration is asked for and they do not fit.
-    """
-    shape = walk.cell, walk.steps, walk.batch, walk.hidden
-    if method == "serial":
-        return 0, "as asked for"
-    choice = cost.choose(cost.model_of(device), *shape, walk.state.dtype.itemsize, method="chunked")
-    if choice.method == "serial":
-        return 0, choice.reason
-    expected = EXPECTED_ITERATIONS * choice.seconds * 1e3
-    serially = choice.serial_seconds * 1e3
-    if method == "auto" and expected >= serially:
-        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration"
-    needed, free = newton_bytes(walk, choice.chunk), device.free_memory() if free is None else free
-    if needed > free:
-        what = f"Newton's iteration over chunks of {choice.chunk}"
-        lack = f"{what} takes {needed} bytes, {free} are free for it"
-        if method == "auto":
-            return 0, lack
-        raise DeviceError(f"{device.name}: {lack}: take forward_method='serial', or a smaller batch")
-    if method != "auto":
-        return choice.chunk, "as asked for"
-    return choice.chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially"

@@ -10,7 +10,7 @@ from bppsa_cupy.raw_kernels.sequence_scatter import KERNEL as SCATTER
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.cells import Cell
 from bppsa_cupy.timescan.chunked import TimeScan
-from bppsa_cupy.timescan.newton import TimeForward
+from bppsa_cupy.timescan.forward import TimeForward
 from bppsa_cupy.timescan.sizes import StackSizes, suffix
 from bppsa_cupy.timescan.walk import Walk
 

@@ -1,0 +1,105 @@
+"""How a walk goes forward in time: serially, or all chunks at once by Newton's iteration."""
+
+from __future__ import annotations
+
+from bppsa_cupy.devices import Device
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan.cells import Cell
+from bppsa_cupy.timescan.newton import NewtonForward
+from bppsa_cupy.timescan.sizes import StackSizes
+from bppsa_cupy.timescan.walk import Walk
+
+#: Iterations a contracting network takes, by which the cost of the way is predicted.
+EXPECTED_ITERATIONS = 6
+
+
+class TimeForward:
+    """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
+
+    method  "serial", "newton", "quasi-newton", or "auto": whichever of the first two the cost model takes to
+            be quicker
+    free    bytes an iteration may take; by default all the device has
+    """
+
+    def __init__(self, device: Device, walk: Walk, method: str = "auto", free: int | None = None) -> None:
+        shape = walk.cell, walk.steps, walk.batch, walk.hidden
+        chunk, self._reason = choose_forward(device, *shape, walk.state.dtype.itemsize, method, free)
+        diagonal = method == "quasi-newton"
+        self._newton = NewtonForward(device, walk, chunk, diagonal=diagonal) if chunk else None
+        self._call = self._newton or serial.forward(device, walk)
+
+    def __call__(self) -> None:
+        self._call()
+
+    @property
+    def description(self) -> str:
+        """What the latest call ran, and why."""
+        return f"{'serial' if self._newton is None else self._newton.report} ({self._reason})"
+
+
+def newton_bytes(cell: Cell, steps: int, batch: int, hidden: int, chunk: int, itemsize: int) -> int:
+    """Bytes an iteration takes beside the walk's own arrays: the walk by chunks, maps and corrections."""
+    chunks, size = -(-steps // chunk), cell.state_size(hidden)
+    # The input is copied once more on its way into chunks.
+    rows = 2 * cell.gates * hidden + size + cell.kept * hidden
+    values = chunks * batch * (chunk * rows + size * size + 8 * size)
+    return values * itemsize + 4 * chunks * batch * size
+
+
+def choose_forward(
+    device: Device,
+    cell: Cell,
+    steps: int,
+    batch: int,
+    hidden: int,
+    itemsize: int,
+    method: str = "auto",
+    free: int | None = None,
+) -> tuple[int, str]:
+    """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
+
+    method  "auto", "serial", "newton" or "quasi-newton"
+    free    bytes an iteration may take; by default all the device has
+
+    Of the chunk lengths that fit into `free` the one predicted to be the quickest is taken. Raises
+    DeviceError with the bytes needed and free where an iteration is asked for and no chunk length fits.
+    """
+    if method == "serial":
+        return 0, "as asked for"
+    shape, model = (cell, steps, batch, hidden), cost.model_of(device)
+    choice = cost.choose(model, *shape, itemsize, method="chunked")
+    if choice.method == "serial":
+        return 0, choice.reason
+    free = device.free_memory() if free is None else free
+    lengths = {c: newton_bytes(*shape, c, itemsize) for c in {*cost.candidates(steps), choice.chunk}}
+    fitting = [c for c, needed in lengths.items() if needed <= free]
+    seconds = {c: cost.chunked_seconds(model, *shape, c) for c in fitting or [choice.chunk]}
+    chunk = min(seconds, key=lambda c: seconds[c])
+    expected = EXPECTED_ITERATIONS * seconds[chunk] * 1e3
+    serially = choice.serial_seconds * 1e3
+    if method == "auto" and expected >= serially:
+        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration"
+    if not fitting:
+        least = min(lengths, key=lambda c: lengths[c])
+        lack = (
+            f"Newton's iteration over chunks of {chunk} takes {lengths[chunk]} bytes, {free} are free for "
+            f"it, and chunks of {least}, which take the fewest, {lengths[least]}"
+        )
+        if method == "auto":
+            return 0, lack
+        raise DeviceError(f"{device.name}: {lack}: take forward_method='serial', or a smaller batch")
+    if method != "auto":
+        longer = "" if chunk == choice.chunk else f", by chunks longer than {choice.chunk} for want of memory"
+        return chunk, f"as asked for{longer}"
+    return chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially"
+
+
+def check_forward(
+    device: Device, cell: Cell, sizes: StackSizes, itemsize: int, method: str, taken: int
+) -> None:
+    """Raise DeviceError, with the bytes needed and free, where the iterations that `method` asks for will
+    not fit beside `taken` bytes that a stack has yet to take."""
+    if method not in ("serial", "auto"):
+        share = (device.free_memory() - taken) // (sizes.layers * sizes.directions)
+        choose_forward(device, cell, sizes.steps, sizes.batch, sizes.hidden, itemsize, method, max(0, share))
