@@ -67,7 +67,8 @@ def store_some(typingctx, array, index, count, value):
 
 @intrinsic
 def stream(typingctx, array, index, value):
-    """`store`, past the caches; the address must be a multiple of 64 bytes."""
+    """`store`, past the caches; the address must be a multiple of 64 bytes. Other threads see it from the
+    end of the parallel loop on, whose barrier orders it."""
 
     def codegen(context, builder, signature, arguments):
         element = context.get_value_type(array.dtype)

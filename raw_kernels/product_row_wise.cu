@@ -1,8 +1,7 @@
-// C = A B row by row, in Gustavson's order and without a map. A block a row of C and 32 samples: for
-// one entry of A's row after the other, threads of neighbouring samples add that multiple of B's row, no
-// two of them to the same sum. Where a column of B lands in C's row is looked up in shared memory, in
-// which the row's places are kept for a window of columns at a time. The sums are C itself: with few
-// large blocks, what the resident ones add to fits the second cache.
+// C = A B row by row, in Gustavson's order and without a map. A block a row of C and 32 samples, which
+// takes the columns in windows whose sums fit shared memory, so that C is written once. For one entry of
+// A's row after the other, threads of neighbouring samples add that multiple of the part of B's row that
+// lies in the window, no two of them to the same sum.
 //
 //   a_indptr   (rows + 1)                      input
 //   a_indices  (a_nnz)                         input
@@ -18,7 +17,20 @@
 #include "batched.cuh"
 
 #define SAMPLES 32
-#define WINDOW 8192
+#define THREADS 128
+#define WINDOW (32768 / (SAMPLES * (int)sizeof(real)))
+
+// The first of the sorted columns from `first` to `end` that is not below `column`.
+__device__ __forceinline__ size_type first_from(
+    const index_t* columns, size_type first, size_type end, size_type column)
+{
+    while (first < end) {
+        size_type middle = (first + end) / 2;
+        if ((size_type)columns[middle] < column) first = middle + 1;
+        else end = middle;
+    }
+    return first;
+}
 
 extern "C" __global__ void product_row_wise(
     const index_t* __restrict__ a_indptr, const index_t* __restrict__ a_indices,
@@ -28,38 +40,49 @@ extern "C" __global__ void product_row_wise(
     size_type rows, size_type inner, size_type columns, size_type a_nnz, size_type b_nnz, size_type c_nnz,
     size_type batch, int a_batched, int b_batched)
 {
-    __shared__ unsigned int place[WINDOW];
+    __shared__ real sums[WINDOW * SAMPLES];
+    __shared__ size_type starts[THREADS], ends[THREADS];
     size_type groups = (batch + SAMPLES - 1) / SAMPLES;
     for (size_type item = blockIdx.x; item < rows * groups; item += gridDim.x) {
         size_type row = item / groups, sample = item % groups * SAMPLES;
         size_type width = batch - sample < SAMPLES ? batch - sample : SAMPLES;
-        size_type first = c_indptr[row], length = (size_type)c_indptr[row + 1] - first;
-        for (size_type i = threadIdx.x; i < length * width; i += blockDim.x) {
-            size_type entry, lane;
-            split(i, width, &entry, &lane);
-            c[(first + entry) * batch + sample + lane] = real(0);
-        }
-        for (size_type window = 0; window < columns; window += WINDOW) {
-            __syncthreads();
-            for (size_type i = threadIdx.x; i < length; i += blockDim.x) {
-                size_type column = (size_type)c_indices[first + i] - window;
-                if (column >= 0 && column < WINDOW) place[column] = (unsigned int)i;
-            }
-            for (size_type i = a_indptr[row]; i < (size_type)a_indptr[row + 1]; ++i) {
-                size_type middle = a_indices[i], start = b_indptr[middle];
-                size_type work = ((size_type)b_indptr[middle + 1] - start) * width;
+        size_type a_end = a_indptr[row + 1], c_end = c_indptr[row + 1];
+        for (size_type first = c_indptr[row]; first < c_end;) {
+            // The next window begins at the next column that there is.
+            size_type window = c_indices[first];
+            size_type last = first_from(c_indices, first, c_end, window + WINDOW);
+            for (int i = threadIdx.x; i < WINDOW * SAMPLES; i += blockDim.x) sums[i] = real(0);
+            for (size_type base = a_indptr[row]; base < a_end; base += THREADS) {
+                size_type count = a_end - base < THREADS ? a_end - base : THREADS;
                 __syncthreads();
-                for (size_type j = threadIdx.x; j < work; j += blockDim.x) {
-                    size_type entry, lane;
-                    split(j, width, &entry, &lane);
-                    size_type column = (size_type)b_indices[start + entry] - window;
-                    if (column >= 0 && column < WINDOW)
-                        c[(first + place[column]) * batch + sample + lane]
-                            += value_at(a, i, a_batched, batch, sample + lane)
+                for (int i = threadIdx.x; i < count; i += blockDim.x) {
+                    size_type middle = a_indices[base + i], end = b_indptr[middle + 1];
+                    starts[i] = first_from(b_indices, b_indptr[middle], end, window);
+                    ends[i] = first_from(b_indices, starts[i], end, window + WINDOW);
+                }
+                __syncthreads();
+                for (int i = 0; i < count; ++i) {
+                    size_type start = starts[i], work = (ends[i] - start) * width;
+                    if (work == 0) continue;
+                    for (size_type j = threadIdx.x; j < work; j += blockDim.x) {
+                        size_type entry, lane;
+                        split(j, width, &entry, &lane);
+                        size_type column = (size_type)b_indices[start + entry] - window;
+                        sums[column * SAMPLES + lane]
+                            += value_at(a, base + i, a_batched, batch, sample + lane)
                             * value_at(b, start + entry, b_batched, batch, sample + lane);
+                    }
+                    __syncthreads();
                 }
             }
+            for (size_type j = threadIdx.x; j < (last - first) * width; j += blockDim.x) {
+                size_type entry, lane;
+                split(j, width, &entry, &lane);
+                c[(first + entry) * batch + sample + lane]
+                    = sums[((size_type)c_indices[first + entry] - window) * SAMPLES + lane];
+            }
+            __syncthreads();
+            first = last;
         }
-        __syncthreads();
     }
 }

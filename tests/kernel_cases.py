@@ -261,8 +261,9 @@ def general_products(rng: np.random.Generator) -> Iterator[Case]:
     for rows, inner, columns, density in ((1, 1, 1, 1.0), (7, 5, 6, 0.5), (20, 30, 25, 0.1), (3, 4, 2, 0.0)):
         a, b = random_pattern(rng, rows, inner, density), random_pattern(rng, inner, columns, density)
         yield from product_of(a, b)
-    # More columns than a block's table of places has.
-    yield from product_of(random_pattern(rng, 2, 3, 0.7), random_pattern(rng, 3, 17000, 0.0005))
+    # More columns than a block has sums of at a time, and more entries of A's row than it has threads.
+    yield from product_of(random_pattern(rng, 2, 3, 0.7), random_pattern(rng, 3, 1700, 0.005))
+    yield from product_of(random_pattern(rng, 2, 300, 0.8), random_pattern(rng, 300, 5, 0.2))
 
 
 @cases_of("product_select_rows")
