@@ -195,7 +195,7 @@ def _full_rows(met: np.ndarray, columns: int) -> Pattern:
 
 def _general(a: Pattern, b: Pattern, kind: str, row_terms: np.ndarray) -> Product:
     multiply_adds = int(row_terms[-1])
-    dtype = map_dtype(a, b, multiply_adds)
+    dtype = map_dtype(a, b, multiply_adds if kind == "terms" else 0)
     operands = [_input(array, dtype) for array in (a.indptr, a.indices, b.indptr, b.indices)]
     pattern = _united_rows(operands, (a.shape[0], b.shape[1]), multiply_adds)
     maps = {}
