@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -165,7 +166,7 @@ def _make_plan(
             )
     planned = []
     for index, chain in enumerate(chains):
-        with _Naming(file.filename, f"chain {index}"):
+        with _naming(file.filename, f"chain {index}"):
             planned.append(ChainPlan(chain, {name: schedules[name][index] for name in known}, products))
     numbers = {name: _number(file, name) for name in ("batch_size", "workers", "itemsize")}
     if min(numbers.values()) < 1:
@@ -184,7 +185,9 @@ def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
     patterns, digests = {}, {}
     with ThreadPoolExecutor(1) as meanwhile:
         for name, group in groups:
-            patterns[name] = _read_pattern(group)
+            with _naming(group.file.filename, f"pattern {name[:12]}"):
+                shape = _number(group, "rows"), _number(group, "columns")
+                patterns[name] = Pattern(shape, _integers(group, "indptr"), _integers(group, "indices"))
             digests[name] = meanwhile.submit(attrgetter("digest"), patterns[name])
     for name, group in groups:
         if digests[name].result() != name:
@@ -192,16 +195,9 @@ def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
     return patterns
 
 
-def _read_pattern(group: h5py.Group) -> Pattern:
-    digest = group.name.rpartition("/")[2]
-    with _Naming(group.file.filename, f"pattern {digest[:12]}"):
-        shape = _number(group, "rows"), _number(group, "columns")
-        return Pattern(shape, _integers(group, "indptr"), _integers(group, "indices"))
-
-
 def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> tuple[tuple[str, str], Product]:
     a, _, b = group.name.rpartition("/")[2].partition("_")
-    with _Naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
+    with _naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
         kind, c = _text(group, "kind"), _text(group, "pattern")
         missing = [digest for digest in (a, b, c) if digest not in patterns]
         if missing:
@@ -218,7 +214,7 @@ def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> tuple[tupl
 
 
 def _read_chain(group: h5py.Group, patterns: dict[str, Pattern]) -> Chain:
-    with _Naming(group.file.filename, f"chain {group.name.rpartition('/')[2]}"):
+    with _naming(group.file.filename, f"chain {group.name.rpartition('/')[2]}"):
         elements = []
         for k, item in enumerate(_json(group, "elements", list), 1):
             if not isinstance(item, dict) or [type(item.get(f)) for f in ("name", "pattern", "shared")] != [
@@ -240,7 +236,7 @@ def _read_schedules(group: h5py.Group, name: str) -> list[Schedule]:
     """The schedule called `name` of each chain."""
     schedules = []
     for index in range(len(group)):
-        with _Naming(group.file.filename, f"schedule {name} of chain {index}"):
+        with _naming(group.file.filename, f"schedule {name} of chain {index}"):
             rows = read_array(group, str(index), kinds="i", ndim=2, error=PlanError)
             if rows.shape[1] != 6 or not np.isin(rows[:, 4], (0, 1)).all():
                 raise PlanError("a step is six integers, the fifth 0 or 1")
@@ -259,18 +255,13 @@ def _read_schedules(group: h5py.Group, name: str) -> list[Schedule]:
 # ---- pieces of a file ----
 
 
-class _Naming:
-    """Puts the file's and the part's name before the message of an error inside."""
-
-    def __init__(self, path: str, part: str) -> None:
-        self.place = f"{path}: {part}"
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, BppsaError):
-            raise PlanError(f"{self.place}: {error}") from error
+@contextmanager
+def _naming(path: str, part: str) -> Iterator[None]:
+    """Put the file's and the part's name before the message of an error inside."""
+    try:
+        yield
+    except BppsaError as error:
+        raise PlanError(f"{path}: {part}: {error}") from error
 
 
 def _members(file: h5py.File, name: str) -> list[tuple[str, h5py.Group]]:
