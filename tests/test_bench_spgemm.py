@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -104,9 +103,7 @@ def test_cupyx_and_the_rate_of_a_copy(
     stub: Device,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sparse = ModuleType("cupyx.scipy.sparse")
-    sparse.csr_matrix = Csr  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cupyx.scipy.sparse", sparse)
+    monkeypatch.setattr(upsweep, "import_cupyx_sparse", lambda: SimpleNamespace(csr_matrix=Csr))
     monkeypatch.setattr(upsweep, "COPIED", 1 << 12)
     options = {"model": model, "fraction": 0.5, "device": stub, "batch": 2, "level": 1, "samples": [1]}
     ours, theirs = PlannedLevel(**options), CupyxLevel(**options)

@@ -11,6 +11,7 @@ import scipy.sparse
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.devices.cuda import import_cupyx_sparse
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network import Sequential
 from bppsa_cupy.plan import Product, Segment, Step
@@ -260,9 +261,7 @@ class CupyxLevel(ScipyLevel):
     @cached_property
     def csr_matrix(self) -> Any:
         """The class of the matrices."""
-        from cupyx.scipy.sparse import csr_matrix
-
-        return csr_matrix
+        return import_cupyx_sparse().csr_matrix
 
     def matrix(self, planned: PlannedLevel, segment: Segment, sample: int) -> Any:
         return self.csr_matrix(scipy.sparse.csr_matrix(super().matrix(planned, segment, sample)))
