@@ -199,9 +199,9 @@ class Sequential(Architecture):
         """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
 
         method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
-                "hybrid" the schedule of a number of levels; "auto" what the cost model takes to be
-                the quickest. All but "bp" and "auto" need a plan (`use`) where a run of layers between
-                recurrent ones has more than one Jacobian (`needs_plan`).
+                "hybrid" the computed schedule, or that of a number of levels; "auto" what the cost
+                model takes to be the quickest. All but "bp" and "auto" need a plan (`use`) where a run
+                of layers between recurrent ones has more than one Jacobian (`needs_plan`).
         of      the pass to go back through, if it is not the last one
         state_gradients  by the index of a recurrent layer, the gradient by its final state, of the states'
                 shape; by default 0. Those by the initial states are then in the pass's `state_gradients`
@@ -240,7 +240,8 @@ class Sequential(Architecture):
     ) -> Plan:
         """Work out the scan's products and schedules offline; no value is computed.
 
-        levels        of the hybrid schedule, or "auto": those the cost model finds quickest
+        levels        of the hybrid schedule, or "auto": the schedule that the search finds quickest by the
+                      device's cost model
         workers       devices that run products at once; by default 1, which is what this package runs on
         batch_size    the largest batch the scan will take
         schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,13 @@ def as_flag(layer: str, name: str, value: Any) -> bool:
     if not (hasattr(value, "__index__") or isinstance(value, np.bool_)) or value not in (0, 1):
         raise ShapeError(f"{layer} got {name}={value!r}: it takes True or False")
     return bool(value)
+
+
+def as_probability(layer: str, name: str, value: Any) -> float:
+    """`value` as a float. Raises ShapeError where it is no number, or not from 0 to 1."""
+    if not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise ShapeError(f"{layer} got {name}={value!r}: it takes a probability from 0 to 1")
+    return float(value)
 
 
 def as_pair(layer: str, name: str, value: Any, least: int) -> Pair:

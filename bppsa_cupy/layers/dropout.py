@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.dropout import DropoutJacobian
+from bppsa_cupy.layers.arguments import as_probability
 from bppsa_cupy.layers.base import Layer, LayerPass, Shape
 from bppsa_cupy.raw_kernels import dropout_forward
 
@@ -22,9 +21,7 @@ class Dropout(Layer):
     """
 
     def __init__(self, p: float = 0.5) -> None:
-        if not isinstance(p, Real) or not 0 <= p <= 1:
-            raise ShapeError(f"Dropout got p={p!r}: it takes a probability from 0 to 1")
-        self.p = float(p)
+        self.p = as_probability("Dropout", "p", p)
 
     def config(self) -> dict[str, Any]:
         return {"p": self.p}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ class Recurrent(Layer):
         self.bias = as_flag(name, "bias", bias)
         self.batch_first = as_flag(name, "batch_first", batch_first)
         self.bidirectional = as_flag(name, "bidirectional", bidirectional)
-        if not isinstance(dropout, Real) or dropout != 0:
+        if not dropout == 0:
             raise ShapeError(f"{name} got dropout={dropout!r}: it takes 0.0 alone")
         self.dropout = 0.0
         if outputs not in OUTPUTS:

@@ -172,10 +172,9 @@ def _rows(
     fixed = {method: one for method, one in measured.items() if method != "auto"}
     if "auto" in measured and fixed:
         best = min(fixed, key=lambda method: np.median(fixed[method].seconds["backward"]))
-        ours, theirs = measured["auto"].seconds["backward"], fixed[best].seconds["backward"]
-        rows.append(
-            timed_row(f"{_name(arguments)}, {where}, auto", "backward", ours, theirs, f"{best}, the best")
-        )
+        auto, quickest = (measured[method].seconds["backward"] for method in ("auto", best))
+        case = f"{_name(arguments)}, {where}, auto"
+        rows.append(timed_row(case, "backward", auto, quickest, f"{best}, the best"))
     return rows
 
 
@@ -271,6 +270,7 @@ class TorchStep(Workload):
         self.optimizer.zero_grad()
         self.loss.backward()
         for parameter, mask in self.masked:
+            assert parameter.grad is not None
             parameter.grad *= mask
         lap("backward")
         self.optimizer.step()
