@@ -69,7 +69,7 @@ def test_layout(tmp_path):
     plan_of(small_network()).save(tmp_path / "p.h5")
     with h5py.File(tmp_path / "p.h5") as file:
         assert file.attrs["format"] == "bppsa-plan" and file.attrs["fingerprint"] == "f" * 64
-        assert json.loads(file.attrs["network"])["input_shape"] == [1, 10, 10]
+        assert content(file, "network")["input_shape"] == [1, 10, 10]
         assert set(file["schedules"]) == {"linear", "blelloch", "hybrid"}
         factors = {digest for name in file["products"] for digest in name.split("_")}
         assert factors <= set(file["patterns"])
@@ -150,21 +150,29 @@ def step_of(index, value):
     return lambda file: set_value(file["schedules/blelloch"], "0", (0, index), value)
 
 
-def elements(change):
+def content(file, name):
+    return json.loads(file[name][()].tobytes())
+
+
+def rewritten(name, text):
+    return lambda file: replace(file, name, np.frombuffer(text.encode(), np.uint8))
+
+
+def matrices(change):
     def apply(file):
-        items = json.loads(file["chains/0"].attrs["elements"])
+        items = content(file, "chains/0/matrices")
         change(items)
-        file["chains/0"].attrs["elements"] = json.dumps(items)
+        rewritten("chains/0/matrices", json.dumps(items))(file)
 
     return apply
 
 
 BROKEN = {
     "another format": (lambda f: f.attrs.__setitem__("format", "x"), "a plan is 'bppsa-plan'"),
-    "another version": (lambda f: f.attrs.__setitem__("format_version", 1), "version 1.*reads version 2"),
+    "another version": (lambda f: f.attrs.__setitem__("format_version", 1), "version 1.*reads version 3"),
     "no fingerprint": (lambda f: f.attrs.__delitem__("fingerprint"), "'fingerprint'.*missing"),
-    "network no JSON": (lambda f: f.attrs.__setitem__("network", "{"), "network is no JSON"),
-    "network a list": (lambda f: f.attrs.__setitem__("network", "[]"), "network is no JSON dict"),
+    "network no JSON": (rewritten("network", "{"), "network is no JSON"),
+    "network a list": (rewritten("network", "[]"), "network is no JSON dict"),
     "no batch": (lambda f: f.attrs.__setitem__("batch_size", 0), "at least 1"),
     "no patterns": (lambda f: f.__delitem__("patterns"), "group /patterns is missing"),
     "indices": (lambda f: set_value(first(f, "patterns"), "indices", 0, 10**6), "pattern .*indices run"),
@@ -222,9 +230,18 @@ BROKEN = {
     "schedule unknown": (lambda f: f.move("schedules/hybrid", "schedules/other"), "there are linear"),
     "schedule short": (lambda f: f.__delitem__("schedules/hybrid/2"), "hybrid is for 2 chains, there are 3"),
     "chain numbers": (lambda f: f.move("chains/0", "chains/9"), "numbered from 0"),
-    "element pattern": (elements(lambda e: e[0].__setitem__("pattern", "0" * 64)), "of element 1 is missing"),
-    "element fields": (elements(lambda e: e[0].pop("shared")), "element 1 lacks"),
-    "elements unfit": (elements(lambda e: e.reverse()), "rows and element"),
+    "matrix pattern": (matrices(lambda m: m[0].__setitem__("pattern", "0" * 64)), "of matrix 0 is missing"),
+    "matrix fields": (matrices(lambda m: m[0].pop("shared")), "matrix 0 lacks"),
+    "matrix terms": (matrices(lambda m: m[0].__setitem__("vjp_multiply_adds", -1)), "matrix 0 has -1 VJP"),
+    "matrices no JSON": (rewritten("chains/0/matrices", "\0"), "matrices is no JSON"),
+    "element unknown": (lambda f: set_value(f["chains/0"], "elements", 0, 6), "there are 0 to 5"),
+    "element negative": (lambda f: set_value(f["chains/0"], "elements", 0, -1), "matrices -1 to 5"),
+    "elements unfit": (
+        lambda f: replace(f["chains/0"], "elements", f["chains/0/elements"][()][::-1]),
+        "rows and element",
+    ),
+    "names short": (rewritten("chains/0/names", '["a"]'), "6 elements have 1 names"),
+    "names no text": (rewritten("chains/0/names", "[1, 2, 3, 4, 5, 6]"), "each takes one, a text"),
 }
 
 
@@ -270,7 +287,7 @@ plan_of(small_network()).save(sys.argv[1])
 
 
 def test_a_failure_while_writing_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("bppsa_cupy.plan.file._write_schedule", lambda *_: 1 / 0)
+    monkeypatch.setattr("bppsa_cupy.plan.file.write_schedule", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         plan_of(small_network()).save(tmp_path / "p.h5")
     assert list(tmp_path.iterdir()) == []

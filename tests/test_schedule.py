@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.schedule import (
+    Schedule,
     blelloch,
     check_schedule,
     dead_products,
@@ -107,6 +108,29 @@ def test_dead_products_are_those_that_end_at_a_n(n):
         dead = dead_products(n, levels)
         assert all(step.end == n + 1 for step in dead)
         assert not any(step.end == n + 1 for step in hybrid(n, levels).steps)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_no_product_is_dead(n):
+    for schedule in every_schedule(n):
+        read = {operand for step in schedule.steps for operand in (step.left, step.right)}
+        assert all(step.out in read for step in schedule.steps if step.kind == "mm")
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_the_steps_of_a_level_have_a_worker_each(n):
+    for schedule in every_schedule(n):
+        for steps in schedule.by_level():
+            assert [step.worker for step in steps] == list(range(len(steps)))
+
+
+@given(st.integers(0, 40), st.integers(0, 5))
+def test_makers_are_the_steps_that_compute_the_operands(n, levels):
+    schedule = with_input_gradient(hybrid(n, min(levels, up_sweep_levels(n))))
+    made = {step.out: position for position, step in enumerate(schedule.steps)}
+    expected = [[made.get(step.left, -1), made.get(step.right, -1)] for step in schedule.steps]
+    assert schedule.makers.tolist() == expected
+    assert Schedule.of(schedule.name, n, schedule.steps, schedule.levels) == schedule
 
 
 @pytest.mark.parametrize("n", SIZES)

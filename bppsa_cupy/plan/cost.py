@@ -11,7 +11,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import paths
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost_model import CostModel, find_model
-from bppsa_cupy.plan.schedule import Schedule, Step
+from bppsa_cupy.plan.schedule import BEGIN, END, WORKER, Schedule, Step
 from bppsa_cupy.plan.sizes import ChainSizes
 
 
@@ -141,18 +141,17 @@ def list_schedule(
     """
     if workers < 1:
         raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
-    made = {step.out: position for position, step in enumerate(schedule.steps)}
-    operands = [(made.get(step.left, -1), made.get(step.right, -1)) for step in schedule.steps]
-    rank = [step.end * (schedule.n + 2) + step.begin for step in schedule.steps]
-    starts, placed, lengths = np.zeros(len(rank)), np.zeros(len(rank), np.int64), np.zeros(2)
+    rank = schedule.table[:, END] * (schedule.n + 2) + schedule.table[:, BEGIN]
+    starts, placed, lengths = np.zeros(rank.size), np.zeros(rank.size, np.int64), np.zeros(2)
     paths.place(
-        np.array(operands, np.int64).reshape(-1, 2),
-        np.array(rank, np.int64),
+        schedule.makers,
+        rank,
         np.array(seconds, np.float64),
         workers,
         starts,
         placed,
         lengths,
     )
-    steps = (s._replace(worker=w) for s, w in zip(schedule.steps, placed.tolist(), strict=True))
-    return replace(schedule, steps=tuple(steps)), tuple(starts.tolist()), float(lengths[0]), float(lengths[1])
+    table = schedule.table.copy()
+    table[:, WORKER] = placed
+    return replace(schedule, table=table), tuple(starts.tolist()), float(lengths[0]), float(lengths[1])

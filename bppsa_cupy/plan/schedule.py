@@ -8,10 +8,12 @@ of the exclusive scan are out[k] = v(k) for k = 1, …, n.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
+
+import numpy as np
 
 from bppsa_cupy.errors import PlanError
 
@@ -51,12 +53,20 @@ class Step(NamedTuple):
         return self.begin, self.end
 
 
-@dataclass(frozen=True)
+#: The kinds of a step, by their number in a table.
+KINDS = ("mv", "mm")
+
+#: The columns of a table of steps.
+LEVEL, BEGIN, SPLIT, END, KIND, WORKER = range(6)
+
+
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """The steps of a scan over a_0, …, a_n, sorted by level and then by position.
 
     name    "linear", "blelloch" or "hybrid"
     n       number of matrices
+    table   (steps, 6) int64, read-only: level, begin, split, end, kind (its number in KINDS), worker
     levels  of the up-sweep, for a "hybrid" of blocks of 2**levels elements; None for the others, and for
             a computed one
 
@@ -67,13 +77,67 @@ class Schedule:
 
     name: str
     n: int
-    steps: tuple[Step, ...]
+    table: np.ndarray
     levels: int | None = None
+
+    def __post_init__(self) -> None:
+        table = np.ascontiguousarray(self.table, np.int64).reshape(-1, 6).view()
+        table.flags.writeable = False
+        object.__setattr__(self, "table", table)
+
+    @classmethod
+    def of(cls, name: str, n: int, steps: Iterable[Step], levels: int | None = None) -> Schedule:
+        """The schedule of these steps."""
+        rows = [(*step[:KIND], KINDS.index(step.kind), step.worker) for step in steps]
+        return cls(name, n, np.array(rows, np.int64), levels)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Schedule)
+            and (self.name, self.n, self.levels) == (other.name, other.n, other.levels)
+            and np.array_equal(self.table, other.table)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.n, self.levels, len(self.table)))
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The rows of the table, one by one: of a long schedule they take longer to make than it did."""
+        columns = self.table.T.tolist()
+        columns[KIND] = [KINDS[kind] for kind in columns[KIND]]
+        return tuple(map(Step, *columns))
+
+    @property
+    def left(self) -> np.ndarray:
+        """(steps, 2) the segments of the nearer operands."""
+        return self.table[:, [BEGIN, SPLIT]]
+
+    @property
+    def right(self) -> np.ndarray:
+        """(steps, 2) the segments of the farther operands."""
+        return self.table[:, [SPLIT, END]]
+
+    @property
+    def out(self) -> np.ndarray:
+        """(steps, 2) the segments that are computed."""
+        return self.table[:, [BEGIN, END]]
+
+    @cached_property
+    def makers(self) -> np.ndarray:
+        """(steps, 2) the positions of the steps that compute the left and the right operand; -1: an input."""
+        names = np.array([self.n + 2, 1])
+        made, wanted = self.out @ names, np.stack([self.left @ names, self.right @ names], 1)
+        if not made.size:
+            return wanted
+        order = np.argsort(made, kind="stable")
+        found = order[np.minimum(np.searchsorted(made, wanted, sorter=order), made.size - 1)]
+        return np.where(made[found] == wanted, found, -1)
 
     @property
     def depth(self) -> int:
         """Number of levels, those without a product included (algorithm 1 has one of moves alone)."""
-        return self.steps[-1].level + 1 if self.steps else 0
+        return int(self.table[-1, LEVEL]) + 1 if len(self.table) else 0
 
     @property
     def label(self) -> str:
@@ -85,7 +149,7 @@ class Schedule:
     @property
     def computes_input_gradient(self) -> bool:
         """Whether v(n + 1), the gradient by the input of the run, is computed."""
-        return any(step.out == (0, self.n + 1) for step in self.steps)
+        return bool((self.out == (0, self.n + 1)).all(1).any())
 
     def by_level(self) -> list[list[Step]]:
         """The steps of each level, 0 to `depth` - 1."""
@@ -102,12 +166,12 @@ def up_sweep_levels(n: int) -> int:
 
 def linear(n: int) -> Schedule:
     """The serial scan: v(k + 1) = M(k, k + 1)·v(k) for k = 1, …, n - 1 (equation 3)."""
-    return Schedule("linear", n, _live(_all_steps(n, 0), n))
+    return _without_dead("linear", n, 0)
 
 
 def blelloch(n: int) -> Schedule:
     """Algorithm 1 of the paper, the modified Blelloch scan, for any n >= 0."""
-    return Schedule("blelloch", n, _live(_all_steps(n, up_sweep_levels(n)), n))
+    return _without_dead("blelloch", n, up_sweep_levels(n))
 
 
 def hybrid(n: int, levels: int) -> Schedule:
@@ -119,7 +183,7 @@ def hybrid(n: int, levels: int) -> Schedule:
     most = up_sweep_levels(n)
     if not 0 <= levels <= most:
         raise PlanError(f"{levels} up-sweep levels were asked for: a chain of {n} matrices takes 0 to {most}")
-    return Schedule("hybrid", n, _live(_all_steps(n, levels), n), levels)
+    return replace(_without_dead("hybrid", n, levels), levels=levels)
 
 
 #: Up-sweep levels of the paper's hand-picked schedule for pruned VGG-11.
@@ -164,7 +228,7 @@ def from_splits(name: str, n: int, splits: Mapping[Segment, int]) -> Schedule:
             if operand[0] and operand in depth:
                 level[operand] = min(level.get(operand, own), own - 1)
     steps = sorted(Step(level[s], s[0], splits[s], s[1], "mm" if s[0] else "mv") for s in depth)
-    return Schedule(name, n, _live(steps, n))
+    return _numbered(Schedule.of(name, n, steps))
 
 
 def with_input_gradient(schedule: Schedule) -> Schedule:
@@ -175,7 +239,7 @@ def with_input_gradient(schedule: Schedule) -> Schedule:
     n = schedule.n
     if n == 0 or schedule.computes_input_gradient:
         return schedule
-    return replace(schedule, steps=(*schedule.steps, Step(schedule.depth, 0, n, n + 1, "mv")))
+    return replace(schedule, table=np.vstack([schedule.table, [schedule.depth, 0, n, n + 1, 0, 0]]))
 
 
 def dead_products(n: int, levels: int) -> tuple[Step, ...]:
@@ -185,70 +249,71 @@ def dead_products(n: int, levels: int) -> tuple[Step, ...]:
     total), in a convolutional network the largest ones.
     """
     every = _all_steps(n, levels)
-    alive = {step.out for step in _live(every, n)}
-    return tuple(step for step in every if step.out not in alive)
+    return Schedule("", n, every[every[:, END] > n]).steps
 
 
-def _all_steps(n: int, levels: int) -> tuple[Step, ...]:
-    """Every product of algorithm 1 with `levels` up-sweep levels, in order, dead ones included."""
-    steps: list[Step] = []
+def _without_dead(name: str, n: int, levels: int) -> Schedule:
+    """Algorithm 1 with `levels` up-sweep levels, without its dead products."""
+    every = _all_steps(n, levels)
+    return _numbered(Schedule(name, n, every[every[:, END] <= n]))
 
-    def add(level: int, begin: int, split: int, end: int) -> None:
-        steps.append(Step(level, begin, split, end, "mv" if begin == 0 else "mm"))
+
+def _all_steps(n: int, levels: int) -> np.ndarray:
+    """The table of all products of algorithm 1 with `levels` up-sweep levels, dead ones included."""
+    parts = [np.zeros((6, 0), np.int64)]
+
+    def add(level: int | np.ndarray, begin: int | np.ndarray, split: np.ndarray, length: int) -> None:
+        end = np.minimum(split + length, n + 1)
+        columns = np.broadcast_arrays(level, begin, split, end, np.not_equal(begin, 0), 0)
+        parts.append(np.array(columns, np.int64))
 
     for d in range(levels):
-        for i in range(0, n - 2**d + 1, 2 ** (d + 1)):
-            add(d, i, i + 2**d, min(i + 2 ** (d + 1), n + 1))
+        begin = np.arange(0, n - 2**d + 1, 2 ** (d + 1))
+        add(d, begin, begin + 2**d, 2**d)
     block = 2**levels
     # v(block) is a_0, or a result of the up-sweep.
-    middle = range(block, n - block + 1, block)
-    for level, split in enumerate(middle, levels):
-        add(level, 0, split, split + block)
+    middle = np.arange(block, n - block + 1, block)
+    add(levels + np.arange(middle.size), 0, middle, block)
     # The level of moves alone with which the down-sweep of algorithm 1 starts is kept as a number.
-    start = levels + max(len(middle), 1)
+    start = levels + max(middle.size, 1)
     for d in reversed(range(levels)):
-        level = start + levels - 1 - d
-        for i in range(2 ** (d + 1), n - 2**d + 1, 2 ** (d + 1)):
-            add(level, 0, i, i + 2**d)
-    return tuple(steps)
+        add(start + levels - 1 - d, 0, np.arange(2 ** (d + 1), n - 2**d + 1, 2 ** (d + 1)), 2**d)
+    return np.hstack(parts).T
 
 
-def _live(steps: Iterable[Step], n: int) -> tuple[Step, ...]:
-    """The steps that v(1), …, v(n) need, found from the last to the first; a worker a step of a level."""
-    wanted: set[Segment] = {(0, k) for k in range(1, n + 1)}
-    kept = []
-    for step in reversed(tuple(steps)):
-        if step.out in wanted:
-            wanted.update((step.left, step.right))
-            kept.append(step)
-    width: Counter[int] = Counter()
-    numbered = []
-    for step in reversed(kept):
-        numbered.append(step._replace(worker=width[step.level]))
-        width[step.level] += 1
-    return tuple(numbered)
+def _numbered(schedule: Schedule) -> Schedule:
+    """The schedule with a worker a step of a level."""
+    table = schedule.table.copy()
+    table[:, WORKER] = np.arange(len(table)) - np.searchsorted(table[:, LEVEL], table[:, LEVEL])
+    return replace(schedule, table=table)
 
 
 def check_schedule(schedule: Schedule) -> None:
     """Raise PlanError, naming the step, where a law of `Schedule` is broken (dead products are allowed)."""
-    n = schedule.n
-    made: dict[Segment, int] = {(k, k + 1): -1 for k in range(n + 1)}
-    last = 0
-    for step in schedule.steps:
-        fault = ""
-        if not 0 <= step.begin < step.split < step.end <= n + 1:
-            fault = f"its segment is none of a scan over a_0, …, a_{n}"
-        elif step.kind != ("mv" if step.begin == 0 else "mm"):
-            fault = "its kind does not fit its segment"
-        elif step.level < last or step.worker < 0:
-            fault = "levels must not decrease, nor workers be negative"
-        elif step.out in made:
-            fault = "its segment is there already"
-        elif any(made.get(operand, step.level) >= step.level for operand in (step.left, step.right)):
-            fault = "an operand is not there before its level"
-        if fault:
-            raise PlanError(f"schedule {schedule.name}: {step} is not legal: {fault}")
-        made[step.out] = last = step.level
-    missing = [k for k in range(1, n + 1) if (0, k) not in made]
-    if missing:
-        raise PlanError(f"schedule {schedule.name} does not compute v({missing[0]})")
+    n, makers = schedule.n, schedule.makers
+    level, begin, split, end, kind, worker = schedule.table.T
+    position = np.arange(level.size)
+    twice = np.ones(level.size, bool)
+    twice[np.unique(schedule.out, axis=0, return_index=True)[1]] = False
+    is_input = np.stack([split - begin, end - split], 1) == 1
+    is_there = (makers < position[:, None]) & (level[makers] < level[:, None]) if level.size else is_input
+    faults = {
+        f"its segment is none of a scan over a_0, …, a_{n}": ~(
+            (0 <= begin) & (begin < split) & (split < end) & (end <= n + 1)
+        ),
+        "its kind does not fit its segment": kind != (begin != 0),
+        "levels must not decrease, nor workers be negative": (np.diff(level, prepend=0) < 0) | (worker < 0),
+        "its segment is there already": twice,
+        "an operand is not there before its level": ~np.where(makers < 0, is_input, is_there).all(1),
+    }
+    broken = np.array(list(faults.values()))
+    if broken.any():
+        first = int(broken.any(0).argmax())
+        fault = list(faults)[int(broken[:, first].argmax())]
+        step = replace(schedule, table=schedule.table[first]).steps[0]
+        raise PlanError(f"schedule {schedule.name}: {step} is not legal: {fault}")
+    made = np.unique(end[begin == 0])
+    gaps = np.flatnonzero(made != np.arange(2, made.size + 2))
+    missing = int(gaps[0] if gaps.size else made.size) + 2
+    if missing <= n:
+        raise PlanError(f"schedule {schedule.name} does not compute v({missing})")

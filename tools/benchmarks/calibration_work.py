@@ -125,7 +125,7 @@ def _vector_product(
 ) -> Iterator[Observation]:
     """A CSR matrix times a batch of vectors."""
     step = Step(0, 0, 1, 2, "mv")
-    counts = ChainCounts.of(Chain((element,)), [Schedule("linear", 1, (step,))])
+    counts = ChainCounts.of(Chain((element,)), [Schedule.of("linear", 1, [step])])
     if element.pattern.nnz * batch * dtype.itemsize > MOST_BYTES:
         return
     cost = step_cost(counts, step, batch, dtype.itemsize, MODELS["ideal"])
@@ -142,7 +142,7 @@ def _product(
 ) -> tuple[Observation, Element] | None:
     """The product of two neighbours, timed, and what it makes; None where it is too large."""
     step = Step(0, 1, 2, 3, "mm")
-    counts = ChainCounts.of(Chain((nearer, farther)), [Schedule("linear", 2, (step,))])
+    counts = ChainCounts.of(Chain((nearer, farther)), [Schedule.of("linear", 2, [step])])
     cost = step_cost(counts, step, batch, dtype.itemsize, MODELS["ideal"])
     if cost.bytes > MOST_BYTES or cost.multiply_adds > MOST_MULTIPLY_ADDS:
         return None
