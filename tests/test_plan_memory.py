@@ -17,7 +17,7 @@ from bppsa_cupy.plan.symbolic import map_bytes, map_dtype
 
 
 def check(chain_plan, schedule, batch_size):
-    plan = memory_plan(chain_plan, schedule, batch_size, 4)
+    plan = memory_plan(chain_plan.counts, schedule, batch_size, 4)
     ranges = live_ranges(schedule)
     assert set(plan.offsets) == set(ranges)
     for segment, (offset, size) in plan.offsets.items():

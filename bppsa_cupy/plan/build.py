@@ -16,7 +16,7 @@ from bppsa_cupy.plan.cost_model import CostModel, find_model
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.limit import Size, too_large
 from bppsa_cupy.plan.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.schedule import Schedule, blelloch, hybrid, linear, up_sweep_levels
+from bppsa_cupy.plan.schedule import KIND, Schedule, blelloch, hybrid, linear, up_sweep_levels
 from bppsa_cupy.plan.search import Search
 from bppsa_cupy.plan.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
 from bppsa_cupy.plan.symbolic import Product
@@ -69,7 +69,7 @@ def build_plan(
         raise PlanError(too_large(name, counts, made[name], size))
     kept = [name for name in names if name not in left_out]
     products: dict[tuple[str, str], Product] = {}
-    steps = sum(s.kind == "mm" for name in kept for schedule in made[name] for s in schedule.steps)
+    steps = sum(int(schedule.table[:, KIND].sum()) for name in kept for schedule in made[name])
     with tqdm(total=steps, desc="products", disable=not (progress and sys.stderr.isatty())) as bar:
         for position, chain in enumerate(chains):
             for _ in multiply_chain(chain, [made[name][position] for name in kept], products):
@@ -120,20 +120,21 @@ def compute_schedule(
 
 def _best_hybrid(counts: ChainCounts, size: Size, workers: int, model: CostModel) -> Schedule:
     """The hybrid schedule with the least predicted time that fits, the serial scan where none does."""
-    best, least = hybrid(len(counts.chain), 0), float("inf")
-    for schedule in _hybrids(len(counts.chain)):
-        if size.fits(size.bytes(counts, schedule)):
-            cost = schedule_cost(
-                counts,
-                schedule,
-                batch_size=size.batch_size,
-                itemsize=size.itemsize,
-                workers=workers,
-                model=model,
-            )
-            if cost.seconds < least:
-                best, least = schedule, cost.seconds
-    return best
+    schedules = _hybrids(len(counts.chain))
+    seconds = [
+        schedule_cost(
+            counts,
+            schedule,
+            batch_size=size.batch_size,
+            itemsize=size.itemsize,
+            workers=workers,
+            model=model,
+        ).seconds
+        for schedule in schedules
+    ]
+    quickest = sorted(schedules, key=lambda schedule: seconds[schedule.levels or 0])
+    fitting = (schedule for schedule in quickest if size.fits(size.bytes(counts, schedule)))
+    return next(fitting, schedules[0])
 
 
 def _hybrids(n: int) -> list[Schedule]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
@@ -53,10 +56,33 @@ class Chain:
 
     def shared(self, begin: int, end: int) -> bool:
         """Whether one set of values of M(begin, end) serves every sample: all its elements are shared."""
-        return begin > 0 and all(element.shared for element in self.elements[begin - 1 : end - 1])
+        return begin > 0 and bool(self._not_shared[begin] == self._not_shared[end])
+
+    def all_shared(self, segments: np.ndarray) -> np.ndarray:
+        """(k,) whether each of the segments (k, 2) is shared."""
+        begin, end = segments.T
+        return (begin > 0) & (self._not_shared[begin] == self._not_shared[end])
 
     def length(self, k: int) -> int:
         """Number of elements of the vector v(k), 1 <= k <= n + 1; 0 where the chain is empty."""
         if k <= len(self):
             return self.elements[k - 1].pattern.shape[1]
         return self.elements[-1].pattern.shape[0] if self.elements else 0
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(n + 2,) `length` of every k, from 1 on."""
+        return np.array([0, *(self.length(k) for k in range(1, len(self) + 2))], np.int64)
+
+    @cached_property
+    def patterns(self) -> tuple[list[Pattern], np.ndarray]:
+        """The different patterns, and (n + 1,) the position among them of each element's, from 1 on."""
+        different = {element.pattern.digest: element.pattern for element in self.elements}
+        positions = {digest: position for position, digest in enumerate(different)}
+        which = [0, *(positions[element.pattern.digest] for element in self.elements)]
+        return list(different.values()), np.array(which, np.int64)
+
+    @cached_property
+    def _not_shared(self) -> np.ndarray:
+        """(n + 2,) how many of the elements before the k-th are not shared."""
+        return np.cumsum([0, 0, *(not element.shared for element in self.elements)])

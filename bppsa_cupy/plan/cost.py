@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -36,22 +37,30 @@ class StepCost:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ScheduleCost:
     """A schedule run by a number of workers.
 
     schedule  with the worker of each step
-    steps     in the schedule's order
+    different the costs of steps that differ in them, each for one of its steps
+    which     (steps,) the position in `different` of each step's cost
     starts    seconds at which each step starts
     seconds   until the last one ends
     critical_path  seconds of the longest chain of steps each of which needs the one before
     """
 
     schedule: Schedule
-    steps: tuple[StepCost, ...]
+    different: tuple[StepCost, ...]
+    which: np.ndarray
     starts: tuple[float, ...]
     seconds: float
     critical_path: float
+
+    @cached_property
+    def steps(self) -> tuple[StepCost, ...]:
+        """The cost of each step, in the schedule's order."""
+        steps = zip(self.which.tolist(), self.schedule.steps, strict=True)
+        return tuple(replace(self.different[k], step=step) for k, step in steps)
 
     @property
     def multiply_adds(self) -> int:
@@ -93,10 +102,22 @@ def schedule_cost(
 ) -> ScheduleCost:
     """The cost of `schedule` on `workers` workers, its steps placed by `list_schedule`."""
     chosen = find_model(model)
-    costs = [step_cost(counts, step, batch_size, itemsize, chosen) for step in schedule.steps]
-    placed, starts, makespan, critical = list_schedule(schedule, [c.seconds for c in costs], workers)
-    steps = tuple(replace(c, step=step) for c, step in zip(costs, placed.steps, strict=True))
-    return ScheduleCost(placed, steps, starts, makespan, critical)
+    first, which = _different(counts, schedule)
+    costs = [step_cost(counts, schedule.step(k), batch_size, itemsize, chosen) for k in first]
+    seconds = np.array([cost.seconds for cost in costs], np.float64)[which]
+    placed, starts, makespan, critical = list_schedule(schedule, seconds, workers)
+    return ScheduleCost(placed, tuple(costs), which, starts, makespan, critical)
+
+
+def _different(counts: ChainSizes, schedule: Schedule) -> tuple[list[int], np.ndarray]:
+    """Positions of steps that differ in what `step_cost` reads, and which of them each step is like."""
+    operands = np.stack([schedule.left, schedule.right], 1)
+    inner = operands[..., 0] > 0
+    numbers = np.full(inner.shape, -1)
+    numbers[inner] = 2 * counts.pattern_numbers(operands[inner]) + counts.chain.all_shared(operands[inner])
+    codes = (numbers[:, 0] + 1) * (numbers.max(initial=0) + 1) + numbers[:, 1]
+    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    return first.tolist(), which
 
 
 def vjp_seconds(chain: Chain, batch_size: int, itemsize: int, model: CostModel) -> float:
@@ -128,7 +149,7 @@ def preparation_seconds(chain: Chain, batch_size: int, itemsize: int, model: Cos
 
 
 def list_schedule(
-    schedule: Schedule, seconds: Sequence[float], workers: int
+    schedule: Schedule, seconds: Sequence[float] | np.ndarray, workers: int
 ) -> tuple[Schedule, tuple[float, ...], float, float]:
     """Place the steps on workers: the ready step with the longest path behind it goes first.
 

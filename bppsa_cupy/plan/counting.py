@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from tqdm import tqdm
@@ -48,15 +48,20 @@ class ChainCounts(ChainSizes):
     @classmethod
     def of(cls, chain: Chain, schedules: Iterable[Schedule], *, progress: bool = False) -> ChainCounts:
         """Count every segment that one of `schedules` computes; `progress` shows a bar on a terminal."""
-        elements = [(k, k + 1) for k in range(1, len(chain) + 1)]
-        products = [step.out for schedule in schedules for step in schedule.steps if step.kind == "mm"]
-        return cls.of_segments(chain, (*elements, *products), progress=progress)
+        starts = np.arange(1, len(chain) + 1)
+        segments = [np.stack([starts, starts + 1], 1), *(schedule.out for schedule in schedules)]
+        return cls.of_segments(chain, np.vstack(segments), progress=progress)
 
     @classmethod
-    def of_segments(cls, chain: Chain, segments: Iterable[Segment], *, progress: bool = False) -> ChainCounts:
-        """Count these segments."""
+    def of_segments(
+        cls, chain: Chain, segments: np.ndarray | Sequence[Segment], *, progress: bool = False
+    ) -> ChainCounts:
+        """Count these segments, (k, 2); those that begin at 0 are vectors, and left out."""
         counts = cls(chain)
-        counts._count({counts._repeats.place(segment): None for segment in segments}, progress)
+        wanted = np.array(segments, np.int64).reshape(-1, 2)
+        wanted = wanted[wanted[:, 0] > 0]
+        _, first = np.unique(counts._repeats.codes(wanted), return_index=True)
+        counts._count((counts._repeats.place((i, j)) for i, j in wanted[np.sort(first)].tolist()), progress)
         return counts
 
     @classmethod
@@ -124,6 +129,10 @@ class ChainCounts(ChainSizes):
 
     def pattern_key(self, segment: Segment) -> Hashable:
         return id(self.of_segment(segment))
+
+    def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
+        _, first, which = np.unique(self._repeats.codes(segments), return_index=True, return_inverse=True)
+        return super().pattern_numbers(segments[first])[which]
 
     # ---- counting ----
 

@@ -39,10 +39,22 @@ class Repeats:
             i, j = self._first[i], j - i + self._first[i]
         return i, j, 0
 
+    def codes(self, segments: np.ndarray) -> np.ndarray:
+        """(k,) a number of the place of each of `segments` (k, 2), equal only for equal places."""
+        begin, end = segments.T
+        before = np.array(self._before)
+        i, j = self._earliest(before[begin], before[end])
+        return np.where(i < j, i * (len(self.patterns) + 1) + j, -1 - self._chain.lengths[begin])
+
     def all_starts(self) -> tuple[np.ndarray, np.ndarray]:
         """(i, j), each (n + 2, n + 2), of the place of every segment [begin, end); diagonals have i = j."""
         before = np.array(self._before)
-        i, j = (side.copy() for side in np.broadcast_arrays(before[:, None], before))
+        i, j = np.broadcast_arrays(before[:, None], before)
+        return self._earliest(i, j)
+
+    def _earliest(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the stretches [i, j) are met first."""
+        i, j = i.copy(), j.copy()
         first, longest = np.array([*self._first, 0]), np.array([*self._longest, 0])
         while (repeated := (i < j) & (j - i <= longest[i])).any():
             shift = i[repeated] - first[i[repeated]]
@@ -63,12 +75,14 @@ def _earlier(digests: list[str]) -> tuple[list[int], list[int]]:
     """For each i the earliest k < i whose following digests agree with those from i on for the longest
     stretch, and the length of that stretch."""
     numbers = {digest: number for number, digest in enumerate(dict.fromkeys(digests))}
-    codes = np.array([numbers[digest] for digest in digests], np.int64)
+    codes = np.array([numbers[digest] for digest in digests], np.int32)
     first, longest = [0] * codes.size, [0] * codes.size
-    common = np.zeros(codes.size + 1, np.int64)
-    for i in reversed(range(codes.size)):
-        common[:-1] = np.where(codes == codes[i], 1 + common[1:], 0)
-        if i:
-            first[i] = int(np.argmax(common[:i]))
-            longest[i] = int(common[first[i]])
+    common = np.zeros(codes.size + 1, np.int32)
+    for i in reversed(range(1, codes.size)):
+        # Of i and k < i they are one more than of i + 1 and k + 1 < i + 1.
+        earlier = common[:i]
+        np.add(common[1 : i + 1], 1, out=earlier)
+        np.copyto(earlier, 0, where=codes[:i] != codes[i])
+        first[i] = int(np.argmax(earlier))
+        longest[i] = int(earlier[first[i]])
     return first, longest

@@ -108,6 +108,11 @@ class Schedule:
         columns[KIND] = [KINDS[kind] for kind in columns[KIND]]
         return tuple(map(Step, *columns))
 
+    def step(self, position: int) -> Step:
+        """One of the steps."""
+        *numbers, kind, worker = self.table[position].tolist()
+        return Step(*numbers, KINDS[kind], worker)
+
     @property
     def left(self) -> np.ndarray:
         """(steps, 2) the segments of the nearer operands."""
@@ -310,8 +315,7 @@ def check_schedule(schedule: Schedule) -> None:
     if broken.any():
         first = int(broken.any(0).argmax())
         fault = list(faults)[int(broken[:, first].argmax())]
-        step = replace(schedule, table=schedule.table[first]).steps[0]
-        raise PlanError(f"schedule {schedule.name}: {step} is not legal: {fault}")
+        raise PlanError(f"schedule {schedule.name}: {schedule.step(first)} is not legal: {fault}")
     made = np.unique(end[begin == 0])
     gaps = np.flatnonzero(made != np.arange(2, made.size + 2))
     missing = int(gaps[0] if gaps.size else made.size) + 2

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Hashable
-from itertools import accumulate
 
 import numpy as np
 
 from bppsa_cupy.csr import index_dtype
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.schedule import Schedule, Segment, Step
+from bppsa_cupy.plan.schedule import KIND, LEVEL, Schedule, Segment, Step
 
 
 class ChainSizes(abc.ABC):
@@ -25,6 +24,12 @@ class ChainSizes(abc.ABC):
     @abc.abstractmethod
     def pattern_key(self, segment: Segment) -> Hashable:
         """Equal only for segments of equal patterns."""
+
+    def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
+        """(k,) a number from 0 on for each of `segments` (k, 2), equal where pattern keys are."""
+        numbers: dict[Hashable, int] = {}
+        keys = map(self.pattern_key, map(tuple, segments.tolist()))
+        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
     @abc.abstractmethod
     def multiply_adds(self, step: Step) -> int:
@@ -45,6 +50,16 @@ class ChainSizes(abc.ABC):
             return self.chain.length(end) * batch_size
         return self.nnz(segment) * (1 if self.chain.shared(begin, end) else batch_size)
 
+    def values_sizes(self, segments: np.ndarray, batch_size: int) -> np.ndarray:
+        """(k,) `values_size` of each of `segments` (k, 2)."""
+        sizes = self.chain.lengths[segments[:, 1]] * batch_size
+        inner = segments[:, 0] > 0
+        matrices = segments[inner]
+        _, first, which = np.unique(self.pattern_numbers(matrices), return_index=True, return_inverse=True)
+        nnz = np.array([self.nnz((begin, end)) for begin, end in matrices[first].tolist()], np.int64)[which]
+        sizes[inner] = nnz * np.where(self.chain.all_shared(matrices), 1, batch_size)
+        return sizes
+
     def pattern_bytes(self, segment: Segment) -> int:
         """Bytes of the pattern of M(begin, end)."""
         nnz, rows, columns = self.nnz(segment), self.chain.length(segment[1]), self.chain.length(segment[0])
@@ -55,16 +70,17 @@ class ChainSizes(abc.ABC):
 
         Equal patterns and equal products are counted once.
         """
-        by_level = [0] * schedule.depth
-        seen: set[Hashable] = set()
-        for step in schedule.steps:
-            for segment in (step.left, step.right, step.out):
-                if segment[0] > 0 and (key := self.pattern_key(segment)) not in seen:
-                    seen.add(key)
-                    by_level[step.level] += self.pattern_bytes(segment)
-            if step.kind == "mm":
-                factors = self.pattern_key(step.right), self.pattern_key(step.left)
-                if factors not in seen:
-                    seen.add(factors)
-                    by_level[step.level] += self.map_bytes(step)
-        return list(accumulate(by_level))
+        by_level = np.zeros(schedule.depth, np.int64)
+        level = schedule.table[:, LEVEL]
+        segments = np.stack([schedule.left, schedule.right, schedule.out], 1)
+        inner = segments[..., 0] > 0
+        numbers = np.full(inner.shape, -1)
+        numbers[inner] = self.pattern_numbers(segments[inner])
+        _, first = np.unique(numbers[inner], return_index=True)
+        sizes = [self.pattern_bytes((begin, end)) for begin, end in segments[inner][first].tolist()]
+        np.add.at(by_level, np.broadcast_to(level[:, None], inner.shape)[inner][first], sizes)
+        products = np.flatnonzero(schedule.table[:, KIND])
+        _, first = np.unique(numbers[products, :2], axis=0, return_index=True)
+        sizes = [self.map_bytes(schedule.step(position)) for position in products[first]]
+        np.add.at(by_level, level[products[first]], sizes)
+        return np.cumsum(by_level).tolist()
