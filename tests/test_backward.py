@@ -1,11 +1,14 @@
 """LeNet-5's gradients by every method, against ordinary back-propagation and PyTorch."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import lenet5
+from bppsa_cupy.scan.numeric import NumericScan
 
 METHODS = ("bp", "linear", "blelloch", "hybrid")
 
@@ -105,6 +108,23 @@ def test_a_steady_step_allocates_nothing_and_uploads_no_pattern(network, batch, 
         allocated = network.device.allocated
         network.backward(gradient, method=method)
         assert network.device.allocated == allocated
+
+
+def test_a_new_scan_is_made_after_the_old_ones_memory_is_given_back(batch, monkeypatch):
+    images, labels = batch
+    net = lenet5(seed=3, dtype="float64", device="host")
+    net.use(net.plan(levels=1, batch_size=6))
+    prepare, scans, alive = NumericScan.__init__, [], []
+
+    def watched(scan, *arguments):
+        alive.append(sum(earlier() is not None for earlier in scans))
+        scans.append(weakref.ref(scan))
+        prepare(scan, *arguments)
+
+    monkeypatch.setattr(NumericScan, "__init__", watched)
+    for method in ("linear", "hybrid"):
+        gradients(net, images, labels, method)
+    assert alive == [0, 0]
 
 
 def test_the_first_layers_jacobian_is_filled_only_for_the_input_gradient(network, batch):
