@@ -16,8 +16,10 @@ from plan_cases import general_chains, plan_of, random_chain, small_network
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.hdf5 import create
+from bppsa_cupy.jacobians.rnn_cell import RNNCellJacobian
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.plan.file import load_plan
+from bppsa_cupy.scan.primitive import make_chain, plan_scan
 
 
 def assert_equal_plans(one, two):
@@ -77,6 +79,18 @@ def test_layout(tmp_path):
         file.visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
         assert arrays and all(array.fletcher32 for array in arrays)
         assert file.userblock_size == 512
+
+
+def test_equal_elements_are_stored_once(tmp_path):
+    """An RNN of 30000 steps: the file and its schedules stay small, and say the same when they are read."""
+    n = 30000
+    plan = plan_scan(make_chain([(RNNCellJacobian(20).pattern, False)] * n), device="host")
+    assert plan.schedules == ("linear", "blelloch", "hybrid") and len(plan.chains[0].products) == 1
+    plan.save(tmp_path / "p.h5")
+    assert (tmp_path / "p.h5").stat().st_size < 1 << 20
+    loaded = Plan.load(tmp_path / "p.h5")
+    assert_equal_plans(plan, loaded)
+    assert [e.name for e in loaded.chains[0].chain.elements[:: n - 1]] == ["J_1", f"J_{n}"]
 
 
 # ---- damage ----

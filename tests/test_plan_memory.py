@@ -43,6 +43,35 @@ def test_live_segments_never_overlap(n, batch_size, seed, data):
     check(plan.chains[0], with_input_gradient(schedule), batch_size)
 
 
+def first_fit(requests):
+    """Where each (first level, last level, size) goes, one after the other, by looking at every place."""
+    placed = []
+    for first, last, size in requests:
+        size = -(-size // ALIGNMENT) * ALIGNMENT
+        taken = sorted((o, o + s) for f, e, s, o in placed if e >= first and s)
+        offset = 0
+        for start, end in taken:
+            if start - offset >= size:
+                break
+            offset = max(offset, end)
+        placed.append((first, last, size, offset if size else 0))
+    return [offset for *_, offset in placed]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 20), st.integers(1, 70), st.integers(0, 2**32 - 1), st.integers(0, 4))
+def test_the_layout_is_first_fit_the_largest_of_a_level_first(n, batch_size, seed, levels):
+    schedule, counts = hybrid(n, min(levels, up_sweep_levels(n))), ChainCounts(random_chain(n, seed))
+    ranges = live_ranges(schedule)
+    sizes = {segment: counts.values_size(segment, batch_size) for segment in ranges}
+    order = sorted(ranges, key=lambda segment: (ranges[segment][0], -sizes[segment], segment))
+    expected = first_fit([(*ranges[segment], sizes[segment]) for segment in order])
+    plan = memory_plan(counts, schedule, batch_size, 4)
+    assert [plan.offsets[segment] for segment in order] == [
+        (offset, sizes[segment]) for offset, segment in zip(expected, order, strict=True)
+    ]
+
+
 def test_every_operand_is_live_where_it_is_read():
     for schedule in (linear(9), blelloch(9), hybrid(9, 2), with_input_gradient(blelloch(9))):
         ranges = live_ranges(schedule)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bppsa_cupy.plan.schedule import Schedule, Segment
+import numpy as np
+
+from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment
 from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
@@ -38,18 +40,8 @@ def live_ranges(schedule: Schedule) -> dict[Segment, tuple[int, int]]:
 
     Inputs that no step reads, as a_n where no input gradient is asked for, are not listed; a_0 always is.
     """
-    end = schedule.depth
-    first: dict[Segment, int] = {(0, 1): -1}
-    last: dict[Segment, int] = {(0, 1): end}
-    for step in schedule.steps:
-        for operand in (step.left, step.right):
-            first.setdefault(operand, -1)
-            if operand[0] != 0:
-                last[operand] = step.level
-        first[step.out] = step.level
-        if step.begin == 0:
-            last[step.out] = end
-    return {segment: (start, last[segment]) for segment, start in first.items()}
+    segments, first, last = _live(schedule)
+    return dict(zip(_pairs(segments), zip(first.tolist(), last.tolist(), strict=True), strict=True))
 
 
 def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize: int) -> MemoryPlan:
@@ -59,21 +51,63 @@ def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize
     batch_size  samples the arena is for
     itemsize    bytes of a value
     """
-    starting: dict[int, list[tuple[int, Segment]]] = defaultdict(list)
-    ending: dict[int, list[Segment]] = defaultdict(list)
-    for segment, (first, last) in live_ranges(schedule).items():
-        starting[first].append((-sizes.values_size(segment, batch_size), segment))
-        ending[last].append(segment)
-    arena = _Arena()
-    offsets: dict[Segment, tuple[int, int]] = {}
-    tops = []
-    for level in range(-1, schedule.depth):
-        for negative, segment in sorted(starting[level]):
-            offsets[segment] = arena.take(-negative), -negative
+    segments, values, offsets, tops = _lay_out(sizes, schedule, batch_size)
+    places = dict(zip(_pairs(segments), zip(offsets, values, strict=True), strict=True))
+    return MemoryPlan(tops[-1], tops[-1] * itemsize, places, tuple(tops))
+
+
+def _live(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The segments (k, 2) of `live_ranges`, their first levels (k,) and their last ones (k,)."""
+    end, n = schedule.depth, schedule.n
+    table, makers = schedule.table, schedule.makers
+    level, begin = table[:, LEVEL], table[:, [BEGIN, SPLIT]]
+    reading = np.broadcast_to(level[:, None], makers.shape)
+    is_input = makers < 0
+    element_last, step_last = np.full(n + 2, -1), level.copy()
+    np.maximum.at(element_last, begin[is_input], reading[is_input])
+    np.maximum.at(step_last, makers[~is_input], reading[~is_input])
+    step_last[table[:, BEGIN] == 0] = end
+    element_last[0] = end
+    elements = np.flatnonzero(element_last >= 0)
+    return (
+        np.vstack([np.stack([elements, elements + 1], 1), schedule.out]),
+        np.concatenate([np.full(elements.size, -1), level]),
+        np.concatenate([element_last[elements], step_last]),
+    )
+
+
+def _lay_out(
+    sizes: ChainSizes, schedule: Schedule, batch_size: int
+) -> tuple[np.ndarray, list[int], list[int], list[int]]:
+    """Segments in the order in which they are placed, the values and the offset of each, and `tops`."""
+    segments, first, last = _live(schedule)
+    values = sizes.values_sizes(segments, batch_size)
+    order = np.lexsort((segments[:, 1], segments[:, 0], -values, first))
+    segments, first, last, values = segments[order], first[order], last[order], values[order]
+    starts = np.flatnonzero((np.diff(first, prepend=-2) != 0) | (np.diff(values, prepend=-1) != 0))
+    runs: Iterator[tuple[int | None, int]] = zip(
+        first[starts].tolist(), np.diff(starts, append=first.size).tolist(), strict=True
+    )
+    ending = np.argsort(last, kind="stable")
+    ends = np.searchsorted(last[ending], np.arange(-1, schedule.depth), side="right").tolist()
+    amounts, freed = values.tolist(), ending.tolist()
+    arena, given = _Arena(), 0
+    offsets: list[int] = []
+    tops: list[int] = []
+    level, count = next(runs, (None, 0))
+    for now, until in enumerate(ends, -1):
+        while level == now:
+            offsets += arena.take(amounts[len(offsets)], count)
+            level, count = next(runs, (None, 0))
         tops.append(arena.top)
-        for segment in ending[level]:
-            arena.give(*offsets[segment])
-    return MemoryPlan(arena.top, arena.top * itemsize, offsets, tuple(tops))
+        for position in freed[given:until]:
+            arena.give(offsets[position], amounts[position])
+        given = until
+    return segments, amounts, offsets, tops
+
+
+def _pairs(segments: np.ndarray) -> Iterator[Segment]:
+    return zip(*segments.T.tolist(), strict=True)
 
 
 def needed_bytes(
@@ -90,7 +124,7 @@ def needed_bytes(
     They are the values of `memory_plan`, and with `indices` all patterns and maps the levels so far have
     read, with `affine` the injected vectors.
     """
-    tops = memory_plan(sizes, schedule, batch_size, itemsize).tops
+    *_, tops = _lay_out(sizes, schedule, batch_size)
     fixed = sum(vector_sizes(sizes, schedule, batch_size).values()) * itemsize if affine else 0
     held = [0, *sizes.index_bytes(schedule)] if indices else [0] * len(tops)
     return [top * itemsize + fixed + integers for top, integers in zip(tops, held, strict=True)]
@@ -98,8 +132,8 @@ def needed_bytes(
 
 def vector_sizes(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> dict[Segment, int]:
     """Values of the injected vector of every element and every product of an affine scan."""
-    products = [step.out for step in schedule.steps if step.kind == "mm"]
-    segments = [(k, k + 1) for k in range(1, schedule.n + 1)] + products
+    products = schedule.out[schedule.table[:, KIND] > 0].tolist()
+    segments = [(k, k + 1) for k in range(1, schedule.n + 1)] + [(begin, end) for begin, end in products]
     return {segment: sizes.chain.length(segment[1]) * batch_size for segment in segments}
 
 
@@ -108,34 +142,48 @@ class _Arena:
 
     def __init__(self) -> None:
         self.top = 0
-        self._holes: list[tuple[int, int]] = []  # (start, end), sorted, never adjacent
+        # Of the holes, sorted, never adjacent.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
 
-    def take(self, size: int) -> int:
-        """The offset of a free range."""
+    def take(self, size: int, count: int) -> list[int]:
+        """The offsets of `count` ranges of one size, each the first that is free when its turn comes."""
         size = _aligned(size)
         if size == 0:
-            return 0
-        for position, (start, end) in enumerate(self._holes):
-            if end - start >= size:
-                self._holes[position : position + 1] = [(start + size, end)] if end - start > size else []
-                return start
-        start = self.top
-        if self._holes and self._holes[-1][1] == self.top:
-            start = self._holes.pop()[0]
-        self.top = start + size
-        return start
+            return [0] * count
+        taken: list[int] = []
+        left: list[tuple[int, int]] = []
+        passed = 0
+        for start, end in zip(self._starts, self._ends, strict=True):
+            if len(taken) == count:
+                break
+            fitting = min((end - start) // size, count - len(taken))
+            taken += range(start, start + fitting * size, size)
+            if start + fitting * size < end:
+                left.append((start + fitting * size, end))
+            passed += 1
+        self._starts[:passed] = [start for start, _ in left]
+        self._ends[:passed] = [end for _, end in left]
+        missing = count - len(taken)
+        if missing:
+            start = self.top
+            if self._ends and self._ends[-1] == self.top:
+                start = self._starts.pop()
+                self._ends.pop()
+            self.top = start + missing * size
+            taken += range(start, self.top, size)
+        return taken
 
     def give(self, start: int, size: int) -> None:
         """Return a range that was taken."""
         end = start + _aligned(size)
         if start == end:
             return
-        insort(self._holes, (start, end))
-        at = self._holes.index((start, end))
-        if at + 1 < len(self._holes) and self._holes[at + 1][0] == end:
-            self._holes[at : at + 2] = [(start, self._holes[at + 1][1])]
-        if at > 0 and self._holes[at - 1][1] == start:
-            self._holes[at - 1 : at + 1] = [(self._holes[at - 1][0], self._holes[at][1])]
+        at = bisect_left(self._starts, start)
+        first = at - 1 if at > 0 and self._ends[at - 1] == start else at
+        last = at + 1 if at < len(self._starts) and self._starts[at] == end else at
+        joined = min([start, *self._starts[first:last]]), max([end, *self._ends[first:last]])
+        self._starts[first:last], self._ends[first:last] = [joined[0]], [joined[1]]
 
 
 def _aligned(size: int) -> int:

@@ -110,8 +110,8 @@ class Schedule:
 
     def step(self, position: int) -> Step:
         """One of the steps."""
-        *numbers, kind, worker = self.table[position].tolist()
-        return Step(*numbers, KINDS[kind], worker)
+        level, begin, split, end, kind, worker = self.table[position].tolist()
+        return Step(level, begin, split, end, KINDS[kind], worker)
 
     @property
     def left(self) -> np.ndarray:
