@@ -78,3 +78,24 @@ def plan_of(*chains, **options):
         "layers": [{"type": e.name, "shared": e.shared} for chain in chains for e in chain.elements],
     }
     return build_plan(chains, network, "f" * 64, **{"batch_size": 4, **options})
+
+
+def assert_equal_plans(one, two):
+    for name in ("network", "fingerprint", "batch_size", "workers", "itemsize", "left_out", "schedules"):
+        assert getattr(one, name) == getattr(two, name)
+    assert len(one.chains) == len(two.chains)
+    for a, b in zip(one.chains, two.chains, strict=True):
+        assert a.chain == b.chain
+        assert a.schedules == b.schedules
+        assert set(a.products) == set(b.products)
+        for key, product in a.products.items():
+            other = b.products[key]
+            assert (product.pattern, product.kind, product.multiply_adds) == (
+                other.pattern,
+                other.kind,
+                other.multiply_adds,
+            )
+            assert list(product.maps) == list(other.maps)
+            for name, array in product.maps.items():
+                np.testing.assert_array_equal(array, other.maps[name])
+                assert array.dtype == other.maps[name].dtype

@@ -12,35 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import general_chains, plan_of, random_chain, small_network
+from plan_cases import assert_equal_plans, general_chains, plan_of, random_chain, small_network
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.hdf5 import create
-from bppsa_cupy.jacobians.rnn_cell import RNNCellJacobian
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.plan.file import load_plan
-from bppsa_cupy.scan.primitive import make_chain, plan_scan
-
-
-def assert_equal_plans(one, two):
-    for name in ("network", "fingerprint", "batch_size", "workers", "itemsize", "left_out", "schedules"):
-        assert getattr(one, name) == getattr(two, name)
-    assert len(one.chains) == len(two.chains)
-    for a, b in zip(one.chains, two.chains, strict=True):
-        assert a.chain == b.chain
-        assert a.schedules == b.schedules
-        assert set(a.products) == set(b.products)
-        for key, product in a.products.items():
-            other = b.products[key]
-            assert (product.pattern, product.kind, product.multiply_adds) == (
-                other.pattern,
-                other.kind,
-                other.multiply_adds,
-            )
-            assert list(product.maps) == list(other.maps)
-            for name, array in product.maps.items():
-                np.testing.assert_array_equal(array, other.maps[name])
-                assert array.dtype == other.maps[name].dtype
 
 
 @settings(deadline=None, max_examples=20)
@@ -79,18 +56,6 @@ def test_layout(tmp_path):
         file.visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
         assert arrays and all(array.fletcher32 for array in arrays)
         assert file.userblock_size == 512
-
-
-def test_equal_elements_are_stored_once(tmp_path):
-    """An RNN of 30000 steps: the file and its schedules stay small, and say the same when they are read."""
-    n = 30000
-    plan = plan_scan(make_chain([(RNNCellJacobian(20).pattern, False)] * n), device="host")
-    assert plan.schedules == ("linear", "blelloch", "hybrid") and len(plan.chains[0].products) == 1
-    plan.save(tmp_path / "p.h5")
-    assert (tmp_path / "p.h5").stat().st_size < 1 << 20
-    loaded = Plan.load(tmp_path / "p.h5")
-    assert_equal_plans(plan, loaded)
-    assert [e.name for e in loaded.chains[0].chain.elements[:: n - 1]] == ["J_1", f"J_{n}"]
 
 
 # ---- damage ----
@@ -289,7 +254,7 @@ def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
     before = path.read_bytes()
     code = """
 import os, signal, sys
-from plan_cases import general_chains, plan_of, small_network
+from plan_cases import assert_equal_plans, general_chains, plan_of, small_network
 from bppsa_cupy.plan import file
 file._write_product = lambda group, product: os.kill(os.getpid(), signal.SIGKILL)
 plan_of(small_network()).save(sys.argv[1])

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.check_schedule import check_schedule
 from bppsa_cupy.plan.schedule import (
     Schedule,
     blelloch,
-    check_schedule,
     dead_products,
     from_splits,
     hybrid,

@@ -11,8 +11,9 @@ from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.hdf5 import read_array, write_array
 from bppsa_cupy.plan.chain import Chain, Element
+from bppsa_cupy.plan.check_schedule import check_schedule
 from bppsa_cupy.plan.file_parts import integers, naming, number, read_json, write_json
-from bppsa_cupy.plan.schedule import KIND, Schedule, check_schedule
+from bppsa_cupy.plan.schedule import KIND, Schedule
 
 
 def write_chain(group: h5py.Group, chain: Chain) -> None:
