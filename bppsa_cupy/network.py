@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -67,6 +66,7 @@ class Sequential(Architecture):
                 for name, array in layer.initialize(generator).items()
             }
         )
+        self._upload_masks()
         self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
         self._backward = Backward(self)
 
@@ -143,23 +143,33 @@ class Sequential(Architecture):
 
     def set_masks(self, masks: Mapping[str, Any]) -> None:
         """Give weights these masks, by parameter name, in place of all the network has: those that are 0 or
-        False in a mask are set to 0 and stay 0.
+        False in a mask are set to 0 and stay 0, through the steps of an optimizer whose momentum is older
+        too. What the caller sets in place is set back by the next forward pass, and in `state_dict`.
 
         A plan made for other masks does not fit any more, and raises PlanMismatchError when it is used.
         Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
         nothing is set then.
         """
         self._replace_masks(masks)
-        self.__dict__.pop("_device_masks", None)
+        self._upload_masks()
         self._backward.masks_changed()
         self._apply_masks()
         self.parameters.changed()
 
+    def _upload_masks(self) -> None:
+        self._device_masks = [
+            {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in layer.masks().items()}
+            for layer in self.layers
+        ]
+        self.parameters.masks = {
+            f"{index}.{name}": mask
+            for index, masks in enumerate(self._device_masks)
+            for name, mask in masks.items()
+        }
+
     def _apply_masks(self) -> None:
         """Bring masked weights, which an assignment in place may have set, back to 0."""
-        for index, masks in enumerate(self._device_masks):
-            for name, mask in masks.items():
-                self.parameters[f"{index}.{name}"][...] *= mask
+        self.parameters.apply_masks(self.parameters.flat)
 
     def layer_pass(self, index: int) -> LayerPass:
         """A fresh pass of one layer, on the network's parameters and gradients."""
@@ -177,13 +187,6 @@ class Sequential(Architecture):
 
     def _draw(self, index: int) -> tuple[int, int, int]:
         return self.random_state["key"], index, self.random_state["passes"]
-
-    @cached_property
-    def _device_masks(self) -> list[dict[str, Array]]:
-        return [
-            {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in layer.masks().items()}
-            for layer in self.layers
-        ]
 
     # ---- backward ----
 

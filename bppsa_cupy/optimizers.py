@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ class Optimizer(abc.ABC):
     """Updates a network's parameters in place.
 
     A step whose gradients hold NaN or infinity changes nothing, which a flag on the device sees to
-    without a wait; `blocked` tells of it.
+    without a wait; `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
+    older than the masks, such as momentum, is masked before the first step with them.
     """
 
     hyperparameters: tuple[str, ...]
@@ -65,6 +66,7 @@ class Optimizer(abc.ABC):
             name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
             for name in self.arrays
         }
+        self._masks: Mapping[str, Array] | None = parameters.masks
 
     def step(self, gradients: ParameterSet) -> None:
         """Apply one update from `gradients` (net.gradients), of the same names and shapes."""
@@ -74,6 +76,10 @@ class Optimizer(abc.ABC):
                 f"the gradients are {held}, the parameters hold {self.parameters.flat.size} values: pass "
                 "net.gradients of the same network"
             )
+        if self._masks is not self.parameters.masks:
+            for array in self._state.values():
+                self.parameters.apply_masks(array)
+            self._masks = self.parameters.masks
         self._flag[...] = 0
         device = self.parameters.device
         device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
@@ -151,6 +157,7 @@ class Optimizer(abc.ABC):
         self.check_state_dict(state)
         for name, array in state["arrays"].items():
             self._state[name][...] = self.parameters.device.asarray(array, self.parameters.flat.dtype)
+        self._masks = None
         for name, value in state["hyperparameters"].items():
             setattr(self, name, value)
         self._steps[...] = int(state["steps"])

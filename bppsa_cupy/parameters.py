@@ -22,6 +22,7 @@ class ParameterSet(Mapping[str, Array]):
     `changed()` after one between a forward pass and its backward pass, which is refused then.
 
     flat     (count,) all arrays and the zeros that align them
+    masks    of arrays that have one, by name: 0 where the values are held at 0, 1 elsewhere
     version  rises by one whenever an optimizer or `assign` changes the values
     """
 
@@ -33,11 +34,23 @@ class ParameterSet(Mapping[str, Array]):
             end += -(-math.prod(shape) // step) * step
         self.device = device
         self.flat = device.zeros((end,), dtype)
+        self.masks: Mapping[str, Array] = {}
         self.version = 0
-        self._views = {
-            name: self.flat[start : start + math.prod(shapes[name])].reshape(shapes[name])
+        self._places = {
+            name: (slice(start, start + math.prod(shapes[name])), shapes[name])
             for name, start in places.items()
         }
+        self._views = {name: self.view(self.flat, name) for name in places}
+
+    def view(self, flat: Array, name: str) -> Array:
+        """What belongs to `name` of an array laid out as `flat` is, in the array's shape."""
+        place, shape = self._places[name]
+        return flat[place].reshape(shape)
+
+    def apply_masks(self, flat: Array) -> None:
+        """Set to 0 what the masks hold at 0 in an array laid out as `flat` is."""
+        for name, mask in self.masks.items():
+            self.view(flat, name)[...] *= mask
 
     def __getitem__(self, name: str) -> Array:
         return self._views[name]

@@ -60,10 +60,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
 
 def _checked_fraction(fraction: float) -> float:
-    try:
-        part = float(fraction)
-    except (TypeError, ValueError):
-        part = math.nan
+    is_number = isinstance(fraction, (int, float, np.integer, np.floating)) and not isinstance(fraction, bool)
+    part = float(fraction) if is_number else math.nan
     if not 0 <= part <= 1:
         raise PruneError(f"prune got fraction={fraction!r}: it takes a number from 0 to 1, as 0.97")
     return part

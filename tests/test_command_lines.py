@@ -1,9 +1,11 @@
 """Every command line: help, exit codes, errors on one line, silence in a pipe; errors of bppsa-train."""
 
+import argparse
 import configparser
 import json
 import subprocess
 import sys
+import warnings
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from bppsa_cupy.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.devices.cuda import import_cupy
 from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.tools import cli
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = configparser.ConfigParser()
@@ -236,3 +239,13 @@ def test_a_model_that_is_no_factory_is_refused(folder, capsys, factory, message)
     Path("other.py").write_text(factory + "\n")
     assert command("bppsa-train")(["other.py:other", "--data", "data.npz"]) == 1
     assert message in error_line(capsys)
+
+
+def test_a_warning_is_one_line(capsys):
+    def main(_):
+        warnings.warn("a file\nis damaged", RuntimeWarning, stacklevel=2)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        assert cli.run(main, argparse.Namespace()) == 0
+    assert capsys.readouterr().err == "warning: a file is damaged\n"

@@ -10,7 +10,7 @@ import pytest
 from plan_cases import general_chains, plan_of, random_chain, small_network
 
 from bppsa_cupy.hdf5 import create
-from bppsa_cupy.plan import Plan
+from bppsa_cupy.plan import Plan, build_plan
 from bppsa_cupy.plan.schedule import blelloch, dead_products, hybrid, up_sweep_levels
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plan_picture import in_place_rows
@@ -231,3 +231,10 @@ def test_a_chain_without_elements_can_be_shown_and_drawn(tmp_path, capsys):
     plan_of(random_chain(0)).save(path)
     assert main(["show", path]) == 0
     assert main(["draw", path, "-o", str(tmp_path / "p.png")]) == 0
+
+
+def test_a_plan_without_chains_has_nothing_to_draw(tmp_path, capsys):
+    path = str(tmp_path / "p.h5")
+    build_plan([], network={}, fingerprint="0" * 64).save(path)
+    assert main(["draw", path, "-o", str(tmp_path / "p.png")]) == 1
+    assert "no run of layers to scan: there is none to draw" in stated_error(capsys)

@@ -106,7 +106,7 @@ def test_nothing_and_everything():
     assert not net.gradients["0.weight"].any() and not net.gradients["0.bias"].any()
 
 
-@pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan, "much", None])
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan, "much", "0.5", True, None])
 def test_other_fractions_are_named(fraction):
     net = small()
     with pytest.raises(bp.PruneError, match=r"fraction=.*takes a number from 0 to 1"):
@@ -198,3 +198,28 @@ def test_patterns_and_copies_have_the_masks():
     ]  # fmt: skip
     assert copy.deepcopy(net).fingerprint == net.fingerprint
     assert all(layer.masks() == {} for layer in layers), "layers may be another network's too"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: bp.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1),
+        lambda p: bp.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+        bp.Adam,
+    ],
+)
+@pytest.mark.parametrize("loaded", [False, True])
+def test_weights_stay_0_through_a_step_with_older_momentum(make, loaded):
+    """As they are right after the step; also where the momentum comes of a state that is loaded."""
+    net = small()
+    optimizer = make(net.parameters)
+    step(net, optimizer)
+    state = optimizer.state_dict()
+    for fraction in (0.5, 0.7):
+        masks = bp.prune(net, fraction)
+        if loaded:
+            optimizer.load_state_dict(state)
+        for _ in range(2):
+            step(net, optimizer)
+            for name, mask in masks.items():
+                assert not net.parameters[name][~mask].any() and net.parameters[name][mask].all()

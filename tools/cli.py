@@ -6,8 +6,9 @@ import argparse
 import inspect
 import math
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,33 @@ UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2
 RECURRENT_OPTIONS = ("hidden_size", "num_layers", "bidirectional", "outputs", "forward_method")
 
 
+def warn(text: str) -> None:
+    """Say on stderr, as one line, what the user should know of."""
+    print(f"warning: {' '.join(text.split())}", file=sys.stderr)
+
+
+@contextmanager
+def _warnings_on_one_line() -> Iterator[None]:
+    """Show a RuntimeWarning in the block as `warn` does, and others as Python does."""
+    with warnings.catch_warnings():
+        as_python_does = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+            if issubclass(category, RuntimeWarning):
+                warn(str(message))
+            else:
+                as_python_does(message, category, *place)
+
+        warnings.showwarning = show
+        yield
+
+
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
-    """Exit code of `main`: 0 done, 1 a stated error, which goes to stderr as one line; 130 after Ctrl-C."""
-    with one_interrupt():
+    """Exit code of `main`: 0 done, 1 a stated error, which goes to stderr as one line; 130 after Ctrl-C.
+
+    A RuntimeWarning goes to stderr as one line, too.
+    """
+    with one_interrupt(), _warnings_on_one_line():
         try:
             main(arguments)
         except (BppsaError, OSError) as error:

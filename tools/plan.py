@@ -192,6 +192,8 @@ def run_draw(arguments: argparse.Namespace) -> None:
     """A picture of one schedule."""
     check_picture(arguments.output)
     plan = Plan.load(arguments.file)
+    if not plan.chains:
+        raise PlanError(f"{arguments.file}: the network has no run of layers to scan: there is none to draw")
     if not 0 <= arguments.chain < len(plan.chains):
         raise PlanError(f"chain {arguments.chain} was asked for: the plan has {len(plan.chains)}, from 0 on")
     chain = plan.chains[arguments.chain]

@@ -78,11 +78,6 @@ class ChainCounts(ChainSizes):
             self._count([place])
         return self._counts[place]
 
-    def __contains__(self, segment: object) -> bool:
-        """Whether M(begin, end) has been counted."""
-        assert isinstance(segment, tuple)
-        return self._repeats.place(segment) in self._counts
-
     def numbers(self) -> tuple[np.ndarray, list[Counts]]:
         """All that has been counted, as an array: for search over many segments.
 
