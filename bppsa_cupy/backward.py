@@ -11,6 +11,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.passes import Pass
 from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
+from bppsa_cupy.plan.limit import Size
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
@@ -58,6 +59,7 @@ class Backward:
         self._fits = True
         self._maps = IndexMaps(network.device)
         self._scans: dict[int, NumericScan] = {}
+        self._needed: dict[tuple[str, tuple[tuple[int, bool], ...]], int] = {}
         self._last: weakref.ref[Pass] | None = None
 
     def use(self, plan: Plan) -> None:
@@ -65,6 +67,7 @@ class Backward:
         self.plan, self._fits = plan, True
         self._maps = IndexMaps(self.network.device)
         self._scans.clear()
+        self._needed.clear()
 
     def masks_changed(self) -> None:
         """The network's masks are others now: a plan in use is held against them before it is used again."""
@@ -80,7 +83,7 @@ class Backward:
             self.network.check_plan(self.plan)
             self._fits = True
         if method == "auto":
-            method, reason = self._choose(current.batch)
+            method, reason = self._choose(current.batch, input_gradient)
         launched = self.network.device.launched
         before = launched.copy()
         self._forget_gradients()
@@ -114,11 +117,49 @@ class Backward:
         if last is not None:
             last.output_gradients.clear()
 
-    def _choose(self, batch: int) -> tuple[str, str]:
-        """The method the cost model predicts to be the quickest, and why."""
+    def _choose(self, batch: int, input_gradient: bool) -> tuple[str, str]:
+        """The method the cost model predicts to be the quickest of those there is memory for, and why."""
         if self.plan is None:
             return "bp", "no plan is in use"
-        return self.plan.choose(batch, self.network.device.name)
+        return self.plan.choose(
+            batch, self.network.device.name, lambda name: self._lacks_memory(name, input_gradient)
+        )
+
+    def _lacks_memory(self, name: str, input_gradient: bool) -> str:
+        """Why schedule `name` cannot run by the memory there is now; "" where it can.
+
+        What the scans in use hold is given back before others are set up, and so is free.
+        """
+        plan, network = self.plan, self.network
+        assert plan is not None
+        wanted: dict[int, bool] = {}  # the runs that are scanned, and whether their input gradient is
+        for position in reversed(range(len(self.runs))):
+            wanted[position] = input_gradient or self._trained_before(self.runs[position].start)
+            if not wanted[position]:
+                break
+        if all(
+            position in self._scans
+            and self._scans[position].schedule.name == name
+            and self._scans[position].schedule.computes_input_gradient >= by_input
+            for position, by_input in wanted.items()
+        ):
+            return ""
+        key = name, tuple(wanted.items())
+        if key not in self._needed:
+            self._needed[key] = sum(
+                Size(
+                    plan.batch_size,
+                    network.dtype.itemsize,
+                    input_gradient=by_input,
+                    indices=self._maps.copies,
+                ).bytes(plan.chains[position].counts, plan.schedule(position, name))
+                for position, by_input in wanted.items()
+            )
+        held = sum(scan.memory.total_bytes for scan in self._scans.values())
+        free = network.device.free_memory() + self._maps.bytes + held
+        if self._needed[key] <= free:
+            return ""
+        return f"{name} takes {self._needed[key]} bytes, {network.device.name} has {free}"
 
     # ---- back-propagation ----
 

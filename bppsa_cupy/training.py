@@ -61,8 +61,8 @@ class Settings:
 @dataclass
 class History:
     """What training saw: a dict an iteration (step, epoch, loss; gradient_norm, before clipping, where
-    there is any; test_loss and test_accuracy where the test set was evaluated after it), and what the
-    last step ran (`what_ran`), empty where there was none."""
+    there is any; test_loss and test_accuracy where the test set was evaluated after it), and what ran
+    (`what_ran`) in the first step whose batch was as large as any, empty where there was none."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     ran: dict[str, Any] = field(default_factory=dict)
@@ -108,14 +108,17 @@ def train(
     last = settings.epochs * per_epoch
     if settings.iterations is not None:
         last = min(last, settings.iterations)
-    history = History()
+    history, largest = History(), 0
     bar = tqdm(total=last, initial=step, unit="step", disable=not settings.progress, dynamic_ncols=True)
     with TrainingLog(settings.log, step) as log, bar, _telling_of(lambda: good):
         while step < last:
             epoch, done = divmod(step, per_epoch)
             stop = min(last, (epoch + 1) * per_epoch)
             for row in _epoch(network, dataset.train, optimizer, settings, epoch, done, stop - step):
-                history.ran = row.pop("ran")
+                ran = row.pop("ran")
+                left = len(dataset.train) - (row["step"] - 1) % per_epoch * settings.batch_size
+                if min(left, settings.batch_size) > largest:
+                    history.ran, largest = ran, min(left, settings.batch_size)
                 bar.update()
                 bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
                 if row["step"] == stop and dataset.test is not None:
@@ -126,7 +129,7 @@ def train(
                     if settings.progress:
                         bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
                 history.rows.append(row)
-                log.write(row if log.begun else {**row, "ran": history.ran})
+                log.write(row if log.begun else {**row, "ran": ran})
             step = stop
             if settings.checkpoint is not None:
                 if not _is_finite(network):

@@ -88,3 +88,12 @@ def test_a_schedule_is_drawn_to_a_picture_alone(capsys):
     capsys.readouterr()
     assert command("bppsa-plan")("draw p.h5 -o x.txt".split()) == 1
     assert "x.txt names no format of pictures" in error_line(capsys)
+
+
+def test_a_plan_too_small_for_the_batch_is_told_of_before_training(capsys):
+    assert command("bppsa-plan")("build model.py:small --device host -o p.h5 --batch-size 2".split()) == 0
+    assert train("--plan", "p.h5") == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("warning: the plan holds batches up to 2, and those of 8 samples run bp: give")
+    assert len(err.splitlines()) == 1
+    assert "backward: bp (the plan holds batches up to 2, this one is 8; predicted" in out

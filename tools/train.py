@@ -105,8 +105,16 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def check_plan(plan: Plan, method: str, batch_size: int) -> None:
-    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has."""
-    if method in ("auto", "bp"):
+    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has; of
+    "auto", which goes on by bp then, the latter is a warning."""
+    if method == "bp" or (method == "auto" and not plan.schedules):
+        return
+    if method == "auto":
+        if batch_size > plan.batch_size:
+            cli.warn(
+                f"the plan holds batches up to {plan.batch_size}, and those of {batch_size} samples run bp: "
+                f"give --batch-size {plan.batch_size}, or build the plan with --batch-size {batch_size}"
+            )
         return
     for index in range(len(plan.chains)):
         plan.schedule(index, method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,7 +40,9 @@ class Plan:
     itemsize: int
     chains: tuple[ChainPlan, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    _choices: dict[tuple[int, str], tuple[str, str]] = field(default_factory=dict, init=False, repr=False)
+    _predictions: dict[tuple[int, str], tuple[str, dict[str, float]]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -73,20 +75,36 @@ class Plan:
             total += Size(batch, self.itemsize).bytes(chain.counts, schedule)
         return total
 
-    def choose(self, batch_size: int, device: str) -> tuple[str, str]:
+    def choose(
+        self, batch_size: int, device: str, refuse: Callable[[str], str] = lambda name: ""
+    ) -> tuple[str, str]:
         """The method predicted to be the quickest for a batch, and why.
 
         One of the plan's schedules, or "bp" for a VJP a layer. `device` names the cost model; a
         device without one of its own is taken for the host. A device runs one step at a time, so a
         schedule's time is that of all its steps, with the Jacobians' values and the vectors that are moved
-        before and behind it. Asked once for each batch size.
+        before and behind it; it is predicted once for each batch size.
+
+        refuse  says why the schedule of a name cannot run, "" where it can; asked of the quickest one first,
+                and of others where that one is refused
         """
         key = batch_size, device
-        if key not in self._choices:
-            self._choices[key] = self._choose(batch_size, model_of(device))
-        return self._choices[key]
+        if key not in self._predictions:
+            self._predictions[key] = self._predict(batch_size, model_of(device))
+        model, seconds = self._predictions[key]
+        notes = []
+        if batch_size > self.batch_size and self.schedules:
+            notes.append(f"the plan holds batches up to {self.batch_size}, this one is {batch_size}")
+        for best in sorted(seconds, key=lambda name: seconds[name]):
+            refusal = "" if best == "bp" else refuse(best)
+            if not refusal:
+                break
+            notes.append(refusal)
+        predicted = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
+        return best, "; ".join([*notes, f"predicted by the cost model {model}: {predicted}"])
 
-    def _choose(self, batch_size: int, model: CostModel) -> tuple[str, str]:
+    def _predict(self, batch_size: int, model: CostModel) -> tuple[str, dict[str, float]]:
+        """The model's name, and seconds of "bp", and of the schedules where the plan holds the batch."""
         sizes = batch_size, self.itemsize, model
         seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, *sizes) for chain in self.chains)}
         if batch_size <= self.batch_size:
@@ -103,9 +121,7 @@ class Plan:
                     ).seconds
                     for chain in self.chains
                 )
-        best = min(seconds, key=lambda name: seconds[name])
-        predicted = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
-        return best, f"predicted by the cost model {model.name}: {predicted}"
+        return model.name, seconds
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""
