@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.plan import ChainPlan, Plan, Schedule
-from bppsa_cupy.plan.cost import ScheduleCost, StepCost, schedule_cost
+from bppsa_cupy.plan.cost import StepCost, schedule_cost
 from bppsa_cupy.plan.memory import memory_plan
 
 
@@ -45,6 +45,9 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         chain.counts, schedule, batch_size=plan.batch_size, itemsize=plan.itemsize, workers=plan.workers
     )
     values = memory_plan(chain.counts, schedule, plan.batch_size, plan.itemsize).total_bytes
+    by_level: list[list[StepCost]] = [[] for _ in range(schedule.depth)]
+    for step in cost.steps:
+        by_level[step.step.level].append(step)
     return {
         "name": schedule.name,
         "levels": schedule.levels,
@@ -54,12 +57,11 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "critical_path": int(cost.critical_path),
         "value_bytes": values,
         "index_bytes": max(chain.counts.index_bytes(schedule), default=0),
-        "by_level": [_level_report(level, cost) for level in range(schedule.depth)],
+        "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
     }
 
 
-def _level_report(level: int, cost: ScheduleCost) -> dict[str, Any]:
-    steps: list[StepCost] = [step for step in cost.steps if step.step.level == level]
+def _level_report(level: int, steps: list[StepCost]) -> dict[str, Any]:
     return {
         "level": level,
         "mm": sum(step.step.kind == "mm" for step in steps),
