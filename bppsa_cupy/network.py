@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -240,6 +240,7 @@ class Sequential(Architecture):
         schedules: Sequence[str] | None = None,
         memory_limit: int | None = None,
         progress: bool = False,
+        tell: Callable[[str], None] | None = None,
     ) -> Plan:
         """Work out the scan's products and schedules offline; no value is computed.
 
@@ -249,8 +250,10 @@ class Sequential(Architecture):
         batch_size    the largest batch the scan will take
         schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
         memory_limit  bytes; by default three quarters of what the device has free
+        tell          called with a line on each schedule that the limit leaves out, and what would fit
 
-        Raises PlanError where a schedule that was named needs more memory than the limit.
+        Raises PlanError where a schedule that was named needs more memory than the limit, and for arguments
+        of another kind or range.
         """
         limit = memory_limit if memory_limit is not None else self.device.free_memory() * 3 // 4
         return build_plan(
@@ -265,6 +268,7 @@ class Sequential(Architecture):
             memory_limit=limit,
             model=model_of(self.device.name),
             progress=progress,
+            tell=tell,
         )
 
     def use(self, plan: Plan) -> None:

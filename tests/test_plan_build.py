@@ -12,7 +12,7 @@ from symbolic_oracle import evaluate
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.plan import Chain, ChainPlan, Element, differences, with_input_gradient
+from bppsa_cupy.plan import Chain, ChainPlan, Element, Plan, differences, with_input_gradient
 from bppsa_cupy.plan import build as build_module
 from bppsa_cupy.plan.schedule import hybrid, linear
 from bppsa_cupy.scan import NumericScan
@@ -197,13 +197,41 @@ def test_automatic_levels_stay_below_the_limit():
         ({"schedules": []}, "there are linear"),
         ({"levels": 3}, "takes 0 to 2, or 'auto'"),
         ({"levels": "most"}, "takes 0 to 2, or 'auto'"),
-        ({"batch_size": 0}, "must be at least 1"),
+        ({"batch_size": 0}, "batch_size=0 .* at least 1"),
+        ({"batch_size": 2.5}, r"batch_size=2\.5 was asked for: it must be an integer and at least 1"),
         ({"workers": 0}, "at least 1"),
+        ({"workers": 1.5}, "workers=1.5 .* integer"),
+        ({"workers": True}, "workers=True .* integer"),
+        ({"memory_limit": "1GiB"}, "memory_limit='1GiB' .* integer and at least 0"),
+        ({"memory_limit": -1}, "memory_limit=-1 .* at least 0"),
+        ({"levels": True}, "levels True .* takes 0 to 2"),
+        ({"levels": 1.0}, "takes 0 to 2"),
+        (
+            {"schedules": "linear"},
+            r"schedules='linear' were asked for: give a list of names, as \['linear'\]",
+        ),
+        ({"schedules": 3}, "give a list of names"),
     ],
 )
 def test_mistakes_name_what_is_taken(options, message):
     with pytest.raises(PlanError, match=message):
         plan_of(small_network(), **options)
+
+
+def test_numpys_integers_are_taken(tmp_path):
+    sizes = {"levels": 1, "workers": 2, "batch_size": 4, "memory_limit": 10**9}
+    plan = plan_of(small_network(), **{name: np.int64(size) for name, size in sizes.items()})
+    plan.save(tmp_path / "p.h5")
+    assert (Plan.load(tmp_path / "p.h5").batch_size, plan.workers) == (4, 2)
+    assert plan.schedule(0, "hybrid").levels == 1
+
+
+def test_what_is_left_out_is_told_of_with_what_would_fit():
+    told = []
+    plan = plan_of(small_network(), memory_limit=needed("blelloch") - 1, tell=told.append)
+    assert list(plan.left_out) == ["blelloch"]
+    (line,) = told
+    assert line.startswith("schedule blelloch takes ") and re.search(r"level \d passes it.* would fit", line)
 
 
 def test_chains_must_fit_together():

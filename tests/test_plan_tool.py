@@ -238,3 +238,19 @@ def test_a_plan_without_chains_has_nothing_to_draw(tmp_path, capsys):
     build_plan([], network={}, fingerprint="0" * 64).save(path)
     assert main(["draw", path, "-o", str(tmp_path / "p.png")]) == 1
     assert "no run of layers to scan: there is none to draw" in stated_error(capsys)
+
+
+def test_build_says_what_would_fit_of_what_it_leaves_out(tmp_path, capsys):
+    path = str(tmp_path / "p.h5")
+    options = ["--input-shape", "1,32,32", "--device", "host", "--batch-size", "64"]
+    assert main(["build", "lenet5", *options, "-o", path]) == 0
+    needed = {name: Plan.load(path).bytes(name) for name in ("linear", "blelloch")}
+    capsys.readouterr()
+    limit = str(max(needed["linear"], needed["blelloch"] - 1))
+    assert main(["build", "lenet5", *options, "-o", path, "--memory-limit", limit]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out")]
+    (line,) = lines
+    assert line.startswith(
+        f"left out: schedule blelloch takes {needed['blelloch']} bytes for a batch of 64, "
+    )
+    assert "level " in line and "--batch-size " in line and line.endswith("would fit")

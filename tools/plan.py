@@ -140,6 +140,7 @@ def run_build(arguments: argparse.Namespace) -> None:
     check_writable(arguments.output, error=PlanError)
     network = cli.make_network(arguments)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
+    left_out: list[str] = []
     plan = network.plan(
         levels=arguments.levels,
         workers=arguments.workers,
@@ -147,12 +148,13 @@ def run_build(arguments: argparse.Namespace) -> None:
         schedules=arguments.schedules,
         memory_limit=arguments.memory_limit,
         progress=True,
+        tell=left_out.append,
     )
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
     print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}, {size} bytes")
-    for name, needed in plan.left_out.items():
-        print(f"left out: {name} takes {needed} bytes (--memory-limit, --batch-size)")
+    for line in left_out:
+        print(f"left out: {line}")
 
 
 def run_show(arguments: argparse.Namespace) -> None:

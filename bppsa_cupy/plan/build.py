@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.errors import PlanError
@@ -35,6 +36,7 @@ def build_plan(
     memory_limit: int | None = None,
     model: str | CostModel = "host",
     progress: bool = False,
+    tell: Callable[[str], None] | None = None,
 ) -> Plan:
     """Plan the scans of a network's chains.
 
@@ -47,14 +49,16 @@ def build_plan(
     memory_limit  bytes for values, patterns and maps of one schedule; none by default
     model         the cost model for `levels="auto"` and for the steps' workers
     progress      show a bar on a terminal
+    tell          called with a line on each schedule that is left out: where it passes the limit, what fits
 
-    No product that does not fit is ever made. Raises PlanError for an unknown schedule or number of
-    levels, or where a schedule asked for, or every one, takes more than the limit.
+    No product that does not fit is ever made. Raises PlanError for an argument of another kind or range, an
+    unknown schedule, or where a schedule asked for, or every one, takes more than the limit.
     """
     names = _known(schedules)
-    if batch_size < 1:
-        raise PlanError(f"a batch size of {batch_size} was asked for: it must be at least 1")
-    crew = workers if workers is not None else 1
+    batch_size = _integer("batch_size", batch_size, 1)
+    crew = _integer("workers", workers, 1) if workers is not None else 1
+    if memory_limit is not None:
+        memory_limit = _integer("memory_limit", memory_limit, 0)
     checked = _checked_levels(levels, chains)
     counts = [_count(chain, names, checked, progress) for chain in chains]
     size = Size(batch_size, itemsize, memory_limit)
@@ -67,6 +71,9 @@ def build_plan(
     if left_out and (schedules is not None or len(left_out) == len(names)):
         name = min(left_out, key=lambda n: left_out[n])
         raise PlanError(too_large(name, counts, made[name], size))
+    if tell is not None:
+        for name in left_out:
+            tell(too_large(name, counts, made[name], size))
     kept = [name for name in names if name not in left_out]
     products: dict[tuple[str, str], Product] = {}
     steps = sum(int(schedule.table[:, KIND].sum()) for name in kept for schedule in made[name])
@@ -141,7 +148,16 @@ def _hybrids(n: int) -> list[Schedule]:
     return [hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1)]
 
 
+def _integer(name: str, value: int, least: int) -> int:
+    """An argument as Python's integer; NumPy's are taken, bool is not."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise PlanError(f"{name}={value!r} was asked for: it must be an integer and at least {least}")
+    return int(value)
+
+
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(schedules, str) or not isinstance(schedules, (Iterable, type(None))):
+        raise PlanError(f"schedules={schedules!r} were asked for: give a list of names, as {['linear']}")
     names = tuple(SCHEDULES if schedules is None else dict.fromkeys(schedules))
     unknown = [name for name in names if name not in SCHEDULES]
     if unknown or not names:
@@ -153,9 +169,9 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
     if levels == "auto":
         return None
     most = max((up_sweep_levels(len(chain)) for chain in chains), default=0)
-    if not isinstance(levels, int) or not 0 <= levels <= most:
+    if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)) or not 0 <= levels <= most:
         raise PlanError(f"levels {levels!r} were asked for: this network takes 0 to {most}, or 'auto'")
-    return levels
+    return int(levels)
 
 
 def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> ChainCounts:
