@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.data import Dataset
@@ -38,11 +38,18 @@ def _warnings_on_one_line() -> Iterator[None]:
     with warnings.catch_warnings():
         as_python_does = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
             if issubclass(category, RuntimeWarning):
                 warn(str(message))
             else:
-                as_python_does(message, category, *place)
+                as_python_does(message, category, filename, lineno, file, line)
 
         warnings.showwarning = show
         yield
