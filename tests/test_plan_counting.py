@@ -9,7 +9,7 @@ from symbolic_oracle import random_pattern
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.plan import Chain, Element, sweep
+from bppsa_cupy.plan import Chain, Element, count_products
 from bppsa_cupy.plan.counting import ChainCounts, count
 from bppsa_cupy.plan.counts import Counts
 from bppsa_cupy.plan.schedule import Step, blelloch, hybrid, linear
@@ -78,7 +78,7 @@ CHAINS = {
 @pytest.mark.parametrize("block", [8, 200, 2**27])
 @pytest.mark.parametrize("name", CHAINS)
 def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
-    monkeypatch.setattr(sweep, "BLOCK_BYTES", block)
+    monkeypatch.setattr(count_products, "BLOCK_BYTES", block)
     patterns = every_pattern(CHAINS[name])
     counts = ChainCounts.of_all(CHAINS[name])
     numbers, _ = counts.numbers()

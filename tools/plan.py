@@ -12,7 +12,7 @@ from tqdm import tqdm
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.files import check_writable, write_text
 from bppsa_cupy.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.check import check_against_new
+from bppsa_cupy.plan.check_product import check_against_new
 from bppsa_cupy.plan.counting import count
 from bppsa_cupy.plan.file import load_outline
 from bppsa_cupy.tools import cli

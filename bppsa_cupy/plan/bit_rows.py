@@ -8,7 +8,7 @@ with such a row needs no look at the others.
 import numpy as np
 from numba import njit, prange
 
-from bppsa_cupy.plan.loops import population_count, trailing_zeros
+from bppsa_cupy.plan.symbolic_loops import population_count, trailing_zeros
 from bppsa_cupy.raw_kernels.twin import twin
 
 

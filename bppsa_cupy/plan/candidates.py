@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bppsa_cupy.plan import paths
+from bppsa_cupy.plan import search_loops
 from bppsa_cupy.plan.schedule import Schedule, Segment, from_splits, hybrid, up_sweep_levels
 from bppsa_cupy.plan.segment_costs import SegmentCosts
 
@@ -57,7 +57,7 @@ class Candidate:
         steps = len(self.seconds)
         starts, placed, lengths = np.empty(steps), np.empty(steps, np.int64), np.empty(2)
         rank = self.splits[:, 2] * (self.n + 2) + self.splits[:, 0]
-        paths.place(self.operands, rank, self.seconds, workers, starts, placed, lengths)
+        search_loops.place(self.operands, rank, self.seconds, workers, starts, placed, lengths)
         return float(lengths[0])
 
     @cached_property
@@ -79,8 +79,10 @@ class Reach:
         if costs.n < 2:
             self.ready[:] = 0.0
             return
-        paths.shortest_matrices(classes, costs.mm, most, self.ready, self.work, self.product, self.splits)
-        paths.shortest_vectors(classes, costs.mv, self.ready, self.work, self.splits)
+        search_loops.shortest_matrices(
+            classes, costs.mm, most, self.ready, self.work, self.product, self.splits
+        )
+        search_loops.shortest_vectors(classes, costs.mv, self.ready, self.work, self.splits)
 
     @property
     def length(self) -> float:
@@ -96,9 +98,9 @@ class Reach:
         return float(known[1:, 2:].min(axis=0).sum())
 
     def within(self, deadline: float) -> np.ndarray:
-        """The splits of little work whose vectors are all there by `deadline`: see `paths.relax`."""
+        """The splits of little work whose vectors are all there by `deadline`: see `search_loops.relax`."""
         chosen = np.zeros_like(self.splits)
-        paths.relax(
+        search_loops.relax(
             self.classes,
             self.costs.mm,
             self.costs.mv,

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import paths
+from bppsa_cupy.plan import search_loops
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost_model import CostModel, find_model
 from bppsa_cupy.plan.schedule import BEGIN, END, WORKER, Schedule, Step
@@ -164,7 +164,7 @@ def list_schedule(
         raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
     rank = schedule.table[:, END] * (schedule.n + 2) + schedule.table[:, BEGIN]
     starts, placed, lengths = np.zeros(rank.size), np.zeros(rank.size, np.int64), np.zeros(2)
-    paths.place(
+    search_loops.place(
         schedule.makers,
         rank,
         np.array(seconds, np.float64),

@@ -12,12 +12,12 @@ from tqdm import tqdm
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.interrupts import interruptible
 from bppsa_cupy.plan.chain import Chain, Element
+from bppsa_cupy.plan.count_products import sweep
 from bppsa_cupy.plan.counts import Counts, multiply_adds
 from bppsa_cupy.plan.quotient import Quotients
 from bppsa_cupy.plan.repeats import Place, Repeats
 from bppsa_cupy.plan.schedule import Schedule, Segment, Step
 from bppsa_cupy.plan.sizes import ChainSizes
-from bppsa_cupy.plan.sweep import sweep
 from bppsa_cupy.plan.symbolic import check_shapes, choose_kind, map_bytes
 
 

@@ -28,7 +28,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.hdf5 import create, open_file, write_array
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.check import check_product
+from bppsa_cupy.plan.check_product import check_product
 from bppsa_cupy.plan.file_chains import read_chain, read_schedules, write_chain, write_schedule
 from bppsa_cupy.plan.file_parts import (
     integers,

@@ -8,12 +8,12 @@ For unbounded workers the shortest critical path follows from two recurrences ov
 with f(k, k + 1) = g(1) = 0: every segment reaches its least time at once, since workers do not run out.
 
 For p workers the search takes the best of a class of schedules, each costed by the one list scheduler
-(`paths.place`). The class of a chain of n matrices holds
+(`search_loops.place`). The class of a chain of n matrices holds
 
 1. the serial scan, algorithm 1, and hybrid(n, L) for every number L of up-sweep levels, the paper's
    hand-picked schedule (`paper_hybrid`) among them;
 2. where n <= EVERY, all schedules: every choice of a split for every segment that is needed;
-3. for every set S of segments below and every deadline D below, the schedule of `paths.relax`: its
+3. for every set S of segments below and every deadline D below, the schedule of `search_loops.relax`: its
    vectors are there by D, given enough workers, and each segment is split with the least added work that
    this allows. D runs in DEADLINES equal ratios from the least max g over S, which gives a shortest
    critical path, to the length of the serial scan; a last one has no deadline. The sets S are
@@ -36,7 +36,7 @@ from functools import cached_property
 import numpy as np
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import paths
+from bppsa_cupy.plan import search_loops
 from bppsa_cupy.plan.candidates import Candidate, Reach, make_candidate, members
 from bppsa_cupy.plan.schedule import Schedule
 from bppsa_cupy.plan.segment_costs import SegmentCosts
@@ -121,7 +121,7 @@ class Search:
             if workers == 1 and least[0] <= self.lower_bound(1):
                 break  # Time is work then, and none works less.
             bound = max(candidate.work / workers if workers else 0.0, candidate.critical_path)
-            if bound * (1 - paths.ROUNDING) > least[0]:
+            if bound * (1 - search_loops.ROUNDING) > least[0]:
                 continue
             seconds = candidate.critical_path if workers is None else candidate.makespan(workers)
             if (seconds, candidate.work) < least and self._fit(position, candidate):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_cupy.plan import paths
+from bppsa_cupy.plan import search_loops
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost import step_cost
 from bppsa_cupy.plan.cost_model import CostModel
@@ -50,7 +50,7 @@ class SegmentCosts:
         for number, (k, j) in enumerate(members):
             mv[number] = step_cost(counts, Step(0, 0, k, j, "mv"), batch_size, itemsize, model).seconds
         pairs = np.zeros((len(members), len(members), 3), np.int16)
-        paths.find_pairs(classes, pairs)
+        search_loops.find_pairs(classes, pairs)
         mm = np.full((len(members), len(members)), np.inf)
         for left, right in np.argwhere(pairs[..., 0]):
             begin, split, end = pairs[left, right].tolist()
