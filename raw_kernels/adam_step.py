@@ -1,6 +1,7 @@
 """One step of Adam over all parameters laid end to end (Kingma and Ba 2015, algorithm 1)."""
 
 import numpy as np
+from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import (
     Kernel,
@@ -9,28 +10,47 @@ from bppsa_cupy.raw_kernels.kernel import (
     one_thread_per,
     scalar,
 )
+from bppsa_cupy.raw_kernels.spans import part_count, part_start
 from bppsa_cupy.raw_kernels.twin import twin
 
 
 @twin()
-def adam_step(
-    blocked, steps, gradient, parameter, first, second,
-    count, rate, beta1, beta2, epsilon, weight_decay,
-):  # fmt: skip
-    if blocked[0]:
-        return
+def _part(steps, gradient, parameter, first, second, start, end, rate, beta1, beta2, epsilon, weight_decay):
     real = parameter.dtype.type
-    correction1, correction2 = 1 - beta1 ** np.float64(steps[0]), 1 - beta2 ** np.float64(steps[0])
+    correction1, correction2 = 1 - beta1 ** np.float64(steps), 1 - beta2 ** np.float64(steps)
     decay, take1 = real(weight_decay), real(1 - beta1)
     keep2, take2 = real(beta2), real(1 - beta2)
     pace, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(epsilon)
-    for item in range(count):
+    for item in range(start, end):
         g = gradient[item] + decay * parameter[item]
         m = first[item] + (g - first[item]) * take1
         v = keep2 * second[item] + take2 * g * g
         first[item] = m
         second[item] = v
         parameter[item] -= pace * m / (np.sqrt(v) / scale + tiny)
+
+
+@twin(parallel=True)
+def adam_step(
+    blocked, steps, gradient, parameter, first, second,
+    count, rate, beta1, beta2, epsilon, weight_decay,
+):  # fmt: skip
+    if blocked[0]:
+        return
+    parts = part_count(count)
+    if parts == 1:
+        start, end = part_start(0, 1, count), part_start(1, 1, count)
+        _part(
+            steps[0], gradient, parameter, first, second, start, end,
+            rate, beta1, beta2, epsilon, weight_decay,
+        )  # fmt: skip
+    else:
+        for part in prange(parts):
+            start, end = part_start(part, parts, count), part_start(part + 1, parts, count)
+            _part(
+                steps[0], gradient, parameter, first, second, start, end,
+                rate, beta1, beta2, epsilon, weight_decay,
+            )  # fmt: skip
 
 
 KERNEL = Kernel(
