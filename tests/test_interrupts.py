@@ -16,7 +16,7 @@ POINTS = [
     "bppsa_cupy.plan.counting.sweep",
     "bppsa_cupy.plan.chain_plan.multiply",
     "bppsa_cupy.plan.file._write_pattern",
-    "bppsa_cupy.plan.file._write_schedule",
+    "bppsa_cupy.plan.file.write_schedule",
     "bppsa_cupy.hdf5._Steady.write",  # inside of a callback of the HDF5 library
     "bppsa_cupy.hdf5._seal",
     "bppsa_cupy.files._sync",
