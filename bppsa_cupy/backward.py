@@ -237,7 +237,7 @@ class Backward:
         if plan is None:
             raise PlanError(
                 f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
-                "net.use(Plan.load(path)) with a file of tools/plan.py build"
+                "net.use(Plan.load(path)) with a file of bppsa-plan build"
             )
         schedule = plan.schedule(position, method)
         if input_gradient:

@@ -64,7 +64,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> list
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:
             raise JacobianFileError(
-                f"{path} has the format {kind!r}: it must be {FORMAT!r}, as tools/jacobians.py dump writes it"
+                f"{path} has the format {kind!r}: it must be {FORMAT!r}, as bppsa-jacobians dump writes it"
             )
         if version != VERSION:
             raise JacobianFileError(

@@ -116,8 +116,8 @@ class Sequential(Architecture):
         self.check_input(batch_input.shape)
         if batch_input.dtype != self.dtype:
             raise ShapeError(
-                f"the network is {self.dtype} and got input of {batch_input.dtype}: convert the input, or "
-                f"build the network with dtype={batch_input.dtype.name!r}"
+                f"the network is {self.dtype} and got input of {batch_input.dtype}: convert the input, as "
+                f"x.astype({self.dtype.name!r})"
             )
         self._apply_masks()
         current = (

@@ -3,6 +3,7 @@
 import argparse
 import configparser
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -249,3 +250,16 @@ def test_a_warning_is_one_line(capsys):
         warnings.simplefilter("default")
         assert cli.run(main, argparse.Namespace()) == 0
     assert capsys.readouterr().err == "warning: a file is damaged\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    script = (
+        "from bppsa_cupy.tools import cli; import sys; sys.exit(cli.run(lambda a: print('x' * 200000), None))"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", script], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import math
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -63,6 +64,11 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
     with one_interrupt(), _warnings_on_one_line():
         try:
             main(arguments)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader has seen enough, as head does; nothing may be flushed to it at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
         except (BppsaError, OSError) as error:
             print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
             return 1

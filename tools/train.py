@@ -42,9 +42,11 @@ def parser() -> argparse.ArgumentParser:
         default="auto",
         help="of the backward pass (default auto)",
     )
-    result.add_argument("--epochs", type=cli.positive, default=1)
+    result.add_argument(
+        "--epochs", type=cli.positive, help="in all (default 1, or as many as --iterations takes)"
+    )
     result.add_argument("--iterations", type=cli.positive, help="stop after so many steps in all")
-    result.add_argument("--batch-size", type=cli.positive, default=64)
+    result.add_argument("--batch-size", type=cli.positive, default=64, help="default 64")
     update = result.add_argument_group("optimizer", "with --resume, the checkpoint's by default")
     update.add_argument("--optimizer", choices=tuple(OPTIMIZERS), help="default sgd")
     update.add_argument("--lr", type=float, help="learning rate (default 0.01)")
@@ -68,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
     settings = Settings(
         method=arguments.method,
-        epochs=arguments.epochs,
+        epochs=arguments.epochs or arguments.iterations or 1,
         iterations=arguments.iterations,
         batch_size=arguments.batch_size,
         seed=arguments.seed,
@@ -151,7 +153,7 @@ def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
 def _print_summary(history: History, seconds: float) -> None:
     ran = history.ran
     if not history.rows:
-        print("nothing to do: training had ended at the checkpoint's step")
+        print("nothing to do: training had ended at the checkpoint's step (--epochs, --iterations: in all)")
         return
     rows = history.rows
     print(
