@@ -17,7 +17,15 @@ from bppsa_cupy.plan.cost_model import CostModel, find_model
 from bppsa_cupy.plan.counting import ChainCounts
 from bppsa_cupy.plan.limit import Size, too_large
 from bppsa_cupy.plan.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.schedule import KIND, Schedule, blelloch, hybrid, linear, up_sweep_levels
+from bppsa_cupy.plan.schedule import (
+    KIND,
+    Schedule,
+    blelloch,
+    every_hybrid,
+    hybrid_of_at_most,
+    linear,
+    up_sweep_levels,
+)
 from bppsa_cupy.plan.search import Search
 from bppsa_cupy.plan.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
 from bppsa_cupy.plan.symbolic import Product
@@ -127,7 +135,7 @@ def compute_schedule(
 
 def _best_hybrid(counts: ChainCounts, size: Size, workers: int, model: CostModel) -> Schedule:
     """The hybrid schedule with the least predicted time that fits, the serial scan where none does."""
-    schedules = _hybrids(len(counts.chain))
+    schedules = every_hybrid(len(counts.chain))
     seconds = [
         schedule_cost(
             counts,
@@ -142,10 +150,6 @@ def _best_hybrid(counts: ChainCounts, size: Size, workers: int, model: CostModel
     quickest = sorted(schedules, key=lambda schedule: seconds[schedule.levels or 0])
     fitting = (schedule for schedule in quickest if size.fits(size.bytes(counts, schedule)))
     return next(fitting, schedules[0])
-
-
-def _hybrids(n: int) -> list[Schedule]:
-    return [hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1)]
 
 
 def _integer(name: str, value: int, least: int) -> int:
@@ -178,16 +182,11 @@ def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: boo
     """Count what the named schedules compute, or the search may choose from."""
     n = len(chain)
     if "hybrid" in names and levels is None and n > MOST_ELEMENTS:
-        return ChainCounts.of(chain, _hybrids(n), progress=progress)
+        return ChainCounts.of(chain, every_hybrid(n), progress=progress)
     if "hybrid" in names and levels is None:
         return ChainCounts.of_segments(chain, searched_segments(chain), progress=progress)
-    made = {"linear": linear(n), "blelloch": blelloch(n), "hybrid": _hybrid(n, levels or 0)}
+    made = {"linear": linear(n), "blelloch": blelloch(n), "hybrid": hybrid_of_at_most(n, levels or 0)}
     return ChainCounts.of(chain, [made[name] for name in names], progress=progress)
-
-
-def _hybrid(n: int, levels: int) -> Schedule:
-    """A shorter chain takes what it has."""
-    return hybrid(n, min(levels, up_sweep_levels(n)))
 
 
 def _make_schedules(
@@ -206,7 +205,7 @@ def _make_schedules(
     if "blelloch" in names:
         made["blelloch"] = [blelloch(n) for n in lengths]
     if "hybrid" in names and levels is not None:
-        made["hybrid"] = [_hybrid(n, levels) for n in lengths]
+        made["hybrid"] = [hybrid_of_at_most(n, levels) for n in lengths]
     elif "hybrid" in names:
         made["hybrid"] = []
         # What is left of the limit for a chain once those before it and the serial scans after it are in.

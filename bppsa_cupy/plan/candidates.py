@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from bppsa_cupy.plan import search_loops
-from bppsa_cupy.plan.schedule import Schedule, Segment, from_splits, hybrid, up_sweep_levels
+from bppsa_cupy.plan.schedule import Schedule, Segment, every_hybrid, from_splits, hybrid
 from bppsa_cupy.plan.segment_costs import SegmentCosts
 
 #: Elements of the longest chain of which all schedules are tried (1284 of them).
@@ -117,12 +117,11 @@ class Reach:
 def members(costs: SegmentCosts, limited: bool) -> Iterator[Candidate]:
     """The class, the hybrids first; `limited` adds the sets of small matrices."""
     n = costs.n
-    for levels in range(up_sweep_levels(n) + 1):
+    for schedule in every_hybrid(n):
         splits = np.zeros(costs.classes.shape, np.int32)
-        for step in hybrid(n, levels).steps:
+        for step in schedule.steps:
             splits[step.begin, step.end] = step.split
-        name = f"hybrid of {levels} levels" if levels else "linear"
-        yield make_candidate(costs, name, splits, levels)
+        yield make_candidate(costs, schedule.label if schedule.levels else "linear", splits, schedule.levels)
     if n < 2:
         return
     if n <= EVERY:

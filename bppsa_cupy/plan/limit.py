@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bppsa_cupy.plan.memory import needed_bytes
-from bppsa_cupy.plan.schedule import Schedule, hybrid, up_sweep_levels, with_input_gradient
+from bppsa_cupy.plan.schedule import Schedule, hybrid_of_at_most, up_sweep_levels, with_input_gradient
 from bppsa_cupy.plan.sizes import ChainSizes
 
 
@@ -67,7 +67,7 @@ def too_large(
     fixes = []
     most = max(schedule_levels(schedule) for schedule in schedules)
     for levels in reversed(range(most)):
-        shorter = [hybrid(len(c.chain), min(levels, up_sweep_levels(len(c.chain)))) for c in counts]
+        shorter = [hybrid_of_at_most(len(c.chain), levels) for c in counts]
         if size.fits(sum(size.bytes(c, s) for c, s in zip(counts, shorter, strict=True))):
             fixes.append(f"--schedules hybrid --levels {levels}")
             break

@@ -236,6 +236,16 @@ def from_splits(name: str, n: int, splits: Mapping[Segment, int]) -> Schedule:
     return _numbered(Schedule.of(name, n, steps))
 
 
+def hybrid_of_at_most(n: int, levels: int) -> Schedule:
+    """hybrid(n, levels), of as many levels as a shorter chain takes."""
+    return hybrid(n, min(levels, up_sweep_levels(n)))
+
+
+def every_hybrid(n: int) -> list[Schedule]:
+    """hybrid(n, levels) for every number of levels, from 0 on."""
+    return [hybrid(n, levels) for levels in range(up_sweep_levels(n) + 1)]
+
+
 def with_input_gradient(schedule: Schedule) -> Schedule:
     """`schedule` and one more step at the end, v(n + 1) = M(n, n + 1)·v(n).
 
