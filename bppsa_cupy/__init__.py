@@ -15,17 +15,17 @@ from bppsa_cupy.errors import (
     PruneError,
     ShapeError,
 )
-from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
 from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
 from bppsa_cupy.layers import *  # noqa: F403
 from bppsa_cupy.layers import __all__ as _layers
-from bppsa_cupy.losses import cross_entropy, mse_loss
-from bppsa_cupy.network import Sequential
-from bppsa_cupy.optimizers import SGD, Adam, clip_grad_norm
+from bppsa_cupy.network.prune import prune
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
-from bppsa_cupy.prune import prune
-from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan import scan
+from bppsa_cupy.training.losses import cross_entropy, mse_loss
+from bppsa_cupy.training.optimizers import SGD, Adam, clip_grad_norm
 
 __all__ = [
     "SGD",

@@ -11,7 +11,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.devices.base import LARGE
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.memory import free_host_memory
+from bppsa_cupy.system.memory import free_host_memory
 
 
 class TransposedJacobian(abc.ABC):

@@ -6,8 +6,8 @@ from numba import prange
 from bppsa_cupy.raw_kernels.avg_pool2d_forward import window_extent
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
 from bppsa_cupy.raw_kernels.pool2d_geometry import INPUT, OUTPUT, SIZES
-from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import inside
+from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.twins.unfold import inside
 
 
 @twin(parallel=True)

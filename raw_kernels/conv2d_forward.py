@@ -3,11 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.shifted import LANES, correlate, pack, shifts_win, tap_shifts
-from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import (
+from bppsa_cupy.raw_kernels.twins.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
+from bppsa_cupy.raw_kernels.twins.shifted import LANES, correlate, pack, shifts_win, tap_shifts
+from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.twins.unfold import (
     FEW_TILES,
     LEAST_COLUMNS,
     WORKERS,

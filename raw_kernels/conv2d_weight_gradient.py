@@ -3,9 +3,9 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, Kernel, LaunchShape, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.shifted import (
+from bppsa_cupy.raw_kernels.twins.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
+from bppsa_cupy.raw_kernels.twins.shifted import (
     STEP,
     add_products,
     group_sums,
@@ -15,8 +15,8 @@ from bppsa_cupy.raw_kernels.shifted import (
     shifts_win,
     tap_shifts,
 )
-from bppsa_cupy.raw_kernels.twin import twin
-from bppsa_cupy.raw_kernels.unfold import LEAST_COLUMNS, WORKERS, channels_per_part, gather_rows, unfold
+from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.twins.unfold import LEAST_COLUMNS, WORKERS, channels_per_part, gather_rows, unfold
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
 THREADS = 128

@@ -7,7 +7,7 @@ from bppsa_cupy.raw_kernels.kernel import (
     one_thread_per,
     scalar,
 )
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin(parallel=True)

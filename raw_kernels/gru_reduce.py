@@ -3,10 +3,18 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels import reduce
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in
-from bppsa_cupy.raw_kernels.reduce import map_count, multiply, renormalise, span, store, take_in, unit_columns
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins import reduce
+from bppsa_cupy.raw_kernels.twins.reduce import (
+    map_count,
+    multiply,
+    renormalise,
+    span,
+    store,
+    take_in,
+    unit_columns,
+)
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

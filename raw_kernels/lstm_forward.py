@@ -3,11 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_blocks import ends_of_lanes, load_lanes, store_lanes
-from bppsa_cupy.raw_kernels.lane_products import multiply, pack
-from bppsa_cupy.raw_kernels.lanes import (
+from bppsa_cupy.raw_kernels.twins.activations import sigmoid, tanh
+from bppsa_cupy.raw_kernels.twins.lane_blocks import ends_of_lanes, load_lanes, store_lanes
+from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.twins.lanes import (
     LANES,
     lanes_before,
     load,
@@ -17,8 +17,8 @@ from bppsa_cupy.raw_kernels.lanes import (
     spread,
     store,
 )
-from bppsa_cupy.raw_kernels.recurrent import block_per, padded
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.recurrent import block_per, padded
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

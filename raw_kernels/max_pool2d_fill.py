@@ -4,8 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.spans import LANES, part_count, part_start, tile_width
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.spans import LANES, part_count, part_start, tile_width
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

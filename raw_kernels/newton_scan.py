@@ -5,8 +5,8 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.chunk_scan import scaled
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.recurrent import block_per
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.recurrent import block_per
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin(parallel=True)

@@ -3,10 +3,10 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import GROUP, group_size, is_streamed, one_block_per, read, write
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lanes import load, multiply_add, spread, store
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, one_block_per, read, write
+from bppsa_cupy.raw_kernels.twins.lanes import load, multiply_add, spread, store
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 #: Threads of a block, which has a row of C and so many samples.
 BLOCK, SAMPLES = 128, 32

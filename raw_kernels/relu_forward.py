@@ -3,8 +3,8 @@
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

@@ -3,11 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.lane_products import multiply, pack
-from bppsa_cupy.raw_kernels.lanes import LANES, load, store
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
+from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 #: Multiply-adds that are worth a thread.
 LEAST = 1 << 22

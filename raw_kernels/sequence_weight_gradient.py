@@ -3,11 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.batched import load_some
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, Kernel, LaunchShape, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.lane_products import BLOCK, add_outer
-from bppsa_cupy.raw_kernels.lanes import LANES, never_inlined, store
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.batched import load_some
+from bppsa_cupy.raw_kernels.twins.lane_products import BLOCK, add_outer
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined, store
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 #: Blocks of lanes from which on a sum runs over those of one step, else over steps.
 MANY = 8

@@ -9,8 +9,8 @@ from bppsa_cupy.raw_kernels.kernel import (
     one_thread_per,
     scalar,
 )
-from bppsa_cupy.raw_kernels.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

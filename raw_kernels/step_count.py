@@ -1,7 +1,7 @@
 """Counts an optimizer's steps; a step that is blocked does not count."""
 
 from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_inout, one_thread_per
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

@@ -1,7 +1,7 @@
 """Values of tanh's transposed Jacobian."""
 
-from bppsa_cupy.raw_kernels.slopes import fill_slopes, slope_kernel
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.slopes import fill_slopes, slope_kernel
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

@@ -14,7 +14,7 @@ from nvrtc import USAGES, usage_table
 
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.plan import calibration
+from bppsa_cupy.plan.cost import calibration
 
 # The fixtures here hold nothing an example could change, so one per test serves all its examples.
 settings.register_profile(

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import calibration
-from bppsa_cupy.plan.calibration import (
+from bppsa_cupy.plan.cost import calibration
+from bppsa_cupy.plan.cost.calibration import (
     Calibration,
     calibrated,
     calibration_path,
@@ -20,7 +20,7 @@ from bppsa_cupy.plan.calibration import (
     save_calibration,
     this_machine,
 )
-from bppsa_cupy.plan.cost_model import KINDS, MODELS, CostModel, Rate, find_model, model_of
+from bppsa_cupy.plan.cost.model import KINDS, MODELS, CostModel, Rate, find_model, model_of
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model, fit_rate
 
 POSITIVE = st.floats(1e-12, 1e18)

@@ -6,9 +6,9 @@ import h5py
 import numpy as np
 import pytest
 
-from bppsa_cupy import hdf5
-from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.system import hdf5
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 
 NETWORK = {
     "input_shape": [3, 32, 32],

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy.parameters import ParameterSet
+from bppsa_cupy.network.parameters import ParameterSet
 
 SHAPES = {"0.weight": (3, 5), "0.bias": (3,), "2.weight": (1, 3)}
 

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bppsa_cupy.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.devices.cuda import import_cupy
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.tools import cli
+from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
 
 ROOT = Path(__file__).parent.parent
 CONFIGURATION = configparser.ConfigParser()

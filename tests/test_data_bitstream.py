@@ -122,7 +122,7 @@ def test_load_applies_the_constants_of_the_file(tmp_path):
 
 def damaged(tmp_path, change):
     """A file that was written whole and then changed, with the seal made anew by writing it so."""
-    from bppsa_cupy import hdf5
+    from bppsa_cupy.system import hdf5
 
     write_sequences(tmp_path / "good.h5", sequences_of(LENGTHS))
     with h5py.File(tmp_path / "good.h5") as good, hdf5.create(tmp_path / "bad.h5", error=DataError) as bad:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.jacobian_file import load_jacobians
 from bppsa_cupy.plan import Plan
+from bppsa_cupy.records.file import load_jacobians
 from bppsa_cupy.tools import demo
 
 FILES = {"plan.h5", "schedule.png", "lenet5.h5", "log.jsonl", "loss.png", "jacobians.h5", "jacobians.png"}

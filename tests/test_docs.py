@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from audio_cases import clips_of, tree
 
-from bppsa_cupy.backward import METHODS
 from bppsa_cupy.layers import LAYERS
 from bppsa_cupy.models import MODELS
+from bppsa_cupy.network.backward import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
-from bppsa_cupy import hdf5
 from bppsa_cupy.errors import BppsaError, PlanError
+from bppsa_cupy.system import hdf5
 
 ARRAYS = {
     "empty": np.zeros(0),
@@ -83,7 +83,7 @@ def test_a_missing_folder_is_named(tmp_path):
 #: A full disk, played by the limit on a file's size; in a process of its own, which must end well.
 FULL_DISK = """
 import numpy as np, resource, signal, sys
-from bppsa_cupy import hdf5
+from bppsa_cupy.system import hdf5
 from bppsa_cupy.errors import PlanError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))

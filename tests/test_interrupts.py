@@ -7,19 +7,19 @@ import sys
 
 import pytest
 
-from bppsa_cupy import interrupts
-from bppsa_cupy.hdf5 import create, write_array
+from bppsa_cupy.system import interrupts
+from bppsa_cupy.system.hdf5 import create, write_array
 
 #: Where the signal comes: just before these are called for the first time.
 POINTS = [
     "bppsa_cupy.tools.cli.make_network",
-    "bppsa_cupy.plan.counting.sweep",
+    "bppsa_cupy.plan.sizes.counted.sweep",
     "bppsa_cupy.plan.chain_plan.multiply",
-    "bppsa_cupy.plan.file._write_pattern",
-    "bppsa_cupy.plan.file.write_schedule",
-    "bppsa_cupy.hdf5._Steady.write",  # inside of a callback of the HDF5 library
-    "bppsa_cupy.hdf5._seal",
-    "bppsa_cupy.files._sync",
+    "bppsa_cupy.plan.file.plan_file._write_pattern",
+    "bppsa_cupy.plan.file.plan_file.write_schedule",
+    "bppsa_cupy.system.hdf5._Steady.write",  # inside of a callback of the HDF5 library
+    "bppsa_cupy.system.hdf5._seal",
+    "bppsa_cupy.system.files._sync",
 ]
 
 SCRIPT = """

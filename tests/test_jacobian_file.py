@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import JacobianFileError, ShapeError
-from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
-from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.records.record import JacobianRecord
 
 
 def make(layer, shape, batch, *, seed=0, density=0.3, dtype=np.float32, **fields):

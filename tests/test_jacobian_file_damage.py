@@ -7,9 +7,9 @@ from seals import without_seal
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import JacobianFileError
-from bppsa_cupy.hdf5 import USER_BLOCK
-from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
-from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.system.hdf5 import USER_BLOCK
 
 NAME = "002_ReLU"
 

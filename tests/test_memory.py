@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy import memory
 from bppsa_cupy.jacobians import base
 from bppsa_cupy.jacobians.linear import LinearJacobian
+from bppsa_cupy.system import memory
 from bppsa_cupy.tools import cli
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.files import check_writable, whole_file, write_text
-from bppsa_cupy.tools import picture_file
-from bppsa_cupy.tools.picture_file import check_picture, save_figure
+from bppsa_cupy.system.files import check_writable, whole_file, write_text
+from bppsa_cupy.tools.figures import picture_file
+from bppsa_cupy.tools.figures.picture_file import check_picture, save_figure
 
 
 class Figure:

@@ -14,12 +14,12 @@ import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Chain, Element, compute_schedule
-from bppsa_cupy.plan.cost import list_schedule, schedule_cost, vjp_seconds
-from bppsa_cupy.plan.cost_model import MODELS
-from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.limit import Size
+from bppsa_cupy.plan.budget import Size
+from bppsa_cupy.plan.cost.model import MODELS
+from bppsa_cupy.plan.cost.schedule_cost import list_schedule, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear
-from bppsa_cupy.plan.segment_costs import searched_segments
+from bppsa_cupy.plan.search.segment_costs import searched_segments
+from bppsa_cupy.plan.sizes.counted import ChainCounts
 
 
 def dense_chain(n, size):

@@ -9,11 +9,12 @@ from symbolic_oracle import random_pattern
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.plan import Chain, Element, count_products
-from bppsa_cupy.plan.counting import ChainCounts, count
-from bppsa_cupy.plan.counts import Counts
+from bppsa_cupy.plan import Chain, Element
+from bppsa_cupy.plan.product.symbolic import multiply
 from bppsa_cupy.plan.schedule import Step, blelloch, hybrid, linear
-from bppsa_cupy.plan.symbolic import multiply
+from bppsa_cupy.plan.sizes import sweep as count_products
+from bppsa_cupy.plan.sizes.counted import ChainCounts, count
+from bppsa_cupy.plan.sizes.counts import Counts
 
 
 @settings(deadline=None, max_examples=60)

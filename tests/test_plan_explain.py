@@ -8,11 +8,11 @@ from plan_cases import plan_of, random_chain, small_network
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.models import build_model
 from bppsa_cupy.plan import Chain, Element
-from bppsa_cupy.plan.cost import schedule_cost, vjp_seconds
-from bppsa_cupy.plan.cost_model import MODELS
+from bppsa_cupy.plan.cost.model import MODELS
+from bppsa_cupy.plan.cost.schedule_cost import schedule_cost, vjp_seconds
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, paper_hybrid, up_sweep_levels
 from bppsa_cupy.tools.plan import main
-from bppsa_cupy.tools.plan_explain import explain
+from bppsa_cupy.tools.plans.explain import explain
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_usage_errors(options):
 
 
 def test_chains_too_long_to_search(tmp_path, lenet5, capsys, monkeypatch):
-    monkeypatch.setattr("bppsa_cupy.tools.plan_explain.MOST_ELEMENTS", 10)
+    monkeypatch.setattr("bppsa_cupy.tools.plans.explain.MOST_ELEMENTS", 10)
     path = tmp_path / "p.h5"
     lenet5.save(path)
     assert main(["explain", str(path)]) == 1

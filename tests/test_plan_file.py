@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from plan_cases import assert_equal_plans, general_chains, plan_of, random_chain, small_network
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.hdf5 import create
 from bppsa_cupy.plan import Plan
-from bppsa_cupy.plan.file import load_plan
+from bppsa_cupy.plan.file.plan_file import load_plan
+from bppsa_cupy.system.hdf5 import create
 
 
 @settings(deadline=None, max_examples=20)
@@ -255,7 +255,7 @@ def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
     code = """
 import os, signal, sys
 from plan_cases import assert_equal_plans, general_chains, plan_of, small_network
-from bppsa_cupy.plan import file
+from bppsa_cupy.plan.file import plan_file as file
 file._write_product = lambda group, product: os.kill(os.getpid(), signal.SIGKILL)
 plan_of(small_network()).save(sys.argv[1])
 """
@@ -266,7 +266,7 @@ plan_of(small_network()).save(sys.argv[1])
 
 
 def test_a_failure_while_writing_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("bppsa_cupy.plan.file.write_schedule", lambda *_: 1 / 0)
+    monkeypatch.setattr("bppsa_cupy.plan.file.plan_file.write_schedule", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         plan_of(small_network()).save(tmp_path / "p.h5")
     assert list(tmp_path.iterdir()) == []

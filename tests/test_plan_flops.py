@@ -11,7 +11,7 @@ from plan_cases import plan_of, small_network
 import bppsa_cupy as bp
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels
 from bppsa_cupy.tools.plan import main
-from bppsa_cupy.tools.plan_flops import critical_steps, flops
+from bppsa_cupy.tools.plans.flops import critical_steps, flops
 
 MASK = np.array([[1, 0, 1, 0, 0, 0, 0, 0, 1]]).reshape(1, 1, 3, 3) * np.ones((2, 1, 1, 1), int)
 

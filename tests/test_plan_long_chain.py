@@ -9,8 +9,8 @@ from plan_cases import assert_equal_plans, random_chain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.jacobians.rnn_cell import RNNCellJacobian
 from bppsa_cupy.plan import Chain, Element, Plan
-from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.repeats import Repeats
+from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan.sizes.equal_segments import Repeats
 from bppsa_cupy.scan.primitive import make_chain, plan_scan
 
 

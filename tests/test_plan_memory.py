@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from plan_cases import plan_of, random_chain, small_network
 
 from bppsa_cupy.csr import index_dtype
-from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.counts import Counts, multiply_adds
 from bppsa_cupy.plan.memory import ALIGNMENT, live_ranges, memory_plan, needed_bytes
+from bppsa_cupy.plan.product.symbolic import map_bytes, map_dtype
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels, with_input_gradient
-from bppsa_cupy.plan.symbolic import map_bytes, map_dtype
+from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan.sizes.counts import Counts, multiply_adds
 
 
 def check(chain_plan, schedule, batch_size):

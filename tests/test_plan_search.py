@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Chain, Element
-from bppsa_cupy.plan.candidates import Reach, every_choice, make_candidate
-from bppsa_cupy.plan.check_schedule import check_schedule
-from bppsa_cupy.plan.cost import list_schedule, schedule_cost
-from bppsa_cupy.plan.cost_model import MODELS
-from bppsa_cupy.plan.counting import ChainCounts
+from bppsa_cupy.plan.cost.model import MODELS
+from bppsa_cupy.plan.cost.schedule_cost import list_schedule, schedule_cost
+from bppsa_cupy.plan.file.check_schedule import check_schedule
 from bppsa_cupy.plan.schedule import blelloch, from_splits, hybrid, linear, paper_hybrid
-from bppsa_cupy.plan.search import Search, shortest_path
-from bppsa_cupy.plan.segment_costs import SegmentCosts, searched_segments
+from bppsa_cupy.plan.search.candidates import Reach, every_choice, make_candidate
+from bppsa_cupy.plan.search.search import Search, shortest_path
+from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments
+from bppsa_cupy.plan.sizes.counted import ChainCounts
 
 
 class Table:

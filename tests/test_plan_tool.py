@@ -9,13 +9,13 @@ import h5py
 import pytest
 from plan_cases import general_chains, plan_of, random_chain, small_network
 
-from bppsa_cupy.hdf5 import create
 from bppsa_cupy.plan import Plan, build_plan
 from bppsa_cupy.plan.schedule import blelloch, dead_products, hybrid, up_sweep_levels
+from bppsa_cupy.system.hdf5 import create
 from bppsa_cupy.tools.plan import main
-from bppsa_cupy.tools.plan_picture import in_place_rows
-from bppsa_cupy.tools.plan_report import report
-from bppsa_cupy.tools.plan_segments_picture import segment_rows
+from bppsa_cupy.tools.plans.report import report
+from bppsa_cupy.tools.plans.schedule_picture import in_place_rows
+from bppsa_cupy.tools.plans.segments_picture import segment_rows
 
 MODEL = """
 import bppsa_cupy as bp

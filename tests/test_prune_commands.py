@@ -5,8 +5,8 @@ import pytest
 from test_command_lines import command, error_line, folder, train  # noqa: F401
 
 import bppsa_cupy as bp
-from bppsa_cupy.checkpoint import load_checkpoint
 from bppsa_cupy.models import build_model
+from bppsa_cupy.training.checkpoint import load_checkpoint
 
 pytestmark = pytest.mark.usefixtures("folder")
 

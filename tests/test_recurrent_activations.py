@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from bppsa_cupy.raw_kernels.activations import sigmoid, tanh
-from bppsa_cupy.raw_kernels.lanes import LANES, load, store
-from bppsa_cupy.raw_kernels.twin import twin
+from bppsa_cupy.raw_kernels.twins.activations import sigmoid, tanh
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.twin import twin
 
 
 @twin()

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from bppsa_cupy.tools import figure6
+from bppsa_cupy.tools.figures import figure6
 from bppsa_cupy.tools.reproduce import main
 
 

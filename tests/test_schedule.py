@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.check_schedule import check_schedule
+from bppsa_cupy.plan.file.check_schedule import check_schedule
 from bppsa_cupy.plan.schedule import (
     Schedule,
     blelloch,

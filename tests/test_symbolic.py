@@ -11,8 +11,8 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.plan import symbolic
-from bppsa_cupy.plan.symbolic import MAPS, map_bytes, multiply
+from bppsa_cupy.plan.product import symbolic
+from bppsa_cupy.plan.product.symbolic import MAPS, map_bytes, multiply
 
 FACTORS = {
     "general": lambda g, r, c: random_pattern(g, r, c, 0.3),

@@ -7,15 +7,15 @@ import pytest
 import scipy.sparse
 from seals import without_seal
 
-from bppsa_cupy.checkpoint import Checkpoint, save_checkpoint
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
 from bppsa_cupy.models import build_model
-from bppsa_cupy.records import JacobianRecord
-from bppsa_cupy.tools import jacobian_picture
-from bppsa_cupy.tools.jacobian_picture import plot_records, raster
+from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.tools.figures import jacobian_picture
+from bppsa_cupy.tools.figures.jacobian_picture import plot_records, raster
 from bppsa_cupy.tools.jacobians import describe, main
+from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
 
 MODEL = """
 import bppsa_cupy as bp

@@ -8,7 +8,7 @@ import torch
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import load
-from bppsa_cupy.training import Settings, evaluate, train
+from bppsa_cupy.training.loop import Settings, evaluate, train
 
 
 @pytest.fixture(scope="module")

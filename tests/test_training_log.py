@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bppsa_cupy.errors import BppsaError, DataError
-from bppsa_cupy.training_log import TrainingLog
+from bppsa_cupy.training.log import TrainingLog
 
 ROWS = [{"step": step, "loss": 1 / step} for step in range(1, 5)]
 

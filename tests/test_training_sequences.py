@@ -14,8 +14,8 @@ from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.models import build_model
 from bppsa_cupy.tools import reproduce
 from bppsa_cupy.tools import train as train_tool
-from bppsa_cupy.tools.torch_training import train_by_torch
-from bppsa_cupy.training import Settings, evaluate, train
+from bppsa_cupy.tools.figures.torch_training import train_by_torch
+from bppsa_cupy.training.loop import Settings, evaluate, train
 
 MODELS = ("rnn", "gru", "lstm")
 STEPS, FEATURES, CLASSES = 12, 3, 4

@@ -7,9 +7,9 @@ import pytest
 from test_training import dataset, make, optimizer_of, run  # noqa: F401
 
 import bppsa_cupy as bp
-from bppsa_cupy.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.data import load
-from bppsa_cupy.training import Settings, train
+from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.training.loop import Settings, train
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.files import check_writable, write_text
+from bppsa_cupy.system.files import check_writable, write_text
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import Row

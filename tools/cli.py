@@ -13,15 +13,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from bppsa_cupy.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.data import Dataset
 from bppsa_cupy.errors import BppsaError, ShapeError
-from bppsa_cupy.interrupts import one_interrupt
 from bppsa_cupy.layers.recurrent import FORWARD_METHODS, OUTPUTS
-from bppsa_cupy.memory import free_host_memory
 from bppsa_cupy.models import MODELS, build_model, find_factory
-from bppsa_cupy.network import Sequential
-from bppsa_cupy.prune import SCOPES, prune
+from bppsa_cupy.network.prune import SCOPES, prune
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.system.interrupts import one_interrupt
+from bppsa_cupy.system.memory import free_host_memory
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 #: Arguments of recurrent models, by the names of their factories' parameters.

@@ -18,7 +18,7 @@ from bppsa_cupy.data.dataset import Raw
 from bppsa_cupy.data.mfcc import SETS
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
-from bppsa_cupy.files import check_writable
+from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 import bppsa_cupy as bp
-from bppsa_cupy.checkpoint import load_checkpoint
 from bppsa_cupy.data import batches, load
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.tools import cli, jacobians, plan, train
+from bppsa_cupy.training.checkpoint import load_checkpoint
 
 BATCH = 16
 #: Samples whose Jacobians are written.

@@ -13,14 +13,14 @@ import numpy as np
 
 from bppsa_cupy.data import batches, load
 from bppsa_cupy.errors import BppsaError, JacobianFileError
-from bppsa_cupy.files import check_writable
-from bppsa_cupy.jacobian_file import load_jacobians, save_jacobians
-from bppsa_cupy.losses import cross_entropy
-from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.jacobian_picture import Range, plot_records
-from bppsa_cupy.tools.picture_file import check_picture
-from bppsa_cupy.training import check_dataset
+from bppsa_cupy.tools.figures.jacobian_picture import Range, plot_records
+from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.training.loop import check_dataset
+from bppsa_cupy.training.losses import cross_entropy
 
 #: Most panels of one picture.
 PANELS = 32

@@ -10,18 +10,18 @@ from pathlib import Path
 from tqdm import tqdm
 
 from bppsa_cupy.errors import BppsaError, PlanError
-from bppsa_cupy.files import check_writable, write_text
 from bppsa_cupy.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.check_product import check_against_new
-from bppsa_cupy.plan.counting import count
-from bppsa_cupy.plan.file import load_outline
+from bppsa_cupy.plan.file.plan_file import load_outline
+from bppsa_cupy.plan.product.check import check_against_new
+from bppsa_cupy.plan.sizes.counted import count
+from bppsa_cupy.system.files import check_writable, write_text
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.picture_file import check_picture
-from bppsa_cupy.tools.plan_explain import add_explain
-from bppsa_cupy.tools.plan_flops import flops, print_flops
-from bppsa_cupy.tools.plan_flops_picture import draw_flops
-from bppsa_cupy.tools.plan_picture import draw_schedule
-from bppsa_cupy.tools.plan_report import print_report, report
+from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.tools.plans.explain import add_explain
+from bppsa_cupy.tools.plans.flops import flops, print_flops
+from bppsa_cupy.tools.plans.flops_picture import draw_flops
+from bppsa_cupy.tools.plans.report import print_report, report
+from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
 
 #: `show` compares the SHA-256 of files up to this size unless told otherwise: an eighth of a second.
 CHECKED_BYTES = 2**28

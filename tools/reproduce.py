@@ -6,7 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from bppsa_cupy.tools import cli, figure6, figure7, figure13, retraining
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.figures import figure6, figure7, figure13, retraining
 
 
 def parser() -> argparse.ArgumentParser:

@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.checkpoint import load_checkpoint
 from bppsa_cupy.data import load
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
-from bppsa_cupy.network import Sequential
-from bppsa_cupy.optimizers import SGD, Adam, Optimizer
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.picture_file import check_picture
-from bppsa_cupy.training import History, Settings, check_dataset, train
+from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.training.checkpoint import load_checkpoint
+from bppsa_cupy.training.loop import History, Settings, check_dataset, train
+from bppsa_cupy.training.optimizers import SGD, Adam, Optimizer
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> None:
     history = train(network, dataset, optimizer, settings, resume=arguments.resume)
     _print_summary(history, time.perf_counter() - started)
     if arguments.plot is not None:
-        from bppsa_cupy.tools.curves import plot_history
+        from bppsa_cupy.tools.figures.curves import plot_history
 
         plot_history(history, arguments.plot, title=f"{arguments.model} on {dataset.name}")
 
@@ -135,7 +135,8 @@ def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
     kind = arguments.optimizer or str(stored.get("name", "sgd")).lower()
     if kind not in OPTIMIZERS:
         raise CheckpointError(
-            f"{arguments.resume} holds the optimizer {stored['name']}: resume it by bppsa_cupy.training.train"
+            f"{arguments.resume} holds the optimizer {stored['name']}: resume it by "
+            "bppsa_cupy.training.loop.train"
         )
     options = dict(DEFAULTS[kind])
     if str(stored.get("name", "")).lower() == kind:

@@ -22,7 +22,7 @@ from bppsa_cupy.data.mfcc import Mfcc
 from bppsa_cupy.data.parts import Parts
 from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.errors import DataError
-from bppsa_cupy.files import check_writable
+from bppsa_cupy.system.files import check_writable
 
 
 def make_audio(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.errors import DataError
-from bppsa_cupy.losses import counted_labels
+from bppsa_cupy.training.losses import counted_labels
 
 _CHUNK_BYTES = 1 << 24
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_cupy.errors import DataError
-from bppsa_cupy.hdf5 import create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import create, open_file, read_array, write_array
 
 #: Seconds of work that a kill may lose.
 INTERVAL = 10.0

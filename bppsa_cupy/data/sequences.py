@@ -14,7 +14,7 @@ import numpy as np
 
 from bppsa_cupy.data.dataset import Found, Normalization, Raw
 from bppsa_cupy.errors import DataError
-from bppsa_cupy.hdf5 import attribute, create, open_file, read_array, write_array
+from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 
 FORMAT, VERSION = "bppsa-sequences", 1
 SUFFIXES = (".h5", ".hdf5")

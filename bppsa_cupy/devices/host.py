@@ -13,8 +13,8 @@ import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded h
 import threadpoolctl
 
 from bppsa_cupy.devices.base import Device, check_real, from_dlpack
-from bppsa_cupy.memory import free_host_memory
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.system.memory import free_host_memory
 
 # How Numba's OpenMP threads wait for one another, unless the environment says otherwise. By default they
 # spin, which is 6 % quicker on idle cores, and 3 to 100 times slower as soon as other work has one of them.

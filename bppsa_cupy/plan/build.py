@@ -10,13 +10,13 @@ import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.budget import Size, too_large
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
-from bppsa_cupy.plan.cost import schedule_cost
-from bppsa_cupy.plan.cost_model import CostModel, find_model
-from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.limit import Size, too_large
+from bppsa_cupy.plan.cost.model import CostModel, find_model
+from bppsa_cupy.plan.cost.schedule_cost import schedule_cost
 from bppsa_cupy.plan.plan import SCHEDULES, Plan
+from bppsa_cupy.plan.product.symbolic import Product
 from bppsa_cupy.plan.schedule import (
     KIND,
     Schedule,
@@ -26,9 +26,9 @@ from bppsa_cupy.plan.schedule import (
     linear,
     up_sweep_levels,
 )
-from bppsa_cupy.plan.search import Search
-from bppsa_cupy.plan.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
-from bppsa_cupy.plan.symbolic import Product
+from bppsa_cupy.plan.search.search import Search
+from bppsa_cupy.plan.search.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
+from bppsa_cupy.plan.sizes.counted import ChainCounts
 
 
 def build_plan(

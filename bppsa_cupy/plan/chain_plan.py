@@ -10,11 +10,11 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.interrupts import interruptible
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.planned_sizes import PlannedSizes
+from bppsa_cupy.plan.product.symbolic import Product, multiply
 from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment, Step
-from bppsa_cupy.plan.symbolic import Product, multiply
+from bppsa_cupy.plan.sizes.planned import PlannedSizes
+from bppsa_cupy.system.interrupts import interruptible
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment
-from bppsa_cupy.plan.sizes import ChainSizes
+from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
 ALIGNMENT = 64

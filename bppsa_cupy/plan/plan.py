@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.budget import Size
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.cost import preparation_seconds, schedule_cost, vjp_seconds
-from bppsa_cupy.plan.cost_model import CostModel, model_of
-from bppsa_cupy.plan.limit import Size
+from bppsa_cupy.plan.cost.model import CostModel, model_of
+from bppsa_cupy.plan.cost.schedule_cost import preparation_seconds, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.schedule import Schedule
 
 #: The schedules a plan may hold.
@@ -125,13 +125,13 @@ class Plan:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""
-        from bppsa_cupy.plan.file import save_plan
+        from bppsa_cupy.plan.file.plan_file import save_plan
 
         save_plan(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan that `save` wrote, everything checked. Raises PlanError naming what is broken."""
-        from bppsa_cupy.plan.file import load_plan
+        from bppsa_cupy.plan.file.plan_file import load_plan
 
         return load_plan(path)

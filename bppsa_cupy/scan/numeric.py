@@ -12,9 +12,9 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import DeviceError, PlanError
 from bppsa_cupy.plan import ChainPlan, Schedule, Segment, memory_plan
-from bppsa_cupy.plan.counting import ChainCounts
-from bppsa_cupy.plan.limit import Size, too_large
+from bppsa_cupy.plan.budget import Size, too_large
 from bppsa_cupy.plan.memory import vector_sizes
+from bppsa_cupy.plan.sizes.counted import ChainCounts
 from bppsa_cupy.scan.launches import Launch, Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 

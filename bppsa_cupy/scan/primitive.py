@@ -14,7 +14,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
 from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, model_of, with_input_gradient
-from bppsa_cupy.records import JacobianRecord
+from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan.numeric import NumericScan
 
 SCHEDULES = ("linear", "blelloch", "hybrid")

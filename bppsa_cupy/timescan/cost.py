@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.raw_kernels.reduce import COLUMNS, MAXIMAL_STATE, REGISTER_HIDDEN
+from bppsa_cupy.raw_kernels.twins.reduce import COLUMNS, MAXIMAL_STATE, REGISTER_HIDDEN
 from bppsa_cupy.timescan.cells import Cell
 
 

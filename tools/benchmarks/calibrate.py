@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.calibration import (
+from bppsa_cupy.plan.cost.calibration import (
     Calibration,
     calibrated,
     calibration_path,
@@ -20,7 +20,7 @@ from bppsa_cupy.plan.calibration import (
     save_calibration,
     this_machine,
 )
-from bppsa_cupy.plan.cost_model import CostModel, find_model
+from bppsa_cupy.plan.cost.model import CostModel, find_model
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model
 from bppsa_cupy.tools.benchmarks.calibration_work import networks, observe, overheads
 from bppsa_cupy.tools.benchmarks.harness import Row, quartiles

@@ -14,7 +14,7 @@ import scipy.sparse
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.layers import Layer
 from bppsa_cupy.models import build_model
-from bppsa_cupy.network import Sequential
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
     BenchmarkError,

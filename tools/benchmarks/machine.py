@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.machine import cpu_model
+from bppsa_cupy.system.machine import cpu_model
 from bppsa_cupy.tools.benchmarks.workload import available_cores
 
 PACKAGES = ("bppsa-cupy", "numpy", "scipy", "numba", "h5py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x")

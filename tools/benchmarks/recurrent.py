@@ -12,8 +12,7 @@ import numpy as np
 
 from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.layers import GRU, RNN, Linear
-from bppsa_cupy.losses import cross_entropy
-from bppsa_cupy.network import Sequential
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.harness import (
     Measurement,
     Row,
@@ -25,6 +24,7 @@ from bppsa_cupy.tools.benchmarks.harness import (
 )
 from bppsa_cupy.tools.benchmarks.rivals import best, to_numpy, torch_bytes, torch_place, torch_side
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
+from bppsa_cupy.training.losses import cross_entropy
 
 AGAINST = ("torch", "none")
 HIDDEN, CLASSES = 20, 10

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.network import Sequential
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.harness import Measurement, Side
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Workload
 

@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.data import batches, load
-from bppsa_cupy.losses import cross_entropy
 from bppsa_cupy.models import build_model
-from bppsa_cupy.network import Sequential
-from bppsa_cupy.optimizers import SGD
+from bppsa_cupy.network.prune import prune
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
-from bppsa_cupy.prune import prune
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
     Measurement,
@@ -36,7 +34,9 @@ from bppsa_cupy.tools.benchmarks.rivals import (
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 from bppsa_cupy.tools.plan import level_count
-from bppsa_cupy.training import check_dataset
+from bppsa_cupy.training.loop import check_dataset
+from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.training.optimizers import SGD
 
 AGAINST = ("torch", "none")
 METHODS = ("bp", "linear", "blelloch", "hybrid", "auto")

@@ -13,11 +13,11 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.devices.cuda import import_cupyx_sparse
 from bppsa_cupy.models import build_model
-from bppsa_cupy.network import Sequential
+from bppsa_cupy.network.prune import prune
+from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Product, Segment, Step
+from bppsa_cupy.plan.product.symbolic import multiply
 from bppsa_cupy.plan.schedule import dead_products, hybrid
-from bppsa_cupy.plan.symbolic import multiply
-from bppsa_cupy.prune import prune
 from bppsa_cupy.scan.launches import Matrix, bind_product
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError

@@ -1,0 +1,1 @@
+"""Networks: architecture, passes, forward and backward."""

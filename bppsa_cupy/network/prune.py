@@ -1,0 +1,90 @@
+"""Pruning by magnitude (See et al. 2016)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bppsa_cupy.errors import PruneError
+from bppsa_cupy.layers.masks import takes_mask
+from bppsa_cupy.network.sequential import Sequential
+
+SCOPES = ("layer", "global")
+
+
+def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[str, np.ndarray]:
+    """Set the `fraction` of weights of the smallest magnitude to 0, where masks hold them from now on.
+
+    Weights of Conv2d and Linear layers are pruned; biases and recurrent layers are kept whole.
+
+    fraction  from 0 to 1, of all weights; those that are masked already count, and stay masked, so that
+              pruning again only adds zeros
+    scope     "layer" prunes that fraction in every layer (See et al.: class-uniform); "global" by one
+              threshold over all layers (class-blind), which may take the whole of a layer whose weights are
+              small, as wide layers' are before training
+
+    Returns the masks by parameter name, bool and read-only: True where the weight is kept. A layer of
+    which no weight is pruned has none. Of n weights round(fraction · n) are pruned. Magnitudes are compared
+    in float32, equal ones by their place, the first one pruned first: networks of both dtypes get the same
+    masks.
+
+    The network's fingerprint follows the masks, so a plan made before does not fit any more: make a new one.
+    Raises PruneError for another fraction or scope, weights that are not finite, and a network with no such
+    layer; nothing is pruned then.
+    """
+    part = _checked_fraction(fraction)
+    if scope not in SCOPES:
+        raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
+    masks = {
+        f"{index}.weight": layer.masks().get("weight")
+        for index, layer in enumerate(network.layers)
+        if takes_mask(layer)
+    }
+    magnitudes = {name: _magnitudes(network, name, mask) for name, mask in masks.items()}
+    if not masks:
+        raise PruneError("the network has no Conv2d or Linear: there is nothing to prune")
+    if scope == "layer":
+        kept = {name: _kept(values, part) for name, values in magnitudes.items()}
+    else:
+        ends = np.cumsum([values.size for values in magnitudes.values()])
+        together = _kept(np.concatenate(list(magnitudes.values())), part)
+        kept = dict(zip(magnitudes, np.split(together, ends[:-1]), strict=True))
+    found = {
+        name: kept[name].reshape(network.parameters[name].shape)
+        for name, mask in masks.items()
+        if mask is not None or not kept[name].all()
+    }
+    network.set_masks(found)
+    return network.masks
+
+
+def _checked_fraction(fraction: float) -> float:
+    is_number = isinstance(fraction, (int, float, np.integer, np.floating)) and not isinstance(fraction, bool)
+    part = float(fraction) if is_number else math.nan
+    if not 0 <= part <= 1:
+        raise PruneError(f"prune got fraction={fraction!r}: it takes a number from 0 to 1, as 0.97")
+    return part
+
+
+def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.ndarray:
+    """|w| in float32, flat; -1 where it is masked. Raises PruneError where a weight is not finite."""
+    weights = np.asarray(network.device.to_host(network.parameters[name]))
+    if not np.isfinite(weights).all():
+        raise PruneError(f"{name} holds NaN or infinity: it cannot be pruned by magnitude")
+    values = np.abs(weights.astype(np.float32)).ravel()
+    if mask is not None:
+        values[~mask.ravel()] = -1
+    return values
+
+
+def _kept(magnitudes: np.ndarray, fraction: float) -> np.ndarray:
+    """Which of the values stay when the smallest `fraction` goes, and with it all that are -1."""
+    count = round(fraction * magnitudes.size)
+    kept = magnitudes >= 0
+    if count:
+        threshold = np.partition(magnitudes, count - 1)[count - 1]
+        below = magnitudes < threshold
+        kept &= ~below
+        kept[np.flatnonzero(magnitudes == threshold)[: count - int(below.sum())]] = False
+    return kept

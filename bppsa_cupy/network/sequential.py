@@ -1,0 +1,329 @@
+"""A network of layers: forward passes, and backward passes by back-propagation or by scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.layers import Layer, LayerPass
+from bppsa_cupy.network.analysis import jacobian_records
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.backward import METHODS, Backward, BackwardReport
+from bppsa_cupy.network.bound_layer import BoundLayer
+from bppsa_cupy.network.parameters import ParameterSet, real_dtype
+from bppsa_cupy.network.passes import Pass, current_pass, own_pass
+from bppsa_cupy.network.sequences import set_sequences, set_state_gradients
+from bppsa_cupy.plan import Plan, build_plan, model_of
+from bppsa_cupy.records.record import JacobianRecord
+
+
+class Sequential(Architecture):
+    """Layers one after another, their parameters, and the latest forward pass.
+
+    layers       Layer objects in order
+    input_shape  of one sample, e.g. (3, 32, 32), or (T, F) of sequences; (None, F) takes any T
+    seed         of the initial parameters (PyTorch's default distributions)
+    dtype        "float32" or "float64", of parameters, activations and gradients
+    device       "auto", "cuda" or "host"
+
+    random_state  what the random numbers of training (Dropout) follow from, as JSON holds it: a key drawn
+                  from the seed, and the number of forward passes in training mode so far
+
+    Parameters are named as PyTorch's Sequential names them: "0.weight". Raises ShapeError where a
+    layer does not take what the one before it gives.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        input_shape: Sequence[int],
+        seed: int = 0,
+        dtype: Any = "float32",
+        device: str | Device = "auto",
+    ) -> None:
+        super().__init__(layers, input_shape)
+        self.dtype = real_dtype(dtype)
+        self.device = get_device(device)
+        self.training = True
+        self.last_pass: Pass | None = None
+        self.last_backward: BackwardReport | None = None
+        shapes = {
+            f"{index}.{name}": shape
+            for index, layer in enumerate(self.layers)
+            for name, shape in layer.parameter_shapes().items()
+        }
+        self.parameters = ParameterSet(self.device, self.dtype, shapes)
+        self.gradients = ParameterSet(self.device, self.dtype, shapes)
+        generator = np.random.default_rng(seed)
+        self.parameters.assign(
+            {
+                f"{index}.{name}": array
+                for index, layer in enumerate(self.layers)
+                for name, array in layer.initialize(generator).items()
+            }
+        )
+        self._upload_masks()
+        self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
+        self._backward = Backward(self)
+
+    # ---- forward ----
+
+    def train(self) -> Sequential:
+        """Training mode, for layers that differ in it."""
+        self.training = True
+        return self
+
+    def eval(self) -> Sequential:
+        """Evaluation mode."""
+        self.training = False
+        return self
+
+    def __getitem__(self, index: int) -> BoundLayer:
+        """Layer `index` with the network's parameters, to be called on its own: net[0](x, h0)."""
+        return BoundLayer(self, range(len(self.layers))[index])
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[BoundLayer]:
+        return (self[index] for index in range(len(self)))
+
+    def forward(
+        self,
+        x: Any,
+        lengths: Any = None,
+        states: Any = None,
+        *,
+        into: Pass | None = None,
+    ) -> Array:
+        """The output for a batch `x` (B, *input_shape) of the network's dtype, B >= 1.
+
+        lengths  of sequences (B, T, F): (B,) integers from 1 to T, where each sample ends; by default at T.
+                 Recurrent layers take no step behind it, and put out 0 there
+        states   recurrent layers' states before the first step, by the layer's index: (num_layers D, B, H),
+                 for an LSTM the pair of h and c; by default 0. Of a single recurrent layer the state may be
+                 given on its own. Those after the last step are then in `last_pass.states`
+
+        The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
+        over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
+        reference until the backward pass. Raises ShapeError naming both shapes or dtypes.
+        """
+        batch_input = self.device.asarray(x)
+        self.check_input(batch_input.shape)
+        if batch_input.dtype != self.dtype:
+            raise ShapeError(
+                f"the network is {self.dtype} and got input of {batch_input.dtype}: convert the input, as "
+                f"x.astype({self.dtype.name!r})"
+            )
+        self._apply_masks()
+        current = (
+            Pass([self.layer_pass(index) for index in range(len(self))], self.parameters)
+            if into is None
+            else own_pass(into, self.parameters)
+        )
+        current.input, current.version = batch_input, self.parameters.version
+        current.output_gradients.clear()
+        set_sequences(self, current, lengths, states)
+        y = batch_input
+        for layer, state, masks in zip(self.layers, current.layers, self._device_masks, strict=True):
+            state.training = self.training
+            state.draw = self._draw(state.draw[1])
+            if state.masks is not masks:  # the pass is older than the masks
+                state.masks = masks
+                state.memo.clear()
+            y = layer.forward(state, y)
+        current.output = y
+        self.last_pass = current
+        self.random_state["passes"] += self.training
+        return y
+
+    def set_masks(self, masks: Mapping[str, Any]) -> None:
+        """Give weights these masks, by parameter name, in place of all the network has: those that are 0 or
+        False in a mask are set to 0 and stay 0, through the steps of an optimizer whose momentum is older
+        too. What the caller sets in place is set back by the next forward pass, and in `state_dict`.
+
+        A plan made for other masks does not fit any more, and raises PlanMismatchError when it is used.
+        Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
+        nothing is set then.
+        """
+        self._replace_masks(masks)
+        self._upload_masks()
+        self._backward.masks_changed()
+        self._apply_masks()
+        self.parameters.changed()
+
+    def _upload_masks(self) -> None:
+        self._device_masks = [
+            {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in layer.masks().items()}
+            for layer in self.layers
+        ]
+        self.parameters.masks = {
+            f"{index}.{name}": mask
+            for index, masks in enumerate(self._device_masks)
+            for name, mask in masks.items()
+        }
+
+    def _apply_masks(self) -> None:
+        """Bring masked weights, which an assignment in place may have set, back to 0."""
+        self.parameters.apply_masks(self.parameters.flat)
+
+    def layer_pass(self, index: int) -> LayerPass:
+        """A fresh pass of one layer, on the network's parameters and gradients."""
+        names = self.layers[index].parameter_shapes()
+        return LayerPass(
+            device=self.device,
+            dtype=self.dtype,
+            parameters={name: self.parameters[f"{index}.{name}"] for name in names},
+            gradients={name: self.gradients[f"{index}.{name}"] for name in names},
+            masks=self._device_masks[index],
+            input_shape=self.shapes[index],
+            training=self.training,
+            draw=self._draw(index),
+        )
+
+    def _draw(self, index: int) -> tuple[int, int, int]:
+        return self.random_state["key"], index, self.random_state["passes"]
+
+    # ---- backward ----
+
+    def backward(
+        self,
+        gradient: Any,
+        method: str = "auto",
+        input_gradient: bool = False,
+        *,
+        of: Pass | None = None,
+        state_gradients: Any = None,
+    ) -> Array | None:
+        """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
+
+        method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
+                "hybrid" the computed schedule, or that of a number of levels; "auto" what the cost
+                model takes to be the quickest. All but "bp" and "auto" need a plan (`use`) where a run
+                of layers between recurrent ones has more than one Jacobian (`needs_plan`).
+        of      the pass to go back through, if it is not the last one
+        state_gradients  by the index of a recurrent layer, the gradient by its final state, of the states'
+                shape; by default 0. Those by the initial states are then in the pass's `state_gradients`
+
+        Returns the gradient by the input, (B, *input_shape), where `input_gradient` is set, else None; it
+        is a buffer of the pass, which the pass's next backward writes over.
+        Gradients are overwritten. What ran, and why, is in `last_backward`. Raises PassError without a
+        forward pass or where the parameters have changed since, PlanError without a plan or where the
+        plan lacks the method, ShapeError for a gradient of another shape or dtype.
+        """
+        current = current_pass(of or self.last_pass, self.parameters, "backward")
+        if method not in METHODS:
+            raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
+        array = self.device.asarray(gradient)
+        expected = current.output.shape
+        if array.shape != expected or array.dtype != self.dtype:
+            raise ShapeError(
+                f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: the output is "
+                f"{self.dtype} of shape {tuple(expected)}"
+            )
+        set_state_gradients(self, current, state_gradients)
+        result, self.last_backward = self._backward.run(current, array, method, input_gradient)
+        return result
+
+    # ---- plan ----
+
+    def plan(
+        self,
+        levels: str | int = "auto",
+        workers: int | None = None,
+        batch_size: int = 256,
+        *,
+        schedules: Sequence[str] | None = None,
+        memory_limit: int | None = None,
+        progress: bool = False,
+        tell: Callable[[str], None] | None = None,
+    ) -> Plan:
+        """Work out the scan's products and schedules offline; no value is computed.
+
+        levels        of the hybrid schedule, or "auto": the schedule that the search finds quickest by the
+                      device's cost model
+        workers       devices that run products at once; by default 1, which is what this package runs on
+        batch_size    the largest batch the scan will take
+        schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
+        memory_limit  bytes; by default three quarters of what the device has free
+        tell          called with a line on each schedule that the limit leaves out, and what would fit
+
+        Raises PlanError where a schedule that was named needs more memory than the limit, and for arguments
+        of another kind or range.
+        """
+        limit = memory_limit if memory_limit is not None else self.device.free_memory() * 3 // 4
+        return build_plan(
+            self.chains(),
+            network=self.describe(),
+            fingerprint=self.fingerprint,
+            schedules=schedules,
+            levels=levels,
+            workers=workers,
+            batch_size=batch_size,
+            itemsize=self.dtype.itemsize,
+            memory_limit=limit,
+            model=model_of(self.device.name),
+            progress=progress,
+            tell=tell,
+        )
+
+    def use(self, plan: Plan) -> None:
+        """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
+        self.check_plan(plan)
+        self._backward.use(plan)
+
+    # ---- analysis and state ----
+
+    def transposed_jacobians(self, *, of: Pass | None = None) -> list[JacobianRecord]:
+        """CSR records of every layer's transposed Jacobian at the last pass, from the first layer on.
+
+        `gradient_norm` of a record is the norm of the gradient by that layer's output in the last
+        backward pass, None before one. Raises PassError without a forward pass.
+        """
+        current = current_pass(of or self.last_pass, self.parameters, "transposed_jacobians")
+        return jacobian_records(self, current)
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of the parameters on the host, by name; masked weights are 0."""
+        self._apply_masks()
+        return self.parameters.to_host()
+
+    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
+        """Set the parameters from arrays of the same names and shapes, PyTorch's state dicts among
+        them. Masked weights are set to 0. Raises CheckpointError or ShapeError, and sets nothing then.
+        """
+        self.parameters.assign(arrays)
+        self._apply_masks()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold layers and parameters; plan, passes and gradients are left out."""
+        device = self.device.name if self.device is get_device(self.device.name) else self.device
+        state = (self.training, dict(self.random_state), self.state_dict())
+        return _rebuild, (self.layers, self.input_shape, self.dtype.name, device, *state)
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  ({index}) {layer!r}: {shape}"
+            for index, (layer, shape) in enumerate(zip(self.layers, self.shapes[1:], strict=True))
+        ]
+        head = f"Sequential(input_shape={self.input_shape}, dtype={self.dtype}, device={self.device.name}"
+        return "\n".join([head, *lines, ")"])
+
+
+def _rebuild(
+    layers: Sequence[Layer],
+    input_shape: tuple[int, ...],
+    dtype: str,
+    device: str | Device,
+    training: bool,
+    random_state: dict[str, int],
+    parameters: dict[str, np.ndarray],
+) -> Sequential:
+    network = Sequential(layers, input_shape, dtype=dtype, device=device)
+    network.training, network.random_state = training, random_state
+    network.load_state_dict(parameters)
+    return network

@@ -1,0 +1,1 @@
+"""What steps and schedules cost, by models of machines."""

@@ -1,0 +1,205 @@
+"""The plan file: HDF5, sealed, everything checked when it is read.
+
+/                       format = "bppsa-plan", format_version, fingerprint, batch_size, workers, itemsize,
+                        left_out (JSON)
+/network                JSON
+/patterns/<digest>      rows, columns; indptr, indices
+/products/<a>_<b>       kind, multiply_adds, pattern (a digest); the maps of its kind
+/chains/<i>             matrices (JSON): pattern (a digest), shared and vjp_multiply_adds (an integer or
+                        null) of each different one; elements (n,): which of them a_1, …, a_n are; names
+                        (JSON) of a_1, …, a_n
+/schedules/<name>/<i>   (steps, 6) of level, begin, split, end, kind (0 mv, 1 mm), worker; n, and
+                        levels where the schedule has them
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
+from typing import Any
+
+import h5py
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.chain import Chain
+from bppsa_cupy.plan.chain_plan import ChainPlan
+from bppsa_cupy.plan.file.chains import read_chain, read_schedules, write_chain, write_schedule
+from bppsa_cupy.plan.file.outline import read_pattern_outlines, read_product_outline
+from bppsa_cupy.plan.file.parts import (
+    integers,
+    json_attribute,
+    members,
+    naming,
+    number,
+    numbered,
+    read_json,
+    text,
+    write_json,
+)
+from bppsa_cupy.plan.plan import SCHEDULES, Plan
+from bppsa_cupy.plan.product.check import check_product
+from bppsa_cupy.plan.product.symbolic import MAPS, Product
+from bppsa_cupy.plan.schedule import Schedule
+from bppsa_cupy.system.hdf5 import create, open_file, write_array
+
+FORMAT = "bppsa-plan"
+FORMAT_VERSION = 3
+
+
+# ---- writing ----
+
+
+def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
+    """Write `plan` to `path`, whole or not at all. Raises PlanError where the file cannot be written."""
+    products = {key: product for chain in plan.chains for key, product in chain.products.items()}
+    patterns = {element.pattern for chain in plan.chains for element in chain.chain.elements}
+    patterns.update(product.pattern for product in products.values())
+    with create(path, sealed=True, error=PlanError) as file:
+        file.attrs["format"] = FORMAT
+        file.attrs["format_version"] = FORMAT_VERSION
+        file.attrs["fingerprint"] = plan.fingerprint
+        write_json(file, "network", plan.network)
+        for name in ("batch_size", "workers", "itemsize"):
+            file.attrs[name] = getattr(plan, name)
+        file.attrs["left_out"] = json.dumps(dict(plan.left_out))
+        folder = file.create_group("patterns")
+        for pattern in sorted(patterns, key=lambda pattern: pattern.digest):
+            _write_pattern(folder.create_group(pattern.digest), pattern)
+        folder = file.create_group("products")
+        for (a, b), product in sorted(products.items()):
+            _write_product(folder.create_group(f"{a}_{b}"), product)
+        folder = file.create_group("chains")
+        for index, chain in enumerate(plan.chains):
+            write_chain(folder.create_group(str(index)), chain.chain)
+        folder = file.create_group("schedules")
+        for name in plan.schedules:
+            group = folder.create_group(name)
+            for index, chain in enumerate(plan.chains):
+                write_schedule(group, str(index), chain.schedules[name])
+
+
+def _write_pattern(group: h5py.Group, pattern: Pattern) -> None:
+    group.attrs["rows"], group.attrs["columns"] = pattern.shape
+    write_array(group, "indptr", pattern.indptr, compress=True)
+    write_array(group, "indices", pattern.indices, compress=True)
+
+
+def _write_product(group: h5py.Group, product: Product) -> None:
+    group.attrs["kind"] = product.kind
+    group.attrs["multiply_adds"] = product.multiply_adds
+    group.attrs["pattern"] = product.pattern.digest
+    for name, array in product.maps.items():
+        write_array(group, name, array, compress=True)
+
+
+# ---- reading ----
+
+
+def load_plan(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
+    """Read a plan that `save_plan` wrote.
+
+    verify  compare the SHA-256 of the file first; everything else is checked in any case
+
+    Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
+    pattern that is not its digest's, a map out of range, an illegal step.
+    """
+    return _load(path, verify, _read_patterns, _read_product)
+
+
+def load_outline(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
+    """Read a plan without its arrays, patterns and products by their sizes: to show what it holds, at once.
+
+    The SHA-256, where `verify` asks for it, takes every byte. Raises PlanError as `load_plan` does, but for
+    what the arrays alone tell.
+    """
+    return _load(path, verify, read_pattern_outlines, read_product_outline)
+
+
+def _load(
+    path: str | os.PathLike[str],
+    verify: bool,
+    read_patterns: Callable[[list[tuple[str, h5py.Group]]], dict[str, Any]],
+    read_product: Callable[[h5py.Group, dict[str, Any]], tuple[tuple[str, str], Any]],
+) -> Plan:
+    with open_file(path, sealed=True, verify=verify, error=PlanError) as file:
+        kind, version = text(file, "format"), number(file, "format_version")
+        if kind != FORMAT:
+            raise PlanError(f"{path} holds {kind!r}: a plan is {FORMAT!r}")
+        if version != FORMAT_VERSION:
+            raise PlanError(
+                f"{path} is a plan of version {version}, this package reads version {FORMAT_VERSION}: "
+                "build it again"
+            )
+        patterns = read_patterns(members(file, "patterns"))
+        products = dict(read_product(group, patterns) for _, group in members(file, "products"))
+        chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
+        schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}
+        return _make_plan(file, chains, schedules, products)
+
+
+def _make_plan(
+    file: h5py.File,
+    chains: list[Chain],
+    schedules: dict[str, list[Schedule]],
+    products: dict[tuple[str, str], Product],
+) -> Plan:
+    known = [name for name in SCHEDULES if name in schedules]
+    if len(known) < len(schedules):
+        raise PlanError(f"{file.filename}: schedules {sorted(schedules)}: there are {', '.join(SCHEDULES)}")
+    for name in known:
+        if len(schedules[name]) != len(chains):
+            raise PlanError(
+                f"{file.filename}: schedule {name} is for {len(schedules[name])} chains, there are "
+                f"{len(chains)}"
+            )
+    planned = []
+    for index, chain in enumerate(chains):
+        with naming(file.filename, f"chain {index}"):
+            planned.append(ChainPlan(chain, {name: schedules[name][index] for name in known}, products))
+    numbers = {name: number(file, name) for name in ("batch_size", "workers", "itemsize")}
+    if min(numbers.values()) < 1:
+        raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
+    return Plan(
+        network=read_json(file, "network", dict),
+        fingerprint=text(file, "fingerprint"),
+        chains=tuple(planned),
+        left_out=json_attribute(file, "left_out", dict),
+        **numbers,
+    )
+
+
+def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
+    """The patterns by digest; one's digest is worked out again while the next one is read."""
+    patterns, digests = {}, {}
+    with ThreadPoolExecutor(1) as meanwhile:
+        for name, group in groups:
+            with naming(group.file.filename, f"pattern {name[:12]}"):
+                shape = number(group, "rows"), number(group, "columns")
+                patterns[name] = Pattern(shape, integers(group, "indptr"), integers(group, "indices"))
+            digests[name] = meanwhile.submit(attrgetter("digest"), patterns[name])
+    for name, group in groups:
+        if digests[name].result() != name:
+            raise PlanError(f"{group.file.filename}: pattern {name[:12]}: its content has another digest")
+    return patterns
+
+
+def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> tuple[tuple[str, str], Product]:
+    a, _, b = group.name.rpartition("/")[2].partition("_")
+    with naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
+        kind, c = text(group, "kind"), text(group, "pattern")
+        missing = [digest for digest in (a, b, c) if digest not in patterns]
+        if missing:
+            raise PlanError(f"pattern {missing[0][:12]} is missing")
+        if kind not in MAPS:
+            raise PlanError(f"kind {kind!r} is unknown")
+        maps = {name: integers(group, name) for name in MAPS[kind]}
+        for array in maps.values():
+            array.flags.writeable = False
+        terms = number(group, "multiply_adds")
+        product = Product(patterns[a], patterns[b], patterns[c], kind, terms, maps)
+        check_product(product)
+    return (a, b), product

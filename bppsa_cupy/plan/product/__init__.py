@@ -1,0 +1,1 @@
+"""The symbolic product: pattern, kind and maps of C = A·B."""

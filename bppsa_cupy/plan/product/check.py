@@ -1,0 +1,86 @@
+"""Checks of a product that was read from a file, made before any kernel sees its maps."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.product.symbolic import (
+    MAPS,
+    Product,
+    check_shapes,
+    entry_terms,
+    has_full_rows,
+    multiply,
+    prefix_sums,
+    row_sums,
+)
+
+
+def check_product(product: Product) -> None:
+    """Raise PlanError where kind, sizes or maps do not fit the three patterns.
+
+    Every index a kernel follows is in range afterwards. Time grows with the maps, not with the work
+    of making them; whether the maps are the right ones is `check_against_new`'s question.
+    """
+    a, b, c, maps = product.a, product.b, product.pattern, product.maps
+    _require(product.kind in MAPS, f"kind {product.kind!r} is unknown")
+    check_shapes(a, b)
+    _require(c.shape == (a.shape[0], b.shape[1]), f"its shape is {c.shape}, not {(a.shape[0], b.shape[1])}")
+    _require(tuple(maps) == MAPS[product.kind], f"maps of {product.kind} are {MAPS[product.kind]}")
+    row_terms = prefix_sums(row_sums(a, entry_terms(a, b)))
+    total = int(row_terms[-1])
+    _require(product.multiply_adds == total, f"it has {total} multiply-adds, not {product.multiply_adds}")
+    _check_structure(product, np.diff(row_terms))
+    for name, array in maps.items():
+        _require(array.ndim == 1 and array.dtype in (np.int32, np.int64), f"{name} is no row of integers")
+    if product.kind == "terms":
+        _check_pointer("term_ptr", maps["term_ptr"], c.nnz, total)
+        _check_positions("a_position", maps["a_position"], total, a.nnz)
+        _check_positions("b_position", maps["b_position"], total, b.nnz)
+
+
+def check_against_new(product: Product) -> None:
+    """Make the product again, and raise PlanError where the pattern or a map differs."""
+    new = multiply(product.a, product.b)
+    _require(new.pattern == product.pattern, "its pattern is not that of its factors' product")
+    if new.kind == product.kind:
+        for name, array in new.maps.items():
+            _require(np.array_equal(array, product.maps[name]), f"{name} is not the map of its factors")
+
+
+def _check_structure(product: Product, row_multiply_adds: np.ndarray) -> None:
+    """The kinds without maps lean on the structure of their factors."""
+    a, b, c, kind = product.a, product.b, product.pattern, product.kind
+    met = row_multiply_adds > 0
+    if kind == "scale_rows":
+        fits = a.is_diagonal and c == b
+    elif kind == "scale_columns":
+        fits = b.is_diagonal and c == a
+    elif kind == "select_rows":
+        fits = a.is_selection and np.array_equal(c.row_lengths, row_multiply_adds)
+    elif kind == "dense":
+        fits = a.is_dense and b.is_dense and c.is_dense
+    elif kind == "full_rows":
+        fits = has_full_rows(b) and np.array_equal(c.row_lengths, met * b.shape[1])
+    else:
+        fits = bool(np.all((c.row_lengths > 0) == met))
+    _require(bool(fits), f"its patterns do not have the structure of kind {kind}")
+
+
+def _check_pointer(name: str, pointer: np.ndarray, entries: int, total: int) -> None:
+    _require(pointer.size == entries + 1, f"{name} has {pointer.size} values, not {entries + 1}")
+    _require(pointer[0] == 0 and pointer[-1] == total, f"{name} does not run from 0 to {total}")
+    _require(bool(np.all(np.diff(pointer) > 0)), f"{name} does not increase")
+
+
+def _check_positions(name: str, positions: np.ndarray, total: int, end: int) -> None:
+    _require(positions.size == total, f"{name} has {positions.size} values, not {total}")
+    if total:
+        inside = positions.min() >= 0 and positions.max() < end
+        _require(bool(inside), f"{name} holds positions outside 0 to {end - 1}")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise PlanError(message)

@@ -1,0 +1,262 @@
+"""Compiled loops of the symbolic product: Gustavson's algorithm on patterns, rows in parallel.
+
+Only patterns are accessed. A chunk of rows has its own workspace: a bit set of the columns in two
+stages, so that a row's columns come out sorted and an empty stretch of 4096 columns costs one look.
+The pattern of a convolution is block-Toeplitz: away from the border, rows of one channel differ by a shift
+of all columns. Such rows are found by hashes, compared in full, and worked out once.
+Within one call all index arrays have one dtype, int32 or int64.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import prange, types
+from numba.extending import intrinsic
+
+from bppsa_cupy.raw_kernels.twins.twin import twin
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """Number of zero bits below the lowest one of a uint64 that is not 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def population_count(typing_context: Any, word: Any) -> Any:
+    """Number of one bits of a uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@twin()
+def mix(state, value):
+    """A hash of a hash and a number, both uint64 (the steps of splitmix64)."""
+    state = (state ^ np.uint64(value)) + np.uint64(0x9E3779B97F4A7C15)
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))
+
+
+@twin(parallel=True)
+def shifted_row_keys(indptr, indices, keys):
+    """keys[i], out: a hash of row i's columns, the same for rows that differ by a shift alone."""
+    for i in prange(indptr.size - 1):
+        state = np.uint64(indptr[i + 1] - indptr[i])
+        for p in range(indptr[i] + 1, indptr[i + 1]):
+            state = mix(state, indices[p] - indices[p - 1])
+        keys[i] = state
+
+
+@twin(parallel=True)
+def check_shifted_rows(indptr, indices, like):
+    """Set like[i] to i where row i is not row like[i] up to a shift."""
+    for i in prange(indptr.size - 1):
+        j = like[i]
+        equal = indptr[i + 1] - indptr[i] == indptr[j + 1] - indptr[j]
+        if equal and j != i:
+            back = indptr[j] - indptr[i]
+            for p in range(indptr[i] + 1, indptr[i + 1]):
+                if indices[p] - indices[p - 1] != indices[p + back] - indices[p + back - 1]:
+                    equal = False
+                    break
+        if not equal:
+            like[i] = i
+
+
+@twin()
+def product_base(a_indptr, a_indices, b_first, i):
+    """The first column of the first row of B that row i of A meets and that is not empty, else -1."""
+    for p in range(a_indptr[i], a_indptr[i + 1]):
+        if b_first[a_indices[p]] >= 0:
+            return b_first[a_indices[p]]
+    return np.int64(-1)
+
+
+@twin(parallel=True)
+def product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases):
+    """Of each row of A·B, out: `product_base`, and a hash that is the same for rows that meet like rows
+    of B at like distances.
+
+    b_first  first column of each row of B, -1 where it is empty
+    b_like   of each row of B, one that differs from it by a shift alone
+    """
+    for i in prange(a_indptr.size - 1):
+        base = product_base(a_indptr, a_indices, b_first, i)
+        state = np.uint64(0)
+        for p in range(a_indptr[i], a_indptr[i + 1]):
+            row = a_indices[p]
+            if b_first[row] >= 0:
+                state = mix(mix(state, b_like[row]), b_first[row] - base)
+        keys[i], bases[i] = state, base
+
+
+@twin(parallel=True)
+def check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like):
+    """Set like[i] to i where row i of A·B is not row like[i] up to a shift by the bases' distance."""
+    for i in prange(a_indptr.size - 1):
+        j = like[i]
+        p, q = a_indptr[i], a_indptr[j]
+        equal = True
+        while equal and j != i:
+            while p < a_indptr[i + 1] and b_first[a_indices[p]] < 0:
+                p += 1
+            while q < a_indptr[j + 1] and b_first[a_indices[q]] < 0:
+                q += 1
+            if p == a_indptr[i + 1] or q == a_indptr[j + 1]:
+                equal = p == a_indptr[i + 1] and q == a_indptr[j + 1]
+                break
+            one, other = a_indices[p], a_indices[q]
+            equal = b_like[one] == b_like[other] and b_first[one] - bases[i] == b_first[other] - bases[j]
+            p += 1
+            q += 1
+        if not equal:
+            like[i] = i
+
+
+@twin(parallel=True)
+def set_row_bits(indptr, indices, bits):
+    """bits (rows, words), out: bit c of word w of a row stands for column 64·w + c."""
+    for i in prange(bits.shape[0]):
+        bits[i] = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            bits[i, indices[p] >> 6] |= np.uint64(1) << np.uint64(indices[p] & 63)
+
+
+@twin()
+def unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
+    """Set the bits of row i of A·B, and in `touched` those of its words.
+
+    b_bits  (rows of B, words), or of no row: then B's rows are read entry by entry
+    """
+    one = np.uint64(1)
+    by_words = b_bits.shape[0] > 0
+    for p in range(a_indptr[i], a_indptr[i + 1]):
+        row = a_indices[p]
+        if by_words:
+            for w in range(bits.size):
+                bits[w] |= b_bits[row, w]
+            continue
+        for q in range(b_indptr[row], b_indptr[row + 1]):
+            column = np.uint64(b_indices[q])
+            word = column >> np.uint64(6)
+            bits[word] |= one << (column & np.uint64(63))
+            touched[word >> np.uint64(6)] |= one << (word & np.uint64(63))
+    if by_words:
+        for w in range(np.uint64(bits.size)):
+            if bits[w]:
+                touched[w >> np.uint64(6)] |= one << (w & np.uint64(63))
+
+
+@twin(parallel=True)
+def row_lengths(a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, lengths):
+    """lengths[k], out: number of entries of row which[k] of A·B."""
+    one = np.uint64(1)
+    words = (columns + 63) // 64
+    for chunk in prange(chunks):
+        bits = np.zeros(words, np.uint64)
+        touched = np.zeros((words + 63) // 64, np.uint64)
+        for k in range(which.size * chunk // chunks, which.size * (chunk + 1) // chunks):
+            unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
+            length = np.uint64(0)
+            for group in range(touched.size):
+                remaining = touched[group]
+                touched[group] = 0
+                while remaining:
+                    word = np.uint64(group * 64) + trailing_zeros(remaining)
+                    remaining &= remaining - one
+                    length += population_count(bits[word])
+                    bits[word] = 0
+            lengths[k] = length
+
+
+@twin(parallel=True)
+def row_columns(
+    a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, starts, indices
+):  # fmt: skip
+    """indices, out: the sorted columns of row which[k] of A·B, from starts[k] on."""
+    one = np.uint64(1)
+    words = (columns + 63) // 64
+    for chunk in prange(chunks):
+        bits = np.zeros(words, np.uint64)
+        touched = np.zeros((words + 63) // 64, np.uint64)
+        for k in range(which.size * chunk // chunks, which.size * (chunk + 1) // chunks):
+            unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
+            place = np.uint64(starts[k])
+            for group in range(touched.size):
+                remaining = touched[group]
+                touched[group] = 0
+                while remaining:
+                    word = np.uint64(group * 64) + trailing_zeros(remaining)
+                    remaining &= remaining - one
+                    these = bits[word]
+                    bits[word] = 0
+                    while these:
+                        indices[place] = word * np.uint64(64) + trailing_zeros(these)
+                        place += one
+                        these &= these - one
+
+
+@twin(parallel=True)
+def copy_rows(indptr, like, shifts, indices):
+    """indices, inout: row i becomes row like[i] plus shifts[i], where that is another row."""
+    for i in prange(indptr.size - 1):
+        if like[i] != i:
+            source = indptr[like[i]]
+            for k in range(indptr[i + 1] - indptr[i]):
+                indices[indptr[i] + k] = indices[source + k] + shifts[i]
+
+
+@twin(parallel=True)
+def term_map(
+    a_indptr,
+    a_indices,
+    b_indptr,
+    b_indices,
+    columns,
+    chunks,
+    indptr,
+    indices,
+    row_terms,
+    term_ptr,
+    a_position,
+    b_position,
+):
+    """term_ptr (nnz + 1,) and the positions (terms,), out; term_ptr[nnz] is left to the caller.
+
+    The terms of an entry are in the order of A's row.
+    """
+    rows = a_indptr.size - 1
+    for chunk in prange(chunks):
+        place = np.empty(columns, np.int64)
+        following = np.zeros(columns, np.int64)
+        for i in range(rows * chunk // chunks, rows * (chunk + 1) // chunks):
+            start = indptr[i]
+            length = indptr[i + 1] - start
+            for k in range(length):
+                place[indices[start + k]] = k
+                following[k] = 0
+            for p in range(a_indptr[i], a_indptr[i + 1]):
+                row = a_indices[p]
+                for q in range(b_indptr[row], b_indptr[row + 1]):
+                    following[place[b_indices[q]]] += 1
+            term = np.int64(row_terms[i])
+            for k in range(length):
+                term_ptr[start + k] = term
+                count = following[k]
+                following[k] = term
+                term += count
+            for p in range(a_indptr[i], a_indptr[i + 1]):
+                row = a_indices[p]
+                for q in range(b_indptr[row], b_indptr[row + 1]):
+                    k = place[b_indices[q]]
+                    a_position[following[k]] = p
+                    b_position[following[k]] = q
+                    following[k] += 1

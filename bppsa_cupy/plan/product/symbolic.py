@@ -1,0 +1,269 @@
+"""The symbolic product: the pattern of C = A·B, its kind, and the maps the numeric product needs.
+
+This phase does not depend on values, dtype or batch, and uses no device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numba
+import numpy as np
+
+from bppsa_cupy.csr import Pattern, index_dtype
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.plan.product import loops as symbolic_loops
+
+#: The kinds of product, in the order in which they are tried, and the maps each needs beyond the
+#: three patterns.
+MAPS: dict[str, tuple[str, ...]] = {
+    "scale_rows": (),
+    "scale_columns": (),
+    "select_rows": (),
+    "dense": (),
+    "full_rows": (),
+    "terms": ("term_ptr", "a_position", "b_position"),
+    "row_wise": (),
+}
+
+#: A term list is made where the rows of B that A meets have at most this many entries on average.
+TERMS_PER_ENTRY = 1
+#: A term list holds at most this many terms (two positions each).
+MAXIMAL_TERMS = 2**26
+#: Chunks of rows a thread, so that uneven rows even out; each has a workspace of a few rows of C.
+CHUNKS = 4
+#: Bytes up to which B's rows are kept as bit sets while a pattern is made.
+BITS_BYTES = 2**28
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """One planned product C = A·B.
+
+    a, b           patterns of the factors, (rows, inner) and (inner, columns)
+    pattern        of C: every entry that has a term
+    multiply_adds  number of terms over all entries
+    maps           index arrays of one dtype, int32 or int64 (`index_dtype` of the largest position)
+    kind           how C is computed
+        "scale_rows"     A is the whole diagonal: C has B's pattern, row i times A's value i
+        "scale_columns"  B is the whole diagonal: C has A's pattern, column j times B's value j
+        "select_rows"    a row of A has at most one entry: row i of C is that row of B times the entry
+        "dense"          A and B are dense: so is C, of shape (rows, columns)
+        "full_rows"      a row of B is empty or full: so is one of C; row i is the sum over A's row i
+                         of B's full rows times the entries
+        "terms"          entry k of C is the sum over t in [term_ptr[k], term_ptr[k + 1]) of
+                         A[a_position[t]]·B[b_position[t]]; term_ptr (nnz + 1,), positions (multiply_adds,)
+        "row_wise"       row i is the sum over A's row i of B's rows times the entries (Gustavson), made
+                         side by side for all columns: the three patterns say it all
+    """
+
+    a: Pattern
+    b: Pattern
+    pattern: Pattern
+    kind: str
+    multiply_adds: int
+    maps: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The digests of A and B: equal keys mean equal products."""
+        return self.a.digest, self.b.digest
+
+    @property
+    def map_bytes(self) -> int:
+        """Bytes of all maps."""
+        return sum(array.nbytes for array in self.maps.values())
+
+
+class Operand(Protocol):
+    """What the choice of a kind looks at: a Pattern, or the counts of one that was never made."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def nnz(self) -> int: ...
+    @property
+    def row_lengths(self) -> np.ndarray: ...
+    @property
+    def is_diagonal(self) -> bool: ...
+    @property
+    def is_selection(self) -> bool: ...
+    @property
+    def is_dense(self) -> bool: ...
+
+
+def choose_kind(a: Operand, b: Operand, multiply_adds: int) -> str:
+    """The kind of A·B, by structure first.
+
+    Of the two general kinds, row-wise reads B and adds to sums along B's rows, whatever the fill-in, and
+    needs no map; it wins as soon as those rows have more than one entry. The term list, which writes
+    an entry of C at once, wins where B is nearly a selection.
+    """
+    if a.is_diagonal:
+        return "scale_rows"
+    if b.is_diagonal:
+        return "scale_columns"
+    if a.is_selection:
+        return "select_rows"
+    if a.is_dense and b.is_dense:
+        return "dense"
+    if has_full_rows(b):
+        return "full_rows"
+    if multiply_adds <= min(TERMS_PER_ENTRY * a.nnz, MAXIMAL_TERMS):
+        return "terms"
+    return "row_wise"
+
+
+def has_full_rows(b: Operand) -> bool:
+    """Whether every row is empty or full."""
+    return b.nnz == b.shape[1] * int(np.count_nonzero(b.row_lengths))
+
+
+def map_dtype(a: Operand, b: Operand, multiply_adds: int) -> type[np.int32] | type[np.int64]:
+    """The dtype of the maps of A·B; nnz of a product is at most its multiply-adds."""
+    return index_dtype(max(multiply_adds, a.nnz, b.nnz, *b.shape, a.shape[0]))
+
+
+def map_bytes(a: Operand, b: Operand, kind: str, nnz: int, multiply_adds: int) -> int:
+    """Bytes of the maps of A·B, which has `nnz` entries, without making it."""
+    itemsize = np.dtype(map_dtype(a, b, multiply_adds)).itemsize
+    return (nnz + 1 + 2 * multiply_adds) * itemsize if kind == "terms" else 0
+
+
+def multiply(a: Pattern, b: Pattern) -> Product:
+    """The planned product of A (rows, inner) and B (inner, columns).
+
+    Time grows with the entries of A, B and C and with the multiply-adds of those rows of C that are no
+    shifted copies of others; memory with the entries, and for a term list with the multiply-adds.
+    Laws: the pattern is that of A·B with all values one; (A·B)·C and A·(B·C) have one pattern.
+    Raises ShapeError where the inner sizes differ.
+    """
+    check_shapes(a, b)
+    terms = entry_terms(a, b)
+    multiply_adds = int(terms.sum())
+    kind = choose_kind(a, b, multiply_adds)
+    if kind in ("terms", "row_wise"):
+        return _general(a, b, kind, prefix_sums(row_sums(a, terms)))
+    if kind == "scale_rows":
+        pattern = b
+    elif kind == "scale_columns":
+        pattern = a
+    elif kind == "select_rows":
+        pattern = _selected_rows(a, b, terms)
+    else:
+        met = row_sums(a, terms) > 0
+        pattern = _full_rows(met, b.shape[1])
+    return Product(a, b, pattern, kind, multiply_adds)
+
+
+def check_shapes(a: Operand, b: Operand) -> None:
+    """Raise ShapeError where A·B is not defined."""
+    if a.shape[1] != b.shape[0]:
+        raise ShapeError(f"A {a.shape} times B {b.shape}: A's columns must be B's rows")
+
+
+def entry_terms(a: Pattern, b: Pattern) -> np.ndarray:
+    """(nnz of A,) int64: the multiply-adds that each entry of A takes part in."""
+    return b.row_lengths.astype(np.int64)[a.indices]
+
+
+def row_sums(a: Pattern, of_entries: np.ndarray) -> np.ndarray:
+    """(rows,) sums over the entries of each row of A."""
+    return np.diff(prefix_sums(of_entries)[a.indptr])
+
+
+def prefix_sums(counts: np.ndarray) -> np.ndarray:
+    """(n + 1,) int64: 0 and the running sums."""
+    sums = np.zeros(counts.size + 1, np.int64)
+    np.cumsum(counts, out=sums[1:])
+    return sums
+
+
+def _selected_rows(a: Pattern, b: Pattern, terms: np.ndarray) -> Pattern:
+    lengths = np.zeros(a.shape[0], np.int64)
+    lengths[a.row_lengths > 0] = terms
+    indptr = prefix_sums(lengths)
+    source = np.repeat(b.indptr[:-1][a.indices] - prefix_sums(terms)[:-1], terms)
+    return Pattern((a.shape[0], b.shape[1]), indptr, b.indices[source + np.arange(source.size)])
+
+
+def _full_rows(met: np.ndarray, columns: int) -> Pattern:
+    indptr = prefix_sums(met * columns)
+    return Pattern((met.size, columns), indptr, np.tile(np.arange(columns), np.count_nonzero(met)))
+
+
+def _general(a: Pattern, b: Pattern, kind: str, row_terms: np.ndarray) -> Product:
+    multiply_adds = int(row_terms[-1])
+    dtype = map_dtype(a, b, multiply_adds if kind == "terms" else 0)
+    operands = [_input(array, dtype) for array in (a.indptr, a.indices, b.indptr, b.indices)]
+    pattern = _united_rows(operands, (a.shape[0], b.shape[1]), multiply_adds)
+    maps = {}
+    if kind == "terms":
+        known = [_input(array, dtype) for array in (pattern.indptr, pattern.indices, row_terms)]
+        term_ptr = np.empty(pattern.nnz + 1, dtype)
+        term_ptr[-1] = multiply_adds
+        a_position, b_position = np.empty(multiply_adds, dtype), np.empty(multiply_adds, dtype)
+        chunks = CHUNKS * numba.get_num_threads()
+        symbolic_loops.term_map(*operands, b.shape[1], chunks, *known, term_ptr, a_position, b_position)
+        maps = {"term_ptr": term_ptr, "a_position": a_position, "b_position": b_position}
+    for array in maps.values():
+        array.flags.writeable = False
+    return Product(a, b, pattern, kind, multiply_adds, maps)
+
+
+def _united_rows(operands: list[np.ndarray], shape: tuple[int, int], multiply_adds: int) -> Pattern:
+    """The pattern of A·B of any structure, worked out for one of the rows that differ by a shift alone."""
+    rows, columns = shape
+    _, a_indices, b_indptr, b_indices = operands
+    like, bases = _like_rows(*operands)
+    which = np.flatnonzero(like == np.arange(rows))
+    words = -(-columns // 64)
+    # Uniting B's rows word by word, 8 words at a time, beats doing so entry by entry unless they are short.
+    by_words = a_indices.size * words // 8 < multiply_adds
+    by_words &= (b_indptr.size - 1) * words * 8 <= BITS_BYTES
+    bits = np.empty((b_indptr.size - 1 if by_words else 0, words), np.uint64)
+    if by_words:
+        symbolic_loops.set_row_bits(b_indptr, b_indices, bits)
+    sizes = (columns, CHUNKS * numba.get_num_threads())
+    lengths = np.empty(which.size, np.int64)
+    symbolic_loops.row_lengths(*operands, bits, *sizes, which, lengths)
+    of_rows = np.empty(rows, np.int64)
+    of_rows[which] = lengths
+    indptr = prefix_sums(of_rows[like])
+    indices = np.empty(int(indptr[-1]), index_dtype(max(int(indptr[-1]), *shape)))
+    symbolic_loops.row_columns(*operands, bits, *sizes, which, indptr[which], indices)
+    symbolic_loops.copy_rows(indptr, like, bases - bases[like], indices)
+    return Pattern(shape, indptr, indices)
+
+
+def _like_rows(
+    a_indptr: np.ndarray, a_indices: np.ndarray, b_indptr: np.ndarray, b_indices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each row of A·B one, itself or an earlier one, that it differs from by a shift of its columns
+    alone, and the column that the shift is reckoned from."""
+    keys = np.empty(b_indptr.size - 1, np.uint64)
+    symbolic_loops.shifted_row_keys(b_indptr, b_indices, keys)
+    b_like = _first_of_key(keys)
+    symbolic_loops.check_shifted_rows(b_indptr, b_indices, b_like)
+    filled = np.diff(b_indptr) > 0
+    b_first = np.full(keys.size, -1, np.int64)
+    b_first[filled] = b_indices[b_indptr[:-1][filled]]
+    keys, bases = np.empty(a_indptr.size - 1, np.uint64), np.empty(a_indptr.size - 1, np.int64)
+    symbolic_loops.product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases)
+    like = _first_of_key(keys)
+    symbolic_loops.check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like)
+    return like, bases
+
+
+def _first_of_key(keys: np.ndarray) -> np.ndarray:
+    """(n,) int64: for each key the first position of an equal one."""
+    _, first, group = np.unique(keys, return_index=True, return_inverse=True)
+    return first[group]
+
+
+def _input(array: np.ndarray, dtype: Any) -> np.ndarray:
+    """A read-only view (the compiler has a type for these, so each loop is compiled for one), or copy."""
+    view = array.astype(dtype, copy=False).view()
+    view.flags.writeable = False
+    return view

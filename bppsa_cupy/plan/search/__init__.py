@@ -1,0 +1,1 @@
+"""The search for the schedule with the least predicted time."""

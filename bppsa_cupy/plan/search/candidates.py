@@ -1,0 +1,205 @@
+"""The class of schedules that the search takes the best of: `plan.search` describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from bppsa_cupy.plan.schedule import Schedule, Segment, every_hybrid, from_splits, hybrid
+from bppsa_cupy.plan.search import loops as search_loops
+from bppsa_cupy.plan.search.segment_costs import SegmentCosts
+
+#: Elements of the longest chain of which all schedules are tried (1284 of them).
+EVERY = 6
+#: Limits, or block sizes, of each family of segment sets.
+MOST_SETS = 12
+#: Places where blocks may begin, an equal number of elements apart.
+PREFIXES = 8
+#: Deadlines from the shortest path to the serial scan's length.
+DEADLINES = 10
+#: A deadline that nothing misses.
+NEVER = 1e300
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A member of the class.
+
+    name      what it is called, e.g. "products of at most 3.2e-05 s, within 1.5 of the shortest path"
+    levels    of the up-sweep, where it is a hybrid(n, levels)
+    splits    segment -> split, as arrays (steps, 3) of begin, split, end; operands before readers
+    operands  (steps, 2) positions of the operands among the steps, -1 for inputs
+    seconds   (steps,)
+    """
+
+    name: str
+    n: int
+    levels: int | None
+    splits: np.ndarray
+    operands: np.ndarray
+    seconds: np.ndarray
+
+    @cached_property
+    def work(self) -> float:
+        """Seconds of all steps."""
+        return float(self.seconds.sum())
+
+    @cached_property
+    def critical_path(self) -> float:
+        """Seconds with as many workers as steps."""
+        return self.makespan(max(len(self.seconds), 1))
+
+    def makespan(self, workers: int) -> float:
+        """Seconds on so many workers, by the list scheduler."""
+        steps = len(self.seconds)
+        starts, placed, lengths = np.empty(steps), np.empty(steps, np.int64), np.empty(2)
+        rank = self.splits[:, 2] * (self.n + 2) + self.splits[:, 0]
+        search_loops.place(self.operands, rank, self.seconds, workers, starts, placed, lengths)
+        return float(lengths[0])
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule, called "hybrid"."""
+        if self.levels is not None:
+            return hybrid(self.n, self.levels)
+        splits = {(begin, end): split for begin, split, end in self.splits.tolist()}
+        return from_splits("hybrid", self.n, splits)
+
+
+class Reach:
+    """f, g and the lightest trees over the segments of `classes`, by products of at most `most` seconds."""
+
+    def __init__(self, costs: SegmentCosts, classes: np.ndarray, most: float) -> None:
+        self.costs, self.classes, self.most = costs, classes, most
+        self.ready, self.work, self.product = (np.empty(classes.shape) for _ in range(3))
+        self.splits = np.zeros(classes.shape, np.int32)
+        if costs.n < 2:
+            self.ready[:] = 0.0
+            return
+        search_loops.shortest_matrices(
+            classes, costs.mm, most, self.ready, self.work, self.product, self.splits
+        )
+        search_loops.shortest_vectors(classes, costs.mv, self.ready, self.work, self.splits)
+
+    @property
+    def length(self) -> float:
+        """Of the shortest critical path."""
+        return float(self.ready[0, 2:].max(initial=0.0))
+
+    @cached_property
+    def least_work(self) -> float:
+        """The sum over the vectors of the cheapest mv and its matrix's cheapest last product."""
+        if self.costs.n < 2:
+            return 0.0
+        known = np.where(self.classes < 0, np.inf, self.costs.mv[self.classes] + self.product)
+        return float(known[1:, 2:].min(axis=0).sum())
+
+    def within(self, deadline: float) -> np.ndarray:
+        """The splits of little work whose vectors are all there by `deadline`: see `search_loops.relax`."""
+        chosen = np.zeros_like(self.splits)
+        search_loops.relax(
+            self.classes,
+            self.costs.mm,
+            self.costs.mv,
+            self.most,
+            self.ready,
+            self.work,
+            self.splits,
+            deadline,
+            chosen,
+        )
+        return chosen
+
+
+def members(costs: SegmentCosts, limited: bool) -> Iterator[Candidate]:
+    """The class, the hybrids first; `limited` adds the sets of small matrices."""
+    n = costs.n
+    for schedule in every_hybrid(n):
+        splits = np.zeros(costs.classes.shape, np.int32)
+        for step in schedule.steps:
+            splits[step.begin, step.end] = step.split
+        yield make_candidate(costs, schedule.label if schedule.levels else "linear", splits, schedule.levels)
+    if n < 2:
+        return
+    if n <= EVERY:
+        for splits in every_choice(n):
+            yield make_candidate(costs, "one of all schedules", splits)
+    serial = float(costs.mv[np.diagonal(costs.classes, 1)[1:]].sum())
+    for name, classes, most in _sets(costs, limited):
+        reach = Reach(costs, classes, most)
+        ratio = max(serial / reach.length, 1.0) if reach.length else 1.0
+        for turn in range(DEADLINES if ratio > 1 else 1):
+            factor = ratio ** (turn / DEADLINES)
+            label = f"{name}, within {factor:.3g} of the shortest path"
+            yield make_candidate(costs, label, reach.within(reach.length * factor))
+        yield make_candidate(costs, f"{name}, least work", reach.within(NEVER))
+
+
+def every_choice(n: int) -> Iterator[np.ndarray]:
+    """The splits (n + 1, n + 1) of every schedule over n matrices, 0 where a segment is not needed."""
+    splits = np.zeros((n + 1, n + 1), np.int32)
+    vectors = [(0, j) for j in range(n, 1, -1)]
+    order = vectors + [(i, i + size) for size in range(n - 1, 1, -1) for i in range(1, n + 1 - size)]
+
+    def choose(place: int, needed: frozenset[Segment]) -> Iterator[np.ndarray]:
+        if place == len(order):
+            yield splits.copy()
+            return
+        begin, end = order[place]
+        if begin and (begin, end) not in needed:
+            yield from choose(place + 1, needed)
+            return
+        for split in range(begin + 1, end):
+            splits[begin, end] = split
+            yield from choose(place + 1, needed | {(begin, split), (split, end)})
+        splits[begin, end] = 0
+
+    yield from choose(0, frozenset())
+
+
+def _sets(costs: SegmentCosts, limited: bool) -> Iterator[tuple[str, np.ndarray, float]]:
+    """Name, classes and dearest product of every set of segments."""
+    n = costs.n
+    yield "all segments", costs.classes, np.inf
+    products = np.unique(costs.mm[np.isfinite(costs.mm)])
+    for most in _spread(products)[:-1]:
+        yield f"products of at most {most:.3g} s", costs.classes, float(most)
+    begin, end = np.indices(costs.classes.shape)
+    for size in np.unique(np.geomspace(2, n, MOST_SETS).astype(int))[:-1]:
+        for first in sorted({n * part // PREFIXES for part in range(PREFIXES)}):
+            inside = (begin >= first) & ((begin - first) // size == (end - 1 - first) // size)
+            kept = np.where(inside | (end == begin + 1), costs.classes, -1)
+            yield f"blocks of {size} from a_{first} on", kept, np.inf
+    if limited:
+        for most in _spread(np.unique(costs.values))[:-1]:
+            small = (costs.classes >= 0) & (costs.values[costs.classes] <= most)
+            kept = np.where(small | (end == begin + 1), costs.classes, -1)
+            yield f"matrices of at most {most} values", kept, np.inf
+
+
+def _spread(limits: np.ndarray) -> np.ndarray:
+    """At most MOST_SETS of sorted limits, by equal steps of their positions, the last one among them."""
+    if limits.size <= MOST_SETS:
+        return limits
+    return limits[np.linspace(0, limits.size - 1, MOST_SETS).astype(int)]
+
+
+def make_candidate(
+    costs: SegmentCosts, name: str, splits: np.ndarray, levels: int | None = None
+) -> Candidate:
+    """The candidate that makes its segments by `splits` (n + 1, n + 1), 0 where a segment is not needed."""
+    segments = np.argwhere(splits)
+    begin, end = segments.T
+    # Operands are shorter matrices, or vectors that end earlier.
+    order = np.lexsort((begin, end, np.where(begin, end - begin, 0), begin == 0))
+    segments = segments[order]
+    begin, end = segments.T
+    split = splits[begin, end].astype(np.int64)
+    position = np.full(splits.shape, -1, np.int64)
+    position[begin, end] = np.arange(len(segments))
+    operands = np.stack([position[begin, split], position[split, end]], axis=1)
+    steps = np.stack([begin, split, end], axis=1)
+    return Candidate(name, costs.n, levels, steps, operands, costs.seconds(splits, segments))

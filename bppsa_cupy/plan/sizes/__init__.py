@@ -1,0 +1,1 @@
+"""How large products are, counted before they are made or read off planned ones."""

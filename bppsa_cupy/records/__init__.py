@@ -1,0 +1,1 @@
+"""Transposed Jacobians as they are handed to a reader, in memory and in files."""

@@ -1,0 +1,180 @@
+"""Files of Jacobians: one HDF5 group a record, in AnnData's CSR encoding."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import h5py
+import numpy as np
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import JacobianFileError, ShapeError
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
+
+FORMAT, VERSION = "bppsa-jacobians", 1
+#: (encoding-type, encoding-version) of a matrix, and of one with a value for each sample of a batch.
+MATRIX, BATCH = ("csr_matrix", "0.1.0"), ("bppsa-csr-batch", "0.1.0")
+
+
+class HasJacobians(Protocol):
+    """A network, as far as this file needs it."""
+
+    def transposed_jacobians(self) -> Sequence[JacobianRecord]: ...
+
+
+def save_jacobians(
+    path: str | os.PathLike[str], source: HasJacobians | Sequence[JacobianRecord], *, compress: bool = False
+) -> None:
+    """Write the transposed Jacobians of a network's last pass, or a list of records.
+
+    Each record is a group with data sets `indptr`, `indices` and `data`. Values (nnz,) give AnnData's
+    "csr_matrix", which other readers open too; values (nnz, B) give "bppsa-csr-batch" with an attribute
+    `batch`. Equal patterns are stored once. `load_jacobians` gives the same records again.
+
+    compress  shuffle and gzip the data sets
+    Raises JacobianFileError where a record cannot be told from another or the file cannot be written.
+    """
+    records = list(source.transposed_jacobians() if hasattr(source, "transposed_jacobians") else source)
+    patterns: dict[Pattern, h5py.Group] = {}
+    with create(path, error=JacobianFileError) as file:
+        file.attrs.update(format=FORMAT, format_version=VERSION)
+        for position, (record, name) in enumerate(zip(records, _group_names(records), strict=True)):
+            group = file.create_group(name)
+            group.attrs["position"] = position
+            _write(group, record.on_host(), patterns, compress)
+
+
+def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> list[JacobianRecord]:
+    """The records of a file of `save_jacobians`, with NumPy data, in the order they were given.
+
+    sealed  False for a file that another program wrote, or rewrote: what its values and attributes hold
+            is then taken as it is, and damage may go unseen or crash the HDF5 library
+
+    Raises JacobianFileError where the file is missing, damaged, truncated or of another kind.
+    """
+    patterns: dict[tuple, Pattern] = {}
+    unsealed = "if it is trusted, read it by load_jacobians(path, sealed=False) or with --unsealed"
+    with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
+        kind, version = file.attrs.get("format"), file.attrs.get("format_version")
+        if kind != FORMAT:
+            raise JacobianFileError(
+                f"{path} has the format {kind!r}: it must be {FORMAT!r}, as bppsa-jacobians dump writes it"
+            )
+        if version != VERSION:
+            raise JacobianFileError(
+                f"{path} has version {version} of its format: this program reads {VERSION}"
+            )
+        groups = [file[name] for name in file]
+        groups.sort(key=lambda group: attribute(group, "position", int, JacobianFileError))
+        return [_read(group, patterns) for group in groups]
+
+
+def _group_names(records: Sequence[JacobianRecord]) -> list[str]:
+    """A name for each record, which sorts as the layers do: "003_Conv2d", "000_RNN_forward_000007"."""
+    several = Counter(record.layer for record in records)
+    names = []
+    for record in records:
+        name = f"{record.layer:03d}_{record.name}"
+        if several[record.layer] > 1:
+            name += f"_{record.direction}_{record.step:06d}"
+        names.append(re.sub(r"[^\w.-]", "_", name))
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise JacobianFileError(
+                f"{count} records are named {name}: records of a file must differ in layer, direction or step"
+            )
+    return names
+
+
+def _write(
+    group: h5py.Group, record: JacobianRecord, patterns: dict[Pattern, h5py.Group], compress: bool
+) -> None:
+    (kind, version), pattern = MATRIX if record.data.ndim == 1 else BATCH, record.pattern
+    group.attrs["encoding-type"], group.attrs["encoding-version"] = kind, version
+    group.attrs["shape"] = np.asarray(pattern.shape, np.int64)
+    write_array(group, "data", record.data, compress=compress)
+    for name in ("indices", "indptr"):
+        if pattern in patterns:
+            group[name] = patterns[pattern][name]
+        else:
+            write_array(group, name, getattr(pattern, name), compress=compress)
+    patterns.setdefault(pattern, group)
+    try:
+        geometry = json.dumps(record.geometry, sort_keys=True)
+    except (TypeError, ValueError) as cause:
+        raise JacobianFileError(
+            f"{record.label}: its geometry cannot be written as JSON ({cause})"
+        ) from cause
+    group.attrs.update(
+        layer=record.layer, name=record.name, step=record.step, direction=record.direction, geometry=geometry
+    )
+    optional = {"gradient_norm": record.gradient_norm, "sample": record.sample}
+    if kind == BATCH[0]:
+        optional["batch"] = record.batch
+    group.attrs.update({name: value for name, value in optional.items() if value is not None})
+
+
+def _read(group: Any, patterns: dict[tuple, Pattern]) -> JacobianRecord:
+    where = f"{group.file.filename}: {group.name}"
+    if not isinstance(group, h5py.Group):
+        raise JacobianFileError(f"{where} is a data set: it must be a group")
+
+    def get(name: str, kind: type) -> Any:
+        return attribute(group, name, kind, JacobianFileError)
+
+    def optional(name: str, kind: type) -> Any:
+        return get(name, kind) if name in group.attrs else None
+
+    encoding = get("encoding-type", str), get("encoding-version", str)
+    if encoding not in (MATRIX, BATCH):
+        raise JacobianFileError(f"{where} is encoded as {encoding}: it must be {MATRIX} or {BATCH}")
+    data = read_array(group, "data", kinds="f", ndim=1 if encoding == MATRIX else 2, error=JacobianFileError)
+    if encoding == BATCH and data.shape[1] != get("batch", int):
+        raise JacobianFileError(f"{where} holds {data.shape[1]} samples, its batch is {get('batch', int)}")
+    if get("layer", int) < 0 or get("step", int) < 0 or (optional("sample", int) or 0) < 0:
+        raise JacobianFileError(f"{where} has a negative layer, step or sample: they count from 0")
+    try:
+        return JacobianRecord(
+            layer=get("layer", int),
+            name=get("name", str),
+            pattern=_read_pattern(group, get("shape", tuple), patterns),
+            data=data,
+            step=get("step", int),
+            direction=get("direction", str),
+            geometry=_geometry(where, get("geometry", str)),
+            gradient_norm=optional("gradient_norm", float),
+            sample=optional("sample", int),
+        )
+    except ShapeError as cause:
+        raise JacobianFileError(f"{where} is damaged: {cause}") from cause
+
+
+def _read_pattern(group: h5py.Group, shape: tuple[int, ...], patterns: dict[tuple, Pattern]) -> Pattern:
+    if len(shape) != 2 or min(shape) < 0:
+        raise JacobianFileError(
+            f"{group.file.filename}: {group.name} has the shape {shape}: it must be two sizes"
+        )
+    key = (shape, group.get("indptr"), group.get("indices"))
+    if key not in patterns:
+        arrays = [
+            read_array(group, name, kinds="i", ndim=1, error=JacobianFileError)
+            for name in ("indptr", "indices")
+        ]
+        patterns[key] = Pattern((shape[0], shape[1]), *arrays)
+    return patterns[key]
+
+
+def _geometry(where: str, text: str) -> dict[str, Any]:
+    try:
+        geometry = json.loads(text)
+    except json.JSONDecodeError as cause:
+        raise JacobianFileError(f"{where}: attribute 'geometry' is no JSON ({cause})") from cause
+    if not isinstance(geometry, dict):
+        raise JacobianFileError(f"{where}: attribute 'geometry' must be a JSON object")
+    return geometry

@@ -1,0 +1,261 @@
+"""The one door to HDF5: whole files or none, checked before anything is read from them."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.system.files import whole_file
+from bppsa_cupy.system.interrupts import interruptible, interrupts_deferred
+
+#: A sealed file begins with a user block of this many bytes, which the HDF5 library skips.
+USER_BLOCK = 512
+#: First bytes of the user block; the hexadecimal SHA-256 of all bytes after the block follows.
+MAGIC = b"bppsa-seal 1 sha256 "
+_CHUNK_BYTES = 1 << 20
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+_KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f": "real numbers"}
+
+
+@contextmanager
+def create(
+    path: str | os.PathLike[str], *, sealed: bool = True, error: type[BppsaError] = BppsaError
+) -> Iterator[h5py.File]:
+    """A new HDF5 file that appears at `path`, whole, when the block ends without an exception.
+
+    It is written under a temporary name in the same folder, flushed to the disk, and renamed over
+    `path`; a link is followed. After any exception the temporary file is gone and an older file at
+    `path` is as it was. Ctrl-C takes effect between two arrays (`write_array`): the library does not
+    stand an exception inside of a write.
+
+    sealed  put the SHA-256 of the content into a user block, for `open_file` to check
+    Raises `error` where the file cannot be written (no space, no such folder, no permission).
+    """
+    with whole_file(path, error=error) as temporary, _Steady(temporary, "x+b") as raw:
+        try:
+            with (
+                interrupts_deferred(),
+                h5py.File(raw, "w", userblock_size=USER_BLOCK if sealed else 0) as file,
+            ):
+                yield file
+        except Exception as cause:
+            raise raw.failure or cause from cause
+        if sealed:
+            raw.seek(0)
+            raw.write(_seal(temporary))
+        raw.check()
+
+
+@contextmanager
+def open_file(
+    path: str | os.PathLike[str],
+    *,
+    sealed: bool = True,
+    verify: bool = True,
+    error: type[BppsaError] = BppsaError,
+    unsealed: str = "write it again",
+) -> Iterator[h5py.File]:
+    """The HDF5 file at `path`, for reading.
+
+    sealed    the file was sealed by `create`: its user block is checked before the HDF5 library sees it
+    verify    check the SHA-256 too (2 GB/s); without it a damaged file may read as another one
+    unsealed  what to do about a file that should have a seal and has none, for the error
+    Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
+    HDF5, is truncated or damaged, or where h5py fails inside the block.
+    """
+    try:
+        _check(path, sealed, verify, error, unsealed)
+        with h5py.File(path, "r") as file:
+            yield file
+    except error:
+        raise
+    except FileNotFoundError as cause:
+        raise error(f"{path} does not exist: give the path of a file that was written before") from cause
+    except (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as cause:
+        raise error(f"{path} cannot be read ({_first_line(cause)}): write it again") from cause
+
+
+def write_array(group: h5py.Group, name: str, array: Any, *, compress: bool = False) -> h5py.Dataset:
+    """Store a NumPy array of at least one axis as data set `name`, with a checksum on every chunk.
+
+    compress  also shuffle and gzip it, where size matters more than time
+    """
+    array = np.asarray(array)
+    assert array.ndim >= 1 and array.dtype.kind in _KINDS, (name, array.dtype, array.shape)
+    chunks, budget = [], max(1, _CHUNK_BYTES // array.dtype.itemsize)
+    for size in reversed(array.shape):
+        chunks.append(max(1, min(size, budget)))
+        budget = max(1, budget // chunks[-1])
+    interruptible()
+    return group.create_dataset(
+        name,
+        data=array,
+        chunks=tuple(reversed(chunks)),
+        # The library takes no chunk longer than an axis that cannot grow, and an empty axis has no chunk.
+        maxshape=tuple(max(1, size) for size in array.shape),
+        fletcher32=True,
+        shuffle=compress,
+        compression="gzip" if compress else None,
+        compression_opts=1 if compress else None,
+    )
+
+
+def read_array(
+    group: h5py.Group, name: str, *, kinds: str, ndim: int | None = None, error: type[BppsaError]
+) -> np.ndarray:
+    """Data set `name` of `group` as a NumPy array.
+
+    kinds  the NumPy kinds it may have, of "b", "i", "u" and "f"
+    ndim   the number of axes it must have
+    Raises `error` where it is missing, is another kind of thing, or lacks chunks.
+    """
+    stored, where = _data_set(group, name, error)
+    if stored.dtype.kind not in kinds:
+        wanted = " or ".join(_KINDS[kind] for kind in kinds)
+        raise error(f"{where} holds {stored.dtype}: it must hold {wanted}")
+    if ndim is not None and len(stored.shape) != ndim:
+        raise error(f"{where} has shape {stored.shape}: it must have {ndim} axes")
+    if not _is_complete(stored):
+        raise error(f"{where} lacks a part of its {stored.size} values: the file is damaged, write it again")
+    return np.asarray(stored[()])
+
+
+def array_size(group: h5py.Group, name: str, *, error: type[BppsaError]) -> tuple[int, int]:
+    """(values, bytes of them) of data set `name` of `group`, which is not read.
+
+    Raises `error` where it is missing or another kind of thing.
+    """
+    stored, _ = _data_set(group, name, error)
+    return int(stored.size), int(stored.size) * stored.dtype.itemsize
+
+
+def _data_set(group: h5py.Group, name: str, error: type[BppsaError]) -> tuple[h5py.Dataset, str]:
+    """The data set, and what to call it in an error."""
+    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
+    stored = group.get(name)
+    if not isinstance(stored, h5py.Dataset):
+        raise error(f"{where} is {'missing' if stored is None else 'a group'}: a data set must be there")
+    return stored, where
+
+
+def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: type[BppsaError]) -> Any:
+    """Attribute `name` of `group`, as `type`: str, int, float, bool, or tuple for a row of integers.
+
+    Raises `error` where it is missing or does not have that type.
+    """
+    where = f"{group.file.filename}: attribute {name!r} of {group.name}"
+    if name not in group.attrs:
+        raise error(f"{where} is missing")
+    value = group.attrs[name]
+    if isinstance(value, bytes):
+        value = value.decode()
+    array = np.asarray(value)
+    if type is str:
+        fits = isinstance(value, str)
+    elif type is tuple:
+        fits = array.ndim == 1 and array.dtype.kind in "iu"
+        value = array.tolist()
+    else:
+        fits = array.ndim == 0 and array.dtype.kind in {int: "iu", float: "iuf", bool: "b"}[type]
+    if not fits:
+        expected = "a row of integers" if type is tuple else f"of type {type.__name__}"
+        raise error(f"{where} is {value!r}: it must be {expected}")
+    return type(value)
+
+
+# ---- the seal ----
+
+
+def _seal(path: Path) -> bytes:
+    """The user block that belongs to the bytes after it."""
+    state = hashlib.sha256()
+    with open(path, "rb") as raw:
+        raw.seek(USER_BLOCK)
+        while block := raw.read(_CHUNK_BYTES):
+            state.update(block)
+    return _block(state.hexdigest().encode())
+
+
+def _block(digest: bytes) -> bytes:
+    return (MAGIC + digest + b"\n").ljust(USER_BLOCK, b"\0")
+
+
+def _check(
+    path: str | os.PathLike[str], sealed: bool, verify: bool, error: type[BppsaError], unsealed: str
+) -> None:
+    """Look at the file without the HDF5 library."""
+    with open(path, "rb") as raw:
+        head = raw.read(USER_BLOCK + len(_HDF5_SIGNATURE))
+    block, signature = (head[:USER_BLOCK], head[USER_BLOCK:]) if sealed else (b"", head[:8])
+    if sealed and head.startswith(_HDF5_SIGNATURE):
+        raise error(
+            f"{path} is an HDF5 file without a seal: it is none of this kind, or was copied by a tool; "
+            f"{unsealed}"
+        )
+    if not sealed and head.startswith(MAGIC):
+        raise error(f"{path} is not an HDF5 file without a seal, it has one: read it as a sealed file")
+    if signature != _HDF5_SIGNATURE or (sealed and not block.startswith(MAGIC)):
+        kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
+        raise error(f"{path} is not {kind}, or its first bytes are damaged: give another, or write it again")
+    if sealed and verify and block != _seal(Path(path)):
+        raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")
+
+
+# ---- failures ----
+
+
+class _Steady(io.FileIO):
+    """A file whose writes seem to succeed: the first failure is kept, and raised by `check`.
+
+    The HDF5 library cannot close a file that it could not write, and crashes when the process ends.
+    """
+
+    failure: BaseException | None = None
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        size = len(view)
+        try:
+            while self.failure is None and len(view):
+                view = view[super().write(view) :]
+        except BaseException as cause:
+            self.failure = cause
+        return size
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            if self.failure is None:
+                return super().truncate(size)
+        except BaseException as cause:
+            self.failure = cause
+        return size or 0
+
+    def check(self) -> None:
+        """Raise the first failure since the file was opened."""
+        if self.failure is not None:
+            raise self.failure
+
+
+def _is_complete(stored: h5py.Dataset) -> bool:
+    """Whether every value is in the file: HDF5 reads what is missing as zeros."""
+    if stored.size == 0:
+        return True
+    if stored.chunks is None:
+        return stored.id.get_storage_size() >= stored.size * stored.dtype.itemsize
+    pieces = (-(-size // chunk) for size, chunk in zip(stored.shape, stored.chunks, strict=True))
+    return stored.id.get_num_chunks() == math.prod(pieces)
+
+
+def _first_line(cause: BaseException) -> str:
+    text = str(cause.args[0]) if isinstance(cause, KeyError) and cause.args else str(cause)
+    return text.split("\n")[0] or type(cause).__name__

@@ -1,0 +1,1 @@
+"""Training: loop, state, log, checkpoints, losses, optimizers."""

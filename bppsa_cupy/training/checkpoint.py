@@ -1,0 +1,128 @@
+"""Checkpoints: the state of training in one sealed HDF5 file."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.plan.compare import differences
+from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
+
+FORMAT, VERSION = "bppsa-checkpoint", 1
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """What training needs to go on as if it had not stopped.
+
+    network       the network's description (`net.describe()`), as JSON holds it
+    dtype         "float32" or "float64"
+    parameters    arrays by name (`net.state_dict()`)
+    masks         fixed masks by parameter name
+    optimizer     the optimizer's `state_dict()`: JSON values, and arrays by name under "arrays"
+    random_state  what the order of samples and other random numbers follow from, as JSON holds it;
+                  a NumPy bit generator's `state` is such a value
+    epoch, step   epochs and steps that are done
+    """
+
+    network: dict[str, Any]
+    dtype: str
+    parameters: dict[str, np.ndarray]
+    masks: dict[str, np.ndarray] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    random_state: dict[str, Any] = field(default_factory=dict)
+    epoch: int = 0
+    step: int = 0
+
+    def check(self, network: Mapping[str, Any], dtype: str) -> None:
+        """Raise CheckpointError, naming every field that differs, unless this is a checkpoint of a network
+        of that description and dtype."""
+        found = differences(
+            {"dtype": self.dtype, **self.network}, {"dtype": dtype, **network}, holder="checkpoint"
+        )
+        if found:
+            raise CheckpointError(f"the checkpoint belongs to another network: {'; '.join(found)}")
+
+
+def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
+    """Write `checkpoint` to a sealed HDF5 file that replaces `path` when it is whole.
+
+    Raises CheckpointError where a value cannot be written as JSON, or the file cannot be written.
+    """
+    optimizer = dict(checkpoint.optimizer)
+    groups = {
+        "parameters": checkpoint.parameters,
+        "masks": checkpoint.masks,
+        "optimizer": optimizer.pop("arrays", {}),
+    }
+    values = {"network": checkpoint.network, "optimizer": optimizer, "random_state": checkpoint.random_state}
+    with create(path, error=CheckpointError) as file:
+        file.attrs.update(format=FORMAT, format_version=VERSION, dtype=checkpoint.dtype)
+        file.attrs.update(epoch=checkpoint.epoch, step=checkpoint.step)
+        for name, value in values.items():
+            file.attrs[name] = _to_json(name, value)
+        for name, arrays in groups.items():
+            group = file.create_group(name, track_order=True)
+            for key, array in arrays.items():
+                write_array(group, key, array)
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """The checkpoint that `save_checkpoint` wrote: equal values, arrays of equal bits, names in their order.
+
+    Tuples come back as lists. Raises CheckpointError where the file is missing, damaged, truncated or
+    of another kind.
+    """
+    with open_file(path, error=CheckpointError) as file:
+        kind = attribute(file, "format", str, CheckpointError)
+        version = attribute(file, "format_version", int, CheckpointError)
+        if (kind, version) != (FORMAT, VERSION):
+            raise CheckpointError(
+                f"{path} has the format {kind!r}, version {version}: it must be {FORMAT!r}, version {VERSION}"
+            )
+        values = {name: _from_json(file, name) for name in ("network", "optimizer", "random_state")}
+        arrays = {name: _arrays(file, name) for name in ("parameters", "masks", "optimizer")}
+        if values["optimizer"]:
+            values["optimizer"]["arrays"] = arrays["optimizer"]
+        return Checkpoint(
+            dtype=attribute(file, "dtype", str, CheckpointError),
+            epoch=attribute(file, "epoch", int, CheckpointError),
+            step=attribute(file, "step", int, CheckpointError),
+            parameters=arrays["parameters"],
+            masks=arrays["masks"],
+            **values,
+        )
+
+
+def _arrays(file: h5py.File, name: str) -> dict[str, np.ndarray]:
+    group = file.get(name)
+    if not isinstance(group, h5py.Group):
+        raise CheckpointError(f"{file.filename}: group {name} is missing")
+    return {key: read_array(group, key, kinds="biuf", error=CheckpointError) for key in group}
+
+
+def _to_json(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value, default=_plain)
+    except (TypeError, ValueError) as cause:
+        raise CheckpointError(f"{name} cannot be written as JSON ({cause}): give plain values") from cause
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def _from_json(file: h5py.File, name: str) -> dict[str, Any]:
+    value = json.loads(attribute(file, name, str, CheckpointError))
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{file.filename}: attribute {name!r} must be a JSON object")
+    return value

@@ -1,0 +1,123 @@
+"""Losses: the mean over the batch, and its gradient by the network's output."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device, device_of
+from bppsa_cupy.errors import LabelError, ShapeError
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.timescan.lengths import check_lengths
+
+#: The label that PyTorch leaves out by default.
+IGNORED = -100
+
+
+def cross_entropy(
+    scores: Array,
+    labels: Any,
+    *,
+    lengths: Any = None,
+    ignore_index: int = IGNORED,
+    device: Device | None = None,
+) -> tuple[Array, Array]:
+    """Softmax cross entropy, mean over the labels that count, and its gradient.
+
+    scores  (B, classes), or (B, T, classes) with a loss at every step; float32 or float64, on any device
+    labels  (B,) or (B, T) integers, 0 <= label < classes; checked on the host before they are uploaded
+    lengths       (B,) integers from 1 to T: steps behind a sample's length are padding, whatever they hold
+    ignore_index  a label that is left out, as in PyTorch
+    Padded steps and ignored labels are in neither loss nor mean, and their gradient is 0. Returns the loss
+    as an array of no dimensions on the scores' device (`float(loss)` waits for it) and the gradient by the
+    scores, of their shape. Raises ShapeError, and LabelError naming the first bad label or where none counts.
+    """
+    device = device or device_of(scores)
+    scores = device.asarray(scores)
+    if scores.ndim not in (2, 3) or 0 in scores.shape:
+        raise ShapeError(
+            f"cross_entropy got scores of shape {tuple(scores.shape)}: it takes (B, classes) or "
+            "(B, T, classes)"
+        )
+    *shape, classes = scores.shape
+    array = _on_host(labels)
+    if array.shape != tuple(shape) or array.dtype.kind not in "iu":
+        raise ShapeError(
+            f"labels are {array.dtype} of shape {array.shape}: a batch of {shape[0]} takes integers of "
+            f"shape {tuple(shape)}"
+        )
+    counted = counted_labels(array, lengths, ignore_index)
+    _check_labels(array, counted, classes)
+    rows, real = math.prod(shape), int(np.count_nonzero(counted))
+    losses = device.empty((rows,), scores.dtype)
+    gradient = device.empty(scores.shape, scores.dtype)
+    device.launch(
+        KERNELS["cross_entropy"],
+        scores,
+        device.asarray(np.where(counted, array, -1).astype(np.int64)),
+        losses,
+        gradient,
+        rows,
+        classes,
+        real,
+    )
+    return losses.sum() / scores.dtype.type(real), gradient
+
+
+def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = IGNORED) -> np.ndarray:
+    """Which labels, (B,) or (B, T), count: those that are not ignored and stand at no padded step.
+
+    lengths  (B,) integers from 1 to T, or None; with labels (B, T) alone. Raises ShapeError naming sample,
+             length and T.
+    """
+    counted = labels != ignore_index
+    if lengths is None:
+        return counted
+    array = _on_host(lengths)
+    if labels.ndim != 2:
+        raise ShapeError("lengths were given with one label a sample: they take labels (B, T), one a step")
+    batch, steps = labels.shape
+    check_lengths(array, batch, steps)
+    return counted & (np.arange(steps) < array[:, None])
+
+
+def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tuple[Array, Array]:
+    """Mean squared error over all elements, and its gradient by the output.
+
+    output, target  of equal shape. Returns as `cross_entropy`. Raises ShapeError.
+    """
+    device = device or device_of(output)
+    output = device.asarray(output)
+    if output.dtype.kind != "f":
+        raise ShapeError(f"mse_loss got an output of {output.dtype}: it takes float32 or float64")
+    wanted = device.asarray(target, dtype=output.dtype)
+    if wanted.shape != output.shape:
+        raise ShapeError(
+            f"mse_loss got a target of shape {tuple(wanted.shape)}: the output has {tuple(output.shape)}"
+        )
+    if not output.size:
+        raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: it has no element")
+    difference = output - wanted
+    return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
+
+
+def _on_host(array: Any) -> np.ndarray:
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
+def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:
+    """Raise LabelError naming the first counted label that is no class, or that none counts."""
+    wrong = np.argwhere(counted & ((labels < 0) | (labels >= classes)))
+    if len(wrong):
+        first = tuple(wrong[0].tolist())
+        step = f" at step {first[1]}" if len(first) > 1 else ""
+        raise LabelError(
+            f"label {int(labels[first])} of sample {first[0]}{step} is out of range: the network has "
+            f"{classes} classes, labels run from 0 to {classes - 1}"
+        )
+    if not counted.any():
+        raise LabelError(
+            "every label is ignored, so the mean is over none: give at least one that is not ignore_index"
+        )

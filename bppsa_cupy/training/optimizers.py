@@ -1,0 +1,251 @@
+"""Optimizers, and clipping: PyTorch's names, defaults and mathematics; a step is one kernel over all
+parameters."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.raw_kernels import KERNELS
+
+
+def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
+    """Scale all gradients (net.gradients) in place so that their common 2-norm is at most `max_norm`.
+
+    As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
+    array of no dimensions, float64, on the device; nothing waits for it. The squares cannot overflow. A NaN
+    or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
+    `max_norm` is above 0.
+    """
+    check_max_norm(max_norm)
+    flat, xp = gradients.flat, gradients.device.xp
+    if not flat.size:
+        return xp.zeros((), np.float64)
+    with np.errstate(invalid="ignore"):
+        largest = xp.abs(flat).max()
+        scale = largest + (largest == 0)
+        norm = xp.sqrt(xp.square(flat / scale).sum(dtype=np.float64)) * scale.astype(np.float64)
+        flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
+    return norm
+
+
+def check_max_norm(max_norm: float) -> None:
+    """Raise BppsaError unless `max_norm` is above 0."""
+    if not max_norm > 0:
+        raise BppsaError(f"max_norm={max_norm}: gradients are clipped to a norm above 0")
+
+
+class Optimizer(abc.ABC):
+    """Updates a network's parameters in place.
+
+    A step whose gradients hold NaN or infinity changes nothing, which a flag on the device sees to
+    without a wait; `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
+    older than the masks, such as momentum, is masked before the first step with them.
+    """
+
+    hyperparameters: tuple[str, ...]
+    arrays: tuple[str, ...]
+
+    def __init__(self, parameters: ParameterSet) -> None:
+        if not isinstance(parameters, ParameterSet):
+            raise BppsaError(
+                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
+                "net.parameters"
+            )
+        self.parameters = parameters
+        self._flag = parameters.device.zeros((1,), np.int32)
+        self._steps = parameters.device.zeros((1,), np.int64)
+        self._state = {
+            name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
+            for name in self.arrays
+        }
+        self._masks: Mapping[str, Array] | None = parameters.masks
+
+    def step(self, gradients: ParameterSet) -> None:
+        """Apply one update from `gradients` (net.gradients), of the same names and shapes."""
+        if not isinstance(gradients, ParameterSet) or gradients.flat.shape != self.parameters.flat.shape:
+            held = gradients.flat.size if isinstance(gradients, ParameterSet) else type(gradients).__name__
+            raise BppsaError(
+                f"the gradients are {held}, the parameters hold {self.parameters.flat.size} values: pass "
+                "net.gradients of the same network"
+            )
+        if self._masks is not self.parameters.masks:
+            for array in self._state.values():
+                self.parameters.apply_masks(array)
+            self._masks = self.parameters.masks
+        self._flag[...] = 0
+        device = self.parameters.device
+        device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
+        device.launch(KERNELS["step_count"], self._flag, self._steps)
+        self._update(gradients.flat)
+        self.parameters.changed()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the last step was not applied because a gradient was not finite; waits for it."""
+        return bool(self.fetch_blocked()()[0])
+
+    def fetch_blocked(self) -> Callable[[], np.ndarray]:
+        """Start copying the last step's flag to the host; the call that is returned waits for it, (1,)."""
+        return self.parameters.device.fetch(self._flag)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that were applied; waits for them."""
+        return int(self.parameters.device.to_host(self._steps)[0])
+
+    @abc.abstractmethod
+    def _update(self, gradient: Array) -> None:
+        """Launch the step's kernel on the flat gradient."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Name, hyper-parameters, steps and state arrays (host copies) for a checkpoint."""
+        return {
+            "name": type(self).__name__,
+            "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
+            "steps": self.steps,
+            "arrays": {
+                name: np.array(self.parameters.device.to_host(array)) for name, array in self._state.items()
+            },
+        }
+
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
+        missing = [name for name in ("name", "hyperparameters", "steps", "arrays") if name not in state]
+        if missing:
+            raise CheckpointError(
+                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
+            )
+        own = type(self).__name__
+        if state["name"] != own:
+            raise CheckpointError(
+                f"the checkpoint's optimizer is {state['name']}, this one is {own}: make a {state['name']}"
+            )
+        if set(state["hyperparameters"]) != set(self.hyperparameters):
+            raise CheckpointError(
+                f"the checkpoint's {own} has {', '.join(state['hyperparameters'])}, this one has "
+                f"{', '.join(self.hyperparameters)}: give a checkpoint that this version wrote"
+            )
+        if set(state["arrays"]) != set(self.arrays):
+            differing = self.differing_hyperparameters(state)
+            raise CheckpointError(
+                f"the checkpoint's {own} keeps {', '.join(state['arrays']) or 'no array'}, this one "
+                f"{', '.join(self.arrays) or 'no array'}: "
+                + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
+            )
+        for name, array in state["arrays"].items():
+            if array.shape != self._state[name].shape:
+                raise CheckpointError(
+                    f"the checkpoint's {name} holds {array.size} values, the network {self._state[name].size}"
+                )
+
+    def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """By name the hyper-parameters that `state` would change: its value and this optimizer's."""
+        pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
+        return {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError, and sets nothing
+        then, where it is another optimizer's."""
+        self.check_state_dict(state)
+        for name, array in state["arrays"].items():
+            self._state[name][...] = self.parameters.device.asarray(array, self.parameters.flat.dtype)
+        self._masks = None
+        for name, value in state["hyperparameters"].items():
+            setattr(self, name, value)
+        self._steps[...] = int(state["steps"])
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum, Nesterov momentum and weight decay."""
+
+    hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
+
+    def __init__(
+        self,
+        parameters: ParameterSet,
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        _check_not_negative(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
+        if nesterov and (momentum <= 0 or dampening != 0):
+            raise BppsaError(
+                f"SGD got nesterov=True with momentum={momentum} and dampening={dampening}: Nesterov "
+                "momentum needs a momentum above 0 and a dampening of 0"
+            )
+        self.arrays = ("velocity",) if momentum else ()
+        super().__init__(parameters)
+        self.lr, self.momentum, self.dampening = lr, momentum, dampening
+        self.weight_decay, self.nesterov = weight_decay, nesterov
+        self._none = parameters.device.empty((0,), parameters.flat.dtype)
+
+    def _update(self, gradient: Array) -> None:
+        self.parameters.device.launch(
+            KERNELS["sgd_step"],
+            self._flag,
+            self._steps,
+            gradient,
+            self.parameters.flat,
+            self._state.get("velocity", self._none),
+            gradient.size,
+            self.lr,
+            self.momentum,
+            self.dampening,
+            self.weight_decay,
+            self.nesterov,
+        )
+
+
+class Adam(Optimizer):
+    """Adam (Kingma and Ba 2015, algorithm 1); `weight_decay` is added to the gradient."""
+
+    hyperparameters = ("lr", "betas", "eps", "weight_decay")
+    arrays = ("first", "second")
+
+    def __init__(
+        self,
+        parameters: ParameterSet,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        _check_not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
+        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+            raise BppsaError(f"Adam got betas={betas}: it takes two, both at least 0 and below 1")
+        super().__init__(parameters)
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+
+    def _update(self, gradient: Array) -> None:
+        beta1, beta2 = self.betas
+        self.parameters.device.launch(
+            KERNELS["adam_step"],
+            self._flag,
+            self._steps,
+            gradient,
+            self.parameters.flat,
+            self._state["first"],
+            self._state["second"],
+            gradient.size,
+            self.lr,
+            beta1,
+            beta2,
+            self.eps,
+            self.weight_decay,
+        )
+
+
+def _check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not isinstance(value, (int, float, np.number)) or not 0 <= value < math.inf:
+            raise BppsaError(f"{name}={value!r}: it must be a finite number of at least 0")

@@ -1,0 +1,81 @@
+"""The state of training: taken for a checkpoint, and set from one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bppsa_cupy.data import Dataset
+from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.training.checkpoint import Checkpoint
+from bppsa_cupy.training.optimizers import Optimizer
+
+if TYPE_CHECKING:
+    from bppsa_cupy.training.loop import Settings
+
+
+def snapshot(
+    network: Sequential,
+    optimizer: Optimizer,
+    settings: Settings,
+    dataset: Dataset,
+    step: int,
+    per_epoch: int,
+) -> Checkpoint:
+    """The state of training after `step` steps."""
+    return Checkpoint(
+        network=network.describe(),
+        dtype=network.dtype.name,
+        parameters=network.state_dict(),
+        masks=network.masks,
+        optimizer=optimizer.state_dict(),
+        random_state={**_order(settings, dataset), "network": dict(network.random_state)},
+        epoch=step // per_epoch,
+        step=step,
+    )
+
+
+def restore(
+    network: Sequential, optimizer: Optimizer, checkpoint: Checkpoint, settings: Settings, dataset: Dataset
+) -> int:
+    """Set network and optimizer from `checkpoint` and return its step.
+
+    Raises CheckpointError, naming what differs, and sets nothing then, unless network, optimizer with its
+    hyper-parameters, data, seed and batch size are those it was trained with.
+    """
+    checkpoint.check(network.describe(), network.dtype.name)
+    for name, ours in _order(settings, dataset).items():
+        theirs = checkpoint.random_state.get(name)
+        if ours != theirs:
+            raise CheckpointError(
+                f"the checkpoint was trained with {name} {theirs} and {ours} is asked for: the order of the "
+                f"samples would differ; "
+                + (f"give {name} {theirs}" if theirs is not None else "it is no checkpoint of training")
+            )
+    optimizer.check_state_dict(checkpoint.optimizer)
+    differing = optimizer.differing_hyperparameters(checkpoint.optimizer)
+    if differing:
+        raise CheckpointError(
+            f"the checkpoint was trained with {_named(differing, 0)} and {_named(differing, 1)} is asked "
+            "for: resuming goes on with the checkpoint's; give the same, or train anew"
+        )
+    for name, array in checkpoint.parameters.items():
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"the checkpoint's {name} holds NaN or infinity: resume from an earlier one"
+            )
+    network.load_state_dict(checkpoint.parameters)
+    network.random_state.update(checkpoint.random_state.get("network", {}))
+    optimizer.load_state_dict(checkpoint.optimizer)
+    return checkpoint.step
+
+
+def _order(settings: Settings, dataset: Dataset) -> dict[str, int | str]:
+    """What the order of the samples follows from."""
+    return {"seed": settings.seed, "batch_size": settings.batch_size, "data": dataset.name}
+
+
+def _named(differing: dict[str, tuple[object, object]], side: int) -> str:
+    return ", ".join(f"{name} {values[side]}" for name, values in differing.items())

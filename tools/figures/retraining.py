@@ -1,0 +1,243 @@
+"""Retraining of a pruned network (paper, section 4.3): training, pruning by magnitude, and retraining by
+several backward passes, from the same weights on the same batches.
+
+The yardstick of equal curves is `bp` against `bp` with noise of one unit in the last place on every gradient,
+as in figure 6: training itself amplifies rounding errors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.data import Dataset, load
+from bppsa_cupy.models import build_model
+from bppsa_cupy.network.prune import SCOPES, prune
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.system.files import write_text
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
+from bppsa_cupy.tools.figures.curves import import_pyplot
+from bppsa_cupy.tools.figures.figure6 import last_place_noise
+from bppsa_cupy.tools.figures.picture_file import check_picture, save_figure
+from bppsa_cupy.training.loop import Settings, check_dataset, evaluate, train
+from bppsa_cupy.training.optimizers import Adam
+
+#: The backward passes that retrain; `hybrid` with products of matrices in so many up-sweep levels.
+METHODS = ("bp", "auto", "hybrid")
+LEVELS = 1
+NOISE = "bp with noise"
+
+#: The options that the result follows from.
+SETTINGS = (
+    "model", "prune", "prune_scope", "iterations", "retrain", "batch_size", "lr", "retrain_lr",
+    "test_samples", "seed", "dtype",
+)  # fmt: skip
+
+#: Steps a mean in the picture is taken over.
+WINDOW = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `bppsa-reproduce prune`."""
+    parser.add_argument("--data", required=True, help="a folder of CIFAR-10's binary layout")
+    parser.add_argument("--out", default="docs/results", help="folder of prune.json and prune.png")
+    parser.add_argument("--model", default="vgg11", help="as bppsa-train takes it (default vgg11)")
+    parser.add_argument("--prune", type=cli.fraction, default=0.97, metavar="F", help="default 0.97")
+    parser.add_argument("--prune-scope", choices=SCOPES, default="layer")
+    parser.add_argument("--iterations", type=cli.positive, default=300, help="of training (default 300)")
+    parser.add_argument("--retrain", type=cli.positive, default=300, help="iterations after it (default 300)")
+    parser.add_argument("--batch-size", type=cli.positive, default=32)
+    parser.add_argument("--lr", type=float, default=3e-4, help="of Adam in training (default 3e-4)")
+    parser.add_argument("--retrain-lr", type=float, default=1e-3, help="in retraining (default 1e-3)")
+    parser.add_argument(
+        "--test-samples", type=cli.positive, default=2000, help="for accuracies (default 2000)"
+    )
+    parser.add_argument("--seed", type=cli.not_negative, default=0)
+    parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
+    parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train, prune, retrain, compare, and write prune.json and prune.png."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    picture = arguments.out / "prune.png"
+    check_picture(picture)
+    import_pyplot()
+    dataset = _with_test_samples(load(arguments.data), arguments.test_samples)
+    options = {name: getattr(arguments, name) for name in ("seed", "dtype", "device")}
+    network = build_model(arguments.model, dataset.input_shape, classes=dataset.classes, **options)
+    check_dataset(network, dataset)
+    network.load_state_dict(he_parameters(network, arguments.seed))
+    losses = {"training": _train(arguments, network, dataset)}
+    accuracy = {"trained": _accuracy(network, dataset)}
+    masks = prune(network, arguments.prune, arguments.prune_scope)
+    accuracy["pruned"] = _accuracy(network, dataset)
+    network.use(network.plan(levels=LEVELS, batch_size=arguments.batch_size))
+    weights, ran = network.state_dict(), {}
+    for label in (*METHODS, NOISE):
+        network.load_state_dict(weights)
+        losses[label] = _train(arguments, network, dataset, label)
+        accuracy[label] = _accuracy(network, dataset)
+        report = network.last_backward
+        assert report is not None
+        ran[label] = "; ".join([f"{report.method}, {report.reason}", *report.schedules])
+    comparison = compare(losses)
+    result = {
+        "name": "prune",
+        "command": arguments.command,
+        "settings": {name: getattr(arguments, name) for name in SETTINGS},
+        "device": network.device.name,
+        "machine": describe_machine(network.device, network.device.workers),
+        "versions": versions(network.device),
+        "pruned": {name: 1 - float(mask.mean()) for name, mask in masks.items()},
+        "backward": ran,
+        "accuracy": accuracy,
+        "comparison": comparison,
+        "losses": losses,
+    }
+    write_text(arguments.out / "prune.json", json.dumps(result, indent=1) + "\n")
+    plot(
+        losses,
+        accuracy,
+        comparison,
+        picture,
+        f"{arguments.model} on {dataset.name}, {arguments.prune:.0%} pruned",
+    )
+    _print(accuracy, comparison, ran)
+
+
+def _with_test_samples(dataset: Dataset, count: int) -> Dataset:
+    """The data set with the first `count` of its test samples."""
+    if dataset.test is None:
+        return dataset
+    test = dataclasses.replace(
+        dataset.test, inputs=dataset.test.inputs[:count], labels=dataset.test.labels[:count]
+    )
+    return dataclasses.replace(dataset, test=test)
+
+
+def he_parameters(network: Sequential, seed: int) -> dict[str, np.ndarray]:
+    """Normal weights of variance 2 / fan-in and zero biases (He et al. 2015): deep networks without
+    normalization hardly learn from PyTorch's defaults, which make the signal smaller at every layer."""
+    generator = np.random.default_rng(seed)
+    return {
+        name: generator.standard_normal(array.shape) * math.sqrt(2 / math.prod(array.shape[1:]))
+        if len(array.shape) > 1
+        else np.zeros(array.shape)
+        for name, array in network.parameters.items()
+    }
+
+
+def _train(
+    arguments: argparse.Namespace, network: Sequential, dataset: Dataset, label: str | None = None
+) -> list[float]:
+    """The losses of training by Adam from the network's parameters on; of the retraining called `label`."""
+    retraining = label is not None
+    iterations = arguments.retrain if retraining else arguments.iterations
+    settings = Settings(
+        method=label if label in METHODS else "bp",
+        epochs=iterations,
+        iterations=iterations,
+        batch_size=arguments.batch_size,
+        seed=arguments.seed + retraining,
+        progress=sys.stderr.isatty(),
+        gradient_hook=last_place_noise(arguments.seed) if label == NOISE else None,
+    )
+    optimizer = Adam(network.parameters, lr=arguments.retrain_lr if retraining else arguments.lr)
+    history = train(network, dataclasses.replace(dataset, test=None), optimizer, settings)
+    return [float(loss) for loss in history.losses]
+
+
+def _accuracy(network: Sequential, dataset: Dataset) -> float | None:
+    return None if dataset.test is None else evaluate(network, dataset.test, 100)[1]
+
+
+def compare(losses: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """Each method's largest relative difference of losses to `bp`'s, and the limit: three times that of
+    `bp` with noise."""
+    limit = 3 * float(difference(losses, NOISE).max())
+    rows = []
+    for method in METHODS[1:]:
+        largest = float(difference(losses, method).max())
+        rows.append({"method": method, "difference": largest, "limit": limit, "agrees": largest <= limit})
+    return rows
+
+
+def difference(losses: dict[str, list[float]], label: str) -> np.ndarray:
+    """The relative difference of losses to `bp`'s, by step."""
+    reference = np.array(losses["bp"])
+    return np.abs(np.array(losses[label]) - reference) / np.abs(reference)
+
+
+def _print(accuracy: dict[str, Any], comparison: list[dict[str, Any]], ran: dict[str, str]) -> None:
+    for label, value in accuracy.items():
+        print(f"accuracy, {label}: {'no test samples' if value is None else f'{value:.2%}'}")
+    for row in comparison:
+        method = row["method"]
+        print(
+            f"{method}: largest relative difference of losses to bp {row['difference']:.2e} "
+            f"(limit {row['limit']:.2e}): {'agrees' if row['agrees'] else 'DIFFERS'}; ran {ran[method]}"
+        )
+
+
+def plot(
+    losses: dict[str, list[float]],
+    accuracy: dict[str, float | None],
+    comparison: list[dict[str, Any]],
+    path: Path,
+    title: str,
+) -> None:
+    """The losses of training and retraining, their differences to `bp`'s, and the accuracies."""
+    pyplot = import_pyplot()
+    figure, (left, middle, right) = pyplot.subplots(
+        1, 3, figsize=(14, 4.2), layout="constrained", width_ratios=(1.5, 1.2, 1)
+    )
+    figure.suptitle(title)
+    start = len(losses["training"])
+    left.plot(*_means(losses["training"], 0), color="0.4", label="training, dense")
+    for (label, width), color in zip(
+        (("bp", 4.5), ("auto", 2.6), ("hybrid", 1.0)), ("C0", "C1", "C2"), strict=True
+    ):
+        left.plot(*_means(losses[label], start), color=color, linewidth=width, label=f"retraining, {label}")
+        if label != "bp":
+            values = difference(losses, label)
+            steps = np.arange(1, len(values) + 1)
+            told = label if values.any() else f"{label}: none"
+            middle.plot(steps[values > 0], values[values > 0], "o", markersize=3, color=color, label=told)
+    left.axvline(start, color="0.2", linestyle=":", linewidth=0.8)
+    left.set(xlabel="step", ylabel=f"training loss, mean of {WINDOW} batches")
+    left.legend()
+    noise = difference(losses, NOISE)
+    steps = np.arange(1, len(noise) + 1)
+    middle.plot(
+        steps[noise > 0], noise[noise > 0], ".", markersize=3, color="0.6", label="bp with noise of one ulp"
+    )
+    limit = comparison[0]["limit"]
+    middle.axhline(limit, color="0.2", linestyle="--", linewidth=0.8, label=f"limit {limit:.1e}")
+    middle.set(xlabel="step of retraining", ylabel="relative difference of the loss to bp's", yscale="log")
+    middle.legend()
+    shown = {label: value for label, value in accuracy.items() if value is not None and label != NOISE}
+    if shown:
+        bars = right.bar(
+            list(shown), [100 * value for value in shown.values()], color=["0.4", "0.7", "C0", "C1", "C2"]
+        )
+        right.bar_label(bars, fmt="%.1f")
+    right.set(ylabel="test accuracy, %", title="trained, pruned, retrained by")
+    save_figure(figure, path, dpi=120)
+    pyplot.close(figure)
+
+
+def _means(losses: list[float], start: int) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and moving means; a run shorter than the window as it is."""
+    window = min(WINDOW, len(losses))
+    means = np.convolve(losses, np.full(window, 1 / window), mode="valid")
+    return np.arange(start + window, start + len(losses) + 1), means

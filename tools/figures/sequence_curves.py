@@ -1,0 +1,214 @@
+"""Training curves of a recurrent network by our backward passes and by PyTorch, and how close they lie.
+
+Training amplifies rounding errors, so the yardstick is our own curve against itself with noise on every
+gradient element, as large as the rounding of a sum over all steps of a batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.data import Dataset
+from bppsa_cupy.models import build_model
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.figures.torch_training import Curve, accuracy, train_by_torch
+from bppsa_cupy.training.loop import Settings, train
+from bppsa_cupy.training.optimizers import Adam
+
+PYTORCH = "PyTorch"
+#: Of the backward pass: what the cost model takes, and the scan over chunks of steps.
+METHODS = ("auto", "blelloch")
+#: Runs under noise, each with its own seed; the yardstick is the largest divergence of them.
+NOISE_SEEDS = (1, 2)
+#: Steps from one time that is written down to the next, and those that a smoothed curve is a mean of.
+STRIDE = 20
+
+
+def add_options(parser: argparse.ArgumentParser, *, epochs: int, lr: float) -> None:
+    """How to train, where to run and where to write."""
+    parser.add_argument("--out", default="docs/results", help="folder of the numbers and the picture")
+    parser.add_argument("--epochs", type=cli.positive, default=epochs, help=f"(default {epochs})")
+    parser.add_argument("--iterations", type=cli.positive, help="stop after so many steps in all")
+    parser.add_argument("--batch-size", type=cli.positive, default=16, help="(default 16)")
+    parser.add_argument("--lr", type=float, default=lr, help=f"learning rate of Adam (default {lr})")
+    parser.add_argument("--clip", type=float, default=1.0, help="largest norm of the gradients (default 1)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=cli.positive, default=1, help="of PyTorch on the host (default 1)")
+    parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that the curves follow from, by name."""
+    names = ("epochs", "iterations", "batch_size", "lr", "clip", "seed", "threads")
+    return {name: getattr(arguments, name) for name in names}
+
+
+def train_all(
+    arguments: argparse.Namespace, dataset: Dataset, model: str, dtype: str
+) -> tuple[dict[str, Curve], dict[str, Any]]:
+    """Curves by run (each of METHODS, PyTorch, "noise 1" …), and how the methods compare with it."""
+
+    def build() -> Sequential:
+        network = build_model(
+            model, dataset.input_shape, classes=dataset.classes, seed=arguments.seed, dtype=dtype,
+            device=arguments.device,
+        )  # fmt: skip
+        network.use(network.plan(batch_size=arguments.batch_size))
+        return network
+
+    settings = Settings(
+        epochs=arguments.epochs,
+        iterations=arguments.iterations,
+        batch_size=arguments.batch_size,
+        seed=arguments.seed,
+        clip=arguments.clip,
+        progress=arguments.progress,
+    )
+    once = replace(settings, iterations=1, progress=False)
+    curves = {}
+    for method in METHODS:
+        # The first step compiles kernels; it is made on a network of its own.
+        train_by_scan(build(), dataset, replace(once, method=method), arguments.lr)
+        curves[method] = train_by_scan(build(), dataset, replace(settings, method=method), arguments.lr)
+    train_by_torch(build(), dataset, once, arguments.lr, arguments.threads)
+    curves[PYTORCH] = train_by_torch(build(), dataset, settings, arguments.lr, arguments.threads)
+    terms = dataset.input_shape[0] * arguments.batch_size
+    for seed in NOISE_SEEDS:
+        noisy = replace(
+            settings, method=METHODS[0], gradient_hook=rounding_noise(seed, np.sqrt(terms), dtype)
+        )
+        curves[f"noise {seed}"] = train_by_scan(build(), dataset, noisy, arguments.lr)
+    return curves, compare(curves, dtype)
+
+
+def train_by_scan(network: Sequential, dataset: Dataset, settings: Settings, lr: float) -> Curve:
+    """Train `network` by Adam; the seconds hold no evaluation."""
+    seconds: list[float] = []
+    hook = settings.gradient_hook
+
+    def timed(network: Sequential) -> None:
+        seconds.append(time.perf_counter() - started)
+        if hook is not None:
+            hook(network)
+
+    optimizer = Adam(network.parameters, lr=lr)
+    started = time.perf_counter()
+    history = train(network, replace(dataset, test=None), optimizer, replace(settings, gradient_hook=timed))
+    assert network.last_backward is not None
+    ran = network.last_backward.time_scans
+    curve = Curve([float(loss) for loss in history.losses], seconds, backward=ran)
+    if dataset.test is not None:
+        network.eval()
+        curve.accuracy = accuracy(
+            dataset.test,
+            network.dtype,
+            lambda batch: network.device.to_host(network.forward(batch.inputs, lengths=batch.lengths)),
+        )
+    return curve
+
+
+def rounding_noise(seed: int, ulps: float, dtype: str) -> Callable[[Sequential], None]:
+    """A gradient hook that changes every gradient element by `ulps` units in the last place, up or down."""
+    generator = np.random.default_rng(seed)
+    size = ulps * np.finfo(dtype).eps
+
+    def hook(network: Sequential) -> None:
+        flat = network.gradients.flat
+        signs = generator.choice(np.array([-1, 1], dtype), flat.shape)
+        flat *= network.device.asarray(1 + np.asarray(size, dtype) * signs, flat.dtype)
+
+    return hook
+
+
+def compare(curves: dict[str, Curve], dtype: str) -> dict[str, Any]:
+    """Each method's largest relative difference to PyTorch over the steps, the limit it is held to, and the
+    ratio of PyTorch's seconds to its."""
+    noise = [
+        difference(curves[METHODS[0]].losses, curve.losses)
+        for run, curve in curves.items()
+        if run.startswith("noise")
+    ]
+    limit = max(3 * max(noise), float(10 * np.finfo(dtype).eps))
+    found = {method: difference(curves[PYTORCH].losses, curves[method].losses) for method in METHODS}
+    return {
+        "limit": limit,
+        "difference": found,
+        "agrees": {method: value <= limit for method, value in found.items()},
+        "speed_ratio": {
+            method: curves[PYTORCH].seconds[-1] / curves[method].seconds[-1] for method in METHODS
+        },
+    }
+
+
+def difference(reference: Sequence[float], losses: Sequence[float]) -> float:
+    """The largest relative difference over the steps."""
+    ours, theirs = np.array(losses), np.array(reference)
+    return float((np.abs(ours - theirs) / np.abs(theirs)).max())
+
+
+def report(title: str, comparison: dict[str, Any]) -> None:
+    """A line a method."""
+    for method, value in comparison["difference"].items():
+        verdict = "agrees" if comparison["agrees"][method] else "DIFFERS"
+        limit, ratio = comparison["limit"], comparison["speed_ratio"][method]
+        print(
+            f"{title} {method}: largest relative difference to PyTorch {value:.2e} (limit {limit:.2e}): "
+            f"{verdict}; PyTorch's time / ours {ratio:.1f}"
+        )
+
+
+def as_json(curves: dict[str, Curve]) -> dict[str, Any]:
+    """By run but those under noise: losses to nine digits, seconds at every STRIDE-th step, accuracy."""
+    return {
+        run: {
+            "losses": [float(f"{loss:.9g}") for loss in curve.losses],
+            "seconds": [round(second, 4) for second in curve.seconds[STRIDE - 1 :: STRIDE]],
+            **({"backward": curve.backward} if curve.backward else {}),
+            **({} if curve.accuracy is None else {"test_accuracy": curve.accuracy}),
+        }
+        for run, curve in curves.items()
+        if not run.startswith("noise")
+    }
+
+
+def draw(axes: Sequence[Any], curves: dict[str, Curve], comparison: dict[str, Any], title: str) -> None:
+    """Losses by step, their differences to PyTorch, and losses by time, on three axes."""
+    by_step, apart, by_time = axes
+    reference = np.array(curves[PYTORCH].losses)
+    steps = np.arange(1, len(reference) + 1)
+    width = {run: max(1.0, 5.0 - 2.0 * k) for k, run in enumerate([PYTORCH, *comparison["difference"]])}
+    apart.set(yscale="log", ylim=(1e-17, 1))
+    for run in width:
+        curve = curves[run]
+        (line,) = by_step.plot(steps, curve.losses, linewidth=width[run], label=run)
+        by_time.plot(curve.seconds, _smooth(curve.losses), color=line.get_color(), label=run)
+        if run != PYTORCH:
+            gap = np.abs(np.array(curve.losses) - reference) / np.abs(reference)
+            apart.plot(steps[gap > 0], gap[gap > 0], ".", markersize=3, color=line.get_color(), label=run)
+    apart.axhline(
+        comparison["limit"],
+        color="0.2",
+        linestyle="--",
+        linewidth=0.8,
+        label=f"limit {comparison['limit']:.1e}",
+    )
+    by_step.set(title=title, xlabel="step", ylabel="training loss, a batch")
+    apart.set(xlabel="step", ylabel="relative difference to PyTorch, where not 0")
+    by_time.set(xscale="log", xlabel="seconds", ylabel=f"training loss, mean of {STRIDE} steps")
+    for axis in axes:
+        axis.legend()
+
+
+def _smooth(losses: Sequence[float], window: int = STRIDE) -> np.ndarray:
+    """Means over the last `window` steps, fewer at the start."""
+    sums = np.concatenate([[0.0], np.cumsum(losses)])
+    ends = np.arange(1, len(sums))
+    starts = np.maximum(0, ends - window)
+    return np.asarray((sums[ends] - sums[starts]) / (ends - starts))

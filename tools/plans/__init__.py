@@ -1,0 +1,1 @@
+"""What bppsa-plan tells and draws of plans."""

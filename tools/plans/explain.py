@@ -1,0 +1,277 @@
+"""What each schedule of a plan's chains costs on p workers, and from which p a scan is worth it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import Chain, Plan, Schedule
+from bppsa_cupy.plan.budget import Size
+from bppsa_cupy.plan.cost.model import MODELS, CostModel, find_model
+from bppsa_cupy.plan.cost.schedule_cost import preparation_seconds, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.schedule import blelloch, linear, paper_hybrid
+from bppsa_cupy.plan.search.search import Search
+from bppsa_cupy.plan.search.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
+from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.system.files import check_writable, write_text
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.plans.report import print_table, quantity
+
+#: The schedules that are not computed.
+FIXED: dict[str, Callable[[int], Schedule]] = {
+    "linear": linear,
+    "blelloch": blelloch,
+    "paper": paper_hybrid,
+}
+COMPUTED = "computed"
+BASELINE = "bp"
+
+
+def add_explain(commands: Any) -> None:
+    """The sub-command `explain`."""
+    parser = commands.add_parser(
+        "explain",
+        help="what each schedule costs on p workers, which wins, and from which p a scan pays",
+        description="For p = 1, 2, 4, … workers: the time of the serial scan, of algorithm 1, of the paper's "
+        "hand-picked schedule and of the computed one, the lower bound, and which wins.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--model",
+        choices=tuple(MODELS),
+        default="ideal",
+        help="of a worker: ideal counts multiply-adds (default); host and cuda predict seconds, by the "
+        "constants that bppsa-bench calibrate measured, or else by estimates",
+    )
+    parser.add_argument(
+        "--workers", type=worker_counts, metavar="P,P,…", help="default: 1, 2, 4, … and the chain's length"
+    )
+    parser.add_argument("--batch-size", type=cli.positive, metavar="B", help="default: the plan's")
+    parser.add_argument(
+        "--memory-limit", type=cli.byte_size, metavar="BYTES", help="of a computed schedule (default: none)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers here")
+    parser.set_defaults(run=run_explain)
+
+
+def worker_counts(text: str) -> list[int]:
+    """The argument type of numbers of workers: "1,2,4"."""
+    return sorted({cli.positive(one.strip()) for one in text.split(",")})
+
+
+def run_explain(arguments: argparse.Namespace) -> None:
+    """Print, and write, what each schedule costs."""
+    if arguments.json is not None:
+        check_writable(arguments.json, error=PlanError)
+    facts = explain(
+        Plan.load(arguments.file),
+        model=arguments.model,
+        workers=arguments.workers,
+        batch_size=arguments.batch_size,
+        memory_limit=arguments.memory_limit,
+        progress=True,
+    )
+    facts = {"file": str(arguments.file), **facts}
+    if arguments.json is not None:
+        write_text(arguments.json, json.dumps(facts, indent=1) + "\n", error=PlanError)
+    print_explanation(facts)
+
+
+def explain(
+    plan: Plan,
+    *,
+    model: str = "ideal",
+    workers: Sequence[int] | None = None,
+    batch_size: int | None = None,
+    memory_limit: int | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """The facts, as JSON holds them: times in seconds, of the ideal machine in multiply-adds.
+
+    workers       which p; by default 1, 2, 4, … and n, the chain's length
+    batch_size    the plan's by default
+    memory_limit  bytes of a computed schedule's values, patterns and maps
+
+    Raises PlanError for an unknown model, and for a chain of more than MOST_ELEMENTS.
+    """
+    batch = plan.batch_size if batch_size is None else batch_size
+    machine, size = find_model(model), Size(batch, plan.itemsize, memory_limit)
+    return {
+        "model": machine.name,
+        "unit": "multiply-adds" if machine.name == "ideal" else "seconds",
+        "batch_size": batch,
+        "itemsize": plan.itemsize,
+        "memory_limit": memory_limit,
+        "chains": [
+            _Explained(chain.chain, machine, size, progress).report(workers or _powers(len(chain.chain)))
+            for chain in plan.chains
+        ],
+    }
+
+
+def _powers(n: int) -> list[int]:
+    """1, 2, 4, … below n, and n."""
+    return [2**k for k in range(max(n - 1, 0).bit_length())] + [max(n, 1)] if n > 1 else [1]
+
+
+class _Explained:
+    """One chain, by one model."""
+
+    def __init__(self, chain: Chain, model: CostModel, size: Size, progress: bool) -> None:
+        if len(chain) > MOST_ELEMENTS:
+            raise PlanError(
+                f"a chain of {len(chain)} elements is too long to search: explain takes up to {MOST_ELEMENTS}"
+            )
+        self.chain, self.model, self.size = chain, model, size
+        self.counts = ChainCounts.of_segments(chain, searched_segments(chain), progress=progress)
+        costs = SegmentCosts.of(self.counts, size.batch_size, size.itemsize, model)
+        fits = None if size.limit is None else lambda s: size.fits(size.bytes(self.counts, s))
+        self.search = Search(costs, fits)
+        self.fixed = {name: make(len(chain)) for name, make in FIXED.items()}
+        self.preparation = preparation_seconds(chain, size.batch_size, size.itemsize, model)
+        self.baseline = vjp_seconds(chain, size.batch_size, size.itemsize, model)
+
+    def report(self, workers: Sequence[int]) -> dict[str, Any]:
+        unbounded = self.search.best().schedule
+        schedules = {**self.fixed, COMPUTED: unbounded}
+        rows = [self._on(p) for p in workers]
+        return {
+            "elements": len(self.chain),
+            "segments": len(searched_segments(self.chain)),
+            "considered": len(self.search.candidates),
+            "baseline": self.baseline,
+            "preparation": self.preparation,
+            "shortest_critical_path": self.search.shortest,
+            "least_work": self.search.least_work,
+            "schedules": [self._facts(name, schedule) for name, schedule in schedules.items()],
+            "workers": rows,
+            "scan_beats_bp_from": self._first_win(rows),
+        }
+
+    def _facts(self, name: str, schedule: Schedule) -> dict[str, Any]:
+        """What holds for any number of workers."""
+        cost = self._cost(schedule, 1)
+        kinds = Counter(step.kind for step in schedule.steps)
+        return {
+            "name": name,
+            "levels": schedule.levels,
+            "depth": schedule.depth,
+            "mv": kinds["mv"],
+            "mm": kinds["mm"],
+            "multiply_adds": cost.multiply_adds,
+            "work": sum(step.seconds for step in cost.steps),
+            "critical_path": cost.critical_path,
+            "memory": self.size.bytes(self.counts, schedule),
+        }
+
+    def _on(self, p: int) -> dict[str, Any]:
+        """All schedules on p workers; they share the preparation evenly, an element each at the least."""
+        around = self.preparation / min(p, max(len(self.chain), 1))
+        found = self.search.best(p)
+        times = {name: self._cost(schedule, p).seconds + around for name, schedule in self.fixed.items()}
+        times[COMPUTED] = found.seconds + around
+        best = min(times, key=lambda name: times[name])
+        return {
+            "workers": p,
+            "times": times,
+            "lower_bound": found.lower_bound + around,
+            "wins": BASELINE if self.baseline <= times[best] else best,
+            "computed": {**self._facts(COMPUTED, found.schedule), "found_as": found.candidate.name},
+        }
+
+    def _cost(self, schedule: Schedule, p: int) -> Any:
+        sizes = {"batch_size": self.size.batch_size, "itemsize": self.size.itemsize}
+        return schedule_cost(self.counts, schedule, workers=p, model=self.model, **sizes)
+
+    def _first_win(self, rows: Sequence[dict[str, Any]]) -> int | None:
+        """The fewest workers on which the computed schedule is quicker than back-propagation."""
+        before = 0
+        for row in sorted(rows, key=lambda row: row["workers"]):
+            for p in range(before + 1, row["workers"] + 1):
+                around = self.preparation / min(p, max(len(self.chain), 1))
+                if self.search.lower_bound(p) + around < self.baseline:
+                    if self.search.best(p).seconds + around < self.baseline:
+                        return p
+            before = row["workers"]
+        return None
+
+
+def print_explanation(facts: dict[str, Any]) -> None:
+    """The facts as tables of at most 120 columns."""
+    ideal = facts["unit"] == "multiply-adds"
+    print(f"plan       {facts['file']}")
+    print(
+        f"model      {facts['model']}: "
+        + ("time is multiply-adds, nothing else costs" if ideal else "predicted seconds")
+        + f"; a batch of {facts['batch_size']}, {facts['itemsize']} bytes a value"
+    )
+    if facts["memory_limit"] is not None:
+        print(f"memory     a computed schedule takes at most {quantity(facts['memory_limit'])}B")
+    for position, chain in enumerate(facts["chains"]):
+        _print_chain(position, chain, _multiply_adds if ideal else _seconds)
+
+
+def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], str]) -> None:
+    print(
+        f"\nchain {position}: {chain['elements']} elements; back-propagation, one VJP after another: "
+        f"{time(chain['baseline'])}"
+    )
+    if chain["preparation"]:
+        print(
+            f"  times include the Jacobians' values and the vectors moved, {time(chain['preparation'])} on "
+            "one worker"
+        )
+    columns = ("depth", "mv", "mm", "work", "critical path", "memory")
+    rows = [(_title(one), *_cells(one, time)) for one in chain["schedules"]]
+    rows[-1] = ("computed, any number of workers", *rows[-1][1:])
+    print()
+    print_table(("schedule", *columns), rows, "<>>>>>>")
+    print()
+    head = ("p", "linear", "blelloch", "paper", "computed", "bound", "wins")
+    print_table(
+        (*head, *columns[:1], "mm", *columns[3:]), list(_worker_rows(chain["workers"], time)), "<>>>>><>>>>>"
+    )
+    print(
+        "\n  bound: max(work / p, depth); no schedule over the "
+        f"{chain['segments']} segments searched has less work or a shorter\n  critical path. "
+        f"computed: best of {chain['considered']} schedules; the columns behind `wins` are its own"
+    )
+    first = chain["scan_beats_bp_from"]
+    print(
+        "  the scan beats back-propagation "
+        + (f"from p = {first} on" if first else f"for no p up to {chain['workers'][-1]['workers']}")
+    )
+
+
+def _worker_rows(rows: Sequence[dict[str, Any]], time: Callable[[float], str]) -> Iterator[tuple[str, ...]]:
+    for row in rows:
+        depth, _, *cells = _cells(row["computed"], time)
+        times = [time(row["times"][name]) for name in (*FIXED, COMPUTED)]
+        yield (str(row["workers"]), *times, time(row["lower_bound"]), row["wins"], depth, *cells)
+
+
+def _title(schedule: dict[str, Any]) -> str:
+    if schedule["name"] == "paper":
+        return f"paper: hybrid of {schedule['levels']} levels"
+    return str(schedule["name"])
+
+
+def _cells(one: dict[str, Any], time: Callable[[float], str]) -> tuple[str, ...]:
+    counts = (str(one[name]) for name in ("depth", "mv", "mm"))
+    return (*counts, time(one["work"]), time(one["critical_path"]), f"{quantity(one['memory'])}B")
+
+
+def _multiply_adds(count: float) -> str:
+    return quantity(count).rstrip()
+
+
+def _seconds(seconds: float) -> str:
+    for factor, unit in ((1, "s"), (1e3, "ms")):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"

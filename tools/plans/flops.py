@@ -1,0 +1,226 @@
+"""The FLOP of every step of every schedule, beside the baseline's gradient operators (paper, figure 10).
+
+All numbers are for one sample and come from patterns alone: nothing is multiplied, so schedules that a
+plan left out, and the full network's, are counted too. A multiply-add is two FLOP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bppsa_cupy.layers import LAYERS, Layer
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.plan import Chain, Plan, Schedule
+from bppsa_cupy.plan.cost.model import find_model
+from bppsa_cupy.plan.schedule import Step, blelloch, linear, paper_hybrid
+from bppsa_cupy.plan.search.search import Search
+from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments
+from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.tools.plans.report import print_table, quantity
+
+#: The name of the paper's hand-picked schedule among the others.
+PAPER = "paper's hybrid"
+
+#: That of the schedule with the shortest critical path, for as many workers as it can use.
+COMPUTED = "computed"
+
+
+def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
+    """What `bppsa-plan flops` tells, as JSON holds it.
+
+    full  whether the network without its masks is counted too, where there are any and all its layers
+          are the library's own
+
+    The hybrid schedule is the plan's, for the full network as well; the computed one is each network's own.
+    """
+    layers = _rebuilt_layers(plan.network)
+    pruned = bool(_mask_names(plan.network))
+    own = [chain.chain for chain in plan.chains]
+    networks = [_network("pruned" if pruned else "full", plan, own)]
+    if full and pruned and layers is not None:
+        chains = Architecture(layers, plan.network["input_shape"]).chains()
+        networks.append(_network("full", plan, chains))
+    return {"unit": "FLOP of one sample, two a multiply-add", "networks": networks}
+
+
+def _network(name: str, plan: Plan, chains: Sequence[Chain]) -> dict[str, Any]:
+    found = []
+    for position, chain in enumerate(chains):
+        counts = ChainCounts.of_segments(chain, searched_segments(chain))
+        named = _schedules(plan, position, counts)
+        found.append(
+            {
+                "elements": [
+                    {
+                        "k": k,
+                        "name": element.name,
+                        "shape": list(element.pattern.shape),
+                        "nnz": element.pattern.nnz,
+                    }
+                    for k, element in enumerate(chain.elements, 1)
+                ],
+                "baseline": _baseline(chain),
+                "schedules": [_schedule(label, schedule, counts) for label, schedule in named.items()],
+            }
+        )
+    return {"network": name, "chains": found}
+
+
+def _schedules(plan: Plan, position: int, counts: ChainCounts) -> dict[str, Schedule]:
+    """Every schedule of a chain by name: those that follow from its length, the plan's own hybrid, and the
+    one with the shortest critical path."""
+    n = len(counts.chain)
+    named = {"linear": linear(n), "blelloch": blelloch(n)}
+    if "hybrid" in plan.schedules:
+        named["hybrid"] = plan.schedule(position, "hybrid")
+    named[PAPER] = paper_hybrid(n)
+    costs = SegmentCosts.of(counts, 1, plan.itemsize, find_model("ideal"))
+    named[COMPUTED] = Search(costs).best().schedule
+    return named
+
+
+def _schedule(label: str, schedule: Schedule, counts: ChainCounts) -> dict[str, Any]:
+    work = [2 * counts.multiply_adds(step) for step in schedule.steps]
+    critical, longest = critical_steps(schedule, work)
+    steps = [
+        {
+            "level": step.level,
+            "begin": step.begin,
+            "split": step.split,
+            "end": step.end,
+            "kind": step.kind,
+            "product": counts.kind(step) if step.kind == "mm" else "csr_mv",
+            "flop": flop,
+            "dense_flop": 2 * _dense_multiply_adds(counts.chain, step),
+            "critical": is_critical,
+        }
+        for step, flop, is_critical in zip(schedule.steps, work, critical, strict=True)
+    ]
+    return {
+        "name": label,
+        "levels": schedule.levels,
+        "depth": schedule.depth,
+        "flop": sum(work),
+        "critical_path_flop": longest,
+        "largest_step_flop": max(work, default=0),
+        "steps": steps,
+    }
+
+
+def critical_steps(schedule: Schedule, work: Sequence[int]) -> tuple[list[bool], int]:
+    """Which steps lie on a longest chain of steps each of which needs the one before, and its length.
+
+    work  of each step, in the schedule's order, exact integers
+    """
+    made = {step.out: position for position, step in enumerate(schedule.steps)}
+    needs = [[made[s] for s in (step.left, step.right) if s in made] for step in schedule.steps]
+    until = [0] * len(work)
+    behind = list(work)
+    for position, operands in enumerate(needs):
+        until[position] = work[position] + max((until[operand] for operand in operands), default=0)
+    for position in reversed(range(len(work))):
+        for operand in needs[position]:
+            behind[operand] = max(behind[operand], work[operand] + behind[position])
+    longest = max(until, default=0)
+    critical = [u + b - w == longest for u, b, w in zip(until, behind, work, strict=True)]
+    return critical, longest
+
+
+def _dense_multiply_adds(chain: Chain, step: Step) -> int:
+    """The multiply-adds of a step whose matrices are dense: figure 10's horizontal axis."""
+    rows = chain.length(step.end)
+    inner = chain.length(step.split)
+    return rows * inner * (1 if step.kind == "mv" else chain.length(step.begin))
+
+
+def _baseline(chain: Chain) -> list[dict[str, Any]]:
+    """The gradient operators ordinary back-propagation runs for v(2), …, v(n), from the last layer on.
+
+    A convolution's is a dense transposed convolution, a linear layer's a dense product, whatever the mask;
+    of all others it has a multiply-add for each entry of the Jacobian.
+    """
+    return [
+        {
+            "name": element.name,
+            "kind": "bp",
+            "flop": 2 * element.vjp_terms,
+            "dense_flop": 2 * element.pattern.shape[0] * element.pattern.shape[1],
+        }
+        for element in chain.elements[:-1]
+    ]
+
+
+def _mask_names(network: Mapping[str, Any]) -> list[str]:
+    return [name for layer in network.get("layers", []) for name in layer if name.endswith("_mask")]
+
+
+def _rebuilt_layers(network: Mapping[str, Any]) -> list[Layer] | None:
+    """The layers that a plan's JSON describes, without masks; None where one is not the library's own."""
+    described = network.get("layers")
+    if not described or any(layer["type"] not in LAYERS for layer in described):
+        return None
+    no_arguments = ("type", "input_shape")
+    return [
+        LAYERS[layer["type"]](
+            **{k: v for k, v in layer.items() if k not in no_arguments and not k.endswith("_mask")}
+        )
+        for layer in described
+    ]
+
+
+def print_flops(facts: Mapping[str, Any]) -> None:
+    """The report as tables: a line a schedule, then a line a step; * marks the critical path."""
+    print(facts["unit"])
+    for network in facts["networks"]:
+        for position, chain in enumerate(network["chains"]):
+            print(f"\n{network['network']} network, chain {position}: {len(chain['elements'])} elements")
+            _print_summary(chain)
+            _print_operators(chain["baseline"])
+            for schedule in chain["schedules"]:
+                _print_steps(schedule, chain["elements"])
+
+
+def _print_summary(chain: Mapping[str, Any]) -> None:
+    baseline = [operator["flop"] for operator in chain["baseline"]]
+    all_of_it, largest = sum(baseline), max(baseline, default=0)
+    rows = [
+        ("baseline (bp)", str(len(baseline)), quantity(all_of_it), quantity(all_of_it), quantity(largest))
+    ]
+    rows += [
+        (
+            schedule["name"],
+            str(schedule["depth"]),
+            quantity(schedule["flop"]),
+            quantity(schedule["critical_path_flop"]),
+            quantity(schedule["largest_step_flop"]),
+        )
+        for schedule in chain["schedules"]
+    ]
+    print_table(("schedule", "levels", "work", "critical path", "largest step"), rows, "<>>>>")
+
+
+def _print_operators(baseline: Sequence[Mapping[str, Any]]) -> None:
+    print("\ngradient operators of the baseline")
+    rows = [(o["name"], quantity(o["flop"]), quantity(o["dense_flop"])) for o in baseline]
+    print_table(("layer", "FLOP", "if dense"), rows, "<>>")
+
+
+def _print_steps(schedule: Mapping[str, Any], elements: Sequence[Mapping[str, Any]]) -> None:
+    print(f"\n{schedule['name']}")
+    names = ["gradient", *(element["name"] for element in elements)]
+    rows = [
+        (
+            f"L{step['level']}",
+            step["kind"],
+            f"[{step['begin']}, {step['split']}, {step['end']})",
+            f"{names[step['begin']]} … {names[step['end'] - 1]}",
+            step["product"],
+            quantity(step["flop"]),
+            quantity(step["dense_flop"]),
+            "*" if step["critical"] else "",
+        )
+        for step in schedule["steps"]
+    ]
+    head = ("", "", "segment", "elements", "product", "FLOP", "if dense", "critical")
+    print_table(head, rows, "<<<<<>>^")

@@ -1,0 +1,148 @@
+"""A plan in numbers: for people as tables, for programs as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from bppsa_cupy.plan import ChainPlan, Plan, Schedule
+from bppsa_cupy.plan.cost.schedule_cost import StepCost, schedule_cost
+from bppsa_cupy.plan.memory import memory_plan
+
+
+def report(plan: Plan) -> dict[str, Any]:
+    """What `show` tells, as JSON holds it. Multiply-adds and bytes are for the whole batch."""
+    return {
+        "fingerprint": plan.fingerprint,
+        "network": dict(plan.network),
+        "batch_size": plan.batch_size,
+        "workers": plan.workers,
+        "itemsize": plan.itemsize,
+        "left_out": dict(plan.left_out),
+        "chains": [_chain_report(plan, chain) for chain in plan.chains],
+    }
+
+
+def _chain_report(plan: Plan, chain: ChainPlan) -> dict[str, Any]:
+    elements = [
+        {
+            "k": k,
+            "name": element.name,
+            "shape": list(element.pattern.shape),
+            "nnz": element.pattern.nnz,
+            "sparsity": element.pattern.sparsity,
+            "shared": element.shared,
+        }
+        for k, element in enumerate(chain.chain.elements, 1)
+    ]
+    schedules = [_schedule_report(plan, chain, schedule) for schedule in chain.schedules.values()]
+    return {"elements": elements, "products": len(chain.products), "schedules": schedules}
+
+
+def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[str, Any]:
+    cost = schedule_cost(
+        chain.counts, schedule, batch_size=plan.batch_size, itemsize=plan.itemsize, workers=plan.workers
+    )
+    values = memory_plan(chain.counts, schedule, plan.batch_size, plan.itemsize).total_bytes
+    by_level: list[list[StepCost]] = [[] for _ in range(schedule.depth)]
+    for step in cost.steps:
+        by_level[step.step.level].append(step)
+    return {
+        "name": schedule.name,
+        "levels": schedule.levels,
+        "depth": schedule.depth,
+        "multiply_adds": cost.multiply_adds,
+        "bytes": cost.bytes,
+        "critical_path": int(cost.critical_path),
+        "value_bytes": values,
+        "index_bytes": max(chain.counts.index_bytes(schedule), default=0),
+        "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
+    }
+
+
+def _level_report(level: int, steps: list[StepCost]) -> dict[str, Any]:
+    return {
+        "level": level,
+        "mm": sum(step.step.kind == "mm" for step in steps),
+        "mv": sum(step.step.kind == "mv" for step in steps),
+        "kinds": dict(sorted(Counter(s.kind for s in steps if s.step.kind == "mm").items())),
+        "nnz": sum(step.nnz for step in steps if step.step.kind == "mm"),
+        "multiply_adds": sum(step.multiply_adds for step in steps),
+        "bytes": sum(step.bytes for step in steps),
+        "longest": max((step.multiply_adds for step in steps), default=0),
+    }
+
+
+def print_report(facts: dict[str, Any]) -> None:
+    """The report as tables."""
+    layers = facts["network"].get("layers", [])
+    unchecked = "" if facts["checksum"] else " (SHA-256 not compared: --checksum, or verify)"
+    print(f"plan         {facts['file']}{unchecked}")
+    print(f"fingerprint  {facts['fingerprint']}")
+    print(f"network      {len(layers)} layers, input {facts['network'].get('input_shape', 'unknown')}")
+    print(f"planned for  a batch of {facts['batch_size']}, {facts['workers']} workers")
+    for name, needed in facts["left_out"].items():
+        print(f"left out     {name}: {quantity(needed)}B")
+    for position, chain in enumerate(facts["chains"]):
+        print(f"\nchain {position}: {len(chain['elements'])} elements, {chain['products']} products")
+        _print_elements(chain["elements"])
+        for schedule in chain["schedules"]:
+            _print_schedule(schedule)
+
+
+def _print_elements(elements: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            f"a_{e['k']}",
+            e["name"],
+            f"{e['shape'][0]}×{e['shape'][1]}",
+            quantity(e["nnz"]),
+            f"{e['sparsity']:.5f}",
+            "shared" if e["shared"] else "a sample",
+        )
+        for e in elements
+    ]
+    print_table(("", "layer", "shape", "nnz", "sparsity", "values"), rows, "<<>>><")
+
+
+def _print_schedule(schedule: dict[str, Any]) -> None:
+    levels = f" of {schedule['levels']} up-sweep levels" if schedule["levels"] is not None else ""
+    if schedule["name"] == "hybrid" and not levels:
+        levels = ", computed"
+    print(
+        f"\n{schedule['name']}{levels}: {quantity(schedule['multiply_adds'])} multiply-adds, critical path "
+        f"{quantity(schedule['critical_path'])}; {quantity(schedule['value_bytes'])}B of values, "
+        f"{quantity(schedule['index_bytes'])}B of patterns and maps"
+    )
+    rows = [
+        (
+            f"L{level['level']}",
+            str(level["mv"]),
+            str(level["mm"]),
+            " ".join(f"{kind}:{n}" if n > 1 else kind for kind, n in level["kinds"].items()),
+            quantity(level["nnz"]),
+            quantity(level["multiply_adds"]),
+            quantity(level["longest"]),
+            quantity(level["bytes"]),
+        )
+        for level in schedule["by_level"]
+    ]
+    head = ("", "mv", "mm", "kinds of mm", "nnz of mm", "multiply-adds", "longest step", "bytes")
+    print_table(head, rows, "<>><>>>>")
+
+
+def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
+    """Aligned columns; `alignment` has a letter a column, as format specifications have."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    for row in (head, *rows):
+        cells = zip(row, alignment, widths, strict=True)
+        print("  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip())
+
+
+def quantity(value: float) -> str:
+    """A number in three digits and a decimal prefix: "28.8 M"."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {prefix}"
+    return f"{value:g} "
