@@ -97,7 +97,7 @@ def run_bitstream(arguments: argparse.Namespace) -> None:
     train = make_bitstreams(arguments.length, arguments.samples, **options)
     test = None
     if arguments.test_samples is not None:
-        test = make_bitstreams(arguments.length, arguments.test_samples, part=1, **options)
+        test = make_bitstreams(arguments.length, arguments.test_samples, split=1, **options)
     sequences = Sequences(
         f"bitstream{arguments.length}",
         train,

@@ -15,8 +15,9 @@ from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
-from bppsa_cupy.training.loop import History, Settings, check_dataset, train
+from bppsa_cupy.training.loop import History, check_dataset, train
 from bppsa_cupy.training.optimizers import SGD, Adam, Optimizer
+from bppsa_cupy.training.settings import Settings
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.

@@ -27,8 +27,9 @@ from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
 from bppsa_cupy.tools.figures.curves import import_pyplot
 from bppsa_cupy.tools.figures.picture_file import save_figure
-from bppsa_cupy.training.loop import Settings, train
+from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.optimizers import SGD
+from bppsa_cupy.training.settings import Settings
 
 SCANS = tuple(method for method in METHODS if method not in ("auto", "bp"))
 #: Up-sweep levels of the hybrid schedule: more than `linear` has, fewer than `blelloch`.

@@ -27,8 +27,9 @@ from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
 from bppsa_cupy.tools.figures.curves import import_pyplot
 from bppsa_cupy.tools.figures.figure6 import last_place_noise
 from bppsa_cupy.tools.figures.picture_file import check_picture, save_figure
-from bppsa_cupy.training.loop import Settings, check_dataset, evaluate, train
+from bppsa_cupy.training.loop import check_dataset, evaluate, train
 from bppsa_cupy.training.optimizers import Adam
+from bppsa_cupy.training.settings import Settings
 
 #: The backward passes that retrain; `hybrid` with products of matrices in so many up-sweep levels.
 METHODS = ("bp", "auto", "hybrid")

@@ -19,8 +19,9 @@ from bppsa_cupy.models import build_model
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.torch_training import Curve, accuracy, train_by_torch
-from bppsa_cupy.training.loop import Settings, train
+from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.optimizers import Adam
+from bppsa_cupy.training.settings import Settings
 
 PYTORCH = "PyTorch"
 #: Of the backward pass: what the cost model takes, and the scan over chunks of steps.

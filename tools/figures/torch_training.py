@@ -13,7 +13,7 @@ from tqdm import tqdm
 from bppsa_cupy.data import Batch, Dataset, Split, batches, number_of_batches
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.loop import Settings
+from bppsa_cupy.training.settings import Settings
 
 
 @dataclass
