@@ -14,7 +14,7 @@ from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.file.plan_file import load_outline
 from bppsa_cupy.plan.product.check import check_against_new
 from bppsa_cupy.plan.sizes.counted import count
-from bppsa_cupy.system.files import check_writable, write_text
+from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.tools.plans.explain import add_explain
@@ -213,7 +213,7 @@ def run_flops(arguments: argparse.Namespace) -> None:
     facts = {"file": str(arguments.file), **flops(plan, full=not arguments.planned_only)}
     print_flops(facts)
     if arguments.json is not None:
-        write_text(arguments.json, json.dumps(facts, indent=1) + "\n")
+        cli.write_json(arguments.json, facts)
     if arguments.plot is not None:
         draw_flops(facts, arguments.plot)
 

@@ -10,9 +10,11 @@ from typing import Any
 
 from bppsa_cupy.data import load
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
+from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
 from bppsa_cupy.training.loop import History, check_dataset, train
@@ -38,10 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--plan", type=Path, help="a plan file of bppsa-plan; scans over layers need one")
     result.add_argument(
-        "--method",
-        choices=("auto", "bp", "linear", "blelloch", "hybrid"),
-        default="auto",
-        help="of the backward pass (default auto)",
+        "--method", choices=METHODS, default="auto", help="of the backward pass (default auto)"
     )
     result.add_argument(
         "--epochs", type=cli.positive, help="in all (default 1, or as many as --iterations takes)"
@@ -102,14 +101,12 @@ def run(arguments: argparse.Namespace) -> None:
     history = train(network, dataset, optimizer, settings, resume=arguments.resume)
     _print_summary(history, time.perf_counter() - started)
     if arguments.plot is not None:
-        from bppsa_cupy.tools.figures.curves import plot_history
-
         plot_history(history, arguments.plot, title=f"{arguments.model} on {dataset.name}")
 
 
 def check_plan(plan: Plan, method: str, batch_size: int) -> None:
-    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has; of
-    "auto", which goes on by bp then, the latter is a warning."""
+    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has; "auto"
+    goes on by bp then, with a warning."""
     if method == "bp" or (method == "auto" and not plan.schedules):
         return
     if method == "auto":

@@ -14,7 +14,7 @@ from bppsa_cupy.errors import DataError
 
 SHAPE, CLASSES = (3, 32, 32), 10
 RECORD = 1 + 3 * 32 * 32
-#: Of the 50,000 training images, values divided by 255: red, green, blue.
+#: Mean and deviation of the 50,000 training images, values divided by 255: red, green, blue.
 NORMALIZATION = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 

@@ -194,7 +194,7 @@ def _check(raw: Raw) -> None:
 
 
 def _counted(raw: Raw) -> np.ndarray:
-    """Which labels, (N,) or (N, T), are to be classes: of labels by step those that a loss counts."""
+    """Which labels, (N,) or (N, T), are to be classes: all, or those labels by step that a loss counts."""
     if raw.labels.ndim == 1:
         return np.ones(len(raw.labels), bool)
     return counted_labels(raw.labels, raw.lengths)

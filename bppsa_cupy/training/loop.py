@@ -152,7 +152,7 @@ def _epoch(
 
 def what_ran(network: Sequential) -> dict[str, Any]:
     """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
-    one; of recurrent layers the ways over time, forward (time_walks) and back (time_scans).
+    one; the ways of recurrent layers over time, forward (time_walks) and back (time_scans).
     """
     report, current = network.last_backward, network.last_pass
     assert report is not None and current is not None
@@ -214,7 +214,7 @@ def _is_finite(network: Sequential) -> bool:
 
 
 def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
-    """Mean loss and accuracy of `network` on `split`, in evaluation mode; of labels by step, over those
+    """Mean loss and accuracy of `network` on `split`, in evaluation mode; labels by step are those
     that count."""
     was_training = network.training
     network.eval()

@@ -28,7 +28,7 @@ from bppsa_cupy.tools.benchmarks.machine import versions
 
 AGAINST = ("none",)
 
-#: Samples of a batch, of which values that depend on the sample are multiplied side by side.
+#: Samples of a batch; values that depend on the sample are multiplied side by side.
 BATCHES = (1, 8, 64)
 
 #: What one sample of a piece of work takes, at least.

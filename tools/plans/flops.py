@@ -138,7 +138,7 @@ def _baseline(chain: Chain) -> list[dict[str, Any]]:
     """The gradient operators ordinary back-propagation runs for v(2), …, v(n), from the last layer on.
 
     A convolution's is a dense transposed convolution, a linear layer's a dense product, whatever the mask;
-    of all others it has a multiply-add for each entry of the Jacobian.
+    every other operator has a multiply-add for each entry of the Jacobian.
     """
     return [
         {

@@ -9,6 +9,7 @@ from typing import Any
 from bppsa_cupy.plan import ChainPlan, Plan, Schedule
 from bppsa_cupy.plan.cost.schedule_cost import StepCost, schedule_cost
 from bppsa_cupy.plan.memory import memory_plan
+from bppsa_cupy.tools import cli
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -134,10 +135,8 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
     """Aligned columns; `alignment` has a letter a column, as format specifications have."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        cells = zip(row, alignment, widths, strict=True)
-        print("  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip())
+    for line in cli.aligned([head, *rows], alignment):
+        print(f"  {line}".rstrip())
 
 
 def quantity(value: float) -> str:
