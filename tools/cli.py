@@ -154,6 +154,16 @@ def _integer(text: str, least: int, complaint: str) -> int:
     return value
 
 
+def taken(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The options of these names, for a function whose parameters are called so."""
+    return {name: getattr(arguments, name) for name in names}
+
+
+def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of `taken` that the command line has, or that have a default."""
+    return {name: value for name, value in taken(arguments, *names).items() if value is not None}
+
+
 def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """The MODEL argument, and the options that shape the network."""
     known = ", ".join(MODELS)
@@ -218,9 +228,7 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
         arguments.model,
         input_shape=None if wanted is None else tuple(wanted),
         classes=classes,
-        seed=arguments.seed,
-        dtype=arguments.dtype,
-        device=arguments.device,
+        **taken(arguments, "seed", "dtype", "device"),
         **_recurrent_options(arguments, dataset),
     )
     if arguments.start is not None:
@@ -235,18 +243,17 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
 def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -> dict[str, Any]:
     """The options of recurrent models that were given; raises BppsaError where the model takes none of the
     name. A data set with a label at every step asks for outputs at every step."""
-    given = {name: getattr(arguments, name) for name in RECURRENT_OPTIONS}
-    given = {name: value for name, value in given.items() if value is not None}
-    taken = inspect.signature(find_factory(arguments.model)).parameters
-    for name in given:
-        if name not in taken:
+    options = given(arguments, *RECURRENT_OPTIONS)
+    known = inspect.signature(find_factory(arguments.model)).parameters
+    for name in options:
+        if name not in known:
             raise BppsaError(
                 f"--{name.replace('_', '-')} is of recurrent models, and {arguments.model!r} takes no "
                 f"{name}: leave it out"
             )
-    if dataset is not None and dataset.per_step and "outputs" in taken:
-        given.setdefault("outputs", "all")
-    return given
+    if dataset is not None and dataset.per_step and "outputs" in known:
+        options.setdefault("outputs", "all")
+    return options
 
 
 def take_masks(network: Sequential, checkpoint: Checkpoint) -> None:

@@ -141,15 +141,8 @@ def run_build(arguments: argparse.Namespace) -> None:
     network = cli.make_network(arguments)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
     left_out: list[str] = []
-    plan = network.plan(
-        levels=arguments.levels,
-        workers=arguments.workers,
-        batch_size=arguments.batch_size,
-        schedules=arguments.schedules,
-        memory_limit=arguments.memory_limit,
-        progress=True,
-        tell=left_out.append,
-    )
+    options = cli.taken(arguments, "levels", "workers", "batch_size", "schedules", "memory_limit")
+    plan = network.plan(**options, progress=True, tell=left_out.append)
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
     print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}, {size} bytes")

@@ -69,15 +69,9 @@ def main(argv: list[str] | None = None) -> int:
 def run(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
     settings = Settings(
-        method=arguments.method,
         epochs=arguments.epochs or arguments.iterations or 1,
-        iterations=arguments.iterations,
-        batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        checkpoint=arguments.checkpoint,
-        log=arguments.log,
         progress=sys.stderr.isatty(),
-        clip=arguments.clip,
+        **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log", "clip"),
     )
     if arguments.plot is not None:
         check_picture(arguments.plot)
@@ -105,8 +99,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def check_plan(plan: Plan, method: str, batch_size: int) -> None:
-    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has; "auto"
-    goes on by bp then, with a warning."""
+    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has;
+    "auto" goes on by bp then, with a warning."""
     if method == "bp" or (method == "auto" and not plan.schedules):
         return
     if method == "auto":
@@ -140,9 +134,7 @@ def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
     if str(stored.get("name", "")).lower() == kind:
         known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
         options.update((name, value) for name, value in values.items() if name in known)
-    given = {
-        name: getattr(arguments, name) for name in DEFAULTS["sgd"] if getattr(arguments, name) is not None
-    }
+    given = cli.given(arguments, *DEFAULTS["sgd"])
     for name in given:
         if name not in options:
             raise BppsaError(f"--{name} is of sgd: leave it out with --optimizer {kind}")

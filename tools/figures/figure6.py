@@ -73,19 +73,16 @@ def _curves(arguments: argparse.Namespace, dataset: Dataset, dtype: str) -> Loss
     if dtype == "float32":
         runs += [(f"noise {seed}", "bp", curves.last_place_noise(seed)) for seed in NOISE_SEEDS]
     for label, method, hook in tqdm(runs, desc=dtype, disable=None):
-        network = lenet5(
-            dataset.input_shape, dataset.classes, seed=arguments.seed, dtype=dtype, device=arguments.device
-        )
+        options = {**cli.taken(arguments, "seed", "device"), "dtype": dtype}
+        network = lenet5(dataset.input_shape, dataset.classes, **options)
         if method != "bp":
             plan = plan or network.plan(levels=LEVELS, batch_size=arguments.batch_size)
             network.use(plan)
         settings = Settings(
             method=method,
             epochs=arguments.iterations,
-            iterations=arguments.iterations,
-            batch_size=arguments.batch_size,
-            seed=arguments.seed,
             gradient_hook=hook,
+            **cli.taken(arguments, "iterations", "batch_size", "seed"),
         )
         optimizer = SGD(network.parameters, lr=arguments.lr, momentum=arguments.momentum)
         history = train(network, dataset, optimizer, settings)

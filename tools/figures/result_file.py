@@ -39,7 +39,7 @@ def write_result(
     result = {
         "name": arguments.figure,
         "command": arguments.command,
-        "settings": {name: getattr(arguments, name) for name in settings},
+        "settings": cli.taken(arguments, *settings),
         **(given or {}),
         **provenance(device, device.workers),
         **facts,

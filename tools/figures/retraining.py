@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
     """Train, prune, retrain, compare, and write prune.json and prune.png."""
     path = picture_path(arguments)
     dataset = _with_test_samples(load(arguments.data), arguments.test_samples)
-    options = {name: getattr(arguments, name) for name in ("seed", "dtype", "device")}
+    options = cli.taken(arguments, "seed", "dtype", "device")
     network = build_model(arguments.model, dataset.input_shape, classes=dataset.classes, **options)
     check_dataset(network, dataset)
     network.load_state_dict(he_parameters(network, arguments.seed))

@@ -92,20 +92,13 @@ def train_all(
     """Curves by run (each of METHODS, PyTorch, "noise 1" …), and how the methods compare with it."""
 
     def build() -> Sequential:
-        network = build_model(
-            model, dataset.input_shape, classes=dataset.classes, seed=arguments.seed, dtype=dtype,
-            device=arguments.device,
-        )  # fmt: skip
+        options = {**cli.taken(arguments, "seed", "device"), "dtype": dtype}
+        network = build_model(model, dataset.input_shape, classes=dataset.classes, **options)
         network.use(network.plan(batch_size=arguments.batch_size))
         return network
 
     settings = Settings(
-        epochs=arguments.epochs,
-        iterations=arguments.iterations,
-        batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        clip=arguments.clip,
-        progress=arguments.progress,
+        **cli.taken(arguments, "epochs", "iterations", "batch_size", "seed", "clip", "progress")
     )
     once = replace(settings, iterations=1, progress=False)
     curves = {}
@@ -117,9 +110,8 @@ def train_all(
     curves[PYTORCH] = train_by_torch(build(), dataset, settings, arguments.lr, arguments.threads)
     terms = dataset.input_shape[0] * arguments.batch_size
     for seed in NOISE_SEEDS:
-        noisy = replace(
-            settings, method=METHODS[0], gradient_hook=rounding_noise(seed, np.sqrt(terms), dtype)
-        )
+        noise = rounding_noise(seed, np.sqrt(terms), dtype)
+        noisy = replace(settings, method=METHODS[0], gradient_hook=noise)
         curves[f"noise {seed}"] = train_by_scan(build(), dataset, noisy, arguments.lr)
     return curves, compare(curves, dtype)
 

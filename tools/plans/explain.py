@@ -67,14 +67,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
     """Print, and write, what each schedule costs."""
     if arguments.json is not None:
         check_writable(arguments.json)
-    facts = explain(
-        Plan.load(arguments.file),
-        model=arguments.model,
-        workers=arguments.workers,
-        batch_size=arguments.batch_size,
-        memory_limit=arguments.memory_limit,
-        progress=True,
-    )
+    options = cli.taken(arguments, "model", "workers", "batch_size", "memory_limit")
+    facts = explain(Plan.load(arguments.file), **options, progress=True)
     facts = {"file": str(arguments.file), **facts}
     if arguments.json is not None:
         cli.write_json(arguments.json, facts)
