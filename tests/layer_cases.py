@@ -133,13 +133,13 @@ ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if c.make().jacobian(c.
 
 
 def make_context(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> Context:
-    """A fresh pass of one layer with random parameters; gradients hold NaN."""
+    """A context of one layer with random parameters; gradients hold NaN."""
     dtype = np.dtype(dtype)
     initial = layer.initialize(np.random.default_rng(seed))
     parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
     gradients = {name: device.asarray(np.full_like(array, np.nan, dtype)) for name, array in initial.items()}
     masks = {name: device.asarray(mask.astype(dtype)) for name, mask in layer.masks().items()}
-    return Context(device, dtype, parameters, gradients, masks, input_shape)
+    return layer.context(device, dtype, parameters, gradients, masks, input_shape)
 
 
 def reference_module(case: LayerCase, ctx: Context) -> nn.Module:

@@ -120,7 +120,7 @@ class Conv2d(Weighted):
         return Conv2dJacobian(self.geometry(input_shape), self.mask)
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        """Of a dense transposed convolution, whatever the mask, padding included."""
+        """Those of a dense transposed convolution, whatever the mask, padding included."""
         return math.prod(self.weight_shape) * math.prod(self.geometry(input_shape).out_size)
 
     def forward(self, ctx: Context, x: Array) -> Array:

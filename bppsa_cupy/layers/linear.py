@@ -45,7 +45,7 @@ class Linear(Weighted):
         return LinearJacobian(self.in_features, self.out_features, math.prod(input_shape[:-1]), self.mask)
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        """Of a dense product, whatever the mask."""
+        """Those of a dense product, whatever the mask."""
         return math.prod(input_shape) * self.out_features
 
     def forward(self, ctx: Context, x: Array) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Linear, Recurrent
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network import Sequential
 
 
 def sequence_classifier(

@@ -6,7 +6,7 @@ from typing import Any
 
 from bppsa_cupy.layers import RNN
 from bppsa_cupy.models.classifier import sequence_classifier
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network import Sequential
 
 
 def rnn(

@@ -12,8 +12,9 @@ from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.sequences import set_state_gradients
+from bppsa_cupy.plan import SCHEDULES
 
-METHODS = ("auto", "bp", "linear", "blelloch", "hybrid")
+METHODS = ("auto", "bp", *SCHEDULES)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Pass:
 
     parameters        those of the network that the pass belongs to; device and dtype are theirs
     architecture      the network's at this pass, with the masks it used
-    layers            each layer's own part
+    layers            each layer's context
     input, output     (B, ...)
     version           of the parameters the pass used
     output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
@@ -50,7 +50,7 @@ class Pass:
 
     @property
     def recurrent(self) -> dict[int, RecurrentContext]:
-        """The parts of the recurrent layers, by index."""
+        """The contexts of recurrent layers, by index."""
         return {index: ctx for index, ctx in enumerate(self.layers) if isinstance(ctx, RecurrentContext)}
 
     @property

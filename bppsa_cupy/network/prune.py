@@ -35,9 +35,9 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     fraction = _checked_fraction(fraction)
     if scope not in SCOPES:
         raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
-    masks = {f"{index}.weight": layer.mask for index, layer in network.architecture.weighted.items()}
-    magnitudes = {name: _magnitudes(network, name, mask) for name, mask in masks.items()}
-    if not masks:
+    present = {f"{index}.weight": layer.mask for index, layer in network.architecture.weighted.items()}
+    magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
+    if not present:
         raise PruneError("the network has no Conv2d or Linear: there is nothing to prune")
     if scope == "layer":
         kept = {name: _kept(values, fraction) for name, values in magnitudes.items()}
@@ -45,12 +45,12 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
         ends = np.cumsum([values.size for values in magnitudes.values()])
         together = _kept(np.concatenate(list(magnitudes.values())), fraction)
         kept = dict(zip(magnitudes, np.split(together, ends[:-1]), strict=True))
-    found = {
+    masks = {
         name: kept[name].reshape(network.parameters[name].shape)
-        for name, mask in masks.items()
+        for name, mask in present.items()
         if mask is not None or not kept[name].all()
     }
-    network.set_masks(found)
+    network.set_masks(masks)
     return network.masks
 
 
