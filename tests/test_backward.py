@@ -127,7 +127,7 @@ def test_auto_takes_what_just_fits(fast_blelloch, batch, monkeypatch, input_grad
     net = fast_blelloch
     _, gradient = bp.cross_entropy(net.forward(batch[0]), batch[1])
     net.backward(gradient, "blelloch", input_gradient)
-    (scan,) = net._backward._scans.values()
+    (scan,) = net._backward.scans._scans.values()
     needed = scan.memory.total_bytes
     for free, method in ((needed, "blelloch"), (needed - 1, "linear")):
         net.use(net.plan(levels=2, batch_size=6, memory_limit=10**9))

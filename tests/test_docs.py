@@ -97,7 +97,7 @@ def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "forward over time: 0 GRU l0: newton over " in out
     assert "backward over time: 0 LSTM l1_reverse: chunked, " in out
-    assert '"time_walks": ["0 RNN l0: ' in (tmp_path / "log.jsonl").read_text().splitlines()[0]
+    assert '"forward_ways": ["0 RNN l0: ' in (tmp_path / "log.jsonl").read_text().splitlines()[0]
 
 
 def test_the_operator_of_the_guide_passes_the_tests(tmp_path):

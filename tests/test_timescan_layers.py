@@ -29,7 +29,7 @@ def test_every_method_gives_the_same_gradients(kind, rng):
         by_input = net.backward(gradient, method=method, input_gradient=True)
         found[method] = {name: np.array(array) for name, array in net.gradients.items()}
         found[method]["input"] = np.array(by_input)
-        scans = net.last_backward.time_scans
+        scans = net.last_backward.backward_ways
         assert len(scans) == 4 and scans[0].startswith(f"0 {kind} l0: ") and "l1_reverse: " in scans[3]
         chunked = method in ("blelloch", "hybrid")
         assert all(("chunked, " in line) == chunked and "(" in line for line in scans)
@@ -45,7 +45,7 @@ def test_the_forward_method_changes_no_output(kind, rng):
     for method in ("serial", "newton", "quasi-newton", "auto"):
         net = make(kind, forward_method=method)
         outputs[method] = np.array(net.forward(x, lengths=lengths))
-        walks = net.last_pass.layers[0].time_walks
+        walks = net.last_pass.layers[0].forward_ways
         assert len(walks) == 4
         assert all((f" {method} over" in line) == ("newton" in method) for line in walks)
     for output in outputs.values():

@@ -114,7 +114,7 @@ def outputs_of(kind, x, **arguments):
         net = bp.Sequential([kind(forward_method=method)], x.shape[1:], device="host")
         net.load_state_dict({**net.state_dict(), **arguments})
         found.append(np.array(net.forward(x)))
-    return *found, net.last_pass.layers[0].time_walks[0]
+    return *found, net.last_pass.layers[0].forward_ways[0]
 
 
 @pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])

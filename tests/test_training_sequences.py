@@ -178,7 +178,7 @@ def test_what_ran_is_told_and_logged_once(bits, tmp_path, capsys):
     ran = first["ran"]
     assert (ran["method"], ran["schedules"]) == ("blelloch", [])
     names = [f"0 RNN {name}: " for name in ("l0", "l0_reverse", "l1", "l1_reverse")]
-    for kind, way, said in (("time_walks", "newton", "forward"), ("time_scans", "chunked", "backward")):
+    for kind, way, said in (("forward_ways", "newton", "forward"), ("backward_ways", "chunked", "backward")):
         assert [line.startswith(name + way) for line, name in zip(ran[kind], names, strict=True)] == [
             True
         ] * 4

@@ -1,7 +1,7 @@
 """Layers, one a file."""
 
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
-from bppsa_cupy.layers.base import Layer, LayerPass, Shape
+from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.flatten import Flatten
@@ -27,11 +27,11 @@ __all__ = [
     "LSTM",
     "RNN",
     "AvgPool2d",
+    "Context",
     "Conv2d",
     "Dropout",
     "Flatten",
     "Layer",
-    "LayerPass",
     "Linear",
     "MaxPool2d",
     "ReLU",

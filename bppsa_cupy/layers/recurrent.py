@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,31 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.arguments import as_flag, as_size
-from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
+from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
 from bppsa_cupy.timescan import Cell, Stack, StackSizes, check_forward, stack_shapes, suffix
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
 FORWARD_METHODS = ("auto", "serial", "newton", "quasi-newton")
+
+
+@dataclass
+class RecurrentContext(Context):
+    """A recurrent layer's part of a forward pass.
+
+    lengths  (B,) int64, where each sequence ends; None where all are whole
+    initial  the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
+    final_gradient  the gradient by the final state, likewise
+    method   of net.backward that is asked for, "auto" included
+    forward_ways, backward_ways  how the layer went over time, and why: a line an inner layer and direction
+    """
+
+    lengths: Array | None = None
+    initial: tuple[Array, ...] | None = None
+    final_gradient: tuple[Array, ...] | None = None
+    method: str = "auto"
+    forward_ways: tuple[str, ...] = ()
+    backward_ways: tuple[str, ...] = ()
 
 
 class Recurrent(Layer):
@@ -45,6 +65,7 @@ class Recurrent(Layer):
 
     barrier = True
     beside_geometry = ("forward_method",)
+    context = RecurrentContext
 
     def __init__(
         self,
@@ -142,13 +163,13 @@ class Recurrent(Layer):
 
     # ---- passes ----
 
-    def forward(self, state: LayerPass, x: Array) -> Array:
+    def forward(self, state: RecurrentContext, x: Array) -> Array:
         stack = self._stack(state, x.shape[0], x.shape[1])
         self._set_lengths(state, stack, x.shape[0], x.shape[1])
         self._set_states(stack, "initial", state.initial)
         stack.take(x)
         stack.forward()
-        state.time_walks = tuple(stack.forward_descriptions)
+        state.forward_ways = tuple(stack.forward_descriptions)
         self._get_states(state, stack, "final", "states")
         batch, features = x.shape[0], self.directions * self.hidden_size
         if self.outputs == "all":
@@ -161,25 +182,26 @@ class Recurrent(Layer):
                 y[:, d * self.hidden_size : (d + 1) * self.hidden_size] = hidden[d - self.directions]
         state.saved.update(input=x, output=y)
         state.saved.pop("state_gradients", None)
-        state.memo["gradient"] = None
         return y
 
-    def parameter_gradients(self, state: LayerPass, gradient: Array) -> None:
-        self._backward(state, gradient)
-        state.memo["gradient"] = gradient
-        state.memo["stack"].weight_gradients()
+    def parameter_gradients(self, state: RecurrentContext, gradient: Array) -> None:
+        self.backward(state, gradient, want_input=False)
 
-    def vjp(self, state: LayerPass, gradient: Array) -> Array:
-        # parameter_gradients has just gone back through time for this very array; once only, as a
-        # buffer of the same identity may hold another gradient the next time.
-        done, state.memo["gradient"] = state.memo["gradient"], None
-        if done is not gradient:
-            self._backward(state, gradient)
+    def vjp(self, state: RecurrentContext, gradient: Array) -> Array:
+        self._backward(state, gradient)
+        return self._input_gradient(state)
+
+    def backward(self, state: RecurrentContext, gradient: Array, want_input: bool) -> Array | None:
+        self._backward(state, gradient)
+        state.memo["stack"].weight_gradients()
+        return self._input_gradient(state) if want_input else None
+
+    def _input_gradient(self, state: RecurrentContext) -> Array:
         result = state.buffer("input_gradient", state.saved["input"].shape)
         state.memo["stack"].input_gradient(result)
         return result
 
-    def _backward(self, state: LayerPass, gradient: Array) -> None:
+    def _backward(self, state: RecurrentContext, gradient: Array) -> None:
         stack, H = state.memo["stack"], self.hidden_size
         self._set_states(stack, "boundary", state.final_gradient)
         if self.outputs == "all":
@@ -189,10 +211,10 @@ class Recurrent(Layer):
                 boundary = stack.arrays[f"boundary{suffix(self.num_layers - 1, d)}"]
                 boundary[:H] += gradient[:, d * H : (d + 1) * H].T
         stack.backward(state.method)
-        state.time_scans = tuple(stack.backward_descriptions)
+        state.backward_ways = tuple(stack.backward_descriptions)
         self._get_states(state, stack, "entering", "state_gradients")
 
-    def step_jacobians(self, state: LayerPass) -> Iterator[tuple[str, str, Pattern, Array]]:
+    def step_jacobians(self, state: RecurrentContext) -> Iterator[tuple[str, str, Pattern, Array]]:
         """Of each inner layer and direction: its name ("RNN l0"), "forward" or "backward", and the pattern
         and values (T, nnz, B), by time, of the transposed Jacobians of the state by the one before."""
         jacobian = self.cell_jacobian()
@@ -204,7 +226,7 @@ class Recurrent(Layer):
 
     # ---- buffers ----
 
-    def _stack(self, state: LayerPass, batch: int, steps: int) -> Stack:
+    def _stack(self, state: RecurrentContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made again where they were others."""
         sizes = StackSizes(
             steps, batch, self.input_size, self.hidden_size, self.num_layers, self.directions, self.bias,
@@ -228,7 +250,7 @@ class Recurrent(Layer):
         return stack
 
     @staticmethod
-    def _set_lengths(state: LayerPass, stack: Stack, batch: int, steps: int) -> None:
+    def _set_lengths(state: RecurrentContext, stack: Stack, batch: int, steps: int) -> None:
         stack.arrays["lengths"][...] = steps if state.lengths is None else state.lengths
 
     def _set_states(self, stack: Stack, name: str, given: Any) -> None:
@@ -242,7 +264,7 @@ class Recurrent(Layer):
             for part, values in enumerate(given):
                 array[part * H : (part + 1) * H] = values[place].T
 
-    def _get_states(self, state: LayerPass, stack: Stack, name: str, kept: str) -> None:
+    def _get_states(self, state: RecurrentContext, stack: Stack, name: str, kept: str) -> None:
         """Keep every walk's array `name`, (S, B), in PyTorch's (L D, B, H) as `saved[kept]`: h or (h, c)."""
         H, places = self.hidden_size, self.places
         parts = []
@@ -260,7 +282,7 @@ class Recurrent(Layer):
         return state if isinstance(state, tuple) else (state,)
 
     @staticmethod
-    def final_states(state: LayerPass) -> Any:
+    def final_states(state: RecurrentContext) -> Any:
         """The state after the last step of a pass: h, (num_layers D, B, H), for an LSTM the pair (h, c)."""
         return state.saved["states"]
 

@@ -152,7 +152,7 @@ def _epoch(
 
 def what_ran(network: Sequential) -> dict[str, Any]:
     """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
-    one; the ways of recurrent layers over time, forward (time_walks) and back (time_scans).
+    one; the ways of recurrent layers over time, forward and back.
     """
     report, current = network.last_backward, network.last_pass
     assert report is not None and current is not None
@@ -160,12 +160,8 @@ def what_ran(network: Sequential) -> dict[str, Any]:
         "method": report.method,
         "reason": report.reason,
         "schedules": list(report.schedules),
-        "time_walks": [
-            f"{index} {type(network.layers[index]).__name__} {line}"
-            for index, state in enumerate(current.layers)
-            for line in state.time_walks
-        ],
-        "time_scans": list(report.time_scans),
+        "forward_ways": list(current.forward_ways),
+        "backward_ways": list(report.backward_ways),
     }
 
 
