@@ -41,7 +41,8 @@ def bind_reduce(
     cell, per_step = walk.size.cell, gradient is not None
     return device.bind(
         cell.reduce, *walk.kept, walk.state, *walk.before, walk.weight_hh, walk.or_none(gradient),
-        walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first, per_step, *cell.flags, walk.reverse,
+        walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first, per_step, *cell.flags,
+        walk.reverse,
     )  # fmt: skip
 
 
