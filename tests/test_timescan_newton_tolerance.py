@@ -37,7 +37,11 @@ def scaled(walk, sizes):
 
 def largest(values, walk):
     """Of each part of the state (h, c) and sample."""
-    return np.abs(values).reshape(*values.shape[:-2], walk.cell.states, walk.hidden, walk.batch).max(-2)
+    return (
+        np.abs(values)
+        .reshape(*values.shape[:-2], walk.size.cell.states, walk.size.hidden, walk.size.batch)
+        .max(-2)
+    )
 
 
 def assert_promised(ours, walk, chunk, tolerance):

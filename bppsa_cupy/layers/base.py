@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.jacobians.base import TransposedJacobian
 
 Shape = tuple[int, ...]
@@ -30,7 +29,6 @@ class Context:
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     saved       what forward keeps for the backward pass; `output` is always there
-    memo        what a layer keeps between passes and nobody else reads
     """
 
     device: Device
@@ -42,7 +40,6 @@ class Context:
     training: bool = True
     draw: tuple[int, int, int] = (0, 0, 0)
     saved: dict[str, Any] = field(default_factory=dict)
-    memo: dict[str, Any] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
@@ -56,29 +53,6 @@ class Context:
         if flat is None or flat.size < size or flat.dtype != wanted:
             flat = self._buffers[name] = self.device.empty(size, wanted)
         return flat[:size].reshape(shape)
-
-    def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Bytes that a `reserve` of these would take from the device."""
-        sizes = {name: math.prod(shape) for name, shape in shapes.items()}
-        missing = [
-            size
-            for name, size in sizes.items()
-            if name not in self._buffers or self._buffers[name].size < size
-        ]
-        return sum(missing) * self.dtype.itemsize
-
-    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
-        """A `buffer` for each name and shape.
-
-        Raises DeviceError with the bytes needed and free, before anything is allocated.
-        """
-        needed = self.missing_bytes(shapes)
-        if needed and needed > (free := self.device.free_memory()):
-            raise DeviceError(
-                f"{self.device.name}: a pass takes {needed} more bytes, {free} are free: use a smaller "
-                "batch, or shorter sequences"
-            )
-        return {name: self.buffer(name, shape) for name, shape in shapes.items()}
 
 
 class Layer(abc.ABC):

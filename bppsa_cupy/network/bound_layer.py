@@ -8,7 +8,7 @@ from typing import Any
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context, Layer, Recurrent
-from bppsa_cupy.layers.recurrent import RecurrentContext
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.sequences import take_lengths
 
 

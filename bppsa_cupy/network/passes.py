@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.layers import Context
-from bppsa_cupy.layers.recurrent import RecurrentContext
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
 
