@@ -3,18 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import (
-    Kernel,
-    array_in,
-    array_inout,
-    one_thread_per,
-    scalar,
-)
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(steps, gradient, parameter, first, second, start, end, rate, beta1, beta2, epsilon, weight_decay):
     real = parameter.dtype.type
     correction1, correction2 = 1 - beta1 ** np.float64(steps), 1 - beta2 ** np.float64(steps)
@@ -30,7 +24,7 @@ def _part(steps, gradient, parameter, first, second, start, end, rate, beta1, be
         parameter[item] -= pace * m / (np.sqrt(v) / scale + tiny)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def adam_step(
     blocked, steps, gradient, parameter, first, second,
     count, rate, beta1, beta2, epsilon, weight_decay,
@@ -53,22 +47,4 @@ def adam_step(
             )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="adam_step",
-    parameters=(
-        array_in("blocked", "int32", "1"),
-        array_in("steps", "int64", "1"),
-        array_in("gradient", "real", "count"),
-        array_inout("parameter", "real", "count"),
-        array_inout("first", "real", "count"),
-        array_inout("second", "real", "count"),
-        scalar("count"),
-        scalar("rate", "double"),
-        scalar("beta1", "double"),
-        scalar("beta2", "double"),
-        scalar("epsilon", "double"),
-        scalar("weight_decay", "double"),
-    ),
-    launch=lambda s: one_thread_per(s["count"]),
-    twin=adam_step,
-)
+KERNEL = kernel(adam_step, "count")

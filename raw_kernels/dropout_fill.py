@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import LANES, part_count, part_start, tile_width
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(kept, values, features, batch, scale, start, end):
     width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(features)
     zero = values.dtype.type(0)
@@ -21,7 +21,7 @@ def _part(kept, values, features, batch, scale, start, end):
                     values[feature * samples + sample] = value
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def dropout_fill(kept, values, features, batch, scale):
     parts = part_count(features * batch)
     if parts == 1:
@@ -33,15 +33,4 @@ def dropout_fill(kept, values, features, batch, scale):
             _part(kept, values, features, batch, scale, start, end)
 
 
-KERNEL = Kernel(
-    name="dropout_fill",
-    parameters=(
-        array_in("kept", "uint8", "batch * features"),
-        array_out("values", "real", "features * batch"),
-        scalar("features"),
-        scalar("batch"),
-        scalar("scale", "real_value"),
-    ),
-    launch=lambda s: one_thread_per(s["features"] * s["batch"]),
-    twin=dropout_fill,
-)
+KERNEL = kernel(dropout_fill, "features * batch")

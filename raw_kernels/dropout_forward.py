@@ -3,13 +3,13 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.philox import philox
 from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(input, output, kept, key, layer, draw, threshold, scale, start, end):
     """The groups of four elements from `start` to `end`."""
     size, zero = np.uint64(input.size), input.dtype.type(0)
@@ -23,7 +23,7 @@ def _part(input, output, kept, key, layer, draw, threshold, scale, start, end):
                 output[item] = scale * input[item] if keep else zero
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def dropout_forward(input, output, kept, size, key, layer, draw, threshold, scale):
     groups, limit = (size + 3) // 4, np.uint64(threshold)
     parts = part_count(size)
@@ -36,19 +36,4 @@ def dropout_forward(input, output, kept, size, key, layer, draw, threshold, scal
             _part(input, output, kept, key, layer, draw, limit, scale, start, end)
 
 
-KERNEL = Kernel(
-    name="dropout_forward",
-    parameters=(
-        array_in("input", "real", "size"),
-        array_out("output", "real", "size"),
-        array_out("kept", "uint8", "size"),
-        scalar("size"),
-        scalar("key"),
-        scalar("layer"),
-        scalar("draw"),
-        scalar("threshold"),
-        scalar("scale", "real_value"),
-    ),
-    launch=lambda s: one_thread_per((s["size"] + 3) // 4),
-    twin=dropout_forward,
-)
+KERNEL = kernel(dropout_forward, "(size + 3) // 4")

@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import LANES, part_count, part_start, tile_width
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(indices, window, candidate, values, windows, batch, start, end):
     width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(windows)
     for left in range(start, end, width):
@@ -21,7 +21,7 @@ def _part(indices, window, candidate, values, windows, batch, start, end):
                     values[entry * samples + sample] = 1 if hit else 0
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def max_pool2d_fill(indices, window, candidate, values, windows, entries, batch):
     parts = part_count(entries * batch)
     if parts == 1:
@@ -33,17 +33,4 @@ def max_pool2d_fill(indices, window, candidate, values, windows, entries, batch)
             _part(indices, window, candidate, values, windows, batch, start, end)
 
 
-KERNEL = Kernel(
-    name="max_pool2d_fill",
-    parameters=(
-        array_in("indices", "int32", "batch * windows"),
-        array_in("window", "index", "entries"),
-        array_in("candidate", "index", "entries"),
-        array_out("values", "real", "entries * batch"),
-        scalar("windows"),
-        scalar("entries"),
-        scalar("batch"),
-    ),
-    launch=lambda s: one_thread_per(s["entries"] * s["batch"]),
-    twin=max_pool2d_fill,
-)
+KERNEL = kernel(max_pool2d_fill, "entries * batch")

@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import LANES, part_count, part_start, tile_width
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(output, values, features, batch, start, end):
     width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(features)
     for left in range(start, end, width):
@@ -20,7 +20,7 @@ def _part(output, values, features, batch, start, end):
                     values[feature * samples + sample] = 0 if y <= 0 else 1
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def relu_fill(output, values, features, batch):
     parts = part_count(features * batch)
     if parts == 1:
@@ -31,14 +31,4 @@ def relu_fill(output, values, features, batch):
             _part(output, values, features, batch, start, end)
 
 
-KERNEL = Kernel(
-    name="relu_fill",
-    parameters=(
-        array_in("output", "real", "batch * features"),
-        array_out("values", "real", "features * batch"),
-        scalar("features"),
-        scalar("batch"),
-    ),
-    launch=lambda s: one_thread_per(s["features"] * s["batch"]),
-    twin=relu_fill,
-)
+KERNEL = kernel(relu_fill, "features * batch")

@@ -2,19 +2,19 @@
 
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(input, output, start, end):
     for i in range(start, end):
         value = input[i]
         output[i] = 0 if value <= 0 else value
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def relu_forward(input, output, size):
     parts = part_count(size)
     if parts == 1:
@@ -24,13 +24,4 @@ def relu_forward(input, output, size):
             _part(input, output, part_start(part, parts, size), part_start(part + 1, parts, size))
 
 
-KERNEL = Kernel(
-    name="relu_forward",
-    parameters=(
-        array_in("input", "real", "size"),
-        array_out("output", "real", "size"),
-        scalar("size"),
-    ),
-    launch=lambda s: one_thread_per(s["size"]),
-    twin=relu_forward,
-)
+KERNEL = kernel(relu_forward, "size")

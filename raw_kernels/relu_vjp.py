@@ -2,19 +2,19 @@
 
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(output, gradient, input_gradient, start, end):
     for i in range(start, end):
         value = gradient[i]
         input_gradient[i] = 0 if output[i] <= 0 else value
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def relu_vjp(output, gradient, input_gradient, size):
     parts = part_count(size)
     if parts == 1:
@@ -25,14 +25,4 @@ def relu_vjp(output, gradient, input_gradient, size):
             _part(output, gradient, input_gradient, start, end)
 
 
-KERNEL = Kernel(
-    name="relu_vjp",
-    parameters=(
-        array_in("output", "real", "size"),
-        array_in("gradient", "real", "size"),
-        array_out("input_gradient", "real", "size"),
-        scalar("size"),
-    ),
-    launch=lambda s: one_thread_per(s["size"]),
-    twin=relu_vjp,
-)
+KERNEL = kernel(relu_vjp, "size")

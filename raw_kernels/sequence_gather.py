@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(outside, lengths, inside, steps, features, batch, total, offset, start, end):
     B, F, one = np.uint64(batch), np.uint64(features), np.uint64(1)
     by_sample = np.uint64(steps * total)
@@ -28,7 +28,7 @@ def _part(outside, lengths, inside, steps, features, batch, total, offset, start
                 inside[(np.uint64(t) * F + f) * B + b] = 0
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def sequence_gather(outside, lengths, inside, steps, features, batch, total, offset):
     parts = part_count(steps * features * batch)
     if parts == 1:
@@ -42,18 +42,4 @@ def sequence_gather(outside, lengths, inside, steps, features, batch, total, off
             _part(outside, lengths, inside, steps, features, batch, total, offset, start, end)
 
 
-KERNEL = Kernel(
-    name="sequence_gather",
-    parameters=(
-        array_in("outside", "real", "batch * steps * total"),
-        array_in("lengths", "int64", "batch"),
-        array_out("inside", "real", "steps * features * batch"),
-        scalar("steps"),
-        scalar("features"),
-        scalar("batch"),
-        scalar("total"),
-        scalar("offset"),
-    ),
-    launch=lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]),
-    twin=sequence_gather,
-)
+KERNEL = kernel(sequence_gather, "steps * features * batch")

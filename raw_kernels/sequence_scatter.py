@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_inout, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end):
     B, F = np.uint64(batch), np.uint64(features)
     by_sample = np.uint64(steps * total)
@@ -27,7 +27,7 @@ def _part(inside, lengths, outside, steps, rows, features, batch, total, offset,
             target += by_sample
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def sequence_scatter(inside, lengths, outside, steps, rows, features, batch, total, offset):
     parts = part_count(steps * features * batch)
     if parts == 1:
@@ -44,19 +44,4 @@ def sequence_scatter(inside, lengths, outside, steps, rows, features, batch, tot
             )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="sequence_scatter",
-    parameters=(
-        array_in("inside", "real", "steps * rows * batch"),
-        array_in("lengths", "int64", "batch"),
-        array_inout("outside", "real", "batch * steps * total"),
-        scalar("steps"),
-        scalar("rows"),
-        scalar("features"),
-        scalar("batch"),
-        scalar("total"),
-        scalar("offset"),
-    ),
-    launch=lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]),
-    twin=sequence_scatter,
-)
+KERNEL = kernel(sequence_scatter, "steps * features * batch")

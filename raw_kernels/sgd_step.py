@@ -2,18 +2,12 @@
 
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import (
-    Kernel,
-    array_in,
-    array_inout,
-    one_thread_per,
-    scalar,
-)
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(
     first_step, gradient, parameter, velocity, start, end, rate, momentum, dampening, weight_decay, nesterov
 ):
@@ -28,7 +22,7 @@ def _part(
         parameter[item] -= pace * step
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def sgd_step(
     blocked, steps, gradient, parameter, velocity,
     count, rate, momentum, dampening, weight_decay, nesterov,
@@ -51,21 +45,4 @@ def sgd_step(
             )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="sgd_step",
-    parameters=(
-        array_in("blocked", "int32", "1"),
-        array_in("steps", "int64", "1"),
-        array_in("gradient", "real", "count"),
-        array_inout("parameter", "real", "count"),
-        array_inout("velocity", "real", "count if momentum else 0"),
-        scalar("count"),
-        scalar("rate", "double"),
-        scalar("momentum", "double"),
-        scalar("dampening", "double"),
-        scalar("weight_decay", "double"),
-        scalar("nesterov", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["count"]),
-    twin=sgd_step,
-)
+KERNEL = kernel(sgd_step, "count")

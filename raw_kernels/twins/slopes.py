@@ -3,12 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
 from bppsa_cupy.raw_kernels.twins.spans import LANES, part_count, part_start, tile_width
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _part(output, unit, values, features, batch, start, end):
     one = output.dtype.type(1)
     width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(features)
@@ -21,7 +20,7 @@ def _part(output, unit, values, features, batch, start, end):
                     values[feature * samples + sample] = (one - y) * (unit + y)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def fill_slopes(output, unit, values, features, batch):
     """values (features, batch) = (1 - y)(unit + y) for y of output (batch, features); `unit`, of their dtype,
     is 1 for tanh and 0 for the logistic function."""
@@ -32,18 +31,3 @@ def fill_slopes(output, unit, values, features, batch):
         for part in prange(parts):
             start, end = part_start(part, parts, features), part_start(part + 1, parts, features)
             _part(output, unit, values, features, batch, start, end)
-
-
-def slope_kernel(name, filling):
-    """The kernel `name` of one f, with its twin."""
-    return Kernel(
-        name=name,
-        parameters=(
-            array_in("output", "real", "batch * features"),
-            array_out("values", "real", "features * batch"),
-            scalar("features"),
-            scalar("batch"),
-        ),
-        launch=lambda s: one_thread_per(s["features"] * s["batch"]),
-        twin=filling,
-    )
