@@ -4,7 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.shifted import LANES, correlate, pack, shifts_win, tap_shifts
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.shifted import correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twins.unfold import (
     FEW_TILES,
     LEAST_COLUMNS,

@@ -11,7 +11,7 @@ from bppsa_cupy.system.compiled import compiled
 #: Rows and columns of C that a thread has the sums of, in registers.
 TILE = 4
 #: Rows of C that one library GEMM makes.
-PART_ROWS = 64
+BAND_ROWS = 64
 
 
 @compiled(parallel=True)
@@ -20,9 +20,9 @@ def product_dense(a, b, c, rows, inner, columns, batch, a_batched, b_batched):
         # Samples are columns of B: one plain product, cut by rows.
         across = columns * batch
         right = b.reshape(inner, across)
-        parts = (rows + PART_ROWS - 1) // PART_ROWS
-        for part in prange(parts):
-            first, end = part * PART_ROWS, min(rows, (part + 1) * PART_ROWS)
+        bands = (rows + BAND_ROWS - 1) // BAND_ROWS
+        for band in prange(bands):
+            first, end = band * BAND_ROWS, min(rows, (band + 1) * BAND_ROWS)
             out = c[first * across : end * across].reshape(end - first, across)
             if inner == 0:
                 out[...] = 0

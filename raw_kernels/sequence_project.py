@@ -14,7 +14,7 @@ LEAST = 1 << 22
 
 
 @compiled()
-def _part(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
+def _span(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
     B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
     count = B % L
     whole = B - count
@@ -37,13 +37,13 @@ def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, ba
     by_output, by_input = (1, outputs) if transposed else (inputs, 1)
     packed = pack(weight, 0, by_output, by_input, outputs, inputs)
     lanes = (batch + LANES - 1) // LANES * LANES
-    parts = max(1, min(64, steps * outputs * (inputs + 4) * lanes // LEAST))
-    if parts == 1:
-        _part(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
+    spans = max(1, min(64, steps * outputs * (inputs + 4) * lanes // LEAST))
+    if spans == 1:
+        _span(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
     else:
-        for part in prange(parts):
-            start, end = steps * part // parts, steps * (part + 1) // parts
-            _part(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
+        for span in prange(spans):
+            start, end = steps * span // spans, steps * (span + 1) // spans
+            _span(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
 
 
 KERNEL = kernel(sequence_project, "steps * outputs * batch")

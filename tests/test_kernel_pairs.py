@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -32,6 +35,22 @@ def test_every_pair_is_listed_once() -> None:
 
 def test_every_kernel_has_cases() -> None:
     assert set(KERNELS) == set(CASES), "tests/kernel_cases.py holds arguments for each kernel, and no others"
+
+
+def test_texts_are_read_as_utf_8_whatever_the_locale() -> None:
+    code = """
+import pkgutil, warnings
+import bppsa_cupy
+warnings.filterwarnings("error", category=EncodingWarning, module="bppsa_cupy")
+for module in pkgutil.walk_packages(bppsa_cupy.__path__, "bppsa_cupy."):
+    if not module.name.startswith("bppsa_cupy.tools"):
+        __import__(module.name)
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import Variant
+assert all(kernel.source(Variant()) for kernel in KERNELS.values())
+"""
+    environment = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    subprocess.run([sys.executable, "-X", "warn_default_encoding", "-c", code], env=environment, check=True)
 
 
 PROBE = """

@@ -9,6 +9,7 @@ needs no copy of the input a tap, and stays fast where there are few channels.
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.system.compiled import compiled
 
 #: Rows (channels) that one pass over shifted planes makes, and the planes it adds at once.
@@ -17,8 +18,8 @@ ROWS, PLANES = 4, 6
 #: Positions of one pass: its rows and planes stay in the first cache.
 CHUNK = 1024
 
-#: Partial sums of one weight's gradient, SIMD lanes that are added at the end; and positions a step.
-LANES, STEP = 16, 64
+#: Positions a step of one weight's gradient, whose LANES partial sums are added at the end.
+STEP = 64
 
 
 @compiled()
