@@ -16,6 +16,9 @@ from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.plan.cost import calibration
 
+# Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
+os.environ.setdefault("BPPSA_QUIET", "1")
+
 # The fixtures here hold nothing an example could change, so one per test serves all its examples.
 settings.register_profile(
     "bppsa",

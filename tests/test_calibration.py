@@ -81,10 +81,10 @@ def test_damage_is_warned_of_once_and_the_estimates_serve(position):
 
 def sealed(path, change):
     """The file with `change` made to its content, and a seal that fits."""
-    content = json.loads(path.read_text())
+    content = json.loads(path.read_text(encoding="utf-8"))
     content.pop("sha256")
     change(content)
-    path.write_text(json.dumps({**content, "sha256": calibration._digest(content)}))
+    path.write_text(json.dumps({**content, "sha256": calibration._digest(content)}), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_what_is_foreign_or_incomplete_is_named(change, complaint):
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"sha256": 1}', "\x00"])
 def test_what_is_no_calibration_is_refused(text, cache):
     cache.mkdir()
-    calibration.calibration_path("host").write_text(text)
+    calibration.calibration_path("host").write_text(text, encoding="utf-8")
     with pytest.raises(PlanError, match=r"host\.json"):
         load_calibration("host")
 
 
 def test_a_cache_that_cannot_be_made_is_a_stated_error(cache):
-    cache.write_text("a file where the folder should be")
+    cache.write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(PlanError, match="XDG_CACHE_HOME"):
         save_calibration(measured())
 

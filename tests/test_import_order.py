@@ -45,7 +45,7 @@ def modules():
 
 def imported(path):
     """Modules of this project that run when `path` is imported (imports for type checkers are not)."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             node.body = []
@@ -86,7 +86,7 @@ def test_only_the_cuda_device_imports_cupy():
         for path, module in modules()
         if any(
             name.split(".")[0] in ("cupy", "cupyx")
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
             for name in (
                 [a.name for a in node.names]
                 if isinstance(node, ast.Import)

@@ -45,7 +45,7 @@ def test_numbers_for_programs(tmp_path, lenet5, capsys):
     path, answer = tmp_path / "p.h5", tmp_path / "facts.json"
     lenet5.save(path)
     assert main(["explain", str(path), "--workers", "3,1", "--batch-size", "2", "--json", str(answer)]) == 0
-    facts = json.loads(answer.read_text())
+    facts = json.loads(answer.read_text(encoding="utf-8"))
     assert (facts["model"], facts["unit"], facts["batch_size"]) == ("ideal", "multiply-adds", 2)
     (chain,) = facts["chains"]
     assert [row["workers"] for row in chain["workers"]] == [1, 3]

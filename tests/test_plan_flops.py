@@ -129,7 +129,7 @@ def test_command_line(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "pruned network" in printed and "full network" in printed and "paper's hybrid" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
-    facts = json.loads(numbers.read_text())
+    facts = json.loads(numbers.read_text(encoding="utf-8"))
     assert [n["network"] for n in facts["networks"]] == ["pruned", "full"]
     assert main(["flops", path, "--planned-only"]) == 0
     assert "full network" not in capsys.readouterr().out

@@ -13,7 +13,7 @@ import numpy as np
 from numba import prange, types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
 @intrinsic
@@ -36,7 +36,7 @@ def population_count(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@twin()
+@compiled()
 def mix(state, value):
     """A hash of a hash and a number, both uint64 (the steps of splitmix64)."""
     state = (state ^ np.uint64(value)) + np.uint64(0x9E3779B97F4A7C15)
@@ -45,7 +45,7 @@ def mix(state, value):
     return state ^ (state >> np.uint64(31))
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def shifted_row_keys(indptr, indices, keys):
     """keys[i], out: a hash of row i's columns, the same for rows that differ by a shift alone."""
     for i in prange(indptr.size - 1):
@@ -55,7 +55,7 @@ def shifted_row_keys(indptr, indices, keys):
         keys[i] = state
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def check_shifted_rows(indptr, indices, like):
     """Set like[i] to i where row i is not row like[i] up to a shift."""
     for i in prange(indptr.size - 1):
@@ -71,7 +71,7 @@ def check_shifted_rows(indptr, indices, like):
             like[i] = i
 
 
-@twin()
+@compiled()
 def product_base(a_indptr, a_indices, b_first, i):
     """The first column of the first row of B that row i of A meets and that is not empty, else -1."""
     for p in range(a_indptr[i], a_indptr[i + 1]):
@@ -80,7 +80,7 @@ def product_base(a_indptr, a_indices, b_first, i):
     return np.int64(-1)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases):
     """Of each row of A·B, out: `product_base`, and a hash that is the same for rows that meet like rows
     of B at like distances.
@@ -98,7 +98,7 @@ def product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases):
         keys[i], bases[i] = state, base
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like):
     """Set like[i] to i where row i of A·B is not row like[i] up to a shift by the bases' distance."""
     for i in prange(a_indptr.size - 1):
@@ -121,7 +121,7 @@ def check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like):
             like[i] = i
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def set_row_bits(indptr, indices, bits):
     """bits (rows, words), out: bit c of word w of a row stands for column 64·w + c."""
     for i in prange(bits.shape[0]):
@@ -130,7 +130,7 @@ def set_row_bits(indptr, indices, bits):
             bits[i, indices[p] >> 6] |= np.uint64(1) << np.uint64(indices[p] & 63)
 
 
-@twin()
+@compiled()
 def unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
     """Set the bits of row i of A·B, and in `touched` those of its words.
 
@@ -155,7 +155,7 @@ def unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
                 touched[w >> np.uint64(6)] |= one << (w & np.uint64(63))
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def row_lengths(a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, lengths):
     """lengths[k], out: number of entries of row which[k] of A·B."""
     one = np.uint64(1)
@@ -177,7 +177,7 @@ def row_lengths(a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunk
             lengths[k] = length
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def row_columns(
     a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, starts, indices
 ):  # fmt: skip
@@ -204,7 +204,7 @@ def row_columns(
                         these &= these - one
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def copy_rows(indptr, like, shifts, indices):
     """indices, inout: row i becomes row like[i] plus shifts[i], where that is another row."""
     for i in prange(indptr.size - 1):
@@ -214,7 +214,7 @@ def copy_rows(indptr, like, shifts, indices):
                 indices[indptr[i] + k] = indices[source + k] + shifts[i]
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def term_map(
     a_indptr,
     a_indices,

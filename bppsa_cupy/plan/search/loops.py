@@ -10,13 +10,13 @@ import heapq
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: What a sum of seconds may lie above a deadline by rounding, relative.
 ROUNDING = 1e-12
 
 
-@twin()
+@compiled()
 def find_pairs(classes, pairs):
     """pairs (C, C, 3), zeros before: begin, split and end of one product for each pair of classes."""
     n = classes.shape[0] - 1
@@ -32,7 +32,7 @@ def find_pairs(classes, pairs):
                     pairs[left, right, 2] = j
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def shortest_matrices(classes, mm, most, ready, work, product, splits):
     """f(i, j) and the work of the tree of least work, for every matrix segment.
 
@@ -71,7 +71,7 @@ def shortest_matrices(classes, mm, most, ready, work, product, splits):
             splits[i, j] = chosen
 
 
-@twin()
+@compiled()
 def shortest_vectors(classes, mv, ready, work, splits):
     """g(j) = min over k of max(g(k), f(k, j)) + mv into row 0 of `ready`, and its k into that of `splits`."""
     n = classes.shape[0] - 1
@@ -88,7 +88,7 @@ def shortest_vectors(classes, mv, ready, work, splits):
         ready[0, j], splits[0, j] = least, chosen
 
 
-@twin()
+@compiled()
 def _settle(classes, mm, mv, most, ready, work, splits, due, i, j, chosen):
     """Choose the split of one segment, and pass its deadline on to its operands."""
     last = due[i, j] * (1 + ROUNDING)
@@ -116,7 +116,7 @@ def _settle(classes, mm, mv, most, ready, work, splits, due, i, j, chosen):
     due[best, j] = min(due[best, j], start)
 
 
-@twin()
+@compiled()
 def relax(classes, mm, mv, most, ready, work, splits, deadline, chosen):
     """Splits of little work whose vectors are all there by `deadline`, given enough workers.
 
@@ -138,7 +138,7 @@ def relax(classes, mm, mv, most, ready, work, splits, deadline, chosen):
                 _settle(classes, mm, mv, most, ready, work, splits, due, i, i + length, chosen)
 
 
-@twin()
+@compiled()
 def place(operands, rank, seconds, workers, starts, placed, lengths):
     """The list scheduler.
 

@@ -9,10 +9,10 @@ import numpy as np
 from numba import njit, prange
 
 from bppsa_cupy.plan.product.loops import population_count, trailing_zeros
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def set_bits(indptr, indices, first_column, columns, bits, full):
     """bits (rows, words) and full (rows,), out: the `columns` columns from `first_column` on."""
     rows, words = bits.shape
@@ -28,7 +28,7 @@ def set_bits(indptr, indices, first_column, columns, bits, full):
         full[i] = length == columns
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def unite_rows(indptr, indices, source, source_full, columns, bits, full):
     """bits (rows, words) and full (rows,), out: row i is the union of the rows of `source` it meets."""
     rows, words = bits.shape
@@ -53,7 +53,7 @@ def unite_rows(indptr, indices, source, source_full, columns, bits, full):
         full[i] = length == columns
 
 
-@twin()
+@compiled()
 def weigh_rows(bits, masks, lengths):
     """lengths (rows,), out: the weights of the columns of a row; masks (digits, words) are their bits."""
     rows, words = bits.shape
@@ -76,7 +76,7 @@ def _ripple(counters, carry, plane):
         plane += 1
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def weigh_columns(bits, full, weights, digits, chunks, counts):
     """counts (64·words,), out: the sum over the rows of weights (rows,) where the column's bit is set.
 
@@ -144,7 +144,7 @@ def _mixed(value):
     return z ^ (z >> np.uint64(31))
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def hash_rows(indptr, indices, group, groups, chunks, lengths, hashes):
     """The set of group[column] (columns,) over each row: lengths (rows,) and hashes (rows, 2), out.
 
@@ -168,7 +168,7 @@ def hash_rows(indptr, indices, group, groups, chunks, lengths, hashes):
             hashes[i, 0], hashes[i, 1] = first, second
 
 
-@twin()
+@compiled()
 def group_rows(indptr, indices, group, groups, kept, new_indptr, new_indices):
     """new_indices (new_indptr[-1],), out: the set of group[column] over each of the rows `kept`."""
     seen = np.full(groups, -1, np.int64)
@@ -182,7 +182,7 @@ def group_rows(indptr, indices, group, groups, kept, new_indptr, new_indices):
                 k += 1
 
 
-@twin()
+@compiled()
 def hash_columns(indptr, indices, hashes):
     """hashes (columns, 2), out: a hash of the set of rows of each column."""
     salt = np.uint64(0x5851F42D4C957F2D)
