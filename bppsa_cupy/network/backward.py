@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
-from bppsa_cupy.plan.budget import Size
+from bppsa_cupy.plan import SCHEDULES, Budget, Plan, Prediction, Schedule, with_input_gradient
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
 if TYPE_CHECKING:
     from bppsa_cupy.network.sequential import Sequential
 
-METHODS = ("auto", "bp", "linear", "blelloch", "hybrid")
+METHODS = ("auto", "bp", *SCHEDULES)
 
 
 @dataclass(frozen=True)
@@ -60,6 +59,7 @@ class Backward:
         self._maps = IndexMaps(network.device)
         self._scans: dict[int, NumericScan] = {}
         self._needed: dict[tuple[str, tuple[tuple[int, bool], ...]], int] = {}
+        self._predicted: dict[int, Prediction] = {}
         self._last: weakref.ref[Pass] | None = None
 
     def use(self, plan: Plan) -> None:
@@ -68,6 +68,7 @@ class Backward:
         self._maps = IndexMaps(self.network.device)
         self._scans.clear()
         self._needed.clear()
+        self._predicted.clear()
 
     def masks_changed(self) -> None:
         """The network's masks are others now: a plan in use is held against them before it is used again."""
@@ -119,11 +120,22 @@ class Backward:
 
     def _choose(self, batch: int, input_gradient: bool) -> tuple[str, str]:
         """The method the cost model predicts to be the quickest of those there is memory for, and why."""
-        if self.plan is None:
+        plan, device = self.plan, self.network.device.name
+        if plan is None:
             return "bp", "no plan is in use"
-        return self.plan.choose(
-            batch, self.network.device.name, lambda name: self._lacks_memory(name, input_gradient)
-        )
+        if batch not in self._predicted:
+            self._predicted[batch] = plan.predict(batch, device)
+        seconds, notes = self._predicted[batch].seconds, []
+        if batch > plan.batch_size and plan.schedules:
+            notes.append(f"the plan holds batches up to {plan.batch_size}, this one is {batch}")
+        for method in sorted(seconds, key=lambda name: seconds[name]):
+            lack = "" if method == "bp" else self._lacks_memory(method, input_gradient)
+            if not lack:
+                break
+            notes.append(lack)
+        times = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
+        notes.append(f"predicted by the cost model {self._predicted[batch].model}: {times}")
+        return method, "; ".join(notes)
 
     def _lacks_memory(self, name: str, input_gradient: bool) -> str:
         """Why schedule `name` cannot run by the memory there is now; "" where it can.
@@ -147,12 +159,12 @@ class Backward:
         key = name, tuple(wanted.items())
         if key not in self._needed:
             self._needed[key] = sum(
-                Size(
+                Budget(
                     plan.batch_size,
                     network.dtype.itemsize,
                     input_gradient=by_input,
                     indices=self._maps.copies,
-                ).bytes(plan.chains[position].counts, plan.schedule(position, name))
+                ).bytes(plan.chains[position].sizes, plan.schedule(position, name))
                 for position, by_input in wanted.items()
             )
         held = sum(scan.memory.total_bytes for scan in self._scans.values())

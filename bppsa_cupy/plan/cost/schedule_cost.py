@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.cost.model import CostModel, find_model
-from bppsa_cupy.plan.schedule import BEGIN, END, WORKER, Schedule, Step
-from bppsa_cupy.plan.search import loops as search_loops
-from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
+from bppsa_cupy.plan.cost.list_scheduler import list_schedule
+from bppsa_cupy.plan.schedule import Schedule, Step
+from bppsa_cupy.plan.sizes import ChainSizes
 
 
 @dataclass(frozen=True)
@@ -39,12 +37,11 @@ class StepCost:
 
 @dataclass(frozen=True, eq=False)
 class ScheduleCost:
-    """A schedule run by a number of workers.
+    """A schedule run by a budget's workers.
 
     schedule  with the worker of each step
     different the costs of steps that differ in them, each for one of its steps
     which     (steps,) the position in `different` of each step's cost
-    starts    seconds at which each step starts
     seconds   until the last one ends
     critical_path  seconds of the longest chain of steps each of which needs the one before
     """
@@ -52,7 +49,6 @@ class ScheduleCost:
     schedule: Schedule
     different: tuple[StepCost, ...]
     which: np.ndarray
-    starts: tuple[float, ...]
     seconds: float
     critical_path: float
 
@@ -71,19 +67,19 @@ class ScheduleCost:
         return sum(step.bytes for step in self.steps)
 
 
-def step_cost(counts: ChainSizes, step: Step, batch_size: int, itemsize: int, model: CostModel) -> StepCost:
+def step_cost(sizes: ChainSizes, step: Step, budget: Budget) -> StepCost:
     """The cost of one step. Shared products of shared operands are one product for the whole batch."""
-    terms = counts.multiply_adds(step)
-    per_batch = 1 if counts.chain.shared(*step.out) else batch_size
-    values = sum(counts.values_size(segment, batch_size) for segment in (step.left, step.right, step.out))
-    map_bytes = counts.map_bytes(step)
-    index_bytes = 4 * sum(counts.nnz(s) for s in (step.left, step.right) if s[0] > 0) + map_bytes
-    moved = values * itemsize + index_bytes
-    kind = counts.kind(step) if step.kind == "mm" else "csr_mv"
+    batch, model = budget.batch_size, budget.model
+    terms, map_bytes = sizes.multiply_adds(step), sizes.map_bytes(step)
+    per_batch = 1 if sizes.chain.shared(*step.out) else batch
+    values = sum(sizes.values_size(segment, batch) for segment in (step.left, step.right, step.out))
+    index_bytes = 4 * sum(sizes.nnz(s) for s in (step.left, step.right) if s[0] > 0) + map_bytes
+    moved = values * budget.itemsize + index_bytes
+    kind = sizes.kind(step) if step.kind == "mm" else "csr_mv"
     return StepCost(
         step=step,
         kind=kind,
-        nnz=counts.nnz(step.out) if step.kind == "mm" else counts.chain.length(step.end),
+        nnz=sizes.nnz(step.out) if step.kind == "mm" else sizes.chain.length(step.end),
         multiply_adds=terms * per_batch,
         bytes=moved,
         map_bytes=map_bytes,
@@ -91,88 +87,49 @@ def step_cost(counts: ChainSizes, step: Step, batch_size: int, itemsize: int, mo
     )
 
 
-def schedule_cost(
-    counts: ChainSizes,
-    schedule: Schedule,
-    *,
-    batch_size: int,
-    itemsize: int,
-    workers: int,
-    model: str | CostModel = "ideal",
-) -> ScheduleCost:
-    """The cost of `schedule` on `workers` workers, its steps placed by `list_schedule`."""
-    chosen = find_model(model)
-    first, which = _different(counts, schedule)
-    costs = [step_cost(counts, schedule.step(k), batch_size, itemsize, chosen) for k in first]
+def schedule_cost(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> ScheduleCost:
+    """The cost of `schedule`, its steps run by `list_schedule`."""
+    first, which = _different(sizes, schedule)
+    costs = tuple(step_cost(sizes, schedule.step(k), budget) for k in first)
     seconds = np.array([cost.seconds for cost in costs], np.float64)[which]
-    placed, starts, makespan, critical = list_schedule(schedule, seconds, workers)
-    return ScheduleCost(placed, tuple(costs), which, starts, makespan, critical)
+    assigned, times = list_schedule(schedule, seconds, budget.workers)
+    return ScheduleCost(assigned, costs, which, times.seconds, times.critical_path)
 
 
-def _different(counts: ChainSizes, schedule: Schedule) -> tuple[list[int], np.ndarray]:
+def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.ndarray]:
     """Positions of steps that differ in what `step_cost` reads, and which of them each step is like."""
     operands = np.stack([schedule.left, schedule.right], 1)
     inner = operands[..., 0] > 0
     numbers = np.full(inner.shape, -1)
-    numbers[inner] = 2 * counts.pattern_numbers(operands[inner]) + counts.chain.all_shared(operands[inner])
+    numbers[inner] = 2 * sizes.pattern_numbers(operands[inner]) + sizes.chain.all_shared(operands[inner])
     codes = (numbers[:, 0] + 1) * (numbers.max(initial=0) + 1) + numbers[:, 1]
     _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     return first.tolist(), which
 
 
-def vjp_seconds(chain: Chain, batch_size: int, itemsize: int, model: CostModel) -> float:
+def vjp_seconds(chain: Chain, budget: Budget) -> float:
     """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other."""
-    seconds = 0.0
+    batch, model, seconds = budget.batch_size, budget.model, 0.0
     for k, element in enumerate(chain.elements[:-1], 1):
-        vectors = (chain.length(k) + chain.length(k + 1)) * batch_size * itemsize
-        seconds += model.work_seconds("vjp", element.vjp_terms * batch_size, vectors)
+        vectors = (chain.length(k) + chain.length(k + 1)) * batch * budget.itemsize
+        seconds += model.work_seconds("vjp", element.vjp_terms * batch, vectors)
         seconds += model.seconds_per_call
     return seconds
 
 
-def preparation_seconds(chain: Chain, batch_size: int, itemsize: int, model: CostModel) -> float:
+def preparation_seconds(chain: Chain, budget: Budget) -> float:
     """The predicted time of what surrounds a scan: values of all Jacobians it reads, and vectors moved.
 
     Moved into the layers' layout are the gradient by the output, and those by the output of layers with
     parameters, which are taken to be the ones with shared values. a_n is never read.
     """
-    seconds = 0.0
+    batch, itemsize, model, seconds = budget.batch_size, budget.itemsize, budget.model, 0.0
     for k, element in enumerate(chain.elements, 1):
-        nnz, moved = element.pattern.nnz, chain.length(k) * batch_size * itemsize
+        nnz, moved = element.pattern.nnz, chain.length(k) * batch * itemsize
         if k < len(chain):
-            values = nnz if element.shared else nnz * batch_size
+            values = nnz if element.shared else nnz * batch
             seconds += model.work_seconds("fill", values, values * itemsize + 4 * nnz)
             seconds += model.seconds_per_call
         if k == 1 or element.shared:
             seconds += model.work_seconds("transpose", 0, 2 * moved) + model.seconds_per_call
     return seconds
-
-
-def list_schedule(
-    schedule: Schedule, seconds: Sequence[float] | np.ndarray, workers: int
-) -> tuple[Schedule, tuple[float, ...], float, float]:
-    """Place the steps on workers: the ready step with the longest path behind it goes first.
-
-    seconds  of every step, in the schedule's order
-
-    Returns the schedule with its workers, each step's start, the time the last one ends, and the
-    length of the critical path. Deterministic: ties go to the segment that ends first, then to the one
-    that begins first, and to the lower worker; the order of the steps and their levels play no part. A
-    step starts when its operands are there. Raises PlanError below one worker.
-    """
-    if workers < 1:
-        raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
-    rank = schedule.table[:, END] * (schedule.n + 2) + schedule.table[:, BEGIN]
-    starts, placed, lengths = np.zeros(rank.size), np.zeros(rank.size, np.int64), np.zeros(2)
-    search_loops.place(
-        schedule.makers,
-        rank,
-        np.array(seconds, np.float64),
-        workers,
-        starts,
-        placed,
-        lengths,
-    )
-    table = schedule.table.copy()
-    table[:, WORKER] = placed
-    return replace(schedule, table=table), tuple(starts.tolist()), float(lengths[0]), float(lengths[1])

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.product.symbolic import Product
+from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import Segment, Step
 from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
 

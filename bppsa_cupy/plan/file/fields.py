@@ -1,4 +1,4 @@
-"""Pieces of a plan file: numbers, texts and folders, each checked as it is read."""
+"""Fields of a plan file: numbers, texts and folders, each checked as it is read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from bppsa_cupy.system.hdf5 import attribute, read_array, write_array
 
 
 @contextmanager
-def naming(path: str, part: str) -> Iterator[None]:
-    """Put the file's and the part's name before the message of an error inside."""
+def naming(path: str, what: str) -> Iterator[None]:
+    """Put the file's name, and of what is read, before the message of an error inside."""
     try:
         yield
     except BppsaError as error:
-        raise PlanError(f"{path}: {part}: {error}") from error
+        raise PlanError(f"{path}: {what}: {error}") from error
 
 
 def members(file: h5py.File, name: str) -> list[tuple[str, h5py.Group]]:
