@@ -34,14 +34,13 @@ def check(chain_plan, schedule, batch_size):
     assert set(plan.offsets) == set(ranges)
     for segment, (offset, size) in plan.offsets.items():
         assert size == chain_plan.sizes.values_size(segment, batch_size)
-        assert offset % ALIGNMENT == 0 and 0 <= offset and offset + size <= plan.total_values
+        assert offset % ALIGNMENT == 0 and 0 <= offset and offset + size <= plan.tops[-1]
     for level in range(-1, schedule.depth + 1):
         live = [s for s, (first, last) in ranges.items() if first <= level <= last]
         taken = sorted(plan.offsets[s] for s in live if plan.offsets[s][1])
         for (start, size), (following, _) in pairwise(taken):
             assert start + size <= following
-    assert plan.total_bytes == 4 * plan.total_values
-    assert len(plan.tops) == schedule.depth + 1 and plan.tops[-1] == plan.total_values
+    assert len(plan.tops) == schedule.depth + 1 and plan.total_bytes == 4 * plan.tops[-1]
     return plan
 
 
@@ -104,7 +103,7 @@ def test_space_is_shared():
     plan = plan_of(small_network())
     chain, schedule = plan.chains[0], plan.schedule(0, "blelloch")
     layout = check(chain, schedule, 16)
-    assert layout.total_values < sum(-(-size // ALIGNMENT) * ALIGNMENT for _, size in layout.offsets.values())
+    assert layout.tops[-1] < sum(-(-size // ALIGNMENT) * ALIGNMENT for _, size in layout.offsets.values())
 
 
 def test_shared_values_do_not_grow_with_the_batch():
@@ -146,7 +145,7 @@ def test_values_beyond_two_to_the_31_have_places():
     """nnz·B of 2⁴⁰: offsets are counted, nothing is taken."""
     schedule = blelloch(6)
     plan = memory_plan(FakeSizes(2**20), schedule, 2**20, 4)
-    assert plan.total_bytes == 4 * plan.total_values > 2**42
+    assert plan.total_bytes == 4 * plan.tops[-1] > 2**42
     taken = sorted(plan.offsets[s] for s, (first, _) in live_ranges(schedule).items() if first == -1)
     assert all(start + size <= following for (start, size), (following, _) in pairwise(taken))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from bppsa_cupy.data import load
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
+from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
@@ -38,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--plan", type=Path, help="a plan file of bppsa-plan; scans over layers need one")
     result.add_argument(
         "--method",
-        choices=("auto", "bp", "linear", "blelloch", "hybrid"),
+        choices=METHODS,
         default="auto",
         help="of the backward pass (default auto)",
     )

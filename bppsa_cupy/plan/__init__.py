@@ -6,7 +6,7 @@ from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.cost import model_of
-from bppsa_cupy.plan.memory import MemoryPlan, memory_plan, vector_sizes
+from bppsa_cupy.plan.memory import memory_plan, vector_sizes
 from bppsa_cupy.plan.plan import Plan, Prediction
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule, Segment, Step, with_input_gradient
@@ -17,7 +17,6 @@ __all__ = [
     "Chain",
     "ChainPlan",
     "Element",
-    "MemoryPlan",
     "Plan",
     "Prediction",
     "Product",

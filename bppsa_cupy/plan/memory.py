@@ -19,8 +19,7 @@ ALIGNMENT = 64
 class MemoryPlan:
     """Offsets into one arena of values.
 
-    total_values  size of the arena
-    total_bytes   the same in bytes
+    total_bytes   size of the arena
     offsets       segment -> (offset, number of values), both in values
     tops          size the arena has reached after the inputs are in and after each level, (depth + 1,)
 
@@ -29,7 +28,6 @@ class MemoryPlan:
     a vector v(k) to the end.
     """
 
-    total_values: int
     total_bytes: int
     offsets: dict[Segment, tuple[int, int]]
     tops: tuple[int, ...]
@@ -43,8 +41,9 @@ def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize
     itemsize    bytes of a value
     """
     segments, values, offsets, tops = _lay_out(sizes, schedule, batch_size)
-    places = dict(zip(_pairs(segments), zip(offsets, values, strict=True), strict=True))
-    return MemoryPlan(tops[-1], tops[-1] * itemsize, places, tuple(tops))
+    ranges = zip(offsets, values, strict=True)
+    by_segment = dict(zip(map(tuple, segments.tolist()), ranges, strict=True))
+    return MemoryPlan(tops[-1] * itemsize, by_segment, tuple(tops))
 
 
 def _live(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -99,10 +98,6 @@ def _lay_out(
             arena.give(offsets[position], amounts[position])
         given = until
     return segments, amounts, offsets, tops
-
-
-def _pairs(segments: np.ndarray) -> Iterator[Segment]:
-    return zip(*segments.T.tolist(), strict=True)
 
 
 def level_tops(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> list[int]:

@@ -14,7 +14,7 @@ from bppsa_cupy.data import batches, load
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Plan
+from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
     Measurement,
@@ -39,7 +39,7 @@ from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD
 
 AGAINST = ("torch", "none")
-METHODS = ("bp", "linear", "blelloch", "hybrid", "auto")
+METHODS = ("bp", *SCHEDULES, "auto")
 
 #: The paper's optimizer (section 3.5).
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9

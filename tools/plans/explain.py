@@ -235,7 +235,7 @@ def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], s
     print()
     print_table(("schedule", *columns), rows, "<>>>>>>")
     print()
-    head = ("p", "linear", "blelloch", "paper", "computed", "bound", "wins")
+    head = ("p", *FIXED, COMPUTED, "bound", "wins")
     print_table(
         (*head, *columns[:1], "mm", *columns[3:]), list(_worker_rows(chain["workers"], time)), "<>>>>><>>>>>"
     )

@@ -35,6 +35,7 @@ from bppsa_cupy.plan.file.fields import (
     naming,
     number,
     numbered,
+    product_patterns,
     read_json,
     text,
     write_json,
@@ -126,7 +127,7 @@ def _read(
     path: str | os.PathLike[str],
     verify: bool,
     read_patterns: Callable[[list[tuple[str, h5py.Group]]], dict[str, Any]],
-    read_product: Callable[[h5py.Group, dict[str, Any]], tuple[tuple[str, str], Any]],
+    read_product: Callable[[h5py.Group, dict[str, Any]], Any],
 ) -> dict[str, Any]:
     with open_file(path, sealed=True, verify=verify, error=PlanError) as file:
         kind, version = text(file, "format"), number(file, "format_version")
@@ -138,7 +139,8 @@ def _read(
                 "build it again"
             )
         patterns = read_patterns(members(file, "patterns"))
-        products = dict(read_product(group, patterns) for _, group in members(file, "products"))
+        made = [read_product(group, patterns) for _, group in members(file, "products")]
+        products = {(product.a.digest, product.b.digest): product for product in made}
         chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
         schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}
         planned = _planned_chains(file.filename, chains, schedules, products)
@@ -190,19 +192,15 @@ def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
     return patterns
 
 
-def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> tuple[tuple[str, str], Product]:
-    a, _, b = group.name.rpartition("/")[2].partition("_")
-    with naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
-        kind, c = text(group, "kind"), text(group, "pattern")
-        missing = [digest for digest in (a, b, c) if digest not in patterns]
-        if missing:
-            raise PlanError(f"pattern {missing[0][:12]} is missing")
+def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> Product:
+    a, b, c = product_patterns(group, patterns)
+    with naming(group.file.filename, f"product {a.digest[:12]}_{b.digest[:12]}"):
+        kind = text(group, "kind")
         if kind not in MAPS:
             raise PlanError(f"kind {kind!r} is unknown")
         maps = {name: integers(group, name) for name in MAPS[kind]}
         for array in maps.values():
             array.flags.writeable = False
-        terms = number(group, "multiply_adds")
-        product = Product(patterns[a], patterns[b], patterns[c], kind, terms, maps)
+        product = Product(a, b, c, kind, number(group, "multiply_adds"), maps)
         check_product(product)
-    return (a, b), product
+    return product

@@ -91,7 +91,7 @@ def check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like):
 
 
 @twin()
-def unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
+def unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
     """Set the bits of row i of A·B, and in `touched` those of its words.
 
     b_bits  (rows of B, words), or of no row: then B's rows are read entry by entry
@@ -116,7 +116,7 @@ def unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
 
 
 @twin(parallel=True)
-def unite_rows(
+def product_rows(
     a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, lengths, starts, indices
 ):  # fmt: skip
     """lengths[k], out: number of entries of row which[k] of A·B.
@@ -129,7 +129,7 @@ def unite_rows(
         bits = np.zeros(words, np.uint64)
         touched = np.zeros((words + 63) // 64, np.uint64)
         for k in range(which.size * chunk // chunks, which.size * (chunk + 1) // chunks):
-            unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
+            unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
             length = np.uint64(0)
             for group in range(touched.size):
                 remaining = touched[group]

@@ -67,11 +67,6 @@ class Product:
     maps: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def key(self) -> tuple[str, str]:
-        """The digests of A and B: equal keys mean equal products."""
-        return self.a.digest, self.b.digest
-
-    @property
     def map_bytes(self) -> int:
         """Bytes of all maps."""
         return sum(array.nbytes for array in self.maps.values())
@@ -228,12 +223,12 @@ def _united_rows(operands: list[np.ndarray], shape: tuple[int, int], multiply_ad
         set_bits(b_indptr, b_indices, 0, columns, bits, np.empty(len(bits), np.bool_))
     sizes = (columns, CHUNKS * numba.get_num_threads())
     lengths, nowhere = np.empty(which.size, np.int64), np.empty(0, np.int32)
-    loops.unite_rows(*operands, bits, *sizes, which, lengths, which, nowhere)
+    loops.product_rows(*operands, bits, *sizes, which, lengths, which, nowhere)
     of_rows = np.empty(rows, np.int64)
     of_rows[which] = lengths
     indptr = prefix_sums(of_rows[like])
     indices = np.empty(int(indptr[-1]), index_dtype(max(int(indptr[-1]), *shape)))
-    loops.unite_rows(*operands, bits, *sizes, which, lengths, indptr[which], indices)
+    loops.product_rows(*operands, bits, *sizes, which, lengths, indptr[which], indices)
     loops.copy_rows(indptr, like, bases - bases[like], indices)
     return Pattern(shape, indptr, indices)
 

@@ -36,10 +36,11 @@ from functools import cached_property
 import numpy as np
 
 from bppsa_cupy.plan.budget import Budget
-from bppsa_cupy.plan.schedule import Schedule
+from bppsa_cupy.plan.cost import schedule_cost
+from bppsa_cupy.plan.schedule import Schedule, every_hybrid
 from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.search.candidates import Candidate, Reach, members
-from bppsa_cupy.plan.search.segment_costs import SegmentCosts
+from bppsa_cupy.plan.search.segment_costs import SegmentCosts, is_searched
 from bppsa_cupy.plan.sizes import CountedSizes
 
 
@@ -141,3 +142,20 @@ class Search:
         if position not in self._fitting:
             self._fitting[position] = self._fits(candidate.schedule)
         return self._fitting[position]
+
+
+def compute_schedule(sizes: CountedSizes, budget: Budget) -> Schedule:
+    """The schedule of the class of `Search` with the least predicted time, called "hybrid".
+
+    Of a chain that is too long for a search, the best hybrid(n, levels).
+
+    sizes  of a chain whose `searched_segments` have been counted
+
+    The serial scan where nothing fits the budget.
+    """
+    if is_searched(sizes.chain):
+        return Search.of(sizes, budget).best(budget.workers).schedule
+    hybrids = every_hybrid(len(sizes.chain))
+    seconds = [schedule_cost(sizes, schedule, budget).seconds for schedule in hybrids]
+    quickest = sorted(hybrids, key=lambda schedule: seconds[schedule.levels or 0])
+    return next((one for one in quickest if budget.fits(budget.bytes(sizes, one))), hybrids[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from tqdm import tqdm
@@ -95,13 +95,11 @@ class CountedSizes(ChainSizes):
             return 0
         return map_bytes(*self._factors(step), self.kind(step), self.nnz(step.out), self.multiply_adds(step))
 
-    def pattern_key(self, segment: Segment) -> Hashable:
-        return id(self.of_segment(segment))
-
     def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
         codes = self._equal_segments.codes(segments)
         _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-        return super().pattern_numbers(segments[first])[which]
+        patterns = [id(self.of_segment((begin, end))) for begin, end in segments[first].tolist()]
+        return np.unique(patterns, return_inverse=True)[1][which]
 
     def _factors(self, step: Step) -> tuple[PatternSizes, PatternSizes]:
         """A and B of an "mm" step."""

@@ -22,7 +22,6 @@ class StepCost:
     nnz            entries of the result; rows of v(end) for a vector
     multiply_adds  for the whole batch
     bytes          values read and written, and index arrays read
-    map_bytes      of the product's maps, counted in `bytes` too
     seconds        predicted, launch included
     """
 
@@ -31,7 +30,6 @@ class StepCost:
     nnz: int
     multiply_adds: int
     bytes: int
-    map_bytes: int
     seconds: float
 
 
@@ -70,20 +68,19 @@ class ScheduleCost:
 def step_cost(sizes: ChainSizes, step: Step, budget: Budget) -> StepCost:
     """The cost of one step. Shared products of shared operands are one product for the whole batch."""
     batch, model = budget.batch_size, budget.model
-    terms, map_bytes = sizes.multiply_adds(step), sizes.map_bytes(step)
     per_batch = 1 if sizes.chain.shared(*step.out) else batch
+    terms = sizes.multiply_adds(step) * per_batch
     values = sum(sizes.values_size(segment, batch) for segment in (step.left, step.right, step.out))
-    index_bytes = 4 * sum(sizes.nnz(s) for s in (step.left, step.right) if s[0] > 0) + map_bytes
-    moved = values * budget.itemsize + index_bytes
+    index_bytes = 4 * sum(sizes.nnz(s) for s in (step.left, step.right) if s[0] > 0)
+    moved = values * budget.itemsize + index_bytes + sizes.map_bytes(step)
     kind = sizes.kind(step) if step.kind == "mm" else "csr_mv"
     return StepCost(
         step=step,
         kind=kind,
         nnz=sizes.nnz(step.out) if step.kind == "mm" else sizes.chain.length(step.end),
-        multiply_adds=terms * per_batch,
+        multiply_adds=terms,
         bytes=moved,
-        map_bytes=map_bytes,
-        seconds=model.work_seconds(kind, terms * per_batch, moved, per_batch) + model.seconds_per_launch,
+        seconds=model.work_seconds(kind, terms, moved, per_batch) + model.seconds_per_launch,
     )
 
 
