@@ -73,7 +73,7 @@ class Product:
 
 
 class Operand(Protocol):
-    """What the choice of a kind looks at: a Pattern, or the counts of one that was never made."""
+    """What the choice of a kind looks at: a Pattern, or the sizes of one that was never made."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
