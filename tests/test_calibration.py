@@ -20,7 +20,8 @@ from bppsa_cupy.plan.cost.calibration import (
     save_calibration,
     this_machine,
 )
-from bppsa_cupy.plan.cost.model import KINDS, MODELS, CostModel, Rate, find_model, model_of
+from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
+from bppsa_cupy.plan.cost_model import KINDS, CostModel, Rate
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model, fit_rate
 
 POSITIVE = st.floats(1e-12, 1e18)

@@ -86,8 +86,8 @@ def test_patterns_are_those_of_the_product():
 
 def test_segments_are_shared_when_all_elements_are():
     chain = plan_of(small_network()).chains[0]
-    assert chain.segment_shared(1, 2) and not chain.segment_shared(1, 3)
-    assert not chain.segment_shared(0, 1)
+    assert chain.chain.shared(1, 2) and not chain.chain.shared(1, 3)
+    assert not chain.chain.shared(0, 1)
 
 
 def test_equal_products_are_made_once():

@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.plan import Chain, Element
-from bppsa_cupy.plan.cost.model import MODELS
-from bppsa_cupy.plan.cost.schedule_cost import list_schedule, schedule_cost
+from bppsa_cupy.plan import Budget, Chain, Element
+from bppsa_cupy.plan.cost import MODELS, list_schedule, schedule_cost
 from bppsa_cupy.plan.file.check_schedule import check_schedule
 from bppsa_cupy.plan.schedule import blelloch, from_splits, hybrid, linear, paper_hybrid
 from bppsa_cupy.plan.search.candidates import Reach, every_choice, make_candidate
-from bppsa_cupy.plan.search.search import Search, shortest_path
+from bppsa_cupy.plan.search.search import Search
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments
-from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan.sizes import CountedSizes
 
 
 class Table:
@@ -43,7 +42,7 @@ class Table:
         ]
 
     def makespan(self, schedule, workers):
-        return list_schedule(schedule, self.seconds(schedule), workers)[2]
+        return list_schedule(schedule, self.seconds(schedule), workers)[1].seconds
 
     def critical_path(self, schedule):
         """By recursion over what the steps need."""
@@ -82,6 +81,12 @@ def all_schedules(n):
             yield from extend((pending - {segment}) | longer, {**chosen, segment: split})
 
     yield from extend(frozenset((0, j) for j in range(2, n + 1)), {})
+
+
+def shortest_path(costs):
+    """A schedule with the shortest critical path for unbounded workers, of little work."""
+    reach = Reach(costs, costs.classes, np.inf)
+    return make_candidate(costs, "the shortest path", reach.within(reach.length))
 
 
 @pytest.mark.parametrize(("n", "count"), [(0, 1), (1, 1), (2, 1), (3, 2), (4, 8), (5, 68), (6, 1284)])
@@ -206,8 +211,8 @@ def dense_chain(n, size=3, shared=False):
 
 
 def costs_of(chain, model="ideal", batch=2):
-    counts = ChainCounts.of_segments(chain, searched_segments(chain))
-    return counts, SegmentCosts.of(counts, batch, 4, MODELS[model])
+    counts = CountedSizes(chain, searched_segments(chain))
+    return counts, SegmentCosts.of(counts, Budget(batch, 4, model=MODELS[model]))
 
 
 def test_equal_segments_share_a_class():
@@ -225,9 +230,7 @@ def test_costs_are_those_of_the_cost_model(model):
     chain = Chain(tuple(Element("J", pattern, k % 2 == 0) for k, pattern in enumerate(parts)))
     counts, costs = costs_of(chain, model)
     for candidate in Search(costs).candidates[::7]:
-        cost = schedule_cost(
-            counts, candidate.schedule, batch_size=2, itemsize=4, workers=3, model=MODELS[model]
-        )
+        cost = schedule_cost(counts, candidate.schedule, Budget(2, 4, 3, MODELS[model]))
         assert cost.seconds == pytest.approx(candidate.makespan(3), rel=1e-12)
         assert cost.critical_path == pytest.approx(candidate.critical_path, rel=1e-12)
 
@@ -239,10 +242,10 @@ def test_long_chains_of_different_elements_are_searched_over_aligned_segments():
             for k in range(70)
         )
     )
-    segments = searched_segments(chain)
+    segments = set(map(tuple, searched_segments(chain).tolist()))
     assert len(segments) < 3 * 70
     steps = {step.out for k in range(7) for step in hybrid(70, k).steps if step.kind == "mm"}
-    assert steps <= set(segments)
+    assert steps <= segments
     _, costs = costs_of(chain)
     assert Search(costs).best(8).seconds <= Search(costs).candidates[0].makespan(8)
 

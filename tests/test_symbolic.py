@@ -173,7 +173,3 @@ def test_numerical_cancellation_is_kept():
 def test_inner_sizes_must_agree():
     with pytest.raises(ShapeError, match=r"\(4, 4\) times B \(5, 5\)"):
         multiply(BAND, Pattern.diagonal(5))
-
-
-def test_equal_patterns_give_equal_keys():
-    assert multiply(BAND, DENSE).key == multiply(BAND, Pattern.dense(4, 4)).key

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
+from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Layer, Recurrent
 from bppsa_cupy.layers.weighted import Weighted
-from bppsa_cupy.plan import Chain, Element, Plan, differences
+from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ class Architecture:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the geometry and the masks."""
-        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()
+        return fingerprint(self.describe())
 
     def check_plan(self, plan: Plan) -> None:
         """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
@@ -215,11 +214,7 @@ class Architecture:
             raise PlanError(
                 f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
             )
-        if plan.fingerprint != self.fingerprint:
-            raise PlanMismatchError(
-                "the plan was made for another network: "
-                + "; ".join(differences(plan.network, self.describe()))
-            )
+        plan.check(self.describe())
 
 
 def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.plan import Plan, with_input_gradient
-from bppsa_cupy.plan.budget import Size
+from bppsa_cupy.plan import Budget, Plan, Prediction, with_input_gradient
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
@@ -28,6 +26,7 @@ class RunScans:
         self._maps = IndexMaps(device)
         self._scans: dict[int, NumericScan] = {}
         self._needed: dict[tuple[str, tuple[tuple[int, bool], ...]], int] = {}
+        self._predicted: dict[int, Prediction] = {}
 
     def back_through(
         self, position: int, current: Pass, gradient: Array, method: str, want_input: bool
@@ -102,8 +101,19 @@ class RunScans:
 
     def choose(self, batch: int, input_gradient: bool) -> tuple[str, str]:
         """The method the cost model predicts to be the quickest of those there is memory for, and why."""
-        refuse = partial(self._lacks_memory, input_gradient=input_gradient)
-        return self.plan.choose(batch, self.device.name, refuse)
+        if batch not in self._predicted:
+            self._predicted[batch] = self.plan.predict(batch, self.device.name)
+        predicted, notes = self._predicted[batch], []
+        seconds = predicted.seconds
+        if batch > self.plan.batch_size and self.plan.schedules:
+            notes.append(f"the plan holds batches up to {self.plan.batch_size}, this one is {batch}")
+        for method in sorted(seconds, key=lambda name: seconds[name]):
+            lack = "" if method == "bp" else self._lacks_memory(method, input_gradient)
+            if not lack:
+                break
+            notes.append(lack)
+        times = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
+        return method, "; ".join([*notes, f"predicted by the cost model {predicted.model}: {times}"])
 
     def _lacks_memory(self, name: str, input_gradient: bool) -> str:
         """Why schedule `name` cannot run by the memory there is now; "" where it can.
@@ -126,12 +136,12 @@ class RunScans:
         key = name, tuple(wanted.items())
         if key not in self._needed:
             self._needed[key] = sum(
-                Size(
+                Budget(
                     self.plan.batch_size,
                     self.dtype.itemsize,
                     input_gradient=by_input,
                     indices=self._maps.copies,
-                ).bytes(self.plan.chains[position].counts, self.plan.schedule(position, name))
+                ).bytes(self.plan.chains[position].sizes, self.plan.schedule(position, name))
                 for position, by_input in wanted.items()
             )
         held = sum(scan.memory.total_bytes for scan in self._scans.values())

@@ -1,31 +1,14 @@
-"""Compiled loops over the rows of patterns as bit sets: what exact counting needs.
+"""Compiled loops of exact counting: rows as the bit sets of `bit_sets`, and hashes of rows.
 
-A block of columns is a matrix of uint64 words, (rows, words); bit c of word w stands for column
-64·w + c of the block. A row that holds all of the block's columns is marked in `full`, (rows,): a union
-with such a row needs no look at the others.
+A row that holds all of a block's columns is marked in `full`, (rows,): a union with such a row needs no look
+at the others.
 """
 
 import numpy as np
 from numba import njit, prange
 
-from bppsa_cupy.plan.product.loops import population_count, trailing_zeros
+from bppsa_cupy.plan.bit_sets import mix, population_count, trailing_zeros
 from bppsa_cupy.system.compiled import compiled
-
-
-@compiled(parallel=True)
-def set_bits(indptr, indices, first_column, columns, bits, full):
-    """bits (rows, words) and full (rows,), out: the `columns` columns from `first_column` on."""
-    rows, words = bits.shape
-    for i in prange(rows):
-        bits[i] = 0
-        for p in range(indptr[i], indptr[i + 1]):
-            column = indices[p] - first_column
-            if 0 <= column < columns:
-                bits[i, column >> 6] |= np.uint64(1) << np.uint64(column & 63)
-        length = np.uint64(0)
-        for w in range(words):
-            length += population_count(bits[i, w])
-        full[i] = length == columns
 
 
 @compiled(parallel=True)
@@ -135,13 +118,8 @@ def weigh_columns(bits, full, weights, digits, chunks, counts):
             counts[c] += partial[chunk, c]
 
 
-@njit(inline="always")
-def _mixed(value):
-    """splitmix64's finaliser: 64 bits that depend on all bits of `value`."""
-    z = (value + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+#: The second of two hashes starts from this number, the first from 0.
+SALT = np.uint64(0x5851F42D4C957F2D)
 
 
 @compiled(parallel=True)
@@ -151,7 +129,6 @@ def hash_rows(indptr, indices, group, groups, chunks, lengths, hashes):
     group[column] is from 0 to groups - 1. A hash is a sum over the set, so order does not matter.
     """
     rows = indptr.size - 1
-    salt = np.uint64(0x5851F42D4C957F2D)
     for chunk in prange(chunks):
         seen = np.full(groups, -1, np.int64)
         for i in range(rows * chunk // chunks, rows * (chunk + 1) // chunks):
@@ -162,8 +139,8 @@ def hash_rows(indptr, indices, group, groups, chunks, lengths, hashes):
                 if seen[g] != i:
                     seen[g] = i
                     length += 1
-                    first += _mixed(np.uint64(g))
-                    second += _mixed(np.uint64(g) ^ salt)
+                    first += mix(np.uint64(0), g)
+                    second += mix(SALT, g)
             lengths[i] = length
             hashes[i, 0], hashes[i, 1] = first, second
 
@@ -185,10 +162,9 @@ def group_rows(indptr, indices, group, groups, kept, new_indptr, new_indices):
 @compiled()
 def hash_columns(indptr, indices, hashes):
     """hashes (columns, 2), out: a hash of the set of rows of each column."""
-    salt = np.uint64(0x5851F42D4C957F2D)
     hashes[:] = 0
     for i in range(indptr.size - 1):
-        first, second = _mixed(np.uint64(i)), _mixed(np.uint64(i) ^ salt)
+        first, second = mix(np.uint64(0), i), mix(SALT, i)
         for p in range(indptr[i], indptr[i + 1]):
             hashes[indices[p], 0] += first
             hashes[indices[p], 1] += second
