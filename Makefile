@@ -4,6 +4,9 @@ WORKERS ?= 2
 SECONDS = 600
 TEST_PYTHON := .venv-test/bin/python
 
+# Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
+test fuzz: export OMP_WAIT_POLICY = passive
+
 .PHONY: demo test fuzz lint gpu clean
 .DELETE_ON_ERROR:
 

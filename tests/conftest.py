@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from emulator.build import compiler
 from emulator.device import EmulatedDevice
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,9 @@ from nvrtc import USAGES, usage_table
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.plan.cost import calibration
+
+# PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they give.
+torch.set_num_threads(1)
 
 # Hypothesis mixes constants of the modules imported so far into its examples; which these are depends on the
 # order of the tests and on the checkout's path, and the examples shall not.
@@ -42,6 +46,12 @@ def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "calibration_path", lambda device: folder / f"{device}.json")
         yield
+
+
+@pytest.fixture(autouse=True)
+def pytorchs_seed() -> None:
+    """PyTorch's random numbers are the same in every test, whatever ran before it."""
+    torch.manual_seed(0)
 
 
 def make_device(name: str) -> Device:
