@@ -1,7 +1,5 @@
 """Run every property test again and again, each round on examples of a new seed, until the time is over."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import secrets
@@ -15,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def play(seed: int, workers: int) -> tuple[int, int, str]:
-    """One round: how many tests ran on how many examples, what pytest printed where one failed."""
+    """One round: how many tests ran on how many examples, and what pytest printed where one failed."""
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-n", str(workers), "-m", "hypothesis and not gpu"),
         *("--hypothesis-profile=fuzz", f"--hypothesis-seed={seed}", "--hypothesis-show-statistics"),
@@ -23,17 +21,20 @@ def play(seed: int, workers: int) -> tuple[int, int, str]:
     result = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     tests = sum(map(int, re.findall(r"(\d+) (?:passed|failed)", result.stdout.strip().rpartition("\n")[2])))
     examples = sum(map(int, re.findall(r"(\d+) (?:passing|failing)", result.stdout)))
-    return tests, examples, result.stdout if result.returncode else ""
+    text = re.sub(
+        r"^=+ Hypothesis Statistics =.*?(?=^=+ )", "", result.stdout, flags=re.MULTILINE | re.DOTALL
+    )
+    return tests, examples, text if result.returncode else ""
 
 
 def main() -> int:
-    """0 where no round failed; 1 after the first that did, with its examples and what repeats them."""
+    """0 where no round failed, 1 after the first that did, with its examples and the command for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", type=float, help="rounds begin until this time is over")
     parser.add_argument("-n", "--workers", type=int, default=2)
     args = parser.parse_args()
     start, rounds, total, failure = time.monotonic(), 0, 0, ""
-    while not failure and (time.monotonic() - start < args.seconds):
+    while not failure and time.monotonic() - start < args.seconds:
         seed = secrets.randbelow(2**32)
         print(f"round {rounds + 1}, seed {seed}: ", end="", flush=True)
         tests, examples, failure = play(seed, args.workers)
@@ -45,7 +46,7 @@ def main() -> int:
         for test in failed:
             options = f"--hypothesis-profile=fuzz --hypothesis-seed={seed}"
             print(f"  {sys.executable} -m pytest {shlex.quote(test)} {options}")
-    print(f"{rounds} rounds, {total} examples, {time.monotonic() - start:.0f} s")
+    print(f"rounds: {rounds}, examples: {total}, seconds: {time.monotonic() - start:.0f}")
     return 1 if failure else 0
 
 
