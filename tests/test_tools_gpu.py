@@ -48,7 +48,7 @@ def test_the_tests_run_in_the_tree_on_its_package(tree: Path, tmp_path: Path) ->
         *command[: command.index("gpu")],
         *("not gpu", *command[command.index("gpu") + 1 : -1], "tests/test_losses.py"),
     ]
-    outcome = gpu.run_part(Part("tests", tuple(chosen), 120.0, "tests.log"), tree, tmp_path)
+    outcome = gpu.run_part(Part("tests", tuple(chosen), 600.0, "tests.log"), tree, tmp_path)
     assert outcome.outcome == "passed", (tmp_path / "tests.log").read_text()
 
 
