@@ -22,7 +22,7 @@ test: lint
 # its seed; the first that fails ends the run with its example, which becomes an @example of the test, and with the
 # command that repeats it.
 fuzz: .venv-test/ready
-	$(TEST_PYTHON) .ci/fuzz.py $(SECONDS) --workers $(WORKERS)
+	$(TEST_PYTHON) tests/fuzz.py $(SECONDS) --workers $(WORKERS)
 
 lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .
