@@ -29,7 +29,7 @@ def counts_of(chain):
     return CountedSizes(chain, searched_segments(chain))
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(st.integers(0, 40), st.integers(1, 6), st.randoms(use_true_random=False))
 def test_list_schedule_respects_operands_and_workers(n, workers, random):
     schedule = blelloch(n)

@@ -17,7 +17,7 @@ from bppsa_cupy.plan.sizes.counted import CountedSizes, count
 from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 150), st.integers(0, 2**32 - 1))
 def test_count_of_one_product(rows, inner, columns, seed):
     generator = np.random.default_rng(seed)
@@ -93,7 +93,7 @@ def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
         assert_counts(counts.of_segment(segment), pattern)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 3), max_size=14), st.integers(0, 2**32 - 1))
 def test_repeated_elements(letters, seed):
     """Words of four letters: a diagonal and three square matrices."""

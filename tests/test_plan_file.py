@@ -20,7 +20,7 @@ from bppsa_cupy.plan.file.plan_file import read_plan
 from bppsa_cupy.system.hdf5 import create
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 12), max_size=3), st.integers(0, 2**32 - 1))
 def test_round_trip(tmp_path_factory, lengths, seed):
     path = tmp_path_factory.mktemp("plan") / "p.h5"

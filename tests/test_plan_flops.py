@@ -27,7 +27,7 @@ def only_chain(facts, position=0):
     return chain
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 20), st.randoms(use_true_random=False), st.data())
 def test_critical_steps_are_those_of_the_longest_chains(n, random, data):
     schedule = data.draw(

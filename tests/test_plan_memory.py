@@ -44,7 +44,7 @@ def check(chain_plan, schedule, batch_size):
     return plan
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 20), st.integers(1, 70), st.integers(0, 2**32 - 1), st.data())
 def test_live_segments_never_overlap(n, batch_size, seed, data):
     levels = data.draw(st.integers(0, up_sweep_levels(n)))
@@ -69,7 +69,7 @@ def first_fit(requests):
     return [offset for *_, offset in placed]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(0, 20), st.integers(1, 70), st.integers(0, 2**32 - 1), st.integers(0, 4))
 def test_the_layout_is_first_fit_the_largest_of_a_level_first(n, batch_size, seed, levels):
     schedule, counts = hybrid(n, min(levels, up_sweep_levels(n))), CountedSizes(random_chain(n, seed))

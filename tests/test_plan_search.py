@@ -99,7 +99,7 @@ def test_all_schedules_of_a_short_chain(n, count):
     assert found == expected and len(found) == count
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(tables(most=5))
 def test_unbounded_workers_against_brute_force_over_all_schedules(table):
     schedules = list(all_schedules(table.n))
@@ -114,14 +114,14 @@ def test_unbounded_workers_against_brute_force_over_all_schedules(table):
     assert sum(table.seconds(best.schedule)) == pytest.approx(work, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(tables(least=6))
 def test_six_elements_against_brute_force_over_all_schedules(table):
     shortest = min(table.critical_path(schedule) for schedule in all_schedules(6))
     assert shortest_path(table.costs).critical_path == pytest.approx(shortest, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(tables(most=5), st.integers(1, 4))
 def test_some_workers_against_brute_force_over_all_schedules(table, workers):
     least = min(table.makespan(schedule, workers) for schedule in all_schedules(table.n))
@@ -131,7 +131,7 @@ def test_some_workers_against_brute_force_over_all_schedules(table, workers):
     assert found.lower_bound <= least * (1 + 1e-9)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(tables(least=7, most=12), st.integers(1, 6))
 def test_longer_chains_against_brute_force_over_the_class(table, workers):
     class_ = Search(table.costs)
@@ -146,7 +146,7 @@ def test_longer_chains_against_brute_force_over_the_class(table, workers):
     assert all(table.critical_path(c.schedule) >= least * (1 - 1e-9) for c in class_.candidates)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(tables(least=2, most=20))
 def test_never_longer_than_the_papers_schedules(table):
     n = table.n
@@ -158,7 +158,7 @@ def test_never_longer_than_the_papers_schedules(table):
     assert all(class_.best().seconds <= table.critical_path(schedule) for schedule in members)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(tables(least=7, most=14))
 def test_deadlines_are_kept(table):
     costs = table.costs
@@ -184,7 +184,7 @@ def test_the_class_is_the_one_described():
 # ---- the memory limit ----
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(tables(least=3, most=9), st.integers(1, 5))
 def test_schedules_over_the_memory_limit_are_left_out(table, longest):
     def fits(schedule):

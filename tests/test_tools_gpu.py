@@ -52,7 +52,7 @@ def test_the_tests_run_in_the_tree_on_its_package(tree: Path, tmp_path: Path) ->
         *command[: command.index("gpu")],
         *("not gpu", *command[command.index("gpu") + 1 : -1], "tests/test_losses.py"),
     ]
-    outcome = gpu.run_check(Check("tests", tuple(chosen), 120.0, "tests.log"), tree, tmp_path)
+    outcome = gpu.run_check(Check("tests", tuple(chosen), 600.0, "tests.log"), tree, tmp_path)
     assert outcome.outcome == "passed", (tmp_path / "tests.log").read_text(encoding="utf-8")
 
 
@@ -99,13 +99,29 @@ def test_a_part_leaves_its_log_and_its_exit_code(tmp_path: Path, text: str, outc
     assert log.startswith("==== some\n") and log.endswith(f"==== some: {outcome}\n")
 
 
-def test_a_part_over_its_time_is_killed_with_all_its_processes(tmp_path: Path) -> None:
+def test_a_part_over_its_time_is_killed_with_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Popen(subprocess.Popen):
+        """A process whose time begins when it has named its child."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            log = tmp_path / "log"
+            while (
+                timeout is not None
+                and self.poll() is None
+                and log.read_text(encoding="utf-8").count("\n") < 2
+            ):
+                time.sleep(0.05)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     text = (
         "import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', "
         "'import time; time.sleep(600)']); print(child.pid, flush=True); time.sleep(600)"
     )
-    found = gpu.run_check(part("slow", text, 3.0), tmp_path, tmp_path)
-    assert found.outcome == "over its time" and found.seconds < 60
+    found = gpu.run_check(part("slow", text, 0.1), tmp_path, tmp_path)
+    assert found.outcome == "over its time" and found.seconds < 600
     child = int((tmp_path / "log").read_text(encoding="utf-8").splitlines()[1])
     deadline = time.monotonic() + 30
     while _runs(child) and time.monotonic() < deadline:
