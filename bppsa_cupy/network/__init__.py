@@ -5,5 +5,3 @@ from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
-
-__all__ = ["METHODS", "Architecture", "ParameterSet", "Sequential", "prune"]

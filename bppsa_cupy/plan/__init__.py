@@ -10,25 +10,3 @@ from bppsa_cupy.plan.memory import memory_plan, vector_sizes
 from bppsa_cupy.plan.plan import Plan, Prediction
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule, Segment, Step, with_input_gradient
-
-__all__ = [
-    "SCHEDULES",
-    "Budget",
-    "Chain",
-    "ChainPlan",
-    "Element",
-    "Plan",
-    "Prediction",
-    "Product",
-    "Schedule",
-    "Segment",
-    "Step",
-    "build_plan",
-    "differences",
-    "fingerprint",
-    "memory_plan",
-    "model_of",
-    "too_large",
-    "vector_sizes",
-    "with_input_gradient",
-]

@@ -18,23 +18,3 @@ from bppsa_cupy.plan.cost.schedules import (
     step_cost,
     vjp_seconds,
 )
-
-__all__ = [
-    "MODELS",
-    "Calibration",
-    "ScheduleCost",
-    "StepCost",
-    "calibrated",
-    "calibration_path",
-    "find_model",
-    "list_schedule",
-    "load_calibration",
-    "model_of",
-    "preparation_seconds",
-    "save_calibration",
-    "schedule_cost",
-    "step_cost",
-    "this_machine",
-    "timetable",
-    "vjp_seconds",
-]

@@ -2,14 +2,3 @@
 
 from bppsa_cupy.plan.product.check import check_against_new, check_product
 from bppsa_cupy.plan.product.symbolic import MAPS, Product, check_shapes, choose_kind, map_bytes, multiply
-
-__all__ = [
-    "MAPS",
-    "Product",
-    "check_against_new",
-    "check_product",
-    "check_shapes",
-    "choose_kind",
-    "map_bytes",
-    "multiply",
-]

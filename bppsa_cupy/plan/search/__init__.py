@@ -2,5 +2,3 @@
 
 from bppsa_cupy.plan.search.search import Search, compute_schedule
 from bppsa_cupy.plan.search.segment_costs import MOST_ELEMENTS, searched_segments
-
-__all__ = ["MOST_ELEMENTS", "Search", "compute_schedule", "searched_segments"]

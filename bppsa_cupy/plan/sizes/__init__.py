@@ -3,5 +3,3 @@
 from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
 from bppsa_cupy.plan.sizes.counted import CountedSizes, count
 from bppsa_cupy.plan.sizes.planned import PlannedSizes
-
-__all__ = ["ChainSizes", "CountedSizes", "PlannedSizes", "count"]
