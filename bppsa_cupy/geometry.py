@@ -59,8 +59,6 @@ class Conv2dGeometry:
 
     padding      rows and columns added before the input
     padding_end  rows and columns added after it (differs from `padding` for "same" only)
-
-    Raises ShapeError where the padded input is smaller than the dilated kernel.
     """
 
     in_channels: int
@@ -73,20 +71,10 @@ class Conv2dGeometry:
     dilation: Pair = (1, 1)
     groups: int = 1
 
-    def __post_init__(self) -> None:
-        for size, kernel, before, after, dilation in zip(
-            self.in_size, self.kernel_size, self.padding, self.padding_end, self.dilation, strict=True
-        ):
-            if size + before + after < dilation * (kernel - 1) + 1:
-                raise ShapeError(
-                    f"a convolution of kernel {self.kernel_size} with dilation {self.dilation} got an input "
-                    f"of {self.in_size} padded by {self.padding} and {self.padding_end}: the dilated kernel "
-                    "must fit"
-                )
-
     @property
     def out_size(self) -> Pair:
-        """(rows, columns) of an output plane."""
+        """(rows, columns) of an output plane; below 1 where the padded input is smaller than the dilated
+        kernel."""
         height, width = (
             (size + before + after - dilation * (kernel - 1) - 1) // stride + 1
             for size, before, after, dilation, kernel, stride in zip(
@@ -100,11 +88,6 @@ class Conv2dGeometry:
             )
         )
         return height, width
-
-    @property
-    def weight_shape(self) -> tuple[int, int, int, int]:
-        """(out_channels, in_channels / groups, kernel rows, kernel columns)."""
-        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     @property
     def axes(self) -> tuple[Axis, Axis]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import abc
 from functools import cached_property
 
-import numpy as np
-
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.timescan import Walk
@@ -30,8 +28,7 @@ class CellJacobian(abc.ABC):
 
     def make_pattern(self) -> Pattern:
         """Dense (H, H), unless the cell has another."""
-        H = self.hidden
-        return Pattern((H, H), np.arange(H + 1) * H, np.tile(np.arange(H), H))
+        return Pattern.dense(self.hidden, self.hidden)
 
     @abc.abstractmethod
     def fill(self, device: Device, walk: Walk, values: Array) -> None:

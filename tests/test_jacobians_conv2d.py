@@ -31,6 +31,10 @@ def geometries(draw):
     )
 
 
+def weight_shape(geometry):
+    return geometry.out_channels, geometry.in_channels // geometry.groups, *geometry.kernel_size
+
+
 def dense_jacobian(geometry, weight):
     """(d_in, d_out) by PyTorch: the image of each unit input, float64."""
     size = geometry.in_channels * geometry.in_size[0] * geometry.in_size[1]
@@ -51,7 +55,7 @@ def dense_jacobian(geometry, weight):
 @given(geometries())
 def test_pattern_is_the_nonzeros_of_weights_of_one(geometry):
     pattern = Conv2dJacobian(geometry).pattern
-    expected = dense_jacobian(geometry, np.ones(geometry.weight_shape))
+    expected = dense_jacobian(geometry, np.ones(weight_shape(geometry)))
     assert pattern.shape == expected.shape
     np.testing.assert_array_equal(pattern.to_scipy().toarray(), expected)
 
@@ -59,7 +63,7 @@ def test_pattern_is_the_nonzeros_of_weights_of_one(geometry):
 @settings(max_examples=100)
 @given(geometries(), st.integers(0, 2**32), st.sampled_from([0.0, 0.03, 0.5, 1.0]))
 def test_map_names_the_weight_of_each_entry(geometry, seed, density):
-    mask = np.random.default_rng(seed).random(geometry.weight_shape) < density
+    mask = np.random.default_rng(seed).random(weight_shape(geometry)) < density
     jacobian = Conv2dJacobian(geometry, mask)
     # Weights that are all different tell which one an entry shows.
     weight = (np.arange(mask.size).reshape(mask.shape) + 1.0) * mask

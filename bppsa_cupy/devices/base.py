@@ -35,7 +35,6 @@ DTYPES = {
 }
 VARIANT_OF = {(np.dtype(v.real), np.dtype(v.index)): v for v in VARIANTS}
 
-
 #: Bytes from which on free memory is asked about before an array is taken; the question costs some 20 µs.
 LARGE = 1 << 26
 
@@ -69,11 +68,11 @@ class Device(abc.ABC):
         if needed >= LARGE and needed > self.free_memory():
             raise self._too_little_memory(needed)
         try:
-            return self._take(shape, dtype)
+            return self._take(shape, dtype, needed)
         except MemoryError as error:
             raise self._too_little_memory(needed) from error
 
-    def _take(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
+    def _take(self, shape: tuple[int, ...] | int, dtype: Any, nbytes: int) -> Array:
         return self.xp.empty(shape, dtype)
 
     def _too_little_memory(self, needed: int) -> DeviceError:

@@ -107,7 +107,8 @@ class CudaDevice(Device):
         The first time runs them one by one, which compiles and loads their kernels. Kernels and
         addresses are those of the bound launches, so a replay is one launch on the host.
         """
-        return _Graph(self, launches)
+        run_all = super().sequence(launches)
+        return _Graph(self, run_all) if launches else run_all
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
         function = _function(self.xp, kernel, variant)
@@ -119,15 +120,13 @@ class CudaDevice(Device):
 class _Graph:
     """Bound launches that are captured into a CUDA graph and replayed."""
 
-    def __init__(self, device: CudaDevice, launches: Sequence[Launch]) -> None:
-        self._device, self._launches = device, list(launches)
+    def __init__(self, device: CudaDevice, run_all: Launch) -> None:
+        self._device, self._run_all = device, run_all
         self._graph: Any = None
         self._loaded = False
         self._launched: Counter[str] = Counter()
 
     def __call__(self) -> None:
-        if not self._launches:
-            return
         if not self._loaded:
             self._run_all()
             self._loaded = True
@@ -136,10 +135,6 @@ class _Graph:
             self._capture()
         self._graph.launch(stream=self._device.xp.cuda.get_current_stream())
         self._device.launched.update(self._launched)
-
-    def _run_all(self) -> None:
-        for launch in self._launches:
-            launch()
 
     def _capture(self) -> None:
         launched = self._device.launched

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -38,14 +37,13 @@ class HostDevice(Device):
         super().__init__()
         threadpoolctl.threadpool_limits(limits=1, user_api="blas")
 
-    def _take(self, shape: tuple[int, ...] | int, dtype: Any) -> np.ndarray:
+    def _take(self, shape: tuple[int, ...] | int, dtype: Any, nbytes: int) -> np.ndarray:
         # Kernels can write past the caches where an array starts on a cache line.
-        size = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
-        if size < ALIGNED_FROM:
+        if nbytes < ALIGNED_FROM:
             return np.empty(shape, dtype)
-        room = np.empty(size + LINE, np.uint8)
+        room = np.empty(nbytes + LINE, np.uint8)
         start = -room.ctypes.data % LINE
-        return room[start : start + size].view(dtype).reshape(shape)
+        return room[start : start + nbytes].view(dtype).reshape(shape)
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.geometry import Pair
+from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.jacobians.avg_pool2d import AvgPool2dJacobian
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.pool2d import Pool2d
@@ -52,30 +51,18 @@ class AvgPool2d(Pool2d):
         geometry = self.geometry(input_shape)
         return AvgPool2dJacobian(geometry, geometry.divisors(self.count_include_pad, self.divisor_override))
 
+    def scalars(self, geometry: Pool2dGeometry, images: Array) -> tuple[int, ...]:
+        return *super().scalars(geometry, images), self.count_include_pad, self.divisor_override or 0
+
     def forward(self, ctx: Context, x: Array) -> Array:
         geometry = self.geometry(ctx.input_shape)
         y = ctx.buffer("output", (*x.shape[:2], *geometry.out_size))
-        ctx.device.launch(
-            avg_pool2d_forward.KERNEL,
-            x,
-            y,
-            math.prod(x.shape[:2]),
-            *geometry.scalars(),
-            self.count_include_pad,
-            self.divisor_override or 0,
-        )
+        ctx.device.launch(avg_pool2d_forward.KERNEL, x, y, *self.scalars(geometry, x))
         ctx.saved["output"] = y
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
-        ctx.device.launch(
-            avg_pool2d_vjp.KERNEL,
-            gradient,
-            result,
-            math.prod(gradient.shape[:2]),
-            *self.geometry(ctx.input_shape).scalars(),
-            self.count_include_pad,
-            self.divisor_override or 0,
-        )
+        scalars = self.scalars(self.geometry(ctx.input_shape), gradient)
+        ctx.device.launch(avg_pool2d_vjp.KERNEL, gradient, result, *scalars)
         return result

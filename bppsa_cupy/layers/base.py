@@ -122,8 +122,9 @@ class Layer(abc.ABC):
         return self.vjp(ctx, gradient) if want_input else None
 
     def step_jacobians(self, ctx: Any) -> Iterable[tuple[str, str, Pattern, Array]]:
-        """The transposed Jacobians of a recurrent layer's steps: for each inner layer and direction its name,
-        "forward" or "backward", the pattern and the values (T, nnz, B), by time; none by default."""
+        """The transposed Jacobians of a recurrent layer's state by the one before: for each inner layer and
+        direction its name ("RNN l0"), "forward" or "backward", the pattern and the values (T, nnz, B), by
+        time; none by default."""
         return ()
 
     def __repr__(self) -> str:

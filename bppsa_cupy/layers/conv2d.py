@@ -91,13 +91,7 @@ class Conv2d(Weighted):
             before = after = (0, 0)
         else:
             before = after = self.padding
-        for size, start, end, reach in zip(input_shape[1:], before, after, total, strict=True):
-            if size + start + end < reach + 1:
-                raise ShapeError(
-                    f"{self.name} got input {input_shape}: padded by {self.padding} it is smaller than the "
-                    f"kernel, which spans {total[0] + 1} by {total[1] + 1}"
-                )
-        return Conv2dGeometry(
+        geometry = Conv2dGeometry(
             self.in_channels,
             (input_shape[1], input_shape[2]),
             self.out_channels,
@@ -108,6 +102,12 @@ class Conv2d(Weighted):
             self.dilation,
             self.groups,
         )
+        if min(geometry.out_size) < 1:
+            raise ShapeError(
+                f"{self.name} got input {input_shape}: padded by {self.padding} it is smaller than the "
+                f"kernel, which spans {total[0] + 1} by {total[1] + 1}"
+            )
+        return geometry
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (self.out_channels, *self.geometry(input_shape).out_size)
@@ -132,26 +132,15 @@ class Conv2d(Weighted):
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
-        result = ctx.buffer("input_gradient", (batch, *ctx.input_shape))
-        ctx.device.launch(
-            conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, batch, *geometry.scalars()
-        )
+        sizes = gradient.shape[0], *self.geometry(ctx.input_shape).scalars()
+        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
+        ctx.device.launch(conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, *sizes)
         return result
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
-        weight = ctx.gradients["weight"]
-        bias = ctx.gradients["bias"] if self.bias else gradient[:0]
-        ctx.device.launch(
-            conv2d_weight_gradient.KERNEL,
-            ctx.saved["input"],
-            gradient,
-            weight,
-            bias,
-            batch,
-            *geometry.scalars(),
-            self.bias,
-        )
+        sizes = gradient.shape[0], *self.geometry(ctx.input_shape).scalars()
+        x, weight = ctx.saved["input"], ctx.gradients["weight"]
+        bias = ctx.gradients.get("bias", gradient[:0])
+        ctx.device.launch(conv2d_weight_gradient.KERNEL, x, gradient, weight, bias, *sizes, self.bias)
         if "weight" in ctx.masks:
             weight *= ctx.masks["weight"]

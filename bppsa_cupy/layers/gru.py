@@ -5,7 +5,6 @@ from __future__ import annotations
 from bppsa_cupy.jacobians.gru_cell import GRUCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.timescan import GRU as CELL
-from bppsa_cupy.timescan import Cell
 
 
 class GRU(Recurrent):
@@ -16,9 +15,5 @@ class GRU(Recurrent):
     weight_ih_l0 (3 H, F), weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,).
     """
 
-    @property
-    def cell(self) -> Cell:
-        return CELL
-
-    def cell_jacobian(self) -> GRUCellJacobian:
-        return GRUCellJacobian(self.hidden_size)
+    cell = CELL
+    cell_jacobian = GRUCellJacobian

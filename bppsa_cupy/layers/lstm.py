@@ -8,7 +8,6 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.lstm_cell import LSTMCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.timescan import LSTM as CELL
-from bppsa_cupy.timescan import Cell
 
 
 class LSTM(Recurrent):
@@ -19,6 +18,9 @@ class LSTM(Recurrent):
     stacked as i, f, g, o: weight_ih_l0 (4 H, F), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0 (4 H,).
     Its state is the pair (h, c).
     """
+
+    cell = CELL
+    cell_jacobian = LSTMCellJacobian
 
     def __init__(
         self,
@@ -40,13 +42,6 @@ class LSTM(Recurrent):
         )  # fmt: skip
         if proj_size != 0:
             raise ShapeError(f"LSTM got proj_size={proj_size!r}: it takes 0 alone")
-
-    @property
-    def cell(self) -> Cell:
-        return CELL
-
-    def cell_jacobian(self) -> LSTMCellJacobian:
-        return LSTMCellJacobian(self.hidden_size)
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "proj_size": 0}

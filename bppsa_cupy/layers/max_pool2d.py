@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -34,21 +33,12 @@ class MaxPool2d(Pool2d):
         geometry = self.geometry(ctx.input_shape)
         shape = (*x.shape[:2], *geometry.out_size)
         y, indices = ctx.buffer("output", shape), ctx.buffer("indices", shape, np.int32)
-        ctx.device.launch(
-            max_pool2d_forward.KERNEL, x, y, indices, math.prod(x.shape[:2]), *geometry.scalars()
-        )
+        ctx.device.launch(max_pool2d_forward.KERNEL, x, y, indices, *self.scalars(geometry, x))
         ctx.saved.update(output=y, indices=indices)
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        geometry = self.geometry(ctx.input_shape)
         result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
-        ctx.device.launch(
-            max_pool2d_vjp.KERNEL,
-            gradient,
-            ctx.saved["indices"],
-            result,
-            math.prod(gradient.shape[:2]),
-            *geometry.scalars(),
-        )
+        scalars = self.scalars(self.geometry(ctx.input_shape), gradient)
+        ctx.device.launch(max_pool2d_vjp.KERNEL, gradient, ctx.saved["indices"], result, *scalars)
         return result

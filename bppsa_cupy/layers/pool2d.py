@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair, Pool2dGeometry
 from bppsa_cupy.layers.arguments import as_argument, as_pair, check_images
@@ -56,6 +58,10 @@ class Pool2d(Layer):
             self.dilation,
             self.ceil_mode,
         )
+
+    def scalars(self, geometry: Pool2dGeometry, images: Array) -> tuple[int, ...]:
+        """The number of planes of `images`, (B, channels, ...), and what else the layer's kernels take."""
+        return math.prod(images.shape[:2]), *geometry.scalars()
 
     def output_shape(self, input_shape: Shape) -> Shape:
         return (input_shape[0], *self.geometry(input_shape).out_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,11 +42,14 @@ class Recurrent(Layer):
     A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
     and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a
     barrier to the scan over layers, and is crossed by a scan over time.
+
+    cell_jacobian  the class of the transposed Jacobian of a step's state by the one before, made of H
     """
 
     barrier = True
     context = RecurrentContext
     beside_geometry = ("forward_method",)
+    cell_jacobian: ClassVar[type[CellJacobian]]
 
     def __init__(
         self,
@@ -84,10 +87,6 @@ class Recurrent(Layer):
     @abc.abstractmethod
     def cell(self) -> Cell:
         """The cell that walks over time."""
-
-    @abc.abstractmethod
-    def cell_jacobian(self) -> CellJacobian:
-        """The transposed Jacobian of one step's state by the one before."""
 
     @property
     def directions(self) -> int:
@@ -195,10 +194,8 @@ class Recurrent(Layer):
         return result
 
     def step_jacobians(self, ctx: RecurrentContext) -> Iterator[tuple[str, str, Pattern, Array]]:
-        """The transposed Jacobians of the state by the one before, an inner layer and direction at a time:
-        its name ("RNN l0"), "forward" or "backward", the pattern, and values (T, nnz, B), by time."""
         assert ctx.stack is not None
-        jacobian = self.cell_jacobian()
+        jacobian = self.cell_jacobian(self.hidden_size)
         for number, layer in enumerate(ctx.stack.layers):
             for walk in (direction.walk for direction in layer):
                 shape = walk.size.steps, jacobian.pattern.nnz, walk.size.batch
@@ -246,11 +243,6 @@ class Recurrent(Layer):
                 result[number] = array[component * H : (component + 1) * H].T
             components.append(result)
         return components[0] if len(components) == 1 else tuple(components)
-
-    @staticmethod
-    def final_states(ctx: RecurrentContext) -> Any:
-        """The state after the last step of a pass: h, (num_layers D, B, H), for an LSTM the pair (h, c)."""
-        return ctx.saved["states"]
 
     def check_states(
         self, given: Any, batch: int, dtype: np.dtype, device: Device, what: str

@@ -19,6 +19,8 @@ class RNN(Recurrent):
     names them: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,).
     """
 
+    cell_jacobian = RNNCellJacobian
+
     def __init__(
         self,
         input_size: int,
@@ -44,9 +46,6 @@ class RNN(Recurrent):
     @property
     def cell(self) -> Cell:
         return NONLINEARITIES[self.nonlinearity]
-
-    def cell_jacobian(self) -> RNNCellJacobian:
-        return RNNCellJacobian(self.hidden_size)
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "nonlinearity": self.nonlinearity}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Layer, Recurrent
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,11 @@ class Architecture:
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of all parameters by name, as PyTorch's Sequential names them: "0.weight"."""
-        return {
-            f"{index}.{name}": shape
-            for index, layer in enumerate(self.layers)
-            for name, shape in layer.parameter_shapes().items()
-        }
+        return _by_name(layer.parameter_shapes() for layer in self.layers)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """Fresh parameters by name, float64."""
-        return {
-            f"{index}.{name}": array
-            for index, layer in enumerate(self.layers)
-            for name, array in layer.initialize(generator).items()
-        }
+        return _by_name(layer.initialize(generator) for layer in self.layers)
 
     @cached_property
     def first_trained(self) -> int:
@@ -161,11 +155,7 @@ class Architecture:
     @property
     def masks(self) -> dict[str, np.ndarray]:
         """The masks of weights by parameter name, bool: True where a weight is kept; none where all are."""
-        return {
-            f"{index}.{name}": mask
-            for index, layer in enumerate(self.layers)
-            for name, mask in layer.masks().items()
-        }
+        return _by_name(layer.masks() for layer in self.layers)
 
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks, by the weight's name, in place of all it has: copies of the
@@ -215,6 +205,11 @@ class Architecture:
                 f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
             )
         plan.check(self.describe())
+
+
+def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    """What each layer has by its own names, by the network's: the layer's index comes first."""
+    return {f"{index}.{name}": value for index, own in enumerate(of_layers) for name, value in own.items()}
 
 
 def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:

@@ -74,7 +74,9 @@ class Backward:
         if method != "bp" and self.scans is not None:
             self.scans = self.scans.fitting(current.architecture)
         if method == "auto":
-            method, reason = self._choose(current.batch, input_gradient)
+            method, reason = "bp", "no plan is in use"
+            if self.scans is not None:
+                method, reason = self.scans.choose(current.batch, input_gradient)
         launched = current.device.launched
         before = launched.copy()
         self._forget_gradients()
@@ -101,9 +103,6 @@ class Backward:
         last = self._last() if self._last is not None else None
         if last is not None:
             last.output_gradients.clear()
-
-    def _choose(self, batch: int, input_gradient: bool) -> tuple[str, str]:
-        return ("bp", "no plan is in use") if self.scans is None else self.scans.choose(batch, input_gradient)
 
     def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
         """Scans over the runs, VJPs over what lies between them, from the last layer to the first.

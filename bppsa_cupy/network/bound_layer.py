@@ -66,7 +66,7 @@ class BoundLayer:
         y = layer.forward(ctx, given)
         if not layer.batch_first and layer.outputs == "all":
             y = device.xp.ascontiguousarray(y.swapaxes(0, 1))
-        return y, layer.final_states(ctx)
+        return y, ctx.saved["states"]
 
     def _check(self, x: Array) -> None:
         if x.ndim == 0 or not x.shape[0]:

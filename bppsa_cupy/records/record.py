@@ -52,11 +52,9 @@ class JacobianRecord:
     @property
     def label(self) -> str:
         """What it is called in tables and errors, e.g. "3 Conv2d" or "0 RNN step 7"."""
-        return f"{self.layer} {self.name}" + (f" step {self.step}" if self.step else "") + self._suffix
-
-    @property
-    def _suffix(self) -> str:
-        return "" if self.direction == "forward" else f" {self.direction}"
+        step = f" step {self.step}" if self.step else ""
+        direction = "" if self.direction == "forward" else f" {self.direction}"
+        return f"{self.layer} {self.name}{step}{direction}"
 
     @property
     def shared(self) -> bool:
@@ -80,9 +78,7 @@ class JacobianRecord:
     def select(self, sample: int) -> JacobianRecord:
         """The record of one sample, its data (nnz,); a shared record as it is."""
         values = self.values(sample)
-        if self.shared or self.sample is not None:
-            return self
-        return replace(self, data=values, sample=sample)
+        return self if self.data.ndim == 1 else replace(self, data=values, sample=sample)
 
     def on_host(self) -> JacobianRecord:
         """The same record with NumPy data; the record itself where it has them."""

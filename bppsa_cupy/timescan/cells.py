@@ -28,17 +28,9 @@ class Cell:
     separate: int = 0
     relu: bool | None = None
 
-    @property
-    def forward(self) -> Kernel:
-        return KERNELS[f"{self.name}_forward"]
-
-    @property
-    def backward(self) -> Kernel:
-        return KERNELS[f"{self.name}_backward"]
-
-    @property
-    def reduce(self) -> Kernel:
-        return KERNELS[f"{self.name}_reduce"]
+    def kernel(self, verb: str) -> Kernel:
+        """This cell's "forward", "backward" or "reduce"."""
+        return KERNELS[f"{self.name}_{verb}"]
 
     @property
     def joined(self) -> int:

@@ -40,7 +40,7 @@ def bind_reduce(
     """
     cell, per_step = walk.size.cell, gradient is not None
     return device.bind(
-        cell.reduce, *walk.kept, walk.state, *walk.before, walk.weight_hh, walk.or_none(gradient),
+        cell.kernel("reduce"), *walk.kept, walk.state, *walk.before, walk.weight_hh, walk.or_none(gradient),
         walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first, per_step, *cell.flags,
         walk.reverse,
     )  # fmt: skip

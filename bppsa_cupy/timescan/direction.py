@@ -98,11 +98,7 @@ def make_directions(
     parameters: Mapping[str, Array],
     gradients: Mapping[str, Array],
 ) -> list[list[Direction]]:
-    """The directions of each inner layer.
-
-    buffers                those of `stack_shapes`, and `lengths`, (B,) int64
-    parameters, gradients  by PyTorch's names ("weight_ih_l0")
-    """
+    """The directions of each inner layer; arguments are those of a `Stack`."""
 
     def make(layer: int, direction: int) -> Direction:
         cell, both = sizes.walk.cell, sizes.directions > 1

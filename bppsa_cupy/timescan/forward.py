@@ -16,12 +16,10 @@ EXPECTED_ITERATIONS = 6
 class TimeForward:
     """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
 
-    method  "serial", "newton", "quasi-newton", or "auto": whichever of the first two the cost model takes to
-            be quicker
-    free    bytes an iteration may take; by default all the device has
+    method, free  those of `choose_forward`
     """
 
-    def __init__(self, device: Device, walk: Walk, method: str = "auto", free: int | None = None) -> None:
+    def __init__(self, device: Device, walk: Walk, method: str, free: int) -> None:
         chunk, self._reason = choose_forward(device, walk.size, method, free)
         diagonal = method == "quasi-newton"
         self._newton = NewtonForward(device, walk, chunk, diagonal=diagonal) if chunk else None
@@ -41,7 +39,8 @@ def choose_forward(
 ) -> tuple[int, str]:
     """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
 
-    method  "auto", "serial", "newton" or "quasi-newton"
+    method  "serial", "newton", "quasi-newton", or "auto": whichever of the first two the cost model takes to
+            be quicker
     free    bytes an iteration may take; by default all the device has
 
     The chunk length taken is the one predicted to be the quickest of those that fit into `free`. Raises

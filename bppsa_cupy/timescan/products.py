@@ -15,46 +15,30 @@ from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRA
 LEAST_ON_HOST, LEAST_ON_GPU = 1 << 14, 256
 
 
-def project(device: Device, values: Array, weight: Array, bias: Array | None, out: Array) -> Launch:
-    """A call that sets out_t = W values_t + bias at every step.
-
-    values  (T, rows, B), of which the first I rows are taken
-    weight  (O, I); bias (O,) or None
-    out     (T, O, B)
-    """
-    return _bind(device, values, weight, bias, out, weight.shape[1], False)
-
-
-def project_back(device: Device, values: Array, weight: Array, out: Array) -> Launch:
-    """A call that sets out_t = Wᵀ values_t at every step.
-
-    values  (T, rows, B), of which the first O rows are taken
-    weight  (O, I)
-    out     (T, I, B)
-    """
-    return _bind(device, values, weight, None, out, weight.shape[0], True)
-
-
-def _bind(
+def project(
     device: Device,
     values: Array,
     weight: Array,
     bias: Array | None,
     out: Array,
-    inputs: int,
-    transposed: bool,
+    transposed: bool = False,
 ) -> Launch:
+    """A call that sets out_t = W values_t + bias at every step; Wᵀ in place of W where `transposed`.
+
+    values  (T, rows, B), of which the first I rows are taken
+    weight  (O, I), or (I, O) where `transposed`; bias (O,) or None
+    out     (T, O, B)
+    """
     steps, outputs, batch = out.shape
-    none = weight.reshape(-1)[:0]
     return device.bind(
         PROJECT,
         values,
         weight,
-        none if bias is None else bias,
+        weight.reshape(-1)[:0] if bias is None else bias,
         out,
         steps,
         values.shape[1],
-        inputs,
+        weight.shape[0 if transposed else 1],
         outputs,
         batch,
         transposed,

@@ -10,7 +10,7 @@ def forward(device: Device, walk: Walk) -> Launch:
     """A call that fills `walk.state`, `walk.gates` and `walk.final`."""
     cell = walk.size.cell
     return device.bind(
-        cell.forward,
+        cell.kernel("forward"),
         walk.projected,
         walk.weight_hh,
         *(() if walk.bias_n is None else (walk.bias_n,)),
@@ -45,7 +45,7 @@ def backward(
     """
     cell = walk.size.cell
     return device.bind(
-        cell.backward,
+        cell.kernel("backward"),
         walk.state,
         *walk.kept,
         *walk.before,

@@ -170,7 +170,7 @@ class Stack:
         `by_output` of the one below."""
         directions, xp, H = self.layers[layer], self.device.xp, self.sizes.walk.hidden
         launches = [
-            products.project_back(self.device, d.delta, d.parameters.weight_ih, d.by_input)
+            products.project(self.device, d.delta, d.parameters.weight_ih, None, d.by_input, transposed=True)
             for d in directions
         ]
         if len(directions) == 1:
