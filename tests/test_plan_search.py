@@ -107,7 +107,7 @@ def test_unbounded_workers_against_brute_force_over_all_schedules(table):
     found = shortest_path(table.costs)
     assert found.critical_path == pytest.approx(shortest, rel=1e-9)
     assert table.critical_path(found.schedule) == pytest.approx(shortest, rel=1e-9)
-    assert Search(table.costs).shortest == pytest.approx(shortest, rel=1e-9)
+    assert Search(table.costs).reach.length == pytest.approx(shortest, rel=1e-9)
     # Of the shortest ones, the search over all schedules takes one of least work.
     best = Search(table.costs).best()
     work = min(sum(table.seconds(s)) for s in schedules if table.critical_path(s) <= shortest * (1 + 1e-9))
@@ -125,10 +125,11 @@ def test_six_elements_against_brute_force_over_all_schedules(table):
 @given(tables(most=5), st.integers(1, 4))
 def test_some_workers_against_brute_force_over_all_schedules(table, workers):
     least = min(table.makespan(schedule, workers) for schedule in all_schedules(table.n))
-    found = Search(table.costs).best(workers)
+    class_ = Search(table.costs)
+    found = class_.best(workers)
     assert found.seconds == pytest.approx(least, rel=1e-9)
     assert table.makespan(found.schedule, workers) == found.seconds
-    assert found.lower_bound <= least * (1 + 1e-9)
+    assert class_.lower_bound(workers) <= least * (1 + 1e-9)
 
 
 @settings(max_examples=20)
@@ -138,10 +139,10 @@ def test_longer_chains_against_brute_force_over_the_class(table, workers):
     found = class_.best(workers)
     times = [table.makespan(candidate.schedule, workers) for candidate in class_.candidates]
     assert found.seconds == min(times) == table.makespan(found.schedule, workers)
-    assert found.lower_bound <= found.seconds * (1 + 1e-9)
+    assert class_.lower_bound(workers) <= found.seconds * (1 + 1e-9)
     for candidate in class_.candidates:
         check_schedule(candidate.schedule)
-    least = class_.shortest
+    least = class_.reach.length
     assert class_.best().seconds == pytest.approx(least, rel=1e-9)
     assert all(table.critical_path(c.schedule) >= least * (1 - 1e-9) for c in class_.candidates)
 
@@ -256,4 +257,4 @@ def test_many_equal_elements():
     # 299 steps of 8 multiply-adds serially; two levels of 8 and products of 16 halve it for two workers.
     assert class_.best(1).seconds == 299 * 8
     assert class_.best(2).seconds < 299 * 8
-    assert class_.shortest <= 8 * 8 + 16 * 9
+    assert class_.reach.length <= 8 * 8 + 16 * 9

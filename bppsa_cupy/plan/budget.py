@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel
 from bppsa_cupy.plan.memory import level_tops, vector_sizes
-from bppsa_cupy.plan.schedule import Schedule, hybrid_of_at_most, up_sweep_levels, with_input_gradient
+from bppsa_cupy.plan.schedule import Schedule, hybrid_of_at_most, with_input_gradient
 from bppsa_cupy.plan.sizes import ChainSizes
 
 
@@ -81,7 +81,7 @@ def too_large(
         needed = reached[-1]
     passes = "its inputs pass" if level is None or level < 0 else f"level {level} passes"
     fixes = []
-    for levels in reversed(range(max(map(schedule_levels, schedules)))):
+    for levels in reversed(range(max(schedule.up_sweep for schedule in schedules))):
         shorter = [hybrid_of_at_most(schedule.n, levels) for schedule in schedules]
         if budget.fits(budget.bytes_of_all(sizes, shorter)):
             fixes.append(f"--schedules hybrid --levels {levels}")
@@ -93,13 +93,6 @@ def too_large(
         f"{available.format(budget.memory)} ({passes} it): "
         + (" or ".join(fixes) + " would fit" if fixes else "no number of levels or batch size would fit")
     )
-
-
-def schedule_levels(schedule: Schedule) -> int:
-    """The up-sweep levels of any schedule."""
-    if schedule.levels is not None:
-        return schedule.levels
-    return up_sweep_levels(schedule.n) if schedule.name == "blelloch" else 0
 
 
 def _largest_batch(sizes: Sequence[ChainSizes], schedules: Sequence[Schedule], budget: Budget) -> int:

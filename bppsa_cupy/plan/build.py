@@ -74,7 +74,7 @@ def build_plan(
     )
     asked = _checked_levels(levels, chains)
     sizes = [_count(chain, names, asked, progress) for chain in chains]
-    made = _make_schedules(sizes, names, asked, budget)
+    made = {name: _make_schedules(name, sizes, asked, budget) for name in names}
     needed = {name: budget.bytes_of_all(sizes, made[name]) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
@@ -87,15 +87,13 @@ def build_plan(
     products: dict[tuple[str, str], Product] = {}
     steps = sum(int(schedule.table[:, KIND].sum()) for every in kept.values() for schedule in every)
     with tqdm(total=steps, desc="products", disable=not (progress and sys.stderr.isatty())) as bar:
-        for position, chain in enumerate(chains):
-            for _ in multiply_chain(chain, [every[position] for every in kept.values()], products):
+        for chain, *own in zip(chains, *kept.values(), strict=True):
+            for _ in multiply_chain(chain, own, products):
                 bar.update()
     planned = []
-    for position, own in enumerate(sizes):
-        assigned = {
-            name: schedule_cost(own, every[position], budget).schedule for name, every in kept.items()
-        }
-        planned.append(ChainPlan(own.chain, assigned, products))
+    for counted, *own in zip(sizes, *kept.values(), strict=True):
+        assigned = [schedule_cost(counted, schedule, budget).schedule for schedule in own]
+        planned.append(ChainPlan(counted.chain, dict(zip(kept, assigned, strict=True)), products))
     return Plan(
         dict(network), fingerprint, budget.batch_size, budget.workers, itemsize, tuple(planned), left_out
     )
@@ -130,9 +128,10 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
 def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> CountedSizes:
     """Count what the named schedules compute, or the search may choose from."""
     if "hybrid" in names and levels is None:
-        return CountedSizes(chain, searched_segments(chain), progress=progress)
-    segments = [_fixed(name, len(chain), levels).out for name in names]
-    return CountedSizes(chain, np.vstack(segments), progress=progress)
+        segments = searched_segments(chain)
+    else:
+        segments = np.vstack([_fixed(name, len(chain), levels).out for name in names])
+    return CountedSizes(chain, segments, progress=progress)
 
 
 def _fixed(name: str, n: int, levels: int | None) -> Schedule:
@@ -143,23 +142,15 @@ def _fixed(name: str, n: int, levels: int | None) -> Schedule:
 
 
 def _make_schedules(
-    sizes: Sequence[CountedSizes], names: Sequence[str], levels: int | None, budget: Budget
-) -> dict[str, list[Schedule]]:
-    """The named schedules of every chain."""
-    made: dict[str, list[Schedule]] = {}
-    for name in names:
-        if name == "hybrid" and levels is None:
-            made[name] = _compute_schedules(sizes, budget)
-        else:
-            made[name] = [_fixed(name, len(own.chain), levels) for own in sizes]
-    return made
+    name: str, sizes: Sequence[CountedSizes], levels: int | None, budget: Budget
+) -> list[Schedule]:
+    """The schedule called `name` of each chain.
 
-
-def _compute_schedules(sizes: Sequence[CountedSizes], budget: Budget) -> list[Schedule]:
-    """A computed schedule for each chain.
-
-    Each has the memory that is left once the schedules before it and the serial scans after it are in.
+    A computed one has the memory that is left once the schedules before it and the serial scans after it
+    are in.
     """
+    if name != "hybrid" or levels is not None:
+        return [_fixed(name, len(own.chain), levels) for own in sizes]
     made: list[Schedule] = []
     serial = [budget.bytes(own, linear(len(own.chain))) for own in sizes]
     spent = sum(serial)

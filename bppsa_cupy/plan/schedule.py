@@ -152,6 +152,13 @@ class Schedule:
         return "hybrid, computed" if self.levels is None else f"hybrid of {self.levels} levels"
 
     @property
+    def up_sweep(self) -> int:
+        """Levels of its up-sweep; 0 for one that has none, and for a computed one."""
+        if self.levels is not None:
+            return self.levels
+        return up_sweep_levels(self.n) if self.name == "blelloch" else 0
+
+    @property
     def computes_input_gradient(self) -> bool:
         """Whether v(n + 1), the gradient by the input of the run, is computed."""
         return bool((self.out == (0, self.n + 1)).all(1).any())

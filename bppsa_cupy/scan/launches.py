@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch
@@ -30,48 +30,35 @@ def bind_product(
     c  out, (nnz,) where a and b are both shared, else (nnz, batch)
     """
     width = batch if a.batched or b.batched else 1
-    flags = (a.batched, b.batched)
     rows, inner = a.pattern.shape
     columns = b.pattern.shape[1]
-    if product.kind == "scale_rows":
-        (indptr,) = maps.upload(b.pattern.indptr)
-        return device.bind(
-            KERNELS["product_scale_rows"], indptr, a.values, b.values, c, rows, b.pattern.nnz, width, *flags
-        )
-    if product.kind == "scale_columns":
-        (indices,) = maps.upload(a.pattern.indices)
-        return device.bind(
-            KERNELS["product_scale_columns"],
-            indices, a.values, b.values, c, columns, a.pattern.nnz, width, *flags,
-        )  # fmt: skip
-    if product.kind == "dense":
-        return device.bind(
-            KERNELS["product_dense"], a.values, b.values, c, rows, inner, columns, width, *flags
-        )
     sizes = (a.pattern.nnz, b.pattern.nnz)
-    if product.kind == "terms":
-        term_ptr, a_position, b_position = maps.upload(
-            product.maps["term_ptr"], product.maps["a_position"], product.maps["b_position"]
-        )
-        return device.bind(
-            KERNELS["product_terms"], term_ptr, a_position, b_position, a.values, b.values, c,
-            product.pattern.nnz, a_position.size, *sizes, width, *flags,
-        )  # fmt: skip
     patterns = (a.pattern.indptr, a.pattern.indices, b.pattern.indptr, product.pattern.indptr)
-    if product.kind in ("select_rows", "full_rows"):
+    arguments: tuple[Any, ...]
+    if product.kind == "scale_rows":
+        arguments = (*maps.upload(b.pattern.indptr), a.values, b.values, c, rows, b.pattern.nnz)
+    elif product.kind == "scale_columns":
+        arguments = (*maps.upload(a.pattern.indices), a.values, b.values, c, columns, a.pattern.nnz)
+    elif product.kind == "dense":
+        arguments = (a.values, b.values, c, rows, inner, columns)
+    elif product.kind == "terms":
+        terms = maps.upload(*(product.maps[name] for name in ("term_ptr", "a_position", "b_position")))
+        arguments = (*terms, a.values, b.values, c, product.pattern.nnz, terms[1].size, *sizes)
+    elif product.kind in ("select_rows", "full_rows"):
         a_indptr, a_indices, b_indptr, c_indptr = maps.upload(*patterns)
-        return device.bind(
-            KERNELS[f"product_{product.kind}"],
+        arguments = (
             a_indptr, a_indices, a.values, b_indptr, b.values, c_indptr, c,
-            rows, inner, *sizes, product.pattern.nnz, width, *flags,
+            rows, inner, *sizes, product.pattern.nnz,
         )  # fmt: skip
-    a_indptr, a_indices, b_indptr, c_indptr, b_indices, c_indices = maps.upload(
-        *patterns, b.pattern.indices, product.pattern.indices
-    )
-    return device.bind(
-        KERNELS["product_row_wise"], a_indptr, a_indices, a.values, b_indptr, b_indices, b.values, c_indptr,
-        c_indices, c, rows, inner, columns, *sizes, product.pattern.nnz, width, *flags,
-    )  # fmt: skip
+    else:
+        a_indptr, a_indices, b_indptr, c_indptr, b_indices, c_indices = maps.upload(
+            *patterns, b.pattern.indices, product.pattern.indices
+        )
+        arguments = (
+            a_indptr, a_indices, a.values, b_indptr, b_indices, b.values, c_indptr, c_indices, c,
+            rows, inner, columns, *sizes, product.pattern.nnz,
+        )  # fmt: skip
+    return device.bind(KERNELS[f"product_{product.kind}"], *arguments, width, a.batched, b.batched)
 
 
 def bind_spmv(device: Device, maps: IndexMaps, a: Matrix, x: Array, addend: Array | None, y: Array) -> Launch:

@@ -72,8 +72,7 @@ class NumericScan:
         """v(k), (d, batch): k = 1 is written before a run, the others are read after it."""
         self._check_batch(batch)
         offset = self.memory.offsets[0, k][0]
-        rows = self.chain_plan.chain.length(k)
-        return self._arena[offset : offset + rows * batch].reshape(rows, batch)
+        return _view(self._arena, offset, self.chain_plan.chain.length(k), batch)
 
     def injection(self, k: int, batch: int) -> Array:
         """e_k, (d, batch), added after element k; written before a run of an affine scan."""
@@ -116,15 +115,12 @@ class NumericScan:
     def _matrix(self, segment: Segment, batch: int) -> Matrix:
         self._check_batch(batch)
         pattern = self.chain_plan.pattern(*segment)
-        offset = self.memory.offsets[segment][0]
-        if self.chain_plan.chain.shared(*segment):
-            return Matrix(pattern, self._arena[offset : offset + pattern.nnz])
-        return Matrix(pattern, self._arena[offset : offset + pattern.nnz * batch].reshape(pattern.nnz, batch))
+        columns = () if self.chain_plan.chain.shared(*segment) else (batch,)
+        return Matrix(pattern, _view(self._arena, self.memory.offsets[segment][0], pattern.nnz, *columns))
 
     def _affine_vector(self, segment: Segment, batch: int) -> Array:
-        shape = (self.chain_plan.chain.length(segment[1]), batch)
-        start = self._affine_offsets[segment]
-        return self._affine_arena[start : start + math.prod(shape)].reshape(shape)
+        rows = self.chain_plan.chain.length(segment[1])
+        return _view(self._affine_arena, self._affine_offsets[segment], rows, batch)
 
     # ---- launches ----
 
@@ -145,3 +141,8 @@ class NumericScan:
                 x, y = self._affine_vector(step.left, batch), self._affine_vector(step.out, batch)
                 launches.append(bind_spmv(self.device, self.maps, right, x, addend, y))
         return launches
+
+
+def _view(arena: Array, start: int, *shape: int) -> Array:
+    """The values of an arena from `start` on as an array of `shape`."""
+    return arena[start : start + math.prod(shape)].reshape(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -22,12 +22,8 @@ from bppsa_cupy.plan import (
     with_input_gradient,
 )
 from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.scan.launches import Matrix
 from bppsa_cupy.scan.numeric import NumericScan
-
-
-class _Operand(NamedTuple):
-    pattern: Pattern
-    values: Array
 
 
 def scan(
@@ -69,7 +65,7 @@ def scan(
     if not operands:
         return [start]
     batch = start.shape[1] if start.ndim == 2 else 1
-    chain = make_chain([(operand.pattern, operand.values.ndim == 1) for operand in operands])
+    chain = make_chain([(operand.pattern, not operand.batched) for operand in operands])
     _check(chain, operands, start, batch, injections)
     if plan is None:
         plan = plan_scan(chain, (method,), levels=levels, batch_size=batch, device=target)
@@ -134,14 +130,14 @@ def _describe(chain: Chain) -> dict[str, Any]:
     }
 
 
-def _operand(k: int, jacobian: Any) -> _Operand:
+def _operand(k: int, jacobian: Any) -> Matrix:
     """Pattern and values of J_k, whatever it came as; a SciPy matrix's values serve every sample."""
     if isinstance(jacobian, JacobianRecord):
-        return _Operand(jacobian.pattern, jacobian.data)
+        return Matrix(jacobian.pattern, jacobian.data)
     if scipy.sparse.issparse(jacobian):
         csr = scipy.sparse.csr_array(jacobian, copy=True)
         csr.sum_duplicates()
-        return _Operand(Pattern(csr.shape, csr.indptr, csr.indices), csr.data)
+        return Matrix(Pattern(csr.shape, csr.indptr, csr.indices), csr.data)
     try:
         pattern, values = jacobian
     except (TypeError, ValueError):
@@ -151,11 +147,11 @@ def _operand(k: int, jacobian: Any) -> _Operand:
             f"J_{k} is a {type(jacobian).__name__}: scan takes SciPy sparse matrices, (Pattern, values) "
             "pairs and JacobianRecords"
         )
-    return _Operand(pattern, values)
+    return Matrix(pattern, values)
 
 
 def _check(
-    chain: Chain, operands: list[_Operand], start: Array, batch: int, injections: Sequence[Any] | None
+    chain: Chain, operands: list[Matrix], start: Array, batch: int, injections: Sequence[Any] | None
 ) -> None:
     length = chain.elements[0].pattern.shape[1]
     if start.shape[0] != length:

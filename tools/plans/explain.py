@@ -115,7 +115,7 @@ def explain(
 
 def _powers(n: int) -> list[int]:
     """1, 2, 4, … below n, and n."""
-    return [2**k for k in range(max(n - 1, 0).bit_length())] + [max(n, 1)] if n > 1 else [1]
+    return [2**k for k in range((n - 1).bit_length())] + [n] if n > 1 else [1]
 
 
 class _Explained:
@@ -143,11 +143,11 @@ class _Explained:
             "considered": len(self.search.candidates),
             "baseline": self.baseline,
             "preparation": self.preparation,
-            "shortest_critical_path": self.search.shortest,
-            "least_work": self.search.least_work,
+            "shortest_critical_path": self.search.reach.length,
+            "least_work": self.search.reach.least_work,
             "schedules": [self._facts(name, schedule) for name, schedule in schedules.items()],
             "workers": rows,
-            "scan_beats_bp_from": self._first_win(rows),
+            "scan_beats_bp_from": self._first_win(max(workers)),
         }
 
     def _facts(self, name: str, schedule: Schedule) -> dict[str, Any]:
@@ -167,8 +167,8 @@ class _Explained:
         }
 
     def _on(self, p: int) -> dict[str, Any]:
-        """All schedules on p workers; they share the preparation evenly, an element each at the least."""
-        around = self.preparation / min(p, max(len(self.chain), 1))
+        """All schedules on p workers."""
+        around = self._around(p)
         best = self.search.best(p)
         times = {name: self._cost(schedule, p).seconds + around for name, schedule in self.fixed.items()}
         times[COMPUTED] = best.seconds + around
@@ -176,7 +176,7 @@ class _Explained:
         return {
             "workers": p,
             "times": times,
-            "lower_bound": best.lower_bound + around,
+            "lower_bound": self.search.lower_bound(p) + around,
             "wins": BASELINE if self.baseline <= times[quickest] else quickest,
             "computed": {**self._facts(COMPUTED, best.schedule), "found_as": best.candidate.name},
         }
@@ -184,16 +184,18 @@ class _Explained:
     def _cost(self, schedule: Schedule, p: int) -> ScheduleCost:
         return schedule_cost(self.sizes, schedule, replace(self.budget, workers=p))
 
-    def _first_win(self, rows: Sequence[dict[str, Any]]) -> int | None:
-        """The fewest workers on which the computed schedule is quicker than back-propagation."""
-        before = 0
-        for row in sorted(rows, key=lambda row: row["workers"]):
-            for p in range(before + 1, row["workers"] + 1):
-                around = self.preparation / min(p, max(len(self.chain), 1))
-                if self.search.lower_bound(p) + around < self.baseline:
-                    if self.search.best(p).seconds + around < self.baseline:
-                        return p
-            before = row["workers"]
+    def _around(self, p: int) -> float:
+        """What p workers share the preparation to, evenly, an element each at the least."""
+        return self.preparation / min(p, max(len(self.chain), 1))
+
+    def _first_win(self, most: int) -> int | None:
+        """The fewest workers, at most `most`, on which the computed schedule beats back-propagation."""
+        for p in range(1, most + 1):
+            around = self._around(p)
+            # The bound is known at once, the best of the class is not.
+            if self.search.lower_bound(p) + around < self.baseline:
+                if self.search.best(p).seconds + around < self.baseline:
+                    return p
         return None
 
 
@@ -224,7 +226,6 @@ def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], s
         )
     columns = ("depth", "mv", "mm", "work", "critical path", "memory")
     rows = [(_title(one), *_cells(one, time)) for one in chain["schedules"]]
-    rows[-1] = ("computed, any number of workers", *rows[-1][1:])
     print()
     print_table(("schedule", *columns), rows, "<>>>>>>")
     print()
@@ -254,7 +255,7 @@ def _worker_rows(rows: Sequence[dict[str, Any]], time: Callable[[float], str]) -
 def _title(schedule: dict[str, Any]) -> str:
     if schedule["name"] == "paper":
         return f"paper: hybrid of {schedule['levels']} levels"
-    return str(schedule["name"])
+    return "computed, any number of workers" if schedule["name"] == COMPUTED else str(schedule["name"])
 
 
 def _cells(one: dict[str, Any], time: Callable[[float], str]) -> tuple[str, ...]:

@@ -33,9 +33,9 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
     The hybrid schedule is the plan's, for the full network as well; the computed one is each network's own.
     """
     layers = _rebuilt_layers(plan.network)
-    pruned = bool(_mask_names(plan.network))
-    own = [chain.chain for chain in plan.chains]
-    networks = [_network("pruned" if pruned else "full", plan, own)]
+    described = plan.network.get("layers", [])
+    pruned = any(name.endswith("_mask") for layer in described for name in layer)
+    networks = [_network("pruned" if pruned else "full", plan, [chain.chain for chain in plan.chains])]
     if full and pruned and layers is not None:
         chains = Architecture(layers, plan.network["input_shape"]).chains()
         networks.append(_network("full", plan, chains))
@@ -102,8 +102,7 @@ def critical_steps(schedule: Schedule, work: Sequence[int]) -> tuple[list[bool],
 
     work  of each step, in the schedule's order, exact integers
     """
-    made = {step.out: position for position, step in enumerate(schedule.steps)}
-    needs = [[made[s] for s in (step.left, step.right) if s in made] for step in schedule.steps]
+    needs = [[maker for maker in makers if maker >= 0] for makers in schedule.makers.tolist()]
     until = [0] * len(work)
     behind = list(work)
     for position, operands in enumerate(needs):
@@ -138,10 +137,6 @@ def _baseline(chain: Chain) -> list[dict[str, Any]]:
         }
         for element in chain.elements[:-1]
     ]
-
-
-def _mask_names(network: Mapping[str, Any]) -> list[str]:
-    return [name for layer in network.get("layers", []) for name in layer if name.endswith("_mask")]
 
 
 def _rebuilt_layers(network: Mapping[str, Any]) -> list[Layer] | None:

@@ -15,7 +15,7 @@ LABELS = {"mv": "matrix × vector", "mm": "matrix × matrix", "bp": "gradient op
 
 
 def draw_flops(facts: Mapping[str, Any], path: Path) -> None:
-    """Write the picture of `plan_flops.flops`'s answer: a row a network, a column a schedule.
+    """Write the picture of `flops.flops`'s answer: a row a network, a column a schedule.
 
     Filled marks are steps on the critical path, with their levels unless all steps are; hollow ones are
     off it. Steps of no FLOP do not show on a logarithmic axis and are left out. Raises PlanError where

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bppsa_cupy.plan import Chain, Schedule, Segment
-from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.tools.figures.picture_file import picture
 from bppsa_cupy.tools.plans.segments_picture import COLORS, draw_segments, segment_rows
 
@@ -56,9 +55,13 @@ def in_place_rows(n: int, levels: int) -> list[Row]:
             edges += [Edge(left, right, style), Edge(right, right, style)]
         rows.append(Row(f"L{number}", before, tuple(edges)))
 
-    for d in range(levels):
+    def neighbours(d: int) -> list[tuple[int, int]]:
+        """The last columns of each two blocks of 2**d elements that are joined."""
         starts = range(0, n - 2**d + 1, 2 ** (d + 1))
-        level([(i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)) for i in starts], d, False)
+        return [(i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)) for i in starts]
+
+    for d in range(levels):
+        level(neighbours(d), d, False)
     block = 2**levels
     ends = [min(start + block - 1, n) for start in range(0, n + 1, block)]
     middle = [(split - 1, split + block - 1) for split in range(block, n - block + 1, block)]
@@ -72,9 +75,7 @@ def in_place_rows(n: int, levels: int) -> list[Row]:
     rows.append(Row("moves" if middle or not levels else f"L{levels}", before, shifts))
     start = levels + max(len(middle), 1)
     for d in reversed(range(levels)):
-        starts = range(0, n - 2**d + 1, 2 ** (d + 1))
-        pairs = [(i + 2**d - 1, min(i + 2 ** (d + 1) - 1, n)) for i in starts]
-        level(pairs, start + levels - 1 - d, True)
+        level(neighbours(d), start + levels - 1 - d, True)
     rows.append(Row("result", tuple(array), ()))
     return rows
 
@@ -89,8 +90,7 @@ def draw_schedule(chain: Chain, schedule: Schedule, path: Path) -> None:
     """
     n = schedule.n
     computed = schedule.name == "hybrid" and schedule.levels is None
-    levels = schedule.levels or (up_sweep_levels(n) if schedule.name == "blelloch" else 0)
-    rows = [] if computed else in_place_rows(n, levels)
+    rows = [] if computed else in_place_rows(n, schedule.up_sweep)
     height = len(segment_rows(schedule)) + 1 if computed else len(rows)
     size = min(2.2 + 0.62 * (n + 1), 60), min(2.8 + 0.8 * height, 60)
     with picture(path, save={"dpi": 110, "bbox_inches": "tight"}, figsize=size) as (_, axes):

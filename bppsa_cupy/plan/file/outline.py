@@ -41,15 +41,15 @@ class ProductOutline:
 
 def read_pattern_outlines(groups: Sequence[tuple[str, h5py.Group]]) -> dict[str, PatternOutline]:
     """The sizes of patterns by digest; `groups` are /patterns/<digest> of a plan file. Raises PlanError."""
-    return {digest: _read_pattern_outline(group) for digest, group in groups}
-
-
-def _read_pattern_outline(group: h5py.Group) -> PatternOutline:
-    shape = number(group, "rows"), number(group, "columns")
-    pointers, nnz = (array_size(group, name, error=PlanError)[0] for name in ("indptr", "indices"))
-    if min(shape) < 0 or pointers != shape[0] + 1:
-        raise PlanError(f"{group.file.filename}: {group.name}: {pointers} row pointers for {shape[0]} rows")
-    return PatternOutline(shape, nnz, group.name.rpartition("/")[2])
+    outlines = {}
+    for digest, group in groups:
+        shape = number(group, "rows"), number(group, "columns")
+        pointers, nnz = (array_size(group, name, error=PlanError)[0] for name in ("indptr", "indices"))
+        if min(shape) < 0 or pointers != shape[0] + 1:
+            where = f"{group.file.filename}: {group.name}"
+            raise PlanError(f"{where}: {pointers} row pointers for {shape[0]} rows")
+        outlines[digest] = PatternOutline(shape, nnz, digest)
+    return outlines
 
 
 def read_product_outline(group: h5py.Group, patterns: Mapping[str, PatternOutline]) -> ProductOutline:

@@ -115,11 +115,7 @@ def read_plan(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str,
 
 
 def read_outline(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
-    """The fields of a Plan without its arrays, patterns and products by their sizes: to show what it holds.
-
-    The SHA-256, where `verify` asks for it, takes every byte. Raises PlanError as `read_plan` does, but for
-    what the arrays alone tell.
-    """
+    """The fields of a Plan by name, patterns and products by their sizes alone: `Plan.outline`."""
     return _read(path, verify, read_pattern_outlines, read_product_outline)
 
 
@@ -196,9 +192,7 @@ def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> Product:
     a, b, c = product_patterns(group, patterns)
     with naming(group.file.filename, f"product {a.digest[:12]}_{b.digest[:12]}"):
         kind = text(group, "kind")
-        if kind not in MAPS:
-            raise PlanError(f"kind {kind!r} is unknown")
-        maps = {name: integers(group, name) for name in MAPS[kind]}
+        maps = {name: integers(group, name) for name in MAPS.get(kind, ())}
         for array in maps.values():
             array.flags.writeable = False
         product = Product(a, b, c, kind, number(group, "multiply_adds"), maps)

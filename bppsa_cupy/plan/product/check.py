@@ -35,9 +35,15 @@ def check_product(product: Product) -> None:
     for name, array in maps.items():
         _require(array.ndim == 1 and array.dtype in (np.int32, np.int64), f"{name} is no row of integers")
     if product.kind == "terms":
-        _check_pointer("term_ptr", maps["term_ptr"], c.nnz, total)
-        _check_positions("a_position", maps["a_position"], total, a.nnz)
-        _check_positions("b_position", maps["b_position"], total, b.nnz)
+        pointer = maps["term_ptr"]
+        _require(pointer.size == c.nnz + 1, f"term_ptr has {pointer.size} values, not {c.nnz + 1}")
+        _require(pointer[0] == 0 and pointer[-1] == total, f"term_ptr does not run from 0 to {total}")
+        _require(np.all(np.diff(pointer) > 0), "term_ptr does not increase")
+        for name, end in (("a_position", a.nnz), ("b_position", b.nnz)):
+            positions = maps[name]
+            _require(positions.size == total, f"{name} has {positions.size} values, not {total}")
+            inside = positions.min(initial=0) >= 0 and positions.max(initial=-1) < end
+            _require(inside, f"{name} holds positions outside 0 to {end - 1}")
 
 
 def check_against_new(product: Product) -> None:
@@ -65,22 +71,9 @@ def _check_structure(product: Product, row_multiply_adds: np.ndarray) -> None:
         fits = has_full_rows(b) and np.array_equal(c.row_lengths, met * b.shape[1])
     else:
         fits = bool(np.all((c.row_lengths > 0) == met))
-    _require(bool(fits), f"its patterns do not have the structure of kind {kind}")
+    _require(fits, f"its patterns do not have the structure of kind {kind}")
 
 
-def _check_pointer(name: str, pointer: np.ndarray, entries: int, total: int) -> None:
-    _require(pointer.size == entries + 1, f"{name} has {pointer.size} values, not {entries + 1}")
-    _require(pointer[0] == 0 and pointer[-1] == total, f"{name} does not run from 0 to {total}")
-    _require(bool(np.all(np.diff(pointer) > 0)), f"{name} does not increase")
-
-
-def _check_positions(name: str, positions: np.ndarray, total: int, end: int) -> None:
-    _require(positions.size == total, f"{name} has {positions.size} values, not {total}")
-    if total:
-        inside = positions.min() >= 0 and positions.max() < end
-        _require(bool(inside), f"{name} holds positions outside 0 to {end - 1}")
-
-
-def _require(condition: bool, message: str) -> None:
+def _require(condition: bool | np.bool_, message: str) -> None:
     if not condition:
         raise PlanError(message)

@@ -149,7 +149,8 @@ def multiply(a: Pattern, b: Pattern) -> Product:
         pattern = _selected_rows(a, b, terms)
     else:
         met = row_sums(a, terms) > 0
-        pattern = _full_rows(met, b.shape[1])
+        indices = np.tile(np.arange(b.shape[1]), np.count_nonzero(met))
+        pattern = Pattern((a.shape[0], b.shape[1]), prefix_sums(met * b.shape[1]), indices)
     return Product(a, b, pattern, kind, multiply_adds)
 
 
@@ -182,11 +183,6 @@ def _selected_rows(a: Pattern, b: Pattern, terms: np.ndarray) -> Pattern:
     indptr = prefix_sums(lengths)
     source = np.repeat(b.indptr[:-1][a.indices] - prefix_sums(terms)[:-1], terms)
     return Pattern((a.shape[0], b.shape[1]), indptr, b.indices[source + np.arange(source.size)])
-
-
-def _full_rows(met: np.ndarray, columns: int) -> Pattern:
-    indptr = prefix_sums(met * columns)
-    return Pattern((met.size, columns), indptr, np.tile(np.arange(columns), np.count_nonzero(met)))
 
 
 def _general(a: Pattern, b: Pattern, kind: str, row_terms: np.ndarray) -> Product:

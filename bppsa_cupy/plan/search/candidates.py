@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from bppsa_cupy.plan.cost import timetable
-from bppsa_cupy.plan.schedule import Schedule, Segment, every_hybrid, from_splits, hybrid
+from bppsa_cupy.plan.schedule import SPLIT, Schedule, Segment, every_hybrid, from_splits, hybrid
 from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts
 
@@ -86,7 +86,8 @@ class Reach:
 
     @cached_property
     def least_work(self) -> float:
-        """The sum over the vectors of the cheapest mv and its matrix's cheapest last product."""
+        """Seconds that every schedule works at least: the sum over v(2), …, v(n) of its cheapest mv and the
+        cheapest last product of that mv's matrix."""
         if self.costs.n < 2:
             return 0.0
         known = np.where(self.classes < 0, np.inf, self.costs.mv[self.classes] + self.product)
@@ -104,8 +105,7 @@ def members(costs: SegmentCosts, of_values: bool) -> Iterator[Candidate]:
     n = costs.n
     for schedule in every_hybrid(n):
         splits = np.zeros(costs.classes.shape, np.int32)
-        for step in schedule.steps:
-            splits[step.begin, step.end] = step.split
+        splits[tuple(schedule.out.T)] = schedule.table[:, SPLIT]
         yield make_candidate(costs, schedule.label if schedule.levels else "linear", splits, schedule.levels)
     if n < 2:
         return

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -48,17 +48,11 @@ from bppsa_cupy.plan.sizes import CountedSizes
 class Best:
     """The best candidate for a number of workers.
 
-    workers      None: as many as there are steps
-    seconds      until its last step ends
-    lower_bound  max(work / workers, depth), which no schedule over the segments searched falls below:
-                 work is the sum over v(2), …, v(n) of its cheapest mv and the cheapest last product of that
-                 mv's matrix, depth the shortest critical path
+    seconds  until its last step ends
     """
 
     candidate: Candidate
-    workers: int | None
     seconds: float
-    lower_bound: float
 
     @property
     def schedule(self) -> Schedule:
@@ -74,8 +68,8 @@ class Search:
     """
 
     def __init__(self, costs: SegmentCosts, fits: Callable[[Schedule], bool] | None = None) -> None:
-        self.costs, self._fits = costs, fits
-        self._fitting: dict[int, bool] = {}
+        self.costs = costs
+        self._fits = cache(lambda candidate: fits is None or fits(candidate.schedule))
         self._made: dict[bytes, Candidate] = {}
         self._rest = members(costs, fits is not None)
 
@@ -99,49 +93,33 @@ class Search:
                 yield candidate
 
     @cached_property
-    def shortest(self) -> float:
-        """Seconds of the shortest critical path."""
-        return self._reach.length
-
-    @cached_property
-    def least_work(self) -> float:
-        """Seconds that every schedule works at least: see `Best.lower_bound`."""
-        return self._reach.least_work
-
-    @cached_property
-    def _reach(self) -> Reach:
-        """Over all segments."""
+    def reach(self) -> Reach:
+        """Over all segments: the shortest critical path, and the work that no schedule falls below."""
         return Reach(self.costs, self.costs.classes, np.inf)
 
-    def lower_bound(self, workers: int | None) -> float:
-        """Seconds that no schedule over the segments searched falls below."""
-        return max(self.least_work / workers if workers else 0.0, self.shortest)
+    def lower_bound(self, workers: int) -> float:
+        """Seconds on `workers` that no schedule over the segments searched falls below."""
+        return max(self.reach.least_work / workers, self.reach.length)
 
     def best(self, workers: int | None = None) -> Best:
-        """The candidate with the least time on `workers`; ties go to less work, then to fewer levels.
+        """The candidate with the least time on `workers`, by default as many as there are steps.
 
+        Ties go to less work, then to fewer levels.
         Where there is memory for none, the serial scan. Raises PlanError below one worker.
         """
         chosen, least = next(self._each()), (np.inf, np.inf)
-        for position, candidate in enumerate(self._each()):
+        for candidate in self._each():
             if workers == 1 and least[0] <= self.lower_bound(1):
                 break  # Time is work then, and none works less.
             bound = max(candidate.work / workers if workers else 0.0, candidate.critical_path)
             if bound * (1 - loops.ROUNDING) > least[0]:
                 continue
             seconds = candidate.critical_path if workers is None else candidate.makespan(workers)
-            if (seconds, candidate.work) < least and self._fit(position, candidate):
+            if (seconds, candidate.work) < least and self._fits(candidate):
                 chosen, least = candidate, (seconds, candidate.work)
         if least[0] == np.inf:
-            least = chosen.critical_path if workers is None else chosen.makespan(workers), chosen.work
-        return Best(chosen, workers, least[0], self.lower_bound(workers))
-
-    def _fit(self, position: int, candidate: Candidate) -> bool:
-        if self._fits is None:
-            return True
-        if position not in self._fitting:
-            self._fitting[position] = self._fits(candidate.schedule)
-        return self._fitting[position]
+            return Best(chosen, chosen.critical_path if workers is None else chosen.makespan(workers))
+        return Best(chosen, least[0])
 
 
 def compute_schedule(sizes: CountedSizes, budget: Budget) -> Schedule:

@@ -8,7 +8,6 @@ of B are equal, an entry of A in one of them is as good as entries in all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numba
 import numpy as np
@@ -38,11 +37,6 @@ class Partition:
     def is_identity(self) -> bool:
         """Whether no two are known to be equal."""
         return self.kept.size == self.group.size
-
-    @cached_property
-    def key(self) -> bytes:
-        """Equal for equal partitions."""
-        return self.group.tobytes()
 
     @classmethod
     def of(cls, *keys: np.ndarray) -> Partition:
@@ -85,10 +79,6 @@ class EqualRows:
         self._made: dict[tuple[str, int], GroupedPattern] = {}
         self._columns: dict[str, Partition] = {}
 
-    def identity(self, size: int) -> Partition:
-        """The partition in which every row is its own group."""
-        return self._same(Partition.of(np.arange(size)))
-
     def of(self, pattern: Pattern, columns: Partition) -> GroupedPattern:
         """`pattern` with its columns grouped, and those of its rows that are equal then."""
         key = pattern.digest, id(columns)
@@ -99,7 +89,8 @@ class EqualRows:
     def columns(self, pattern: Pattern) -> Partition:
         """The groups of equal columns of a pattern."""
         if pattern.digest not in self._columns:
-            rows = self.of(pattern, self.identity(pattern.shape[1]))
+            each = self._same(Partition.of(np.arange(pattern.shape[1])))
+            rows = self.of(pattern, each)
             hashes = np.empty((pattern.shape[1], 2), np.uint64)
             loops.hash_columns(rows.indptr, rows.indices, hashes)
             self._columns[pattern.digest] = self._same(Partition.of(hashes[:, 0], hashes[:, 1]))
@@ -122,7 +113,7 @@ class EqualRows:
 
     def _same(self, partition: Partition) -> Partition:
         """The one object for all equal partitions."""
-        return self._partitions.setdefault(partition.key, partition)
+        return self._partitions.setdefault(partition.group.tobytes(), partition)
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
