@@ -14,14 +14,19 @@ def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand a figure."""
     result = argparse.ArgumentParser(prog="bppsa-reproduce", description=__doc__)
     figures = result.add_subparsers(dest="figure", required=True)
-    figure6.add_arguments(
-        figures.add_parser("figure6", help="LeNet-5 on CIFAR-10 by every method: the same loss curve")
-    )
-    figure7.add_arguments(figures.add_parser("figure7", help="an RNN on bitstreams, by us and by PyTorch"))
-    figure13.add_arguments(figures.add_parser("figure13", help="a GRU on audio, by us and by PyTorch"))
-    retraining.add_arguments(
-        figures.add_parser("prune", help="VGG-11 pruned and retrained by back-propagation and by scan")
-    )
+    for name, module, summary in (
+        ("figure6", figure6, "LeNet-5 on CIFAR-10 by every method: the same loss curve"),
+        ("figure7", figure7, "an RNN on bitstreams, by us and by PyTorch"),
+        ("figure13", figure13, "a GRU on audio, by us and by PyTorch"),
+        ("prune", retraining, "VGG-11 pruned and retrained by back-propagation and by scan"),
+    ):
+        figure = figures.add_parser(name, help=summary)
+        module.add_arguments(figure)
+        figure.add_argument(
+            "--out", type=Path, default="docs/results", help=f"folder of {name}.json and {name}.png"
+        )
+        figure.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+        figure.set_defaults(run=module.run)
     return result
 
 
@@ -29,7 +34,6 @@ def main(argv: list[str] | None = None) -> int:
     """Entry point of bppsa-reproduce; returns the exit code."""
     arguments = parser().parse_args(argv)
     arguments.command = " ".join(["bppsa-reproduce", *(sys.argv[1:] if argv is None else argv)])
-    arguments.out = Path(arguments.out)
     return cli.run(arguments.run, arguments)
 
 

@@ -96,8 +96,11 @@ def _extract_all(
     source: Source, clips: Sequence[Clip], mfcc: Mfcc, finished: FinishedArrays, workers: int, progress: bool
 ) -> list[np.ndarray]:
     """Features of every clip, in order, not normalised; kept in `finished` as they come."""
-    check = _Equal(source, clips[0], mfcc)
-    settings = json.dumps([asdict(mfcc), check.rate, check.channels]).encode()
+    first = f"{source.path}: {clips[0].name}"
+    samples, first_rate = wav.decode(source.read(clips[0].name), first)
+    channels = samples.shape[1]
+    features.check_bands(mfcc, mfcc.rate or first_rate)
+    settings = json.dumps([asdict(mfcc), first_rate, channels]).encode()
 
     def extract(clip: Clip) -> tuple[str, np.ndarray]:
         content, where = source.read(clip.name), f"{source.path}: {clip.name}"
@@ -105,7 +108,13 @@ def _extract_all(
         if key in finished:
             return key, finished[key]
         samples, rate = wav.decode(content, where)
-        check(samples, rate, where)
+        if rate != first_rate and mfcc.rate is None:
+            raise DataError(f"{where} has {rate} Hz, {first} has {first_rate}: give --rate to resample")
+        if samples.shape[1] != channels and not mfcc.mono:
+            raise DataError(
+                f"{where} has {samples.shape[1]} channels, {first} has {channels}: give --mono to average "
+                "them"
+            )
         return key, features.extract(samples, rate, mfcc, where)
 
     pool = ThreadPoolExecutor(workers)
@@ -116,32 +125,12 @@ def _extract_all(
             for key, array in tqdm(
                 pool.map(extract, clips), "features", len(clips), unit="clip", disable=not progress
             ):
-                if key not in finished:
-                    finished.add(key, array)
+                finished.add(key, array)
                 result.append(array)
     finally:
         pool.shutdown(cancel_futures=True)
         finished.flush()
     return result
-
-
-class _Equal:
-    """Refuses a clip whose rate or number of channels is not the first one's."""
-
-    def __init__(self, source: Source, first: Clip, mfcc: Mfcc) -> None:
-        self.first = f"{source.path}: {first.name}"
-        samples, self.rate = wav.decode(source.read(first.name), self.first)
-        self.channels, self.mfcc = samples.shape[1], mfcc
-        features.check_bands(mfcc, mfcc.rate or self.rate)
-
-    def __call__(self, samples: np.ndarray, rate: int, where: str) -> None:
-        if rate != self.rate and self.mfcc.rate is None:
-            raise DataError(f"{where} has {rate} Hz, {self.first} has {self.rate}: give --rate to resample")
-        if samples.shape[1] != self.channels and not self.mfcc.mono:
-            raise DataError(
-                f"{where} has {samples.shape[1]} channels, {self.first} has {self.channels}: give --mono to "
-                "average them"
-            )
 
 
 def _pad(

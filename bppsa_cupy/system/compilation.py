@@ -81,31 +81,27 @@ class _Functions(event.Listener):
     """Numba's compilations: those of announced functions count, each with all it calls as one."""
 
     def __init__(self) -> None:
-        self._depth = 0
+        self.depth = 0
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
-        if self._depth == 0 and function in _ANNOUNCED:
+        if self.depth == 0 and function in _ANNOUNCED:
             _NOTICE.start(function.__name__)
-            self._depth = 1
-        elif self._depth:
-            self._depth += 1
+            self.depth = 1
+        elif self.depth:
+            self.depth += 1
 
     def on_end(self, event: Any) -> None:
-        if self._depth == 1:
+        if self.depth == 1:
             _NOTICE.end(kept_in())
-        self._depth = max(self._depth - 1, 0)
-
-    @property
-    def active(self) -> bool:
-        return self._depth > 0
+        self.depth = max(self.depth - 1, 0)
 
 
 class _Passes(event.Listener):
     """The compiler's passes, some hundreds a function: the clock of the notice."""
 
     def on_start(self, event: Any) -> None:
-        if _FUNCTIONS.active:
+        if _FUNCTIONS.depth:
             _NOTICE.pulse(kept_in())
 
     def on_end(self, event: Any) -> None:

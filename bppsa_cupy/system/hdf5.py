@@ -183,11 +183,7 @@ def _seal(path: Path) -> bytes:
         raw.seek(USER_BLOCK)
         while block := raw.read(_CHUNK_BYTES):
             state.update(block)
-    return _block(state.hexdigest().encode())
-
-
-def _block(digest: bytes) -> bytes:
-    return (MAGIC + digest + b"\n").ljust(USER_BLOCK, b"\0")
+    return (MAGIC + state.hexdigest().encode() + b"\n").ljust(USER_BLOCK, b"\0")
 
 
 def _check(

@@ -31,10 +31,12 @@ from bppsa_cupy.training.state import restore, snapshot
 class History:
     """What training saw: a dict an iteration (step, epoch, loss; gradient_norm, before clipping, where
     there is any; test_loss and test_accuracy where the test set was evaluated after it), and what ran
-    (`what_ran`) in the first step whose batch was as large as any, empty where there was none."""
+    (`what_ran`) in the first step whose batch was as large as any, empty where there was none, with the
+    samples of that batch."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     ran: dict[str, Any] = field(default_factory=dict)
+    largest_batch: int = 0
 
     @property
     def losses(self) -> np.ndarray:
@@ -75,20 +77,12 @@ def train(
         step = restore(network, optimizer, load_checkpoint(resume), settings, dataset)
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last = settings.last_step(per_epoch)
-    history, largest = History(), 0
-
-    def note(samples: int) -> None:
-        """Keep what a step ran that has just gone by, where its batch is the first so large."""
-        nonlocal largest
-        if samples > largest:
-            history.ran, largest = what_ran(network), samples
-
+    history = History()
     bar = tqdm(total=last, initial=step, unit="step", disable=not settings.progress, dynamic_ncols=True)
     with TrainingLog(settings.log, step) as log, bar, _telling_of(lambda: good):
         while step < last:
-            epoch, done = divmod(step, per_epoch)
-            stop = min(last, (epoch + 1) * per_epoch)
-            for row in _epoch(network, dataset.train, optimizer, settings, epoch, done, stop - step, note):
+            stop = min(last, (step // per_epoch + 1) * per_epoch)
+            for row in _epoch(network, dataset.train, optimizer, settings, step, stop, history):
                 bar.update()
                 bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
                 if row["step"] == stop and dataset.test is not None:
@@ -97,7 +91,7 @@ def train(
                         raise _not_finite(f"the test loss is {loss} after", stop)
                     row.update(test_loss=loss, test_accuracy=accuracy)
                     if settings.progress:
-                        bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
+                        bar.write(f"epoch {row['epoch']}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
                 history.rows.append(row)
                 # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
                 log.write(row if log.begun else {**row, "ran": history.ran})
@@ -116,22 +110,21 @@ def _epoch(
     split: Split,
     optimizer: Optimizer,
     settings: Settings,
-    epoch: int,
-    done: int,
-    count: int,
-    note: Callable[[int], None],
+    start: int,
+    stop: int,
+    history: History,
 ) -> Iterator[dict[str, Any]]:
-    """The rows of `count` steps of one epoch from its step `done` on; each comes a step late.
+    """The rows of the steps behind step `start` up to step `stop`, of one epoch; each comes a step late.
 
-    note  called after each step with its number of samples
+    history  learns what the largest batch ran
     """
     network.train()
     size, device = settings.batch_size, network.device
-    first = epoch * number_of_batches(split, size) + done + 1
+    epoch, done = divmod(start, number_of_batches(split, size))
     source = batches(split, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype)
     pending: Callable[[], dict[str, Any]] | None = None
     current = None
-    for step, batch in zip(range(first, first + count), source, strict=False):
+    for step, batch in zip(range(start + 1, stop + 1), source, strict=False):
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
         loss, gradient = cross_entropy(scores, batch.labels, lengths=batch.label_lengths, device=device)
@@ -142,7 +135,8 @@ def _epoch(
         if settings.clip is not None:
             norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
         optimizer.step(network.gradients)
-        note(len(batch.labels))
+        if len(batch.labels) > history.largest_batch:
+            history.ran, history.largest_batch = what_ran(network), len(batch.labels)
         if pending is not None:
             yield pending()
         pending = partial(_row, step, epoch, device.fetch(loss), norm, optimizer.fetch_blocked())

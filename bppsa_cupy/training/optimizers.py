@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import Kernel
 
 
 def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
@@ -84,7 +85,9 @@ class Optimizer(abc.ABC):
         device = self.parameters.device
         device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
         device.launch(KERNELS["step_count"], self._flag, self._steps)
-        self._update(gradients.flat)
+        kernel, arrays, hyperparameters = self._kernel()
+        flat, size = self.parameters.flat, gradients.flat.size
+        device.launch(kernel, self._flag, self._steps, gradients.flat, flat, *arrays, size, *hyperparameters)
         self.parameters.changed()
 
     @property
@@ -102,8 +105,8 @@ class Optimizer(abc.ABC):
         return int(self.parameters.device.to_host(self._steps)[0])
 
     @abc.abstractmethod
-    def _update(self, gradient: Array) -> None:
-        """Launch the step's kernel on the flat gradient."""
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
+        """The step's kernel, the state arrays and the hyper-parameters that it takes."""
 
     def state_dict(self) -> dict[str, Any]:
         """Name, hyper-parameters, steps and state arrays (host copies) for a checkpoint."""
@@ -189,21 +192,10 @@ class SGD(Optimizer):
         self.weight_decay, self.nesterov = weight_decay, nesterov
         self._none = parameters.device.empty((0,), parameters.flat.dtype)
 
-    def _update(self, gradient: Array) -> None:
-        self.parameters.device.launch(
-            KERNELS["sgd_step"],
-            self._flag,
-            self._steps,
-            gradient,
-            self.parameters.flat,
-            self._state.get("velocity", self._none),
-            gradient.size,
-            self.lr,
-            self.momentum,
-            self.dampening,
-            self.weight_decay,
-            self.nesterov,
-        )
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
+        velocity = self._state.get("velocity", self._none)
+        hyperparameters = self.lr, self.momentum, self.dampening, self.weight_decay, self.nesterov
+        return KERNELS["sgd_step"], [velocity], hyperparameters
 
 
 class Adam(Optimizer):
@@ -226,23 +218,9 @@ class Adam(Optimizer):
         super().__init__(parameters)
         self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
 
-    def _update(self, gradient: Array) -> None:
-        beta1, beta2 = self.betas
-        self.parameters.device.launch(
-            KERNELS["adam_step"],
-            self._flag,
-            self._steps,
-            gradient,
-            self.parameters.flat,
-            self._state["first"],
-            self._state["second"],
-            gradient.size,
-            self.lr,
-            beta1,
-            beta2,
-            self.eps,
-            self.weight_decay,
-        )
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
+        moments = self._state["first"], self._state["second"]
+        return KERNELS["adam_step"], moments, (self.lr, *self.betas, self.eps, self.weight_decay)
 
 
 def _check_not_negative(**values: float) -> None:

@@ -40,9 +40,8 @@ def networks(device: Device, quick: bool) -> Iterator[Sequential]:
         yield Sequential(layers, input_shape=(2, 8, 8), **options)
         return
     yield lenet5(**options)
-    channels, steps = 3, (32, "pool", 64, "pool", 128, 128, "pool", 256)
     for kept, side in ((0.03, 32), (0.2, 8)):
-        yield _pruned_network(kept, side, channels, steps, options)
+        yield _pruned_network(kept, side, options)
     wide = [Linear(256, 256), Tanh(), Linear(256, 128), ReLU(), Linear(128, 128), Linear(128, 10)]
     yield Sequential(wide, input_shape=(256,), **options)
     yield Sequential(
@@ -52,22 +51,20 @@ def networks(device: Device, quick: bool) -> Iterator[Sequential]:
     )
 
 
-def _pruned_network(
-    kept: float, side: int, channels: int, steps: tuple[int | str, ...], options: dict[str, Any]
-) -> Sequential:
+def _pruned_network(kept: float, side: int, options: dict[str, Any]) -> Sequential:
+    """Convolutions that keep this part of their weights, and three poolings, on images of `side` pixels."""
     generator = np.random.default_rng(0)
     layers: list[Any] = []
-    now = channels
-    for step in steps:
-        if isinstance(step, int):
-            mask = generator.random((step, now, 3, 3)) < kept
-            layers += [Conv2d(now, step, 3, padding=1, mask=mask), ReLU()]
-            now = step
-        else:
+    channels = 3
+    for made in (32, None, 64, None, 128, 128, None, 256):
+        if made is None:
             layers.append(MaxPool2d(2))
-    features = now * (side // 2 ** steps.count("pool")) ** 2
-    layers += [Flatten(), Linear(features, 10)]
-    return Sequential(layers, input_shape=(channels, side, side), **options)
+        else:
+            mask = generator.random((made, channels, 3, 3)) < kept
+            layers += [Conv2d(channels, made, 3, padding=1, mask=mask), ReLU()]
+            channels = made
+    layers += [Flatten(), Linear(channels * (side // 8) ** 2, 10)]
+    return Sequential(layers, input_shape=(3, side, side), **options)
 
 
 def observe(network: Sequential, batch: int, sample_seconds: float) -> Iterator[Observation]:

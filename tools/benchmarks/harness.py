@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -155,66 +154,60 @@ def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.0
     measured = {name: Measurement() for name in sides}
     with ExitStack() as stack:
         children = {
-            name: stack.enter_context(_Child.start(name, side, sample_seconds))
-            for name, side in sides.items()
+            name: stack.enter_context(_process(name, side, sample_seconds)) for name, side in sides.items()
         }
-        for child in children.values():
-            child.ask("build")
+        for ask in children.values():
+            ask("build")
         for _ in range(repeats):
-            for name, child in children.items():
+            for name, ask in children.items():
                 time.sleep(PAUSE_SECONDS)
-                for quantity, seconds in child.ask("sample").items():
+                for quantity, seconds in ask("sample").items():
                     measured[name].seconds[quantity].append(seconds)
-        for name, child in children.items():
-            measured[name].result = child.ask("result")
-            measured[name].peak = child.ask("bytes")
+        for name, ask in children.items():
+            measured[name].result = ask("result")
+            measured[name].peak = ask("bytes")
     return measured
 
 
-@dataclass
-class _Child:
-    """A side's process, seen from here."""
+@contextmanager
+def _process(name: str, side: Side, sample_seconds: float) -> Iterator[Callable[[str], Any]]:
+    """A side's process, which ends with the block: a function that asks it and gives its answer.
 
-    name: str
-    connection: Connection
-    process: Any
+    The function raises BenchmarkError with the error that the process met.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(
+        target=serve,
+        args=(there, side.factory, dict(side.options), side.imports, sample_seconds),
+        daemon=True,
+    )
+    with _environment({**thread_variables(side.threads), **side.variables}):
+        process.start()
+    there.close()
 
-    @classmethod
-    @contextmanager
-    def start(cls, name: str, side: Side, sample_seconds: float) -> Iterator[_Child]:
-        context = multiprocessing.get_context("spawn")
-        here, there = context.Pipe()
-        process = context.Process(
-            target=serve,
-            args=(there, side.factory, dict(side.options), side.imports, sample_seconds),
-            daemon=True,
-        )
-        with _environment({**thread_variables(side.threads), **side.variables}):
-            process.start()
-        there.close()
-        try:
-            yield cls(name, here, process)
-        finally:
-            with suppress(OSError):
-                here.send("stop")
-            process.join(10)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            here.close()
-
-    def ask(self, question: str) -> Any:
-        """The process's answer. Raises BenchmarkError with the error it met."""
+    def ask(question: str) -> Any:
         with suppress(OSError):  # the process may have ended with an error that waits to be read
-            self.connection.send(question)
+            here.send(question)
         try:
-            error, value = self.connection.recv()
+            error, value = here.recv()
         except (EOFError, OSError):
-            self.process.join(10)
-            error = f"the process ended with exit code {self.process.exitcode}"
+            process.join(10)
+            error = f"the process ended with exit code {process.exitcode}"
         if error is not None:
-            raise BenchmarkError(f"{self.name}: {error}")
+            raise BenchmarkError(f"{name}: {error}")
         return value
+
+    try:
+        yield ask
+    finally:
+        with suppress(OSError):
+            here.send("stop")
+        process.join(10)
+        if process.is_alive():
+            process.kill()
+            process.join()
+        here.close()
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from bppsa_cupy.tools.benchmarks.rivals import (
     best,
     to_numpy,
     torch_device,
+    torch_recurrent,
     torch_side,
     torch_sides,
 )
@@ -96,13 +97,8 @@ def run_cases(arguments: argparse.Namespace, cell: str) -> list[Row]:
 
 
 def _rows(arguments: argparse.Namespace, cell: str, case: Case) -> list[Row]:
-    options = {
-        "cell": cell,
-        "device": arguments.device,
-        "steps": case.steps,
-        "features": case.features,
-        "batch": case.batch,
-    }
+    sizes = {"steps": case.steps, "features": case.features, "batch": case.batch}
+    options = {"cell": cell, "device": arguments.device, **sizes}
     sides = {"ours": Side(Gradients, options, arguments.threads)}
     if arguments.against == "torch":
         sides |= _rivals(arguments, options)
@@ -189,11 +185,7 @@ class TorchGradients(TorchWorkload):
         network = make_network(cell, device, steps, features)
         self.device, where = network.device, torch_device(network.device)
         torch.backends.cudnn.allow_tf32 = tf32
-        modules: dict[str, Callable[..., Any]] = {"rnn": torch.nn.RNN, "gru": torch.nn.GRU}
-        recurrent = modules[cell](features, HIDDEN, batch_first=True)
-        self.model = torch.nn.ModuleList([recurrent, torch.nn.Linear(HIDDEN, CLASSES)])
-        self.model.load_state_dict({n: torch.tensor(array) for n, array in network.state_dict().items()})
-        self.model.to(where)
+        self.model = torch_recurrent(network).to(where)
         inputs, labels = make_batch(cell, steps, features, batch)
         self.inputs, self.labels = torch.tensor(inputs, device=where), torch.tensor(labels, device=where)
         self.loss: Any = None

@@ -62,6 +62,19 @@ def torch_network(network: Sequential) -> torch.nn.Sequential:
     return model.to(torch_device(network.device))
 
 
+def torch_recurrent(network: Sequential) -> torch.nn.ModuleList:
+    """A recurrent and a linear layer in PyTorch, with copies of the network's parameters, on the host."""
+    import torch
+
+    parameters = {name: torch.tensor(array) for name, array in network.state_dict().items()}
+    classes, hidden = parameters["1.weight"].shape
+    cell = getattr(torch.nn, type(network.layers[0]).__name__)
+    recurrent = cell(network.input_shape[1], hidden, batch_first=True)
+    model = torch.nn.ModuleList([recurrent, torch.nn.Linear(hidden, classes)])
+    model.to(getattr(torch, network.dtype.name)).load_state_dict(parameters)
+    return model
+
+
 class TorchWorkload(Workload):
     """Work of PyTorch's."""
 

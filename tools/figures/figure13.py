@@ -24,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--data", type=Path, required=True, nargs="+", metavar="FILE", help="features of bppsa-data audio"
     )
     sequence_curves.add_options(parser, epochs=15, lr=1e-3)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -39,14 +39,11 @@ NOISE_SEEDS = (1, 2, 3)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bppsa-reproduce figure6`."""
     parser.add_argument("--data", required=True, help="a folder of CIFAR-10's binary layout")
-    parser.add_argument("--out", default="docs/results", help="folder of figure6.json and figure6.png")
     parser.add_argument("--iterations", type=cli.positive, default=200)
     parser.add_argument("--batch-size", type=cli.positive, default=64)
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--seed", type=cli.not_negative, default=0)
-    parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -87,7 +84,7 @@ def _curves(arguments: argparse.Namespace, dataset: Dataset, dtype: str) -> Loss
         optimizer = SGD(network.parameters, lr=arguments.lr, momentum=arguments.momentum)
         history = train(network, dataset, optimizer, settings)
         assert network.last_backward is not None and network.last_backward.method == method
-        result[label] = [float(loss) for loss in history.losses]
+        result[label] = history.losses.tolist()
     return result
 
 

@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bppsa-reproduce figure7`."""
     parser.add_argument("--data", type=Path, required=True, help="bitstreams of bppsa-data, T = 1000")
     sequence_curves.add_options(parser, epochs=3, lr=3e-4)
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -47,7 +47,6 @@ WINDOW = 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bppsa-reproduce prune`."""
     parser.add_argument("--data", required=True, help="a folder of CIFAR-10's binary layout")
-    parser.add_argument("--out", default="docs/results", help="folder of prune.json and prune.png")
     parser.add_argument("--model", default="vgg11", help="as bppsa-train takes it (default vgg11)")
     parser.add_argument("--prune", type=cli.fraction, default=0.97, metavar="F", help="default 0.97")
     parser.add_argument("--prune-scope", choices=SCOPES, default="layer")
@@ -61,8 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=cli.not_negative, default=0)
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -140,7 +137,7 @@ def _train(
     )
     optimizer = Adam(network.parameters, lr=arguments.retrain_lr if retraining else arguments.lr)
     history = train(network, dataclasses.replace(dataset, test=None), optimizer, settings)
-    return [float(loss) for loss in history.losses]
+    return history.losses.tolist()
 
 
 def _accuracy(network: Sequential, dataset: Dataset) -> float | None:

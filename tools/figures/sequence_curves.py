@@ -32,8 +32,8 @@ from bppsa_cupy.tools.figures.curves import (
 )
 from bppsa_cupy.tools.figures.picture_file import picture
 from bppsa_cupy.tools.figures.result_file import picture_path
-from bppsa_cupy.tools.figures.torch_training import Curve, accuracy, import_torch, train_by_torch
-from bppsa_cupy.training.loop import train
+from bppsa_cupy.tools.figures.torch_training import TEST_BATCH, Curve, import_torch, train_by_torch
+from bppsa_cupy.training.loop import evaluate, train
 from bppsa_cupy.training.optimizers import Adam
 from bppsa_cupy.training.settings import Settings
 
@@ -49,8 +49,7 @@ STRIDE = 20
 
 
 def add_options(parser: argparse.ArgumentParser, *, epochs: int, lr: float) -> None:
-    """How to train, where to run and where to write."""
-    parser.add_argument("--out", default="docs/results", help="folder of the numbers and the picture")
+    """How to train."""
     parser.add_argument("--epochs", type=cli.positive, default=epochs, help=f"(default {epochs})")
     parser.add_argument("--iterations", type=cli.positive, help="stop after so many steps in all")
     parser.add_argument("--batch-size", type=cli.positive, default=16, help="(default 16)")
@@ -58,7 +57,6 @@ def add_options(parser: argparse.ArgumentParser, *, epochs: int, lr: float) -> N
     parser.add_argument("--clip", type=float, default=1.0, help="largest norm of the gradients (default 1)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=cli.positive, default=1, help="of PyTorch on the host (default 1)")
-    parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
 
 
 @contextmanager
@@ -131,14 +129,9 @@ def train_by_scan(network: Sequential, dataset: Dataset, settings: Settings, lr:
     history = train(network, replace(dataset, test=None), optimizer, replace(settings, gradient_hook=timed))
     assert network.last_backward is not None
     ran = network.last_backward.backward_ways
-    curve = Curve([float(loss) for loss in history.losses], seconds, backward=ran)
+    curve = Curve(history.losses.tolist(), seconds, backward=ran)
     if dataset.test is not None:
-        network.eval()
-        curve.accuracy = accuracy(
-            dataset.test,
-            network.dtype,
-            lambda batch: network.device.to_host(network.forward(batch.inputs, lengths=batch.lengths)),
-        )
+        curve.accuracy = evaluate(network, dataset.test, TEST_BATCH)[1]
     return curve
 
 
@@ -205,9 +198,9 @@ def draw(axes: Sequence[Any], curves: dict[str, Curve], comparison: dict[str, An
         axis.legend()
 
 
-def _smooth(losses: Sequence[float], window: int = STRIDE) -> np.ndarray:
-    """Means over the last `window` steps, fewer at the start."""
+def _smooth(losses: Sequence[float]) -> np.ndarray:
+    """Means over the last STRIDE steps, fewer at the start."""
     sums = np.concatenate([[0.0], np.cumsum(losses)])
     ends = np.arange(1, len(sums))
-    starts = np.maximum(0, ends - window)
+    starts = np.maximum(0, ends - STRIDE)
     return np.asarray((sums[ends] - sums[starts]) / (ends - starts))

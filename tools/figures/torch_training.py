@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.data import Batch, Dataset, Split, batches, number_of_batches
+from bppsa_cupy.data import Batch, Dataset, batches, number_of_batches
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.tools.benchmarks.rivals import torch_recurrent
 from bppsa_cupy.training.settings import Settings
+
+#: Samples of a batch of the test.
+TEST_BATCH = 64
 
 
 @dataclass
@@ -54,7 +56,7 @@ def train_by_torch(
     torch = import_torch()
     torch.set_num_threads(threads)
     device = torch.device("cuda" if network.device.name == "cuda" else "cpu")
-    model = _model(torch, network).to(device)
+    model = torch_recurrent(network).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     curve = Curve()
     last = settings.last_step(number_of_batches(dataset.train, settings.batch_size))
@@ -78,33 +80,13 @@ def train_by_torch(
                 curve.losses.append(loss.item())
                 bar.update()
     if dataset.test is not None:
-        with torch.no_grad():
-            curve.accuracy = accuracy(
-                dataset.test,
-                network.dtype,
-                lambda batch: _scores(torch, model, batch, device).cpu().numpy(),
-            )
+        right = 0
+        for batch in batches(dataset.test, TEST_BATCH, shuffle=False, dtype=network.dtype):
+            with torch.no_grad():
+                scores = _scores(torch, model, batch, device).cpu().numpy()
+            right += int((scores.argmax(1) == batch.labels).sum())
+        curve.accuracy = right / len(dataset.test)
     return curve
-
-
-def accuracy(split: Split, dtype: np.dtype, scores: Callable[[Batch], np.ndarray]) -> float:
-    """The part of the samples whose largest score, (B, classes), is their label's."""
-    right = 0
-    for batch in batches(split, 64, shuffle=False, dtype=dtype):
-        right += int((scores(batch).argmax(1) == batch.labels).sum())
-    return right / len(split)
-
-
-def _model(torch: Any, network: Sequential) -> Any:
-    """The two layers with copies of the network's parameters, named as there."""
-    cell, _ = network.layers
-    parameters = {name: torch.tensor(array) for name, array in network.state_dict().items()}
-    classes, hidden = parameters["1.weight"].shape
-    features = network.input_shape[1]
-    recurrent = getattr(torch.nn, type(cell).__name__)(features, hidden, batch_first=True)
-    model = torch.nn.ModuleList([recurrent, torch.nn.Linear(hidden, classes)])
-    model.to(getattr(torch, network.dtype.name)).load_state_dict(parameters)
-    return model
 
 
 def _scores(torch: Any, model: Any, batch: Batch, device: Any) -> Any:
