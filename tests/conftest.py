@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,6 +17,10 @@ from nvrtc import USAGES, usage_table
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.plan.cost import calibration
+
+# A shell starts what runs in its background with Ctrl-C ignored, which the tests of interrupts would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they give.
 torch.set_num_threads(1)
