@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,6 +21,9 @@ from bppsa_cupy.plan.cost import calibration
 
 # Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
 os.environ.setdefault("BPPSA_QUIET", "1")
+# A shell starts what runs in its background with Ctrl-C ignored, which the tests of interrupts would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they give.
 torch.set_num_threads(1)

@@ -71,7 +71,8 @@ class NewtonForward:
     iterations  the most there may be
 
     Promised: at every boundary and for every sample, the state differs from the serial pass's by at most
-    `tolerance` times its own largest element (h and c of an LSTM apart), or by the smallest normal number.
+    `tolerance` times its own largest element (h and c of an LSTM apart), or by the smallest normal number,
+    or by a rounding of the terms that its last step sums, where these are large and cancel.
     The difference is Newton's own undamped correction, so it is exact but for terms of its square; inside a
     chunk it goes on as the Jacobians there carry it. Where that is not reached within `iterations`, where
     rounding alone exceeds it (expanding dynamics), and where values leave the range, the serial pass is
