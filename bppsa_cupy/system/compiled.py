@@ -16,11 +16,12 @@ from bppsa_cupy.system import compilation
 
 
 def sources_digest(package: str) -> str:
-    """SHA-256 over the Python sources of a package, in the order of their names, and this file's."""
+    """SHA-256 over the Python sources of a package or module, in the order of their names, and of this file."""
     state = hashlib.sha256(numba.__version__.encode() + Path(__file__).read_bytes())
-    for folder in map(Path, sys.modules[package].__path__):
-        for path in sorted(folder.rglob("*.py")):
-            state.update(str(path.relative_to(folder)).encode() + b"\0" + path.read_bytes())
+    source = Path(str(sys.modules[package].__file__))
+    paths = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
+    for path in paths:
+        state.update(str(path.relative_to(source.parent)).encode() + b"\0" + path.read_bytes())
     return state.hexdigest()
 
 
