@@ -16,7 +16,7 @@ from bppsa_cupy.system import compilation
 
 
 def sources_digest(package: str) -> str:
-    """SHA-256 over the Python sources of a package or module, in the order of their names, and of this file."""
+    """SHA-256 over the Python sources of a package or module, by their names, and of this file."""
     state = hashlib.sha256(numba.__version__.encode() + Path(__file__).read_bytes())
     source = Path(str(sys.modules[package].__file__))
     paths = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
