@@ -16,7 +16,7 @@ demo: .venv-demo/ready
 
 # Every check that needs no GPU. Property tests draw the same examples in every run.
 test: lint
-	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist loadfile -m "not gpu"
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 
 # Property tests on new examples, round by round, until SECONDS are over: `make fuzz SECONDS=1800`. Each round prints
 # its seed; the first that fails ends the run with its example, which becomes an @example of the test, and with the
