@@ -1,13 +1,15 @@
 """One step of stochastic gradient descent over all parameters laid end to end."""
 
+from numba import prange
+
 from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
 from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
 def _span(
-    start, end, first_step, gradient, parameter, velocity, rate, momentum, dampening, weight_decay, nesterov
+    first_step, gradient, parameter, velocity, start, end, rate, momentum, dampening, weight_decay, nesterov
 ):
     real = parameter.dtype.type
     decay, keep, take, pace = real(weight_decay), real(momentum), real(1 - dampening), real(rate)
@@ -20,28 +22,26 @@ def _span(
         parameter[item] -= pace * step
 
 
-_in_spans = spans_of(_span)
-
-
-@compiled()
+@compiled(parallel=True)
 def sgd_step(
     blocked, steps, gradient, parameter, velocity,
     count, rate, momentum, dampening, weight_decay, nesterov,
 ):  # fmt: skip
     if blocked[0]:
         return
-    arguments = (
-        steps[0] == 1,
-        gradient,
-        parameter,
-        velocity,
-        rate,
-        momentum,
-        dampening,
-        weight_decay,
-        nesterov,
-    )
-    _in_spans(count, count, arguments)
+    spans, first_step = span_count(count), steps[0] == 1
+    if spans == 1:
+        _span(
+            first_step, gradient, parameter, velocity, span_start(0, 1, count), span_start(1, 1, count),
+            rate, momentum, dampening, weight_decay, nesterov,
+        )  # fmt: skip
+    else:
+        for span in prange(spans):
+            _span(
+                first_step, gradient, parameter, velocity,
+                span_start(span, spans, count), span_start(span + 1, spans, count),
+                rate, momentum, dampening, weight_decay, nesterov,
+            )  # fmt: skip
 
 
 KERNEL = kernel(sgd_step, "count")
