@@ -183,10 +183,16 @@ def kernel(twin: Callable[..., None], launch: str | Launch) -> Kernel:
             a thread; or a function of the scalars
     """
     name = twin.__name__
-    if isinstance(launch, str):
-        count = compile(launch, f"launch of {name}", "eval")
-        return kernel(twin, lambda scalars: one_thread_per(eval(count, {}, scalars)))
-    return Kernel(name, read_parameters(name, read_source(f"{name}.cu")), launch, twin)
+    shape = _grid_stride(launch) if isinstance(launch, str) else launch
+    return Kernel(name, read_parameters(name, read_source(f"{name}.cu")), shape, twin)
+
+
+def _grid_stride(count: str) -> Launch:
+    """The launch of as many threads as an expression says; a function made once, as a launch on the host takes
+    a microsecond in all."""
+    terms = re.sub(r"[A-Za-z_]\w*", r"scalars['\g<0>']", count)
+    made: Launch = eval(f"lambda scalars: one_thread_per({terms})", {"one_thread_per": one_thread_per})
+    return made
 
 
 def read_source(name: str) -> str:
