@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
 from bppsa_cupy.system.compiled import compiled
 
@@ -46,4 +46,4 @@ def adam_step(
             )  # fmt: skip
 
 
-KERNEL = kernel(adam_step, "count")
+KERNEL = kernel(adam_step, lambda s: one_thread_per(s["count"]))

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.unfold import inside
 from bppsa_cupy.system.compiled import compiled
 
@@ -45,4 +45,4 @@ def avg_pool2d_forward(
                 output[target + np.uint64(column)] /= output.dtype.type(divisor)
 
 
-KERNEL = kernel(avg_pool2d_forward, "planes * out_height * out_width")
+KERNEL = kernel(avg_pool2d_forward, lambda s: one_thread_per(s["planes"] * s["out_height"] * s["out_width"]))

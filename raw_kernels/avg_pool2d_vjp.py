@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.avg_pool2d_forward import window_extent
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.unfold import inside
 from bppsa_cupy.system.compiled import compiled
 
@@ -40,4 +40,4 @@ def avg_pool2d_vjp(
                         input_gradient[target + k * step] += shares[lane + k]
 
 
-KERNEL = kernel(avg_pool2d_vjp, "planes * in_height * in_width")
+KERNEL = kernel(avg_pool2d_vjp, lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]))

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.shifted import correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twins.unfold import (
@@ -166,4 +166,7 @@ def conv2d_forward(
         )  # fmt: skip
 
 
-KERNEL = kernel(conv2d_forward, "batch * out_channels * out_height * out_width")
+KERNEL = kernel(
+    conv2d_forward,
+    lambda s: one_thread_per(s["batch"] * s["out_channels"] * s["out_height"] * s["out_width"]),
+)

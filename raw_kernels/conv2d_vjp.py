@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.shifted import correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twins.unfold import (
@@ -175,4 +175,6 @@ def conv2d_vjp(
         )  # fmt: skip
 
 
-KERNEL = kernel(conv2d_vjp, "batch * in_channels * in_height * in_width")
+KERNEL = kernel(
+    conv2d_vjp, lambda s: one_thread_per(s["batch"] * s["in_channels"] * s["in_height"] * s["in_width"])
+)

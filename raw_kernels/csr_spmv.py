@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
 from bppsa_cupy.system.compiled import compiled
@@ -45,4 +45,4 @@ def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, bat
             write(y, row, width, sample, count, (s0 + s1) + (s2 + s3), False)
 
 
-KERNEL = kernel(csr_spmv, "rows * batch")
+KERNEL = kernel(csr_spmv, lambda s: one_thread_per(s["rows"] * s["batch"]))

@@ -1,6 +1,6 @@
 """Values of dropout's transposed Jacobian."""
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.diagonal import diagonal_filling
 from bppsa_cupy.system.compiled import compiled
 
@@ -18,4 +18,4 @@ def dropout_fill(kept, values, features, batch, scale):
     _fill(kept, values, features, batch, scale)
 
 
-KERNEL = kernel(dropout_fill, "features * batch")
+KERNEL = kernel(dropout_fill, lambda s: one_thread_per(s["features"] * s["batch"]))

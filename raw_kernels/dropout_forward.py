@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.philox import philox
 from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
@@ -31,4 +31,4 @@ def dropout_forward(input, output, kept, size, key, layer, draw, threshold, scal
     _in_spans(size, groups, (input, output, kept, key, layer, draw, limit, scale))
 
 
-KERNEL = kernel(dropout_forward, "(size + 3) // 4")
+KERNEL = kernel(dropout_forward, lambda s: one_thread_per((s["size"] + 3) // 4))

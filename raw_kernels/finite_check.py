@@ -1,6 +1,6 @@
 """Sets a flag where any value is NaN or infinite."""
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -13,4 +13,4 @@ def finite_check(values, flag, count):
         flag[0] = 1
 
 
-KERNEL = kernel(finite_check, "count")
+KERNEL = kernel(finite_check, lambda s: one_thread_per(s["count"]))

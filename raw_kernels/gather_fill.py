@@ -2,7 +2,7 @@
 
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -12,4 +12,4 @@ def gather_fill(source, map, values, sources, entries):
         values[entry] = source[map[entry]]
 
 
-KERNEL = kernel(gather_fill, "entries")
+KERNEL = kernel(gather_fill, lambda s: one_thread_per(s["entries"]))

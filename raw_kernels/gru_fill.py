@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -36,4 +36,4 @@ def gru_fill(state, gates, initial, weight_hh, lengths, values, steps, hidden, b
                         values[v + b] = own
 
 
-KERNEL = kernel(gru_fill, "steps * hidden * hidden * batch")
+KERNEL = kernel(gru_fill, lambda s: one_thread_per(s["steps"] * s["hidden"] * s["hidden"] * s["batch"]))

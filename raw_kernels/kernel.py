@@ -176,23 +176,10 @@ class Kernel:
         return tuple(v for v in VARIANTS if self.uses_index or v.index == "uint32")
 
 
-def kernel(twin: Callable[..., None], launch: str | Launch) -> Kernel:
-    """The pair of a twin and the CUDA C++ text of its name, whose signature says what both take.
-
-    launch  the number of work items, an expression over the scalars, each of which a grid-stride loop gives
-            a thread; or a function of the scalars
-    """
+def kernel(twin: Callable[..., None], launch: Launch) -> Kernel:
+    """The pair of a twin and the CUDA C++ text of its name, whose signature says what both take."""
     name = twin.__name__
-    shape = _grid_stride(launch) if isinstance(launch, str) else launch
-    return Kernel(name, read_parameters(name, read_source(f"{name}.cu")), shape, twin)
-
-
-def _grid_stride(count: str) -> Launch:
-    """The launch of as many threads as an expression says; a function made once, as a launch on the host takes
-    a microsecond in all."""
-    terms = re.sub(r"[A-Za-z_]\w*", r"scalars['\g<0>']", count)
-    made: Launch = eval(f"lambda scalars: one_thread_per({terms})", {"one_thread_per": one_thread_per})
-    return made
+    return Kernel(name, read_parameters(name, read_source(f"{name}.cu")), launch, twin)
 
 
 def read_source(name: str) -> str:

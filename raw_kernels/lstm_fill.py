@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.activations import tanh
 from bppsa_cupy.system.compiled import compiled
 
@@ -57,4 +57,6 @@ def lstm_fill(state, gates, initial, weight_hh, lengths, values, steps, hidden, 
                     values[diagonal + B + b] = one
 
 
-KERNEL = kernel(lstm_fill, "2 * steps * (hidden + 1) * hidden * batch")
+KERNEL = kernel(
+    lstm_fill, lambda s: one_thread_per(2 * s["steps"] * (s["hidden"] + 1) * s["hidden"] * s["batch"])
+)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.spans import spans_of, tile_width
 from bppsa_cupy.system.compiled import compiled
@@ -29,4 +29,4 @@ def max_pool2d_fill(indices, window, candidate, values, windows, entries, batch)
     _in_spans(entries * batch, entries, (indices, window, candidate, values, windows, batch))
 
 
-KERNEL = kernel(max_pool2d_fill, "entries * batch")
+KERNEL = kernel(max_pool2d_fill, lambda s: one_thread_per(s["entries"] * s["batch"]))

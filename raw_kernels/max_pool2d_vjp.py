@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -23,4 +23,4 @@ def max_pool2d_vjp(
                 input_gradient[target + np.uint64(position)] += gradient[source + k]
 
 
-KERNEL = kernel(max_pool2d_vjp, "planes * in_height * in_width")
+KERNEL = kernel(max_pool2d_vjp, lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]))

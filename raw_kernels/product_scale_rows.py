@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.system.compiled import compiled
 
@@ -21,4 +21,4 @@ def product_scale_rows(indptr, a, b, c, rows, nnz, batch, a_batched, b_batched):
                 write(c, entry, width, sample, count, value, streamed)
 
 
-KERNEL = kernel(product_scale_rows, "rows * batch")
+KERNEL = kernel(product_scale_rows, lambda s: one_thread_per(s["rows"] * s["batch"]))

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.system.compiled import compiled
 
@@ -28,4 +28,4 @@ def product_select_rows(
                 source += one
 
 
-KERNEL = kernel(product_select_rows, "rows * batch")
+KERNEL = kernel(product_select_rows, lambda s: one_thread_per(s["rows"] * s["batch"]))

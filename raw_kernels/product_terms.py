@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
 from bppsa_cupy.system.compiled import compiled
@@ -29,4 +29,4 @@ def product_terms(
             write(c, entry, width, sample, count, total, streamed)
 
 
-KERNEL = kernel(product_terms, "c_nnz * batch")
+KERNEL = kernel(product_terms, lambda s: one_thread_per(s["c_nnz"] * s["batch"]))

@@ -1,6 +1,6 @@
 """Values of ReLU's transposed Jacobian (paper, algorithm 7)."""
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.diagonal import diagonal_filling
 from bppsa_cupy.system.compiled import compiled
 
@@ -18,4 +18,4 @@ def relu_fill(output, values, features, batch):
     _fill(output, values, features, batch, 0)
 
 
-KERNEL = kernel(relu_fill, "features * batch")
+KERNEL = kernel(relu_fill, lambda s: one_thread_per(s["features"] * s["batch"]))

@@ -1,6 +1,6 @@
 """ReLU: the output."""
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -20,4 +20,4 @@ def relu_forward(input, output, size):
     _in_spans(size, size, (input, output))
 
 
-KERNEL = kernel(relu_forward, "size")
+KERNEL = kernel(relu_forward, lambda s: one_thread_per(s["size"]))

@@ -1,6 +1,6 @@
 """ReLU: the gradient by the input."""
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -20,4 +20,4 @@ def relu_vjp(output, gradient, input_gradient, size):
     _in_spans(size, size, (output, gradient, input_gradient))
 
 
-KERNEL = kernel(relu_vjp, "size")
+KERNEL = kernel(relu_vjp, lambda s: one_thread_per(s["size"]))

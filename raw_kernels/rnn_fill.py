@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -25,4 +25,4 @@ def rnn_fill(state, weight_hh, lengths, values, steps, hidden, batch, relu):
                         values[v + b] = one if i == j else zero
 
 
-KERNEL = kernel(rnn_fill, "steps * hidden * hidden * batch")
+KERNEL = kernel(rnn_fill, lambda s: one_thread_per(s["steps"] * s["hidden"] * s["hidden"] * s["batch"]))

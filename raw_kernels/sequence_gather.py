@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
 from bppsa_cupy.system.compiled import compiled
 
@@ -40,4 +40,4 @@ def sequence_gather(outside, lengths, inside, steps, features, batch, total, off
             _span(outside, lengths, inside, steps, features, batch, total, offset, start, end)
 
 
-KERNEL = kernel(sequence_gather, "steps * features * batch")
+KERNEL = kernel(sequence_gather, lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]))

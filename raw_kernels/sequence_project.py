@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
@@ -46,4 +46,4 @@ def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, ba
             _span(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
 
 
-KERNEL = kernel(sequence_project, "steps * outputs * batch")
+KERNEL = kernel(sequence_project, lambda s: one_thread_per(s["steps"] * s["outputs"] * s["batch"]))

@@ -2,7 +2,7 @@
 
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
 from bppsa_cupy.system.compiled import compiled
 
@@ -44,4 +44,4 @@ def sgd_step(
             )  # fmt: skip
 
 
-KERNEL = kernel(sgd_step, "count")
+KERNEL = kernel(sgd_step, lambda s: one_thread_per(s["count"]))

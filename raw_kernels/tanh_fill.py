@@ -1,6 +1,6 @@
 """Values of tanh's transposed Jacobian."""
 
-from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.diagonal import diagonal_filling
 from bppsa_cupy.system.compiled import compiled
 
@@ -18,4 +18,4 @@ def tanh_fill(output, values, features, batch):
     _fill(output, values, features, batch, output.dtype.type(1))
 
 
-KERNEL = kernel(tanh_fill, "features * batch")
+KERNEL = kernel(tanh_fill, lambda s: one_thread_per(s["features"] * s["batch"]))
