@@ -16,6 +16,7 @@ LAYERS = [
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
     ["bppsa_cupy.network"],
+    ["bppsa_cupy.distributed"],
     ["bppsa_cupy.models", "bppsa_cupy.data"],
     ["bppsa_cupy.training"],
     ["bppsa_cupy"],
@@ -80,12 +81,13 @@ def test_planning_imports_no_device():
     assert not wrong, "\n".join(wrong)
 
 
-def test_only_the_cuda_device_imports_cupy():
-    importers = {
+def importers(*packages):
+    """Modules of this project that import one of `packages`, at whatever place in their text."""
+    return {
         module
         for path, module in modules()
         if any(
-            name.split(".")[0] in ("cupy", "cupyx")
+            name.split(".")[0] in packages
             for node in ast.walk(ast.parse(path.read_text()))
             for name in (
                 [a.name for a in node.names]
@@ -96,4 +98,11 @@ def test_only_the_cuda_device_imports_cupy():
             )
         )
     }
-    assert importers == {"bppsa_cupy.devices.cuda"}
+
+
+def test_only_the_cuda_device_imports_cupy():
+    assert importers("cupy", "cupyx") == {"bppsa_cupy.devices.cuda"}
+
+
+def test_only_the_group_imports_mpi4py():
+    assert importers("mpi4py") == {"bppsa_cupy.distributed.group"}
