@@ -45,5 +45,9 @@ class DeviceError(BppsaError):
     """A device is missing, or has too little memory for what was asked."""
 
 
+class DistributedError(BppsaError):
+    """Ranks cannot start or work together: MPI is missing, they differ, or a message does not fit."""
+
+
 class NonFiniteError(BppsaError):
     """The loss or a gradient became NaN or infinite; the message names the step."""

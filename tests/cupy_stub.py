@@ -1,15 +1,18 @@
 """A stand-in for CuPy where there is no GPU: arrays are NumPy's in host memory, kernels run on the emulator.
 
 It is as strict as CuPy where a mistake would be silent on the host: host arrays do not mix with device
-arrays, kernel arguments are packed byte by byte as they are given, and a capture runs nothing.
+arrays, kernel arguments are packed byte by byte as they are given, a capture runs nothing, and what a stream
+does asynchronously (copies to pinned memory, messages) is done late: when an event behind it is asked about.
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections import deque
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from emulator.build import compile_text
@@ -42,8 +45,48 @@ class ndarray(np.ndarray):
 
     def get(self, out: np.ndarray | None = None, blocking: bool = True) -> np.ndarray:
         host = np.array(self.view(np.ndarray)) if out is None else out
-        host[...] = self.view(np.ndarray)
+        if blocking:
+            host[...] = self.view(np.ndarray)
+            return host
+        check_pinned(host, self)
+        host.reshape(-1).view(np.uint8)[...] = 0xAB
+        Stream.current[-1].work.append(Copy(np.array(self.view(np.ndarray)), host))
         return host
+
+    def set(self, host: np.ndarray, stream: Stream | None = None) -> None:
+        assert stream is not None, "without a stream the host waits for the copy"
+        check_pinned(host, self)
+        self.view(np.ndarray)[...] = host
+
+    @property
+    def data(self) -> SimpleNamespace:
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+class PinnedMemory(bytearray):
+    """Memory of the host that is locked to its pages."""
+
+
+def check_pinned(host: np.ndarray, array: np.ndarray) -> None:
+    assert type(host) is np.ndarray and (host.shape, host.dtype) == (array.shape, array.dtype)
+    base: Any = host
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    assert isinstance(base, PinnedMemory), "a copy from or to pageable memory is not asynchronous"
+
+
+class Copy:
+    """A copy to pinned memory: not done when it is first asked about."""
+
+    def __init__(self, values: np.ndarray, host: np.ndarray) -> None:
+        self._values, self._host, self._asked = values, host, False
+
+    def poll(self) -> bool:
+        if self._asked:
+            self._host[...] = self._values
+        self._asked = True
+        return bool((self._host == self._values).all())
 
 
 def on_device(value: Any) -> Any:
@@ -55,9 +98,16 @@ class Stream:
 
     current: list[Stream] = []  # noqa: RUF012  the stack of entered streams
 
+    made: WeakValueDictionary[int, Stream] = WeakValueDictionary()  # noqa: RUF012  by address
+
     def __init__(self, non_blocking: bool = False) -> None:
         self.captured: list[Callable[[], None]] | None = None
         self.synchronized = 0
+        #: Asynchronous work in its order, each with a method `poll`: goes on, and tells whether it is done.
+        self.work: deque[Any] = deque()
+        self.done = 0
+        self.ptr = id(self)
+        Stream.made[self.ptr] = self
 
     def __enter__(self) -> Stream:
         Stream.current.append(self)
@@ -76,6 +126,24 @@ class Stream:
     def synchronize(self) -> None:
         assert self.captured is None, "a capture must not wait"
         self.synchronized += 1
+        while self.work:
+            Stream.go_on()
+
+    def wait_event(self, event: Event) -> None:
+        """Work on the current stream runs when it is launched, so the wait is over before it goes on."""
+        if self is not Stream.current[-1]:
+            self.work.append(SimpleNamespace(poll=event.is_done))
+            return
+        while not event.done:
+            pass
+
+    @staticmethod
+    def go_on() -> None:
+        """All streams do what they can."""
+        for stream in list(Stream.made.values()):
+            while stream.work and stream.work[0].poll():
+                stream.work.popleft()
+                stream.done += 1
 
 
 class Event:
@@ -89,9 +157,22 @@ class Event:
     def record(self) -> None:
         Event.recorded += 1
         self.time = Event.recorded
+        self._stream = Stream.current[-1]
+        self._behind = self._stream.done + len(self._stream.work)
+
+    def is_done(self) -> bool:
+        assert self.time, "an event is asked about that was not recorded"
+        return self._stream.done >= self._behind
+
+    @property
+    def done(self) -> bool:
+        if not self.is_done():
+            Stream.go_on()
+        return self.is_done()
 
     def synchronize(self) -> None:
-        assert self.time, "an event is waited for that was not recorded"
+        while not self.done:
+            pass
 
 
 class Function:
@@ -116,6 +197,20 @@ class Function:
             stream.captured.append(lambda: self._library.run(packed, shape))
         else:
             self._library.run(packed, shape)
+
+
+class Gpu:
+    """A GPU by its number, the current one without."""
+
+    current = 0
+
+    def __init__(self, number: int | None = None) -> None:
+        self._number = Gpu.current if number is None else number
+        self.attributes = {"MultiProcessorCount": 132}
+        self.pci_bus_id = f"0000:0{self._number + 1}:00.0"
+
+    def use(self) -> None:
+        Gpu.current = self._number
 
 
 class RawModule:
@@ -173,10 +268,11 @@ def make_cupy(*, devices: int = 1, free: int = 1 << 40) -> ModuleType:
             getDeviceCount=count, CUDARuntimeError=CUDARuntimeError, memGetInfo=lambda: (free, 2 * free)
         ),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-        alloc_pinned_memory=lambda nbytes: bytearray(nbytes),
+        alloc_pinned_memory=PinnedMemory,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),
-        Device=lambda: SimpleNamespace(attributes={"MultiProcessorCount": 132}),
+        Device=Gpu,
+        nccl=SimpleNamespace(available=False),
         Stream=Stream,
         Event=Event,
     )

@@ -20,6 +20,7 @@ LAYERS = [
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
     ["bppsa_cupy.network"],
+    ["bppsa_cupy.distributed"],
     ["bppsa_cupy.models", "bppsa_cupy.data"],
     ["bppsa_cupy.training"],
     ["bppsa_cupy"],
@@ -164,8 +165,9 @@ def test_planning_imports_no_device():
     assert_none(lambda module, other: module.startswith("bppsa_cupy.plan") and other.startswith(others))
 
 
-def test_only_the_cuda_device_imports_cupy():
-    importers = {
+def importers(*packages):
+    """Modules of this project that import one of `packages`, at whatever place in their text."""
+    return {
         module
         for module, tree in TREES.items()
         for node in ast.walk(tree)
@@ -173,6 +175,13 @@ def test_only_the_cuda_device_imports_cupy():
         for name in (
             [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
         )
-        if name.split(".")[0] in ("cupy", "cupyx")
+        if name.split(".")[0] in packages
     }
-    assert importers == {"bppsa_cupy.devices.cuda"}
+
+
+def test_only_the_cuda_device_imports_cupy():
+    assert importers("cupy", "cupyx") == {"bppsa_cupy.devices.cuda"}
+
+
+def test_only_the_group_imports_mpi4py():
+    assert importers("mpi4py") == {"bppsa_cupy.distributed.group"}

@@ -20,9 +20,9 @@ from bppsa_cupy.layers.recurrent import FORWARD_METHODS, OUTPUTS
 from bppsa_cupy.models import MODELS, build_model, find_factory
 from bppsa_cupy.network.prune import SCOPES, prune
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.system.complaint import STATED, complaint
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.system.interrupts import one_interrupt
-from bppsa_cupy.system.memory import free_host_memory
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
@@ -64,20 +64,10 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
             # The reader has seen enough, as head does; nothing may be flushed to it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-        except (BppsaError, OSError) as error:
-            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-            return 1
-        except MemoryError as error:
-            print(
-                f"error: too little memory: {' '.join(str(error).split()) or 'an allocation failed'}; "
-                f"{free_host_memory()} bytes are free: use a smaller batch or network, or raise "
-                "the limit (ulimit -v)",
-                file=sys.stderr,
-            )
-            return 1
-        except KeyboardInterrupt:
-            print("error: interrupted; nothing half written is left", file=sys.stderr)
-            return 130
+        except STATED as error:
+            text, code = complaint(error)
+            print(f"error: {text}", file=sys.stderr)
+            return code
         return 0
 
 

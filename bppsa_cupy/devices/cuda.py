@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -69,17 +70,36 @@ class CudaDevice(Device):
         return self.xp.asnumpy(array)
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
-        pinned = self.xp.cuda.alloc_pinned_memory(max(array.nbytes, 1))
-        copy = np.frombuffer(pinned, array.dtype, array.size).reshape(array.shape)
-        array.get(out=copy, blocking=False)
-        done = self.xp.cuda.Event(disable_timing=True)
-        done.record()
+        copy = self.pinned(array.shape, array.dtype)
+        copied = self.download(array, copy)
 
         def wait() -> np.ndarray:
-            done.synchronize()
+            copied.synchronize()
             return copy
 
         return wait
+
+    def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+        """An uninitialised array of the host that copies from and to the GPU need not wait for."""
+        size = math.prod(shape)
+        memory = self.xp.cuda.alloc_pinned_memory(max(size * np.dtype(dtype).itemsize, 1))
+        return np.frombuffer(memory, dtype, size).reshape(shape)
+
+    def download(self, array: Any, host: np.ndarray) -> Any:
+        """Start copying `array` into `host`, which is pinned; the event behind the copy."""
+        array.get(out=host, blocking=False)
+        return self.mark()
+
+    def upload(self, host: np.ndarray, array: Any) -> Any:
+        """Start copying `host`, which is pinned, into `array`; the event behind the copy."""
+        array.set(host, stream=self.xp.cuda.get_current_stream())
+        return self.mark()
+
+    def mark(self) -> Any:
+        """An event behind the current stream's work so far."""
+        event = self.xp.cuda.Event(disable_timing=True)
+        event.record()
+        return event
 
     def free_memory(self) -> int:
         free, _ = self.xp.cuda.runtime.memGetInfo()
@@ -91,6 +111,25 @@ class CudaDevice(Device):
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
+
+    def use(self, number: int) -> None:
+        """Make the GPU of this number the current one, counted round where there are fewer."""
+        self.xp.cuda.Device(number % self.xp.cuda.runtime.getDeviceCount()).use()
+
+    @property
+    def gpu(self) -> str:
+        """The current GPU's address on its machine's bus, which no other has."""
+        return str(self.xp.cuda.Device().pci_bus_id)
+
+    def nccl(self) -> ModuleType:
+        """CuPy's binding of NCCL. Raises DeviceError that names the package where NCCL is missing."""
+        try:
+            nccl = self.xp.cuda.nccl
+        except (AttributeError, ImportError) as error:
+            raise _no_nccl(error) from error
+        if not nccl.available:
+            raise _no_nccl("cupy.cuda.nccl is not available")
+        return nccl
 
     def timestamp(self) -> Any:
         event = self.xp.cuda.Event()
@@ -146,6 +185,13 @@ class _Graph:
             self._graph = stream.end_capture()
         self._launched = launched - before
         launched.subtract(self._launched)
+
+
+def _no_nccl(reason: object) -> DeviceError:
+    return DeviceError(
+        f"CuPy finds no NCCL ({reason}): install nvidia-nccl-cu12 (nvidia-nccl-cu13 for cuda13x), or take "
+        "transport='host'"
+    )
 
 
 @cache
