@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
@@ -72,7 +73,7 @@ def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = 
     lengths  (B,) integers from 1 to T, or None; with labels (B, T) alone. Raises ShapeError naming sample,
              length and T.
     """
-    counted = labels != ignore_index
+    counted = labels != as_integer("cross_entropy", "ignore_index", ignore_index)
     if lengths is None:
         return counted
     array = _on_host(lengths)
@@ -90,7 +91,7 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     """
     device = device or device_of(output)
     output = device.asarray(output)
-    if output.dtype.kind != "f":
+    if output.dtype not in (np.float32, np.float64):
         raise ShapeError(f"mse_loss got an output of {output.dtype}: it takes float32 or float64")
     wanted = device.asarray(target, dtype=output.dtype)
     if wanted.shape != output.shape:
