@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from audio_cases import clips_of, tree, wav
 
-from bppsa_cupy.data import load, parts
+from bppsa_cupy.data import finished, load
 from bppsa_cupy.data import mfcc as features
 from bppsa_cupy.data.audio import make_audio
 from bppsa_cupy.data.mfcc import SETS, Mfcc
@@ -136,7 +136,7 @@ def test_a_bad_clip_is_named_and_the_rest_is_kept(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1, test_fraction=0)
     assert not (tmp_path / "f.h5").exists()
-    assert len(parts.Parts(tmp_path / "f.h5")) == 4
+    assert len(finished.FinishedArrays(tmp_path / "f.h5")) == 4
 
 
 def test_silence_gives_zeros(tmp_path):
@@ -151,7 +151,7 @@ def test_silence_gives_zeros(tmp_path):
 def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     tree(tmp_path / "clips", clips_of([400, 100, 64, 333]))
     make_audio(tmp_path / "clips", tmp_path / "whole.h5", SMALL)
-    monkeypatch.setattr(parts, "INTERVAL", 0.0)
+    monkeypatch.setattr(finished, "INTERVAL", 0.0)
     computed, most = [], 2
     extract = features.extract
 
@@ -176,7 +176,7 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
 
 
 def test_kept_features_are_of_the_same_settings_and_bytes(tmp_path):
-    cache = parts.Parts(tmp_path / "f.h5")
+    cache = finished.FinishedArrays(tmp_path / "f.h5")
     tree(tmp_path / "clips", {**clips_of([400, 100, 64, 333]), "z/bad.wav": b""})
     with pytest.raises(DataError):
         make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)

@@ -42,15 +42,15 @@ def test_bits_of_a_sample_are_independent():
     length=st.integers(1, 40), samples=st.integers(1, 20), seed=st.integers(0, 2**40), part=st.integers(0, 1)
 )
 def test_more_samples_and_longer_ones_begin_with_the_same_bits(length, samples, seed, part):
-    small = make_bitstreams(length, samples, seed=seed, part=part)
-    large = make_bitstreams(length + 3, samples + 2, seed=seed, part=part)
+    small = make_bitstreams(length, samples, seed=seed, split=part)
+    large = make_bitstreams(length + 3, samples + 2, seed=seed, split=part)
     np.testing.assert_array_equal(large.inputs[:samples, :length], small.inputs)
     np.testing.assert_array_equal(large.labels[:samples], small.labels)
 
 
 def test_seeds_and_parts_differ_and_the_bits_are_fixed():
     first, other, test = (
-        make_bitstreams(30, 20, seed=s, part=p).inputs.tobytes() for s, p in ((0, 0), (1, 0), (0, 1))
+        make_bitstreams(30, 20, seed=s, split=p).inputs.tobytes() for s, p in ((0, 0), (1, 0), (0, 1))
     )
     assert len({first, other, test}) == 3
     raw = make_bitstreams(12, 3, seed=0)

@@ -13,7 +13,7 @@ import pytest
 
 from bppsa_cupy.tools import bench, gpu
 from bppsa_cupy.tools.benchmarks import find_benchmarks
-from bppsa_cupy.tools.gpu import Outcome, Part
+from bppsa_cupy.tools.gpu import Check, Outcome
 
 FOUND = {"gpu": "a stub", "versions": {"python": "3"}, "benchmarks": ["one", "two"]}
 
@@ -25,9 +25,9 @@ def tree(tmp_path: Path) -> Path:
     return gpu.make_tree(gpu.ROOT, folder)
 
 
-def part(name: str, text: str, seconds: float = 60.0, log: str = "log") -> Part:
+def part(name: str, text: str, seconds: float = 60.0, log: str = "log") -> Check:
     """A part that runs a Python text."""
-    return Part(name, (sys.executable, "-c", text), seconds, log)
+    return Check(name, (sys.executable, "-c", text), seconds, log)
 
 
 def test_the_tree_holds_the_whole_package(tree: Path) -> None:
@@ -43,12 +43,12 @@ def test_the_tree_holds_the_whole_package(tree: Path) -> None:
 
 
 def test_the_tests_run_in_the_tree_on_its_package(tree: Path, tmp_path: Path) -> None:
-    command = gpu.make_parts([], tree, None)[0].command
+    command = gpu.make_checks([], tree, None)[0].command
     chosen = [
         *command[: command.index("gpu")],
         *("not gpu", *command[command.index("gpu") + 1 : -1], "tests/test_losses.py"),
     ]
-    outcome = gpu.run_part(Part("tests", tuple(chosen), 120.0, "tests.log"), tree, tmp_path)
+    outcome = gpu.run_check(Check("tests", tuple(chosen), 120.0, "tests.log"), tree, tmp_path)
     assert outcome.outcome == "passed", (tmp_path / "tests.log").read_text()
 
 
@@ -69,17 +69,17 @@ def test_the_probe_reads_the_last_line_or_the_exit_code(monkeypatch: pytest.Monk
 
 
 def test_the_parts_are_tests_sanitizers_and_every_benchmark(tmp_path: Path) -> None:
-    names = [part.name for part in gpu.make_parts(["one", "two"], tmp_path, "/bin/sanitizer")]
+    names = [part.name for part in gpu.make_checks(["one", "two"], tmp_path, "/bin/sanitizer")]
     assert names == ["tests", "memcheck", "racecheck", "bench one", "bench two"]
-    names = [part.name for part in gpu.make_parts(["one"], tmp_path, None)]
+    names = [part.name for part in gpu.make_checks(["one"], tmp_path, None)]
     assert names == ["tests", "bench one"]
-    for part in gpu.make_parts(["one"], tmp_path, "/bin/sanitizer"):
+    for part in gpu.make_checks(["one"], tmp_path, "/bin/sanitizer"):
         assert (part.command[0] == "/bin/sanitizer") == (part.log == "sanitizer.log")
 
 
 @pytest.mark.parametrize("name", find_benchmarks())
 def test_the_command_of_a_benchmark_is_one_it_takes(name: str, tmp_path: Path) -> None:
-    command = gpu.make_parts([name], tmp_path, None)[-1].command
+    command = gpu.make_checks([name], tmp_path, None)[-1].command
     arguments = bench.parser().parse_args(command[command.index(name) :])
     assert (arguments.name, arguments.device) == (name, "cuda")
 
@@ -89,7 +89,7 @@ def test_the_command_of_a_benchmark_is_one_it_takes(name: str, tmp_path: Path) -
     [("print('done')", "passed"), ("import sys; print('bad'); sys.exit(3)", "failed (3)")],
 )
 def test_a_part_leaves_its_log_and_its_exit_code(tmp_path: Path, text: str, outcome: str) -> None:
-    found = gpu.run_part(part("some", text), tmp_path, tmp_path)
+    found = gpu.run_check(part("some", text), tmp_path, tmp_path)
     assert (found.name, found.outcome) == ("some", outcome)
     log = (tmp_path / "log").read_text()
     assert log.startswith("==== some\n") and log.endswith(f"==== some: {outcome}\n")
@@ -100,7 +100,7 @@ def test_a_part_over_its_time_is_killed_with_all_its_processes(tmp_path: Path) -
         "import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', "
         "'import time; time.sleep(600)']); print(child.pid, flush=True); time.sleep(600)"
     )
-    found = gpu.run_part(part("slow", text, 3.0), tmp_path, tmp_path)
+    found = gpu.run_check(part("slow", text, 3.0), tmp_path, tmp_path)
     assert found.outcome == "over its time" and found.seconds < 60
     child = int((tmp_path / "log").read_text().splitlines()[1])
     deadline = time.monotonic() + 30
@@ -118,7 +118,7 @@ def _runs(process: int) -> bool:
 
 
 def test_parts_after_the_deadline_are_not_run(tmp_path: Path) -> None:
-    outcomes = gpu.run_parts([part("late", "print(1)")], tmp_path, tmp_path, time.monotonic() - 1)
+    outcomes = gpu.run_checks([part("late", "print(1)")], tmp_path, tmp_path, time.monotonic() - 1)
     assert outcomes == [Outcome("late", "no time left", 0.0)]
 
 
@@ -130,7 +130,7 @@ def test_results_are_one_folder(
     code: int,
     expected: int,
 ) -> None:
-    def parts(benchmarks: list[str], tree: Path, sanitizer: str | None) -> list[Part]:
+    def parts(benchmarks: list[str], tree: Path, sanitizer: str | None) -> list[Check]:
         report = json.dumps({"name": "one", "rows": []})
         write = f"open({str(tree / 'bench-one.json')!r}, 'w').write({report!r})"
         return [
@@ -140,7 +140,7 @@ def test_results_are_one_folder(
         ]
 
     monkeypatch.setattr(gpu, "probe", lambda tree: FOUND)
-    monkeypatch.setattr(gpu, "make_parts", parts)
+    monkeypatch.setattr(gpu, "make_checks", parts)
     out = tmp_path / "results"
     out.mkdir()
     for name in (*gpu.RESULTS, "another"):

@@ -8,7 +8,8 @@ import torch
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import load
-from bppsa_cupy.training.loop import Settings, evaluate, train
+from bppsa_cupy.training.loop import evaluate, train
+from bppsa_cupy.training.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,8 @@ from bppsa_cupy.errors import DataError
 from bppsa_cupy.models import build_model
 from bppsa_cupy.tools import jacobians as jacobians_tool
 from bppsa_cupy.tools import train as train_tool
-from bppsa_cupy.training.loop import Settings, evaluate, train
+from bppsa_cupy.training.loop import evaluate, train
+from bppsa_cupy.training.settings import Settings
 
 STEPS, CLASSES = 9, 2
 

@@ -15,7 +15,8 @@ from bppsa_cupy.models import build_model
 from bppsa_cupy.tools import reproduce
 from bppsa_cupy.tools import train as train_tool
 from bppsa_cupy.tools.figures.torch_training import train_by_torch
-from bppsa_cupy.training.loop import Settings, evaluate, train
+from bppsa_cupy.training.loop import evaluate, train
+from bppsa_cupy.training.settings import Settings
 
 MODELS = ("rnn", "gru", "lstm")
 STEPS, FEATURES, CLASSES = 12, 3, 4
@@ -47,7 +48,7 @@ def bits(tmp_path_factory):
     """A file of 40 training and 16 test bitstreams of 20 bits."""
     path = tmp_path_factory.mktemp("sequences") / "bits.h5"
     names = tuple("0123456789")
-    write_sequences(path, Sequences("bits", make_bitstreams(20, 40), make_bitstreams(20, 16, part=1), names))
+    write_sequences(path, Sequences("bits", make_bitstreams(20, 40), make_bitstreams(20, 16, split=1), names))
     return path
 
 

@@ -9,7 +9,8 @@ from test_training import dataset, make, optimizer_of, run  # noqa: F401
 import bppsa_cupy as bp
 from bppsa_cupy.data import load
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
-from bppsa_cupy.training.loop import Settings, train
+from bppsa_cupy.training.loop import train
+from bppsa_cupy.training.settings import Settings
 
 
 @pytest.fixture

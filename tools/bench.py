@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.system.files import check_writable, write_text
+from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import Row
-from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
+from bppsa_cupy.tools.benchmarks.machine import provenance
 from bppsa_cupy.tools.benchmarks.workload import available_cores
 
 
@@ -53,7 +52,7 @@ def run(arguments: argparse.Namespace) -> None:
     report = make_report(arguments)
     print(table(report["rows"]))
     if arguments.json is not None:
-        write_text(arguments.json, json.dumps(report, indent=1) + "\n")
+        cli.write_json(arguments.json, report)
 
 
 def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -67,9 +66,7 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "name": arguments.name,
         "command": arguments.command,
-        "device": device.name,
-        "machine": describe_machine(device, arguments.threads),
-        "versions": versions(device),
+        **provenance(device, arguments.threads),
         "rows": [row.to_json() for row in rows],
     }
 
@@ -101,11 +98,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 row["against"] or "-",
             )
         )
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return "\n".join(cli.aligned(lines, "<" * len(lines[0])))
 
 
 def figure(value: float, unit: str) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from bppsa_cupy.data import Dataset
 from bppsa_cupy.errors import BppsaError, ShapeError
@@ -19,6 +20,7 @@ from bppsa_cupy.layers.recurrent import FORWARD_METHODS, OUTPUTS
 from bppsa_cupy.models import MODELS, build_model, find_factory
 from bppsa_cupy.network.prune import SCOPES, prune
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.system.files import write_text
 from bppsa_cupy.system.interrupts import one_interrupt
 from bppsa_cupy.system.memory import free_host_memory
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
@@ -39,18 +41,11 @@ def _warnings_on_one_line() -> Iterator[None]:
     with warnings.catch_warnings():
         as_python_does = warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, RuntimeWarning):
                 warn(str(message))
             else:
-                as_python_does(message, category, filename, lineno, file, line)
+                as_python_does(message, category, *where, **more)
 
         warnings.showwarning = show
         yield
@@ -84,6 +79,23 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
             print("error: interrupted; nothing half written is left", file=sys.stderr)
             return 130
         return 0
+
+
+def write_json(
+    path: Path, value: Any, *, indent: int | None = 1, error: type[BppsaError] = BppsaError
+) -> None:
+    """Write a JSON document that replaces `path` when it is whole. Raises `error` where it cannot."""
+    write_text(path, json.dumps(value, indent=indent) + "\n", error=error)
+
+
+def aligned(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
+    """Rows as lines of aligned columns; `alignment` has a letter a column, as format specifications have."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths, strict=True))
+        .rstrip()
+        for row in rows
+    ]  # fmt: skip
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -140,6 +152,16 @@ def _integer(text: str, least: int, complaint: str) -> int:
     if not least <= value < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is {complaint}" + (" below 2**63" if value > 0 else ""))
     return value
+
+
+def taken(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The options of these names, for a function whose parameters are called so."""
+    return {name: getattr(arguments, name) for name in names}
+
+
+def given(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Those of `taken` that the command line has, or that have a default."""
+    return {name: value for name, value in taken(arguments, *names).items() if value is not None}
 
 
 def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -206,9 +228,7 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
         arguments.model,
         input_shape=None if wanted is None else tuple(wanted),
         classes=classes,
-        seed=arguments.seed,
-        dtype=arguments.dtype,
-        device=arguments.device,
+        **taken(arguments, "seed", "dtype", "device"),
         **_recurrent_options(arguments, dataset),
     )
     if arguments.start is not None:
@@ -223,18 +243,17 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
 def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -> dict[str, Any]:
     """The options of recurrent models that were given; raises BppsaError where the model takes none of the
     name. A data set with a label at every step asks for outputs at every step."""
-    given = {name: getattr(arguments, name) for name in RECURRENT_OPTIONS}
-    given = {name: value for name, value in given.items() if value is not None}
-    taken = inspect.signature(find_factory(arguments.model)).parameters
-    for name in given:
-        if name not in taken:
+    options = given(arguments, *RECURRENT_OPTIONS)
+    known = inspect.signature(find_factory(arguments.model)).parameters
+    for name in options:
+        if name not in known:
             raise BppsaError(
                 f"--{name.replace('_', '-')} is of recurrent models, and {arguments.model!r} takes no "
                 f"{name}: leave it out"
             )
-    if dataset is not None and dataset.per_step and "outputs" in taken:
-        given.setdefault("outputs", "all")
-    return given
+    if dataset is not None and dataset.per_step and "outputs" in known:
+        options.setdefault("outputs", "all")
+    return options
 
 
 def take_masks(network: Sequential, checkpoint: Checkpoint) -> None:

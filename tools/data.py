@@ -97,7 +97,7 @@ def run_bitstream(arguments: argparse.Namespace) -> None:
     train = make_bitstreams(arguments.length, arguments.samples, **options)
     test = None
     if arguments.test_samples is not None:
-        test = make_bitstreams(arguments.length, arguments.test_samples, part=1, **options)
+        test = make_bitstreams(arguments.length, arguments.test_samples, split=1, **options)
     sequences = Sequences(
         f"bitstream{arguments.length}",
         train,
@@ -111,23 +111,14 @@ def run_bitstream(arguments: argparse.Namespace) -> None:
 
 def run_audio(arguments: argparse.Namespace) -> None:
     """Compute features of clips and write them."""
-    given = {
-        name: getattr(arguments, name)
-        for name in ("n_mfcc", "n_fft", "hop_length", "n_mels", "rate")
-        if getattr(arguments, name) is not None
-    }
+    given = cli.given(arguments, "n_mfcc", "n_fft", "hop_length", "n_mels", "rate")
     sequences = make_audio(
         arguments.source,
         arguments.output,
         replace(SETS[arguments.set], mono=arguments.mono, **given),
-        layout=arguments.layout,
-        pattern=arguments.pattern,
-        test=arguments.test,
-        test_fraction=arguments.test_fraction,
-        seed=arguments.seed,
         normalization=arguments.normalize,
-        workers=arguments.workers,
         progress=sys.stderr.isatty(),
+        **cli.taken(arguments, "layout", "pattern", "test", "test_fraction", "seed", "workers"),
     )
     _print(arguments.output, sequences)
 

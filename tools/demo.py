@@ -16,6 +16,7 @@ import numpy as np
 import bppsa_cupy as bp
 from bppsa_cupy.data import batches, load
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.models import lenet5
 from bppsa_cupy.tools import cli, jacobians, plan, train
 from bppsa_cupy.training.checkpoint import load_checkpoint
 
@@ -28,21 +29,7 @@ EPOCHS, LEAST_ACCURACY, LARGEST_DIFFERENCE = 14, 0.95, 1e-12
 
 def network(**options: Any) -> bp.Sequential:
     """LeNet-5 for the digits; `options` are Sequential's."""
-    layers = [
-        bp.Conv2d(1, 6, 5),
-        bp.ReLU(),
-        bp.MaxPool2d(2),
-        bp.Conv2d(6, 16, 5),
-        bp.ReLU(),
-        bp.MaxPool2d(2),
-        bp.Flatten(),
-        bp.Linear(16 * 5 * 5, 120),
-        bp.ReLU(),
-        bp.Linear(120, 84),
-        bp.ReLU(),
-        bp.Linear(84, 10),
-    ]
-    return bp.Sequential(layers, **{"input_shape": (1, 32, 32), **options})
+    return lenet5(**{"input_shape": (1, 32, 32), **options})
 
 
 #: The same network, as the command lines take it.
@@ -64,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """All five parts, and the table."""
+    """All five steps, and the table."""
     started = time.perf_counter()
     folder = arguments.output
     folder.mkdir(parents=True, exist_ok=True)
@@ -125,7 +112,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def heading(text: str) -> None:
-    """A line between the parts."""
+    """A line between the steps."""
     print(f"\n{text}\n{'-' * len(text)}", flush=True)
 
 

@@ -62,12 +62,12 @@ SHORTER = {
     "spgemm": ("--against", "cupyx", "--repeats", "5"),
 }
 
-#: Seconds: of everything, and at most of each part.
+#: Seconds: of everything, and at most of each check.
 TOTAL, TESTS, SANITIZER, BENCHMARK = 480.0, 200.0, 60.0, 90.0
 
 
 @dataclass(frozen=True)
-class Part:
+class Check:
     """One command, its limit in seconds, and the log its output is added to."""
 
     name: str
@@ -78,7 +78,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a part went: "passed", "failed (exit code)", "over its time" or "no time left"."""
+    """How a check went: "passed", "failed (exit code)", "over its time" or "no time left"."""
 
     name: str
     outcome: str
@@ -86,7 +86,7 @@ class Outcome:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 where every part passed, 1 where one did not or there is no GPU."""
+    """Exit code 0 where every check passed, 1 where one did not or there is no GPU."""
     parser = argparse.ArgumentParser(prog="gpu.py", description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="default out/gpu")
     parser.add_argument("--seconds", type=float, default=TOTAL, help="for everything (default 480)")
@@ -102,8 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         out.mkdir(parents=True, exist_ok=True)
         for name in RESULTS:
             (out / name).unlink(missing_ok=True)
-        parts = make_parts(found["benchmarks"], tree, find_sanitizer())
-        outcomes = run_parts(parts, tree, out, started + arguments.seconds)
+        checks = make_checks(found["benchmarks"], tree, find_sanitizer())
+        outcomes = run_checks(checks, tree, out, started + arguments.seconds)
         write_results(found, outcomes, tree, out)
     print(table(outcomes))
     print(f"{found['gpu']}, {time.monotonic() - started:.0f} s, results in {out}")
@@ -123,7 +123,7 @@ def make_tree(root: Path, folder: Path) -> Path:
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """What a part's process sees: the tree before all else, and nothing written into the checkout."""
+    """What a check's process sees: the tree before all else, and nothing written into the checkout."""
     others = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(tree), *([others] if others else [])])
     return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
@@ -146,39 +146,39 @@ def find_sanitizer() -> str | None:
     return shutil.which("compute-sanitizer") or (str(usual) if usual.exists() else None)
 
 
-def make_parts(benchmarks: Iterable[str], tree: Path, sanitizer: str | None) -> list[Part]:
+def make_checks(benchmarks: Iterable[str], tree: Path, sanitizer: str | None) -> list[Check]:
     """The tests, a short set of them under the sanitizer, and every benchmark, some with fewer cases."""
-    parts = [Part("tests", (sys.executable, "-m", "pytest", *PYTEST, "tests"), TESTS, "tests.log")]
+    checks = [Check("tests", (sys.executable, "-m", "pytest", *PYTEST, "tests"), TESTS, "tests.log")]
     for tool in SANITIZERS if sanitizer else ():
         command = (str(sanitizer), "--tool", tool, "--error-exitcode", "9", sys.executable, "-c", SANITIZED)
-        parts.append(Part(tool, (*command, *PYTEST, *SANITIZED_TESTS), SANITIZER, "sanitizer.log"))
+        checks.append(Check(tool, (*command, *PYTEST, *SANITIZED_TESTS), SANITIZER, "sanitizer.log"))
     for name in benchmarks:
         options = (*SHORTER.get(name, ()), "--device", "cuda", "--json", str(tree / f"bench-{name}.json"))
         command = (sys.executable, "-m", "bppsa_cupy.tools.bench", name, *options)
-        parts.append(Part(f"bench {name}", command, BENCHMARK, "benchmarks.log"))
-    return parts
+        checks.append(Check(f"bench {name}", command, BENCHMARK, "benchmarks.log"))
+    return checks
 
 
-def run_parts(parts: Iterable[Part], tree: Path, out: Path, deadline: float) -> list[Outcome]:
-    """Run one part after the other until `deadline`, of time.monotonic."""
+def run_checks(checks: Iterable[Check], tree: Path, out: Path, deadline: float) -> list[Outcome]:
+    """Run one check after the other until `deadline`, of time.monotonic."""
     outcomes = []
-    for part in parts:
-        print(f"{part.name} …", file=sys.stderr, flush=True)
-        outcomes.append(run_part(part, tree, out, deadline))
+    for check in checks:
+        print(f"{check.name} …", file=sys.stderr, flush=True)
+        outcomes.append(run_check(check, tree, out, deadline))
     return outcomes
 
 
-def run_part(part: Part, tree: Path, out: Path, deadline: float = math.inf) -> Outcome:
-    """Run one part; when its time is over, its processes are killed, what it printed stays."""
+def run_check(check: Check, tree: Path, out: Path, deadline: float = math.inf) -> Outcome:
+    """Run one check; when its time is over, its processes are killed, what it printed stays."""
     started = time.monotonic()
-    seconds = min(part.seconds, deadline - started)
+    seconds = min(check.seconds, deadline - started)
     if seconds <= 0:
-        return Outcome(part.name, "no time left", 0.0)
-    with open(out / part.log, "a") as log:
-        log.write(f"==== {part.name}\n")
+        return Outcome(check.name, "no time left", 0.0)
+    with open(out / check.log, "a") as log:
+        log.write(f"==== {check.name}\n")
         log.flush()
         process = subprocess.Popen(
-            part.command,
+            check.command,
             cwd=tree,
             env=environment(tree),
             stdin=subprocess.DEVNULL,
@@ -196,8 +196,8 @@ def run_part(part: Part, tree: Path, out: Path, deadline: float = math.inf) -> O
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        log.write(f"==== {part.name}: {outcome}\n")
-    return Outcome(part.name, outcome, time.monotonic() - started)
+        log.write(f"==== {check.name}: {outcome}\n")
+    return Outcome(check.name, outcome, time.monotonic() - started)
 
 
 def write_results(found: dict[str, Any], outcomes: list[Outcome], tree: Path, out: Path) -> None:
@@ -214,7 +214,7 @@ def write_results(found: dict[str, Any], outcomes: list[Outcome], tree: Path, ou
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A line a part."""
+    """A line a check."""
     width = max(len(outcome.name) for outcome in outcomes)
     return "\n".join(f"{o.name.ljust(width)}  {o.seconds:6.1f} s  {o.outcome}" for o in outcomes)
 

@@ -165,13 +165,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 "-" if norm is None else f"{norm:.4e}",
             )
         )
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            [line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)]
-        )
-        for line in lines
-    )
+    return "\n".join(cli.aligned(lines, "<" + ">" * (len(lines[0]) - 1)))
 
 
 def run_plot(arguments: argparse.Namespace) -> None:

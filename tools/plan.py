@@ -14,7 +14,7 @@ from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.file.plan_file import load_outline
 from bppsa_cupy.plan.product.check import check_against_new
 from bppsa_cupy.plan.sizes.counted import count
-from bppsa_cupy.system.files import check_writable, write_text
+from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.tools.plans.explain import add_explain
@@ -141,15 +141,8 @@ def run_build(arguments: argparse.Namespace) -> None:
     network = cli.make_network(arguments)
     print(f"device {network.device.name}, {network.dtype}", flush=True)
     left_out: list[str] = []
-    plan = network.plan(
-        levels=arguments.levels,
-        workers=arguments.workers,
-        batch_size=arguments.batch_size,
-        schedules=arguments.schedules,
-        memory_limit=arguments.memory_limit,
-        progress=True,
-        tell=left_out.append,
-    )
+    options = cli.taken(arguments, "levels", "workers", "batch_size", "schedules", "memory_limit")
+    plan = network.plan(**options, progress=True, tell=left_out.append)
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
     print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}, {size} bytes")
@@ -213,7 +206,7 @@ def run_flops(arguments: argparse.Namespace) -> None:
     facts = {"file": str(arguments.file), **flops(plan, full=not arguments.planned_only)}
     print_flops(facts)
     if arguments.json is not None:
-        write_text(arguments.json, json.dumps(facts, indent=1) + "\n")
+        cli.write_json(arguments.json, facts)
     if arguments.plot is not None:
         draw_flops(facts, arguments.plot)
 

@@ -10,13 +10,16 @@ from typing import Any
 
 from bppsa_cupy.data import load
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
+from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
-from bppsa_cupy.training.loop import History, Settings, check_dataset, train
+from bppsa_cupy.training.loop import History, check_dataset, train
 from bppsa_cupy.training.optimizers import SGD, Adam, Optimizer
+from bppsa_cupy.training.settings import Settings
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
@@ -37,10 +40,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--plan", type=Path, help="a plan file of bppsa-plan; scans over layers need one")
     result.add_argument(
-        "--method",
-        choices=("auto", "bp", "linear", "blelloch", "hybrid"),
-        default="auto",
-        help="of the backward pass (default auto)",
+        "--method", choices=METHODS, default="auto", help="of the backward pass (default auto)"
     )
     result.add_argument(
         "--epochs", type=cli.positive, help="in all (default 1, or as many as --iterations takes)"
@@ -69,15 +69,9 @@ def main(argv: list[str] | None = None) -> int:
 def run(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
     settings = Settings(
-        method=arguments.method,
         epochs=arguments.epochs or arguments.iterations or 1,
-        iterations=arguments.iterations,
-        batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        checkpoint=arguments.checkpoint,
-        log=arguments.log,
         progress=sys.stderr.isatty(),
-        clip=arguments.clip,
+        **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log", "clip"),
     )
     if arguments.plot is not None:
         check_picture(arguments.plot)
@@ -101,14 +95,12 @@ def run(arguments: argparse.Namespace) -> None:
     history = train(network, dataset, optimizer, settings, resume=arguments.resume)
     _print_summary(history, time.perf_counter() - started)
     if arguments.plot is not None:
-        from bppsa_cupy.tools.figures.curves import plot_history
-
         plot_history(history, arguments.plot, title=f"{arguments.model} on {dataset.name}")
 
 
 def check_plan(plan: Plan, method: str, batch_size: int) -> None:
-    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has; of
-    "auto", which goes on by bp then, the latter is a warning."""
+    """Raise PlanError where `plan` lacks the method's schedule, or holds fewer samples than a batch has;
+    "auto" goes on by bp then, with a warning."""
     if method == "bp" or (method == "auto" and not plan.schedules):
         return
     if method == "auto":
@@ -142,9 +134,7 @@ def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
     if str(stored.get("name", "")).lower() == kind:
         known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
         options.update((name, value) for name, value in values.items() if name in known)
-    given = {
-        name: getattr(arguments, name) for name in DEFAULTS["sgd"] if getattr(arguments, name) is not None
-    }
+    given = cli.given(arguments, *DEFAULTS["sgd"])
     for name in given:
         if name not in options:
             raise BppsaError(f"--{name} is of sgd: leave it out with --optimizer {kind}")

@@ -18,8 +18,8 @@ from bppsa_cupy.data import mfcc as features
 from bppsa_cupy.data import wav
 from bppsa_cupy.data.clips import Clip, Source, find_clips, split_clips
 from bppsa_cupy.data.dataset import Normalization, Raw
+from bppsa_cupy.data.finished import FinishedArrays
 from bppsa_cupy.data.mfcc import Mfcc
-from bppsa_cupy.data.parts import Parts
 from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.files import check_writable
@@ -62,14 +62,15 @@ def make_audio(
     source = Source(path)
     listed = find_clips(source, layout, pattern, test)
     train, held = split_clips(listed, test_fraction, seed)
-    drawn = (
-        {"test_fraction": test_fraction, "seed": seed} if any(clip.test is None for clip in listed) else {}
-    )
+    by_layout = all(clip.test is not None for clip in listed)
+    drawn = {} if by_layout else {"test_fraction": test_fraction, "seed": seed}
     clips = train + held
-    parts = Parts(output)
-    found = _extract_all(source, clips, mfcc, parts, workers or os.cpu_count() or 1, progress)
-    constants = _constants(found[: len(train)]) if normalization == "train" else None
-    if constants is None:
+    finished = FinishedArrays(output)
+    found = _extract_all(source, clips, mfcc, finished, workers or os.cpu_count() or 1, progress)
+    constants = None
+    if normalization == "train":  # by coefficient, over all frames; a constant one keeps 1
+        constants = Normalization.of(np.concatenate(found[: len(train)])[None])
+    else:
         found = [features.normalize(array) for array in found]
     names = sorted({clip.label for clip in clips})
     steps = max(map(len, found))
@@ -87,22 +88,22 @@ def make_audio(
         origin={"features": "mfcc", **asdict(mfcc), **drawn},
     )
     write_sequences(output, sequences)
-    parts.remove()
+    finished.remove()
     return sequences
 
 
 def _extract_all(
-    source: Source, clips: Sequence[Clip], mfcc: Mfcc, parts: Parts, workers: int, progress: bool
+    source: Source, clips: Sequence[Clip], mfcc: Mfcc, finished: FinishedArrays, workers: int, progress: bool
 ) -> list[np.ndarray]:
-    """Features of every clip, in order, not normalised; kept in `parts` as they come."""
+    """Features of every clip, in order, not normalised; kept in `finished` as they come."""
     check = _Equal(source, clips[0], mfcc)
     settings = json.dumps([asdict(mfcc), check.rate, check.channels]).encode()
 
     def extract(clip: Clip) -> tuple[str, np.ndarray]:
         content, where = source.read(clip.name), f"{source.path}: {clip.name}"
         key = hashlib.sha256(settings + content).hexdigest()
-        if key in parts:
-            return key, parts[key]
+        if key in finished:
+            return key, finished[key]
         samples, rate = wav.decode(content, where)
         check(samples, rate, where)
         return key, features.extract(samples, rate, mfcc, where)
@@ -115,12 +116,12 @@ def _extract_all(
             for key, array in tqdm(
                 pool.map(extract, clips), "features", len(clips), unit="clip", disable=not progress
             ):
-                if key not in parts:
-                    parts.add(key, array)
+                if key not in finished:
+                    finished.add(key, array)
                 result.append(array)
     finally:
         pool.shutdown(cancel_futures=True)
-        parts.flush()
+        finished.flush()
     return result
 
 
@@ -154,8 +155,3 @@ def _pad(
     lengths = np.array([len(array) for array in found], np.int64)
     labels = np.array([names.index(clip.label) for clip in clips], np.int64)
     return Raw(inputs, labels, str(path), None if (lengths == steps).all() else lengths)
-
-
-def _constants(found: Sequence[np.ndarray]) -> Normalization:
-    """Mean and deviation of each coefficient over all frames; a constant one keeps 1."""
-    return Normalization.of(np.concatenate(found)[None])

@@ -17,15 +17,15 @@ THRESHOLDS = np.array([((1 + 2 * c) << 64) // 20 for c in range(CLASSES)], np.ui
 
 
 def make_bitstreams(
-    length: int, samples: int, *, seed: int = 0, part: int = 0, progress: bool = False
+    length: int, samples: int, *, seed: int = 0, split: int = 0, progress: bool = False
 ) -> Raw:
     """Bitstreams (N, T, 1) uint8 of zeros and ones, and their classes (N,).
 
     length   T, at least 1
     samples  N, at least 1
-    part     0 the training samples, 1 the test samples: others, of the same distribution
+    split    0 the training samples, 1 the test samples: others, of the same distribution
 
-    Class and bits of sample k follow from (seed, part, k) and PCG64 alone, in every version of NumPy, so
+    Class and bits of sample k follow from (seed, split, k) and PCG64 alone, in every version of NumPy, so
     a larger N begins with the same samples and a larger T with the same bits. Raises DataError for sizes
     below 1, a negative seed, or bits that do not fit the memory.
     """
@@ -43,7 +43,7 @@ def make_bitstreams(
         ) from cause
     labels = np.empty(samples, np.int64)
     for k in tqdm(range(samples), desc="bitstreams", unit="sample", disable=not progress):
-        words = np.random.PCG64((seed, part, k)).random_raw(1 + length)
+        words = np.random.PCG64((seed, split, k)).random_raw(1 + length)
         labels[k] = words[0] % CLASSES
         np.less(words[1:], THRESHOLDS[labels[k]], out=bits[k, :, 0].view(bool))
     return Raw(bits, labels, f"bitstreams of length {length}, seed {seed}")

@@ -14,7 +14,7 @@ from bppsa_cupy.errors import DataError
 
 SHAPE, CLASSES = (3, 32, 32), 10
 RECORD = 1 + 3 * 32 * 32
-#: Of the 50,000 training images, values divided by 255: red, green, blue.
+#: Mean and deviation of the 50,000 training images, values divided by 255: red, green, blue.
 NORMALIZATION = Normalization((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
 
 
@@ -23,17 +23,17 @@ def read_folder(folder: Path) -> tuple[Raw, Raw | None]:
     files = sorted(folder.glob("data_batch_*.bin"))
     if not files:
         raise DataError(f"{folder} has no data_batch_*.bin: CIFAR-10's binary layout has at least one")
-    parts = [read_file(file) for file in files]
-    train = parts[0]
-    if len(parts) > 1:
-        inputs, labels = (np.concatenate([getattr(p, name) for p in parts]) for name in ("inputs", "labels"))
+    raws = [read_file(file) for file in files]
+    train = raws[0]
+    if len(raws) > 1:
+        inputs, labels = (np.concatenate([getattr(r, name) for r in raws]) for name in ("inputs", "labels"))
         train = Raw(inputs, labels, str(folder))
     test = folder / "test_batch.bin"
     return train, read_file(test) if test.exists() else None
 
 
 def read_file(file: Path) -> Raw:
-    """All records of one file, as many as its size holds. Raises DataError for a part of a record."""
+    """All records of one file, as many as its size holds. Raises DataError for an incomplete record."""
     size = file.stat().st_size
     if size == 0 or size % RECORD:
         raise DataError(

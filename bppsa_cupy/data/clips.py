@@ -125,7 +125,7 @@ def split_clips(clips: list[Clip], fraction: float, seed: int) -> tuple[list[Cli
 
 
 def _is_wav(name: PurePosixPath) -> bool:
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in name.parts)
+    hidden = any(folder.startswith(".") or folder == "__MACOSX" for folder in name.parts)
     return name.suffix.lower() == ".wav" and not hidden
 
 

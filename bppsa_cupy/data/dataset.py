@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.errors import DataError
-from bppsa_cupy.training.losses import counted_labels
 
 _CHUNK_BYTES = 1 << 24
 
@@ -112,7 +112,7 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Found:
+class RawDataset:
     """What a reader makes of a source.
 
     classes        the layout's number of classes; None takes the highest label + 1, at least `least_classes`
@@ -129,17 +129,17 @@ class Found:
     ready: bool = False
 
 
-def make_dataset(found: Found, classes: int | None, normalize: bool) -> Dataset:
-    """Check the arrays of a reader and put them together.
+def make_dataset(raw: RawDataset, classes: int | None, normalize: bool) -> Dataset:
+    """Check what a reader made and put it together.
 
     classes    the number of classes where it is not the layout's
     normalize  False leaves inputs as they are
     Raises DataError naming the source and what does not fit.
     """
-    train, test = found.train, found.test
+    train, test = raw.train, raw.test
     raws = [train] if test is None else [train, test]
-    for raw in raws:
-        _check(raw)
+    for one in raws:
+        _check(one)
     shape = tuple(train.inputs.shape[1:])
     if test is not None and test.inputs.shape[1:] != shape:
         raise DataError(
@@ -151,23 +151,23 @@ def make_dataset(found: Found, classes: int | None, normalize: bool) -> Dataset:
             f"{train.source} has labels of shape {train.labels.shape} and {test.source} of "
             f"{test.labels.shape}: both must have one a sample, or both one a step"
         )
-    highest = max(int(raw.labels[_counted(raw)].max()) for raw in raws)
-    classes = classes or found.classes or max(found.least_classes, 1 + highest)
-    for raw in raws:
-        _check_labels(raw, classes)
+    highest = max(int(one.labels[_counted(one)].max()) for one in raws)
+    classes = classes or raw.classes or max(raw.least_classes, 1 + highest)
+    for one in raws:
+        _check_labels(one, classes)
     normalization = None
-    if normalize and not found.ready:
-        normalization = found.normalization or Normalization.of(train.inputs)
+    if normalize and not raw.ready:
+        normalization = raw.normalization or Normalization.of(train.inputs)
     splits = [
         Split(
-            raw.inputs,
-            raw.labels.astype(np.int64),
+            one.inputs,
+            one.labels.astype(np.int64),
             normalization,
-            None if raw.lengths is None else raw.lengths.astype(np.int64),
+            None if one.lengths is None else one.lengths.astype(np.int64),
         )
-        for raw in raws
+        for one in raws
     ]
-    return Dataset(found.name, shape, classes, splits[0], None if test is None else splits[1], normalization)
+    return Dataset(raw.name, shape, classes, splits[0], None if test is None else splits[1], normalization)
 
 
 def _check(raw: Raw) -> None:
@@ -194,7 +194,7 @@ def _check(raw: Raw) -> None:
 
 
 def _counted(raw: Raw) -> np.ndarray:
-    """Which labels, (N,) or (N, T), are to be classes: of labels by step those that a loss counts."""
+    """Which labels, (N,) or (N, T), are to be classes: all, or those labels by step that a loss counts."""
     if raw.labels.ndim == 1:
         return np.ones(len(raw.labels), bool)
     return counted_labels(raw.labels, raw.lengths)
@@ -219,9 +219,9 @@ def _check_labels(raw: Raw, classes: int) -> None:
     wrong = np.argwhere(_counted(raw) & ((raw.labels < 0) | (raw.labels >= classes)))
     if len(wrong):
         record, *step = wrong[0].tolist()
-        place = f"record {record}" + "".join(f", step {t}" for t in step)
+        where = f"record {record}" + "".join(f", step {t}" for t in step)
         raise DataError(
-            f"{raw.source} has label {raw.labels[tuple(wrong[0])]} in {place}: "
+            f"{raw.source} has label {raw.labels[tuple(wrong[0])]} in {where}: "
             f"{classes} classes take 0 to {classes - 1}"
         )
 

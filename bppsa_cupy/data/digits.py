@@ -33,5 +33,5 @@ def read(seed: int) -> tuple[Raw, Raw]:
     for label in np.unique(labels):
         members = generator.permutation(np.flatnonzero(labels == label))
         is_test[members[: round(TEST_FRACTION * len(members))]] = True
-    train, test = (Raw(images[part], labels[part], "digits") for part in (~is_test, is_test))
+    train, test = (Raw(images[chosen], labels[chosen], "digits") for chosen in (~is_test, is_test))
     return train, test

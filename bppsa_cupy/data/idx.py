@@ -20,9 +20,9 @@ from bppsa_cupy.errors import DataError
 _IMAGES = re.compile(r"(.*)images([-.])idx3-ubyte(\.gz)?$")
 
 
-def find(folder: Path, part: str) -> Path | None:
-    """The file of images of `part` ("train" or "t10k") in `folder`; None where there is none."""
-    found = (file for file in sorted(folder.glob(f"{part}-images*")) if _IMAGES.match(file.name))
+def find(folder: Path, split: str) -> Path | None:
+    """The file of images of `split` ("train" or "t10k") in `folder`; None where there is none."""
+    found = (file for file in sorted(folder.glob(f"{split}-images*")) if _IMAGES.match(file.name))
     return next(found, None)
 
 

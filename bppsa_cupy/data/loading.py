@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from bppsa_cupy.data import cifar10, digits, idx, npz, sequences
-from bppsa_cupy.data.dataset import Dataset, Found, Raw, make_dataset
+from bppsa_cupy.data.dataset import Dataset, Raw, RawDataset, make_dataset
 from bppsa_cupy.errors import DataError
 
 _TAKES = (
@@ -35,18 +35,18 @@ def load(
     Raises DataError where the source is missing, of another layout, or damaged.
     """
     if source == "digits":
-        return make_dataset(Found("digits", *digits.read(seed)), classes, normalize)
+        return make_dataset(RawDataset("digits", *digits.read(seed)), classes, normalize)
     path = Path(source)
     if not path.exists():
         raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
     try:
-        found = _read(path)
+        raw = _read(path)
     except OSError as cause:
         raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
-    return make_dataset(found, classes, normalize)
+    return make_dataset(raw, classes, normalize)
 
 
-def _read(path: Path) -> Found:
+def _read(path: Path) -> RawDataset:
     if path.is_dir():
         inner = path / "cifar-10-batches-bin"
         folder = inner if inner.is_dir() else path
@@ -59,17 +59,25 @@ def _read(path: Path) -> Found:
     elif path.suffix == ".bin":
         return _cifar10(cifar10.read_file(path), None)
     elif path.suffix == ".npz":
-        return Found(path.stem, *npz.read(path))
+        return RawDataset(path.stem, *npz.read(path))
     elif path.suffix in sequences.SUFFIXES:
-        return sequences.read(path)
+        return _sequences(path)
     elif idx.is_images(path):
         return _idx(path, path, None)
     raise DataError(f"{path} is of no known layout: data must be {_TAKES}")
 
 
-def _cifar10(train: Raw, test: Raw | None) -> Found:
-    return Found("cifar10", train, test, cifar10.CLASSES, normalization=cifar10.NORMALIZATION)
+def _cifar10(train: Raw, test: Raw | None) -> RawDataset:
+    return RawDataset("cifar10", train, test, cifar10.CLASSES, normalization=cifar10.NORMALIZATION)
 
 
-def _idx(path: Path, images: Path, test: Raw | None) -> Found:
-    return Found(path.name, idx.read_pair(images), test, least_classes=10)
+def _sequences(path: Path) -> RawDataset:
+    read = sequences.read_sequences(path)
+    return RawDataset(
+        read.name, read.train, read.test, len(read.class_names), normalization=read.constants,
+        ready=read.normalization != "train",
+    )  # fmt: skip
+
+
+def _idx(path: Path, images: Path, test: Raw | None) -> RawDataset:
+    return RawDataset(path.name, idx.read_pair(images), test, least_classes=10)

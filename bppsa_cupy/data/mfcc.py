@@ -64,7 +64,7 @@ def extract(samples: np.ndarray, rate: int, mfcc: Mfcc, source: str) -> np.ndarr
             "--n-fft, or remove it"
         )
     options = {name: getattr(mfcc, name) for name in ("n_mfcc", "n_fft", "hop_length", "n_mels")}
-    # A channel at a time: of several, librosa would cut all at 80 dB below the loudest.
+    # A channel at a time: librosa would cut several together at 80 dB below the loudest.
     found = [librosa.feature.mfcc(y=channel, sr=rate, **options)[1:].T for channel in channels]
     return np.concatenate(found, axis=1).astype(np.float32)
 

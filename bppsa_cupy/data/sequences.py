@@ -6,13 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
-from bppsa_cupy.data.dataset import Found, Normalization, Raw
+from bppsa_cupy.data.dataset import Normalization, Raw
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 
@@ -43,13 +42,6 @@ class Sequences:
     normalization: str = "none"
     constants: Normalization | None = None
     origin: Mapping[str, Any] = field(default_factory=dict)
-
-    def found(self) -> Found:
-        """As `data.load` takes it."""
-        return Found(
-            self.name, self.train, self.test, len(self.class_names), normalization=self.constants,
-            ready=self.normalization != "train",
-        )  # fmt: skip
 
 
 def write_sequences(path: str | os.PathLike[str], sequences: Sequences, *, compress: bool = False) -> None:
@@ -111,11 +103,6 @@ def read_sequences(path: str | os.PathLike[str]) -> Sequences:
             constants=_read_constants(file, train.inputs.shape[2]) if normalization == "train" else None,
             origin=_read_json(file, "origin", dict),
         )
-
-
-def read(path: Path) -> Found:
-    """The file as `data.load` takes it."""
-    return read_sequences(path).found()
 
 
 def _read_split(file: h5py.File, name: str) -> Raw:

@@ -43,24 +43,24 @@ def check(content: bytes, source: str) -> None:
         raise DataError(
             f"{source} begins with {content[:12]!r}: a WAV file begins with RIFF, a size, and WAVE"
         )
-    place, block = 12, 0
-    while place + 8 <= len(content):
-        name, size = struct.unpack_from("<4sI", content, place)
-        place += 8
-        if name == b"fmt " and place + 16 <= len(content):
-            (block,) = struct.unpack_from("<H", content, place + 12)
+    offset, block = 12, 0
+    while offset + 8 <= len(content):
+        name, size = struct.unpack_from("<4sI", content, offset)
+        offset += 8
+        if name == b"fmt " and offset + 16 <= len(content):
+            (block,) = struct.unpack_from("<H", content, offset + 12)
         if name == b"data":
             if size == 0 or size < block:
                 raise DataError(f"{source} is empty, a WAV file without samples: {_REMEDY}")
-            if place + size > len(content):
+            if offset + size > len(content):
                 raise DataError(
                     f"{source} is truncated: its header promises {size} bytes of samples and "
-                    f"{len(content) - place} are there; {_REMEDY}"
+                    f"{len(content) - offset} are there; {_REMEDY}"
                 )
             if block:
                 return
             break
-        place += size + size % 2
+        offset += size + size % 2
     raise DataError(f"{source} is truncated or damaged: it lacks the chunk 'fmt ' or 'data'; {_REMEDY}")
 
 

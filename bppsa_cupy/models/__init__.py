@@ -12,10 +12,8 @@ from typing import Any
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.models.alexnet import alexnet
-from bppsa_cupy.models.gru import gru
 from bppsa_cupy.models.lenet5 import lenet5
-from bppsa_cupy.models.lstm import lstm
-from bppsa_cupy.models.rnn import rnn
+from bppsa_cupy.models.recurrent import gru, lstm, rnn
 from bppsa_cupy.models.vgg11 import vgg11
 from bppsa_cupy.network.sequential import Sequential
 
@@ -73,16 +71,16 @@ def find_factory(spec: str) -> Callable[..., Sequential]:
     """The factory that `spec` names. Raises BppsaError."""
     if spec in MODELS:
         return MODELS[spec]
-    place, colon, name = spec.rpartition(":")
+    module, colon, name = spec.rpartition(":")
     if not colon:
         raise BppsaError(
             f"model {spec!r} is none of {', '.join(MODELS)}: give one of these, path/to/file.py:factory or "
             "module:factory"
         )
-    module = _load_file(place) if place.endswith(".py") else _import(place, spec)
-    factory = getattr(module, name, None)
+    loaded = _load_file(module) if module.endswith(".py") else _import(module, spec)
+    factory = getattr(loaded, name, None)
     if not callable(factory):
-        raise BppsaError(f"model {spec!r}: {place} has no function {name!r}")
+        raise BppsaError(f"model {spec!r}: {module} has no function {name!r}")
     return factory
 
 
@@ -95,10 +93,10 @@ def _import(name: str, spec: str) -> Any:
         raise BppsaError(f"model {spec!r}: module {name!r} fails: {type(error).__name__}: {error}") from error
 
 
-def _load_file(place: str) -> Any:
-    path = Path(place)
+def _load_file(file: str) -> Any:
+    path = Path(file)
     if not path.is_file():
-        raise BppsaError(f"model file {place!r} does not exist")
+        raise BppsaError(f"model file {file!r} does not exist")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -106,5 +104,5 @@ def _load_file(place: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise BppsaError(f"model file {place!r} fails: {type(error).__name__}: {error}") from error
+        raise BppsaError(f"model file {file!r} fails: {type(error).__name__}: {error}") from error
     return module

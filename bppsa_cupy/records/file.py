@@ -20,6 +20,8 @@ from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, wri
 FORMAT, VERSION = "bppsa-jacobians", 1
 #: (encoding-type, encoding-version) of a matrix, and of one with a value for each sample of a batch.
 MATRIX, BATCH = ("csr_matrix", "0.1.0"), ("bppsa-csr-batch", "0.1.0")
+#: A record's fields that are plain attributes of its group.
+ATTRIBUTES = {"layer": int, "name": str, "step": int, "direction": str}
 
 
 class HasJacobians(Protocol):
@@ -111,9 +113,7 @@ def _write(
         raise JacobianFileError(
             f"{record.label}: its geometry cannot be written as JSON ({cause})"
         ) from cause
-    group.attrs.update(
-        layer=record.layer, name=record.name, step=record.step, direction=record.direction, geometry=geometry
-    )
+    group.attrs.update({name: getattr(record, name) for name in ATTRIBUTES}, geometry=geometry)
     optional = {"gradient_norm": record.gradient_norm, "sample": record.sample}
     if kind == BATCH[0]:
         optional["batch"] = record.batch
@@ -141,12 +141,9 @@ def _read(group: Any, patterns: dict[tuple, Pattern]) -> JacobianRecord:
         raise JacobianFileError(f"{where} has a negative layer, step or sample: they count from 0")
     try:
         return JacobianRecord(
-            layer=get("layer", int),
-            name=get("name", str),
+            **{name: get(name, kind) for name, kind in ATTRIBUTES.items()},
             pattern=_read_pattern(group, get("shape", tuple), patterns),
             data=data,
-            step=get("step", int),
-            direction=get("direction", str),
             geometry=_geometry(where, get("geometry", str)),
             gradient_norm=optional("gradient_norm", float),
             sample=optional("sample", int),

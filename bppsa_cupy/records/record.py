@@ -17,7 +17,7 @@ from bppsa_cupy.errors import ShapeError
 class JacobianRecord:
     """(∂y/∂x)ᵀ of one layer, for all samples of a batch or for one of them.
 
-    layer          the layer's place in its network
+    layer          the layer's index in its network
     name           the layer's class, e.g. "Conv2d"
     pattern        (elements of x, elements of y)
     data           (nnz,) values that serve every sample, or (nnz, B); float32 or float64, on any device
@@ -103,5 +103,5 @@ class JacobianRecord:
 
         values = self.values(sample)
         cupy, sparse = import_cupy(), import_cupyx_sparse()
-        parts = [cupy.array(part) for part in (values, self.pattern.indices, self.pattern.indptr)]
-        return sparse.csr_matrix(tuple(parts), shape=self.pattern.shape)
+        arrays = (cupy.array(array) for array in (values, self.pattern.indices, self.pattern.indptr))
+        return sparse.csr_matrix(tuple(arrays), shape=self.pattern.shape)

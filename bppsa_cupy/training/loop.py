@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,49 +14,17 @@ import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
+from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.training.log import TrainingLog
-from bppsa_cupy.training.losses import counted_labels, cross_entropy
-from bppsa_cupy.training.optimizers import Optimizer, check_max_norm, clip_grad_norm
+from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.training.optimizers import Optimizer, clip_grad_norm
+from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.state import restore, snapshot
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to train.
-
-    method            of the backward pass: "auto", "bp", "linear", "blelloch" or "hybrid"
-    epochs            passes over the training set; training ends with them or with `iterations`
-    iterations        most steps over all, None for no such end
-    batch_size        samples a step; an epoch's last batch may be smaller
-    seed              of the order of the samples, which follows from seed and epoch alone
-    checkpoint        file that every epoch's end, and training's, writes; None for none
-    log               file that gets one JSON object an iteration; None for none
-    progress          whether to show a progress bar
-    clip              largest 2-norm of all gradients together, None for no clipping
-    gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
-
-    Raises BppsaError for a `clip` that is not above 0.
-    """
-
-    method: str = "auto"
-    epochs: int = 1
-    iterations: int | None = None
-    batch_size: int = 64
-    seed: int = 0
-    checkpoint: Path | None = None
-    log: Path | None = None
-    progress: bool = False
-    clip: float | None = None
-    gradient_hook: Callable[[Sequential], None] | None = None
-
-    def __post_init__(self) -> None:
-        if self.clip is not None:
-            check_max_norm(self.clip)
 
 
 @dataclass
@@ -105,20 +74,21 @@ def train(
     if resume is not None:
         step = restore(network, optimizer, load_checkpoint(resume), settings, dataset)
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
-    last = settings.epochs * per_epoch
-    if settings.iterations is not None:
-        last = min(last, settings.iterations)
+    last = settings.last_step(per_epoch)
     history, largest = History(), 0
+
+    def note(samples: int) -> None:
+        """Keep what a step ran that has just gone by, where its batch is the first so large."""
+        nonlocal largest
+        if samples > largest:
+            history.ran, largest = what_ran(network), samples
+
     bar = tqdm(total=last, initial=step, unit="step", disable=not settings.progress, dynamic_ncols=True)
     with TrainingLog(settings.log, step) as log, bar, _telling_of(lambda: good):
         while step < last:
             epoch, done = divmod(step, per_epoch)
             stop = min(last, (epoch + 1) * per_epoch)
-            for row in _epoch(network, dataset.train, optimizer, settings, epoch, done, stop - step):
-                ran = row.pop("ran")
-                left = len(dataset.train) - (row["step"] - 1) % per_epoch * settings.batch_size
-                if min(left, settings.batch_size) > largest:
-                    history.ran, largest = ran, min(left, settings.batch_size)
+            for row in _epoch(network, dataset.train, optimizer, settings, epoch, done, stop - step, note):
                 bar.update()
                 bar.set_postfix(loss=f"{row['loss']:.4f}", refresh=False)
                 if row["step"] == stop and dataset.test is not None:
@@ -129,14 +99,14 @@ def train(
                     if settings.progress:
                         bar.write(f"epoch {epoch + 1}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
                 history.rows.append(row)
-                log.write(row if log.begun else {**row, "ran": ran})
+                # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
+                log.write(row if log.begun else {**row, "ran": history.ran})
             step = stop
             if settings.checkpoint is not None:
                 if not _is_finite(network):
                     raise _not_finite("a parameter is not finite after", step)
-                save_checkpoint(
-                    settings.checkpoint, snapshot(network, optimizer, settings, dataset, step, per_epoch)
-                )
+                state = snapshot(network, optimizer, settings, dataset, step, per_epoch)
+                save_checkpoint(settings.checkpoint, state)
                 good = settings.checkpoint
     return history
 
@@ -149,39 +119,40 @@ def _epoch(
     epoch: int,
     done: int,
     count: int,
+    note: Callable[[int], None],
 ) -> Iterator[dict[str, Any]]:
-    """The rows of `count` steps of one epoch from its step `done` on; each comes a step late."""
+    """The rows of `count` steps of one epoch from its step `done` on; each comes a step late.
+
+    note  called after each step with its number of samples
+    """
     network.train()
-    first = epoch * number_of_batches(split, settings.batch_size) + done + 1
-    source = batches(
-        split, settings.batch_size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype
-    )
+    size, device = settings.batch_size, network.device
+    first = epoch * number_of_batches(split, size) + done + 1
+    source = batches(split, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype)
     pending: Callable[[], dict[str, Any]] | None = None
     current = None
     for step, batch in zip(range(first, first + count), source, strict=False):
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
-        loss, gradient = cross_entropy(
-            scores, batch.labels, lengths=batch.label_lengths, device=network.device
-        )
+        loss, gradient = cross_entropy(scores, batch.labels, lengths=batch.label_lengths, device=device)
         network.backward(gradient, method=settings.method)
         if settings.gradient_hook is not None:
             settings.gradient_hook(network)
         norm = None
         if settings.clip is not None:
-            norm = network.device.fetch(clip_grad_norm(network.gradients, settings.clip))
+            norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
         optimizer.step(network.gradients)
+        note(len(batch.labels))
         if pending is not None:
             yield pending()
-        ran = what_ran(network)
-        pending = _row(step, epoch, network.device.fetch(loss), norm, optimizer.fetch_blocked(), ran)
+        pending = partial(_row, step, epoch, device.fetch(loss), norm, optimizer.fetch_blocked())
     if pending is not None:
         yield pending()
 
 
 def what_ran(network: Sequential) -> dict[str, Any]:
     """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
-    one; of recurrent layers the ways over time, forward (time_walks) and back (time_scans).
+    one; the ways of recurrent layers over time, forward (time_walks) and back (time_scans).
     """
     report, current = network.last_backward, network.last_pass
     assert report is not None and current is not None
@@ -204,24 +175,19 @@ def _row(
     loss: Callable[[], np.ndarray],
     norm: Callable[[], np.ndarray] | None,
     blocked: Callable[[], np.ndarray],
-    ran: dict[str, Any],
-) -> Callable[[], dict[str, Any]]:
-    """A call that waits for the step's loss, the norm of its gradients and whether it was blocked, checks
-    them and gives its row."""
-
-    def wait() -> dict[str, Any]:
-        value = float(loss())
-        if not math.isfinite(value) or blocked()[0]:
-            found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
-            raise _not_finite(f"{found} at", step)
-        row: dict[str, Any] = {"step": step, "epoch": epoch + 1, "loss": value, "ran": ran}
-        if norm is not None:
-            row["gradient_norm"] = norm().item()
-            if not math.isfinite(row["gradient_norm"]):
-                raise _not_finite("the norm of the gradients is not finite at", step)
-        return row
-
-    return wait
+) -> dict[str, Any]:
+    """The row of a step: waits for its loss, the norm of its gradients and whether it was blocked, and
+    checks them."""
+    value = float(loss())
+    if not math.isfinite(value) or blocked()[0]:
+        found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+        raise _not_finite(f"{found} at", step)
+    row: dict[str, Any] = {"step": step, "epoch": epoch + 1, "loss": value}
+    if norm is not None:
+        row["gradient_norm"] = norm().item()
+        if not math.isfinite(row["gradient_norm"]):
+            raise _not_finite("the norm of the gradients is not finite at", step)
+    return row
 
 
 def _not_finite(found: str, step: int) -> NonFiniteError:
@@ -248,7 +214,7 @@ def _is_finite(network: Sequential) -> bool:
 
 
 def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
-    """Mean loss and accuracy of `network` on `split`, in evaluation mode; of labels by step, over those
+    """Mean loss and accuracy of `network` on `split`, in evaluation mode; labels by step are those
     that count."""
     was_training = network.training
     network.eval()

@@ -7,14 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.data.labels import IGNORED, counted_labels, on_host
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.timescan.lengths import check_lengths
-
-#: The label that PyTorch leaves out by default.
-IGNORED = -100
 
 
 def cross_entropy(
@@ -43,7 +39,7 @@ def cross_entropy(
             "(B, T, classes)"
         )
     *shape, classes = scores.shape
-    array = _on_host(labels)
+    array = on_host(labels)
     if array.shape != tuple(shape) or array.dtype.kind not in "iu":
         raise ShapeError(
             f"labels are {array.dtype} of shape {array.shape}: a batch of {shape[0]} takes integers of "
@@ -67,23 +63,6 @@ def cross_entropy(
     return losses.sum() / scores.dtype.type(real), gradient
 
 
-def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = IGNORED) -> np.ndarray:
-    """Which labels, (B,) or (B, T), count: those that are not ignored and stand at no padded step.
-
-    lengths  (B,) integers from 1 to T, or None; with labels (B, T) alone. Raises ShapeError naming sample,
-             length and T.
-    """
-    counted = labels != as_integer("cross_entropy", "ignore_index", ignore_index)
-    if lengths is None:
-        return counted
-    array = _on_host(lengths)
-    if labels.ndim != 2:
-        raise ShapeError("lengths were given with one label a sample: they take labels (B, T), one a step")
-    batch, steps = labels.shape
-    check_lengths(array, batch, steps)
-    return counted & (np.arange(steps) < array[:, None])
-
-
 def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tuple[Array, Array]:
     """Mean squared error over all elements, and its gradient by the output.
 
@@ -102,10 +81,6 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
         raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: it has no element")
     difference = output - wanted
     return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
-
-
-def _on_host(array: Any) -> np.ndarray:
-    return np.asarray(array.get() if hasattr(array, "get") else array)
 
 
 def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:

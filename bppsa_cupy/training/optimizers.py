@@ -45,8 +45,8 @@ def check_max_norm(max_norm: float) -> None:
 class Optimizer(abc.ABC):
     """Updates a network's parameters in place.
 
-    A step whose gradients hold NaN or infinity changes nothing, which a flag on the device sees to
-    without a wait; `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
+    A step whose gradients hold NaN or infinity changes nothing: a flag on the device sees to it without
+    a wait, and `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
     older than the masks, such as momentum, is masked before the first step with them.
     """
 

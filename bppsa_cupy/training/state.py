@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from bppsa_cupy.data import Dataset
@@ -11,9 +9,7 @@ from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.checkpoint import Checkpoint
 from bppsa_cupy.training.optimizers import Optimizer
-
-if TYPE_CHECKING:
-    from bppsa_cupy.training.loop import Settings
+from bppsa_cupy.training.settings import Settings
 
 
 def snapshot(

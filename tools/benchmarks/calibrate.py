@@ -28,7 +28,7 @@ from bppsa_cupy.tools.benchmarks.machine import versions
 
 AGAINST = ("none",)
 
-#: Samples of a batch, of which values that depend on the sample are multiplied side by side.
+#: Samples of a batch; values that depend on the sample are multiplied side by side.
 BATCHES = (1, 8, 64)
 
 #: What one sample of a piece of work takes, at least.
@@ -91,22 +91,16 @@ def _rows(model: CostModel, found: list[Observation]) -> list[Row]:
     rates = {**model.rates, "others": model.rate}
     for kind, rate in rates.items():
         name = f"{case} {kind}"
-        if np.isfinite(rate.multiply_adds_per_second):
-            rows.append(Row(name, "multiply-adds", rate.multiply_adds_per_second / 1e9, unit="G/s"))
-        if np.isfinite(rate.bytes_per_second):
-            rows.append(Row(name, "bytes", rate.bytes_per_second / 1e9, unit="GB/s"))
-        if np.isfinite(rate.loops_per_second):
-            rows.append(Row(name, "loops", rate.loops_per_second / 1e9, unit="G/s"))
+        for quantity, value, unit in (
+            ("multiply-adds", rate.multiply_adds_per_second, "G/s"),
+            ("bytes", rate.bytes_per_second, "GB/s"),
+            ("loops", rate.loops_per_second, "G/s"),
+        ):
+            if np.isfinite(value):
+                rows.append(Row(name, quantity, value / 1e9, unit=unit))
         ratios = errors.get(kind)
         if ratios:
-            rows.append(
-                Row(
-                    name,
-                    "predicted / measured",
-                    float(np.median(ratios)),
-                    unit="times",
-                    spread={"ours": quartiles(ratios)},
-                    note=f"median and quartiles over {len(ratios)} pieces of work",
-                )
-            )
+            median, spread = float(np.median(ratios)), {"ours": quartiles(ratios)}
+            note = f"median and quartiles over {len(ratios)} pieces of work"
+            rows.append(Row(name, "predicted / measured", median, unit="times", spread=spread, note=note))
     return rows

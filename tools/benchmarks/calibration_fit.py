@@ -65,7 +65,7 @@ def fit_rate(observations: Sequence[Observation], overhead: float) -> Rate:
         [(o.multiply_adds, o.bytes, o.multiply_adds / o.width if o.width else 0) for o in observations]
     ).reshape(-1, 3)
     measured = np.array([o.seconds for o in observations])
-    # Of work that takes hardly longer than its launch nothing is learned.
+    # Nothing is learned of work that takes hardly longer than its launch.
     own = np.maximum(measured - overhead, 0.1 * measured)
     best, least = (0.0, 0.0, 0.0), math.inf
     for terms, loops in itertools.product(_candidates(own, work[:, 0]), _candidates(own, work[:, 2])):

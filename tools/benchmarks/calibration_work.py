@@ -30,7 +30,7 @@ from bppsa_cupy.tools.benchmarks.calibration_fit import Observation
 #: Work beyond this is left out: bytes of values, and multiply-adds.
 MOST_BYTES, MOST_MULTIPLY_ADDS = 1.5e8, 3e8
 
-#: Samples of each piece of work, of which the quickest counts: other work on the machine only adds.
+#: Samples of each piece of work; the quickest counts, as other work on the machine only adds.
 SAMPLES = 4
 
 

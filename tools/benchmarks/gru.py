@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
+from functools import partial
 
 from bppsa_cupy.tools.benchmarks import recurrent
-from bppsa_cupy.tools.benchmarks.harness import Row
 from bppsa_cupy.tools.benchmarks.recurrent import Case
 
 AGAINST = recurrent.AGAINST
@@ -31,12 +30,5 @@ CASES = [
     for (name, batch), paper in PAPER.items()
 ]
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--cases."""
-    recurrent.add_cases(parser, CASES)
-
-
-def run(arguments: argparse.Namespace) -> list[Row]:
-    """Forward, backward, overall and peak memory of every case."""
-    return recurrent.run_cases(arguments, "gru")
+add_arguments = partial(recurrent.add_cases, cases=CASES)
+run = partial(recurrent.run_cases, cell="gru")

@@ -37,7 +37,6 @@ class Side:
     factory   importable by name in another process
     imports   modules whose memory is not counted
     variables environment variables of the process
-    optional  whether the side is left out, with the reason, where it cannot be built
     """
 
     factory: Callable[..., Workload]
@@ -45,7 +44,6 @@ class Side:
     threads: int
     imports: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
-    optional: bool = False
 
 
 @dataclass
@@ -55,13 +53,15 @@ class Measurement:
     seconds  by quantity, one a sample; sample i of all sides was taken side by side
     result   of the last timed run
     peak     bytes, see MEMORY_NOTE
-    failure  why the side was left out; the rest is empty then
     """
 
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     result: Any = None
     peak: int = 0
-    failure: str | None = None
+
+
+#: The side that ours is compared with, by name; None where there is none.
+Rival = tuple[str, Measurement] | None
 
 
 @dataclass(frozen=True)
@@ -113,14 +113,31 @@ def timed_row(
     return Row(case, quantity, median, rival, against, ratio=rival / median, spread=spread, **more)
 
 
-def memory_row(case: str, device: str, ours: Measurement, rival: tuple[str, Measurement] | None) -> Row:
-    """The row of two sides' peak memory; `rival` by name."""
-    mine = ours.peak / 2**20
+def compared_row(
+    case: str,
+    quantity: str,
+    ours: Measurement,
+    rival: Rival,
+    *,
+    lap: str | None = None,
+    scales: tuple[float, float] = (1.0, 1.0),
+    **more: Any,
+) -> Row:
+    """The row of two sides' samples of a lap, the quantity's by default, times each side's scale."""
+    mine, theirs = (
+        [scale * seconds for seconds in side.seconds[lap or quantity]]
+        for side, scale in zip((ours, rival[1] if rival else ours), scales, strict=True)
+    )
+    return timed_row(case, quantity, mine, *((theirs, rival[0]) if rival else ()), **more)
+
+
+def memory_row(case: str, device: str, ours: Measurement, rival: Rival) -> Row:
+    """The row of two sides' peak memory."""
+    mine, note = ours.peak / 2**20, MEMORY_NOTE[device]
     if rival is None:
-        return Row(case, "peak memory", mine, unit="MiB", note=MEMORY_NOTE[device])
+        return Row(case, "peak memory", mine, unit="MiB", note=note)
     name, theirs = rival
     ratio = theirs.peak / ours.peak if ours.peak else None
-    note = MEMORY_NOTE[device]
     return Row(case, "peak memory", mine, theirs.peak / 2**20, name, "MiB", ratio=ratio, note=note)
 
 
@@ -133,7 +150,7 @@ def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.0
     """Take `repeats` samples of every side in turn: A B A B …, each side in a process of its own.
 
     So a side's waiting threads and memory do not touch the other's. Results are of the last timed run.
-    Raises BenchmarkError where a side fails that is not optional.
+    Raises BenchmarkError where a side fails.
     """
     measured = {name: Measurement() for name in sides}
     with ExitStack() as stack:
@@ -141,14 +158,8 @@ def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.0
             name: stack.enter_context(_Child.start(name, side, sample_seconds))
             for name, side in sides.items()
         }
-        for name, side in sides.items():
-            try:
-                children[name].ask("build")
-            except BenchmarkError as error:
-                if not side.optional:
-                    raise
-                measured[name].failure = str(error)
-                del children[name]
+        for child in children.values():
+            child.ask("build")
         for _ in range(repeats):
             for name, child in children.items():
                 time.sleep(PAUSE_SECONDS)

@@ -18,20 +18,19 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
     BenchmarkError,
-    Measurement,
     Row,
     Side,
+    compared_row,
     measure,
     memory_row,
-    timed_row,
 )
 from bppsa_cupy.tools.benchmarks.rivals import (
+    TorchWorkload,
     best,
     to_numpy,
-    torch_bytes,
+    torch_device,
     torch_network,
-    torch_place,
-    torch_side,
+    torch_sides,
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 
@@ -76,9 +75,8 @@ def _rows_of_layer(arguments: argparse.Namespace, index: int, columns: int) -> l
         "kernel": Side(BoundFill, options, arguments.threads),
     }
     if arguments.against == "torch":
-        for threads in sorted({1, arguments.threads}):
-            name = f"PyTorch autograd, {threads} thread{'s' if threads > 1 else ''}"
-            sides[name] = torch_side(Columns, {**options, "columns": columns}, threads)
+        more = {**options, "columns": columns}
+        sides |= torch_sides("PyTorch autograd", Columns, more, arguments.threads)
     measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
     ours, kernel = measured.pop("ours"), measured.pop("kernel")
     pattern = network.jacobians[index].pattern
@@ -88,10 +86,16 @@ def _rows_of_layer(arguments: argparse.Namespace, index: int, columns: int) -> l
 
     case = case_name(network, index)
     sparsity, speed_up = PAPER[index]
+    columns_made = rival[1].result["columns"].size if rival else 1
+    scales = 1.0, pattern.shape[1] / columns_made
+    timed = [
+        compared_row(case, quantity, side, rival, lap=OVERALL, scales=scales, paper=speed_up,
+                     note=note if rival else None)
+        for quantity, side, note in (("fill", ours, NOTE), ("kernel", kernel, KERNEL_NOTE))
+    ]  # fmt: skip
     return [
         *_sizes(network, index, case, pattern, sparsity, ours.result.nbytes / 2**20),
-        _row(case, "fill", ours, rival, pattern, speed_up, NOTE),
-        _row(case, "kernel", kernel, rival, pattern, speed_up, KERNEL_NOTE),
+        *timed,
         memory_row(case, arguments.device, ours, rival),
     ]
 
@@ -113,24 +117,6 @@ def _sizes(
         Row(case, "nnz", pattern.nnz, math.prod(pattern.shape), "the full matrix", "entries"),
         Row(case, "values", mib, paper=PAPER_MIB.get(index), unit="MiB", note="float32, indices not counted"),
     ]
-
-
-def _row(
-    case: str,
-    quantity: str,
-    ours: Measurement,
-    rival: tuple[str, Measurement] | None,
-    pattern: Pattern,
-    paper: float,
-    note: str,
-) -> Row:
-    seconds = ours.seconds[OVERALL]
-    if rival is None:
-        return timed_row(case, quantity, seconds, paper=paper)
-    name, theirs = rival
-    scale = pattern.shape[1] / theirs.result["columns"].size
-    matrix = [scale * sample for sample in theirs.seconds[OVERALL]]
-    return timed_row(case, quantity, seconds, matrix, name, paper=paper, note=note)
 
 
 def case_name(network: Sequential, index: int) -> str:
@@ -220,7 +206,7 @@ class BoundFill(Fill):
             launch()
 
 
-class Columns(Workload):
+class Columns(TorchWorkload):
     """Columns of the transposed Jacobian, each by one backward pass of PyTorch's autograd.
 
     The pass starts from a unit vector, which costs less than from an element of the output.
@@ -233,9 +219,8 @@ class Columns(Workload):
         self.device = network.device
         assert network.last_pass is not None
         before = network.last_pass.input if len(layers) == 1 else network.last_pass.layers[-2].saved["output"]
-        self.input = torch.tensor(
-            self.device.to_host(before), device=torch_place(self.device), requires_grad=True
-        )
+        where, values = torch_device(self.device), self.device.to_host(before)
+        self.input = torch.tensor(values, device=where, requires_grad=True)
         self.output = torch_network(network)[-1](self.input).reshape(-1)
         self.unit = torch.zeros_like(self.output)
         self.columns = np.unique(np.linspace(0, self.output.numel() - 1, columns).astype(np.int64))
@@ -254,6 +239,3 @@ class Columns(Workload):
         matrix = np.stack([to_numpy(column).reshape(-1) for column in self.made], axis=1)
         row, position = np.nonzero(matrix)
         return {"columns": self.columns, "row": row, "position": position, "value": matrix[row, position]}
-
-    def device_bytes(self) -> int:
-        return torch_bytes()

@@ -13,6 +13,15 @@ from bppsa_cupy.tools.benchmarks.workload import available_cores
 PACKAGES = ("bppsa-cupy", "numpy", "scipy", "numba", "h5py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x")
 
 
+def provenance(device: Device, threads: int) -> dict[str, Any]:
+    """What a file of measurements says of where they were taken."""
+    return {
+        "device": device.name,
+        "machine": describe_machine(device, threads),
+        "versions": versions(device),
+    }
+
+
 def describe_machine(device: Device, threads: int) -> dict[str, Any]:
     """Processor model, cores that may be used, threads that were, and the GPU's name or None."""
     return {
@@ -31,7 +40,7 @@ def gpu_name(device: Device) -> str:
 
 
 def versions(device: Device) -> dict[str, Any]:
-    """Versions of Python and the packages that are installed; of CUDA where the device is one."""
+    """Versions of Python and the packages that are installed, and CUDA's where the device is one."""
     found: dict[str, Any] = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -15,14 +15,22 @@ from bppsa_cupy.layers import GRU, RNN, Linear
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.harness import (
     Measurement,
+    Rival,
     Row,
     Side,
+    compared_row,
     measure,
     memory_row,
     require_equal,
-    timed_row,
 )
-from bppsa_cupy.tools.benchmarks.rivals import best, to_numpy, torch_bytes, torch_place, torch_side
+from bppsa_cupy.tools.benchmarks.rivals import (
+    TorchWorkload,
+    best,
+    to_numpy,
+    torch_device,
+    torch_side,
+    torch_sides,
+)
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 from bppsa_cupy.training.losses import cross_entropy
 
@@ -51,7 +59,7 @@ class Case:
     paper: tuple[float, float, float, float]
 
     def paper_ratio(self, quantity: str) -> float | None:
-        """Baseline / BPPSA; of the way back without their forward passes, as appendix F derives it."""
+        """Baseline / BPPSA; the way back without their forward passes, as appendix F derives it."""
         forward, baseline, prepared, bppsa = self.paper
         if quantity == OVERALL:
             return baseline / bppsa
@@ -113,24 +121,17 @@ def _rows(arguments: argparse.Namespace, cell: str, case: Case) -> list[Row]:
 
 def _rivals(arguments: argparse.Namespace, options: dict[str, Any]) -> dict[str, Side]:
     """PyTorch on one thread and on all; on a GPU without and with TF32."""
-    if arguments.device == "cuda":
-        return {
-            "PyTorch with cuDNN": torch_side(TorchGradients, options, arguments.threads),
-            TF32: torch_side(TorchGradients, {**options, "tf32": True}, arguments.threads),
-        }
+    if arguments.device != "cuda":
+        return torch_sides("PyTorch", TorchGradients, options, arguments.threads)
     return {
-        f"PyTorch, {threads} thread{'s' if threads > 1 else ''}": torch_side(TorchGradients, options, threads)
-        for threads in sorted({1, arguments.threads})
+        "PyTorch with cuDNN": torch_side(TorchGradients, options, arguments.threads),
+        TF32: torch_side(TorchGradients, {**options, "tf32": True}, arguments.threads),
     }
 
 
-def _timed(name: str, case: Case, ours: Measurement, rival: tuple[str, Measurement] | None) -> list[Row]:
-    rows = []
-    for quantity in ("forward", "backward", OVERALL):
-        paper = case.paper_ratio(quantity)
-        theirs = (rival[1].seconds[quantity], rival[0]) if rival else ()
-        rows.append(timed_row(name, quantity, ours.seconds[quantity], *theirs, paper=paper))
-    return rows
+def _timed(name: str, case: Case, ours: Measurement, rival: Rival) -> list[Row]:
+    quantities = ("forward", "backward", OVERALL)
+    return [compared_row(name, q, ours, rival, paper=case.paper_ratio(q)) for q in quantities]
 
 
 def make_network(cell: str, device: str, steps: int, features: int) -> Sequential:
@@ -175,7 +176,7 @@ class Gradients(Workload):
         return {"loss": np.asarray(host(self.loss)), **gradients}
 
 
-class TorchGradients(Workload):
+class TorchGradients(TorchWorkload):
     """PyTorch's, from the same parameters, inputs and labels."""
 
     stateful = True
@@ -186,15 +187,15 @@ class TorchGradients(Workload):
         import torch
 
         network = make_network(cell, device, steps, features)
-        self.device, place = network.device, torch_place(network.device)
+        self.device, where = network.device, torch_device(network.device)
         torch.backends.cudnn.allow_tf32 = tf32
         modules: dict[str, Callable[..., Any]] = {"rnn": torch.nn.RNN, "gru": torch.nn.GRU}
         recurrent = modules[cell](features, HIDDEN, batch_first=True)
         self.model = torch.nn.ModuleList([recurrent, torch.nn.Linear(HIDDEN, CLASSES)])
         self.model.load_state_dict({n: torch.tensor(array) for n, array in network.state_dict().items()})
-        self.model.to(place)
+        self.model.to(where)
         inputs, labels = make_batch(cell, steps, features, batch)
-        self.inputs, self.labels = torch.tensor(inputs, device=place), torch.tensor(labels, device=place)
+        self.inputs, self.labels = torch.tensor(inputs, device=where), torch.tensor(labels, device=where)
         self.loss: Any = None
 
     def reset(self) -> None:
@@ -213,6 +214,3 @@ class TorchGradients(Workload):
     def result(self) -> dict[str, np.ndarray]:
         gradients = {name: to_numpy(p.grad) for name, p in self.model.named_parameters()}
         return {"loss": to_numpy(self.loss), **gradients}
-
-    def device_bytes(self) -> int:
-        return torch_bytes()

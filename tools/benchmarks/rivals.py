@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.tools.benchmarks.harness import Measurement, Side
+from bppsa_cupy.tools.benchmarks.harness import Measurement, Rival, Side
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Workload
 
 if TYPE_CHECKING:
@@ -24,7 +24,21 @@ def torch_side(factory: Callable[..., Workload], options: Mapping[str, Any], thr
     return Side(factory, options, threads, imports=("torch",), variables=DEFAULT_WAIT)
 
 
-def torch_place(device: Device) -> torch.device:
+def torch_sides(
+    name: str, factory: Callable[..., Workload], options: Mapping[str, Any], threads: int
+) -> dict[str, Side]:
+    """PyTorch's sides on one thread and on `threads`, by what they are called."""
+    return {
+        f"{name}, {thread_count(each)}": torch_side(factory, options, each) for each in sorted({1, threads})
+    }
+
+
+def thread_count(threads: int) -> str:
+    """A number of threads in words."""
+    return f"{threads} thread{'s' if threads > 1 else ''}"
+
+
+def torch_device(device: Device) -> torch.device:
     """PyTorch's device; TF32 is off."""
     import torch
 
@@ -45,14 +59,17 @@ def torch_network(network: Sequential) -> torch.nn.Sequential:
     modules = [getattr(torch.nn, type(layer).__name__)(**layer.config()) for layer in network.layers]
     model = torch.nn.Sequential(*modules).to(getattr(torch, network.dtype.name))
     model.load_state_dict({name: torch.tensor(array) for name, array in network.state_dict().items()})
-    return model.to(torch_place(network.device))
+    return model.to(torch_device(network.device))
 
 
-def torch_bytes() -> int:
-    """Bytes of the GPU that PyTorch's memory pool held at most."""
-    import torch
+class TorchWorkload(Workload):
+    """Work of PyTorch's."""
 
-    return int(torch.cuda.max_memory_reserved())
+    def device_bytes(self) -> int:
+        """Bytes of the GPU that PyTorch's memory pool held at most."""
+        import torch
+
+        return int(torch.cuda.max_memory_reserved())
 
 
 def to_numpy(tensor: Any) -> Any:
@@ -60,7 +77,7 @@ def to_numpy(tensor: Any) -> Any:
     return tensor.detach().cpu().numpy()
 
 
-def best(rivals: Mapping[str, Measurement]) -> tuple[str, Measurement] | None:
+def best(rivals: Mapping[str, Measurement]) -> Rival:
     """The name and the measurement of the quickest of some rivals; None where there is none."""
     if not rivals:
         return None

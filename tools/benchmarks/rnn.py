@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
+from functools import partial
 
 from bppsa_cupy.tools.benchmarks import recurrent
-from bppsa_cupy.tools.benchmarks.harness import Row
 from bppsa_cupy.tools.benchmarks.recurrent import Case
 
 AGAINST = recurrent.AGAINST
@@ -38,12 +37,5 @@ CASES = [
     *(Case(f"B{B}", 1000, 1, B, (fp, both, fp, scan)) for B, (fp, both, scan) in BY_BATCH.items() if B != 16),
 ]
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--cases."""
-    recurrent.add_cases(parser, CASES)
-
-
-def run(arguments: argparse.Namespace) -> list[Row]:
-    """Forward, backward, overall and peak memory of every case."""
-    return recurrent.run_cases(arguments, "rnn")
+add_arguments = partial(recurrent.add_cases, cases=CASES)
+run = partial(recurrent.run_cases, cell="rnn")

@@ -14,11 +14,12 @@ from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
     BenchmarkError,
     Measurement,
+    Rival,
     Row,
     Side,
+    compared_row,
     measure,
     require_equal,
-    timed_row,
 )
 from bppsa_cupy.tools.benchmarks.upsweep import (
     CupyxLevel,
@@ -39,8 +40,8 @@ LEVELS = 2
 
 #: How close each product's values must be to the rival's, relative to their norm.
 TOLERANCE = 1e-5
-#: The share of the free memory that a level's values may take: the rest is for the rival's process.
-MEMORY_SHARE = 0.6
+#: The part of the free memory that a level's values may take: the rest is for the rival's process.
+MEMORY_FRACTION = 0.6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,16 +69,9 @@ def run(arguments: argparse.Namespace) -> list[Row]:
     for level in range(LEVELS):
         if not any(step.level == level for step in sweep.steps):
             raise BenchmarkError(f"{model} has no live product in level {level} of the up-sweep")
-        fitting = sweep.fitting_batch(
-            level, batch, int(MEMORY_SHARE * get_device(arguments.device).free_memory())
-        )
-        options = {
-            "model": model,
-            "fraction": fraction,
-            "device": arguments.device,
-            "batch": fitting,
-            "level": level,
-        }
+        limit = int(MEMORY_FRACTION * get_device(arguments.device).free_memory())
+        options = {"model": model, "fraction": fraction, "device": arguments.device, "level": level}
+        options["batch"] = sweep.fitting_batch(level, batch, limit)
         rows += _level_rows(arguments, sweep, options)
     return rows + [_dead_row(sweep, step) for step in sweep.dead]
 
@@ -89,9 +83,8 @@ def _level_rows(arguments: argparse.Namespace, sweep: UpSweep, options: dict[str
     if arguments.against != "none":
         name, factory = RIVALS[arguments.against]
         sides[name] = Side(factory, options, arguments.threads)
-        sides[f"{name}, zeros left out"] = Side(
-            factory, {**options, "eliminate_zeros": True}, arguments.threads
-        )
+        without_zeros = {**options, "eliminate_zeros": True}
+        sides[f"{name}, zeros left out"] = Side(factory, without_zeros, arguments.threads)
     measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
     ours = measured.pop("ours")
     for name, rival in measured.items():
@@ -99,7 +92,7 @@ def _level_rows(arguments: argparse.Namespace, sweep: UpSweep, options: dict[str
     full = next(iter(measured.items()), None)
     rows = []
     for step in sweep.level(level):
-        rows.append(_row(sweep.label(step), step.out, ours, full, sweep.note(step, batch)))
+        rows.append(_row(sweep.label(step), str(step.out), ours, full, sweep.note(step, batch)))
         rows += _bandwidth(sweep.label(step), ours, str(step.out), sweep.bytes([step], batch))
     note = (
         f"all live products, B={batch}; the rival's operands have the planned pattern, stored zeros included"
@@ -107,20 +100,16 @@ def _level_rows(arguments: argparse.Namespace, sweep: UpSweep, options: dict[str
     case = f"level {level} sum"
     rows.append(_row(case, OVERALL, ours, full, note))
     rows += _bandwidth(case, ours, OVERALL, sweep.bytes(sweep.level(level), batch))
-    for without_zeros in list(measured.items())[1:]:
+    for thinned in list(measured.items())[1:]:
         note = f"B={batch}; the rival's operands without the zeros of these samples, which no plan can know"
-        rows.append(_row(f"{case}, zeros left out", OVERALL, ours, without_zeros, note))
+        rows.append(_row(f"{case}, zeros left out", OVERALL, ours, thinned, note))
     return rows
 
 
-def _row(case: str, lap: Any, ours: Measurement, rival: tuple[str, Measurement] | None, note: str) -> Row:
+def _row(case: str, lap: str, ours: Measurement, rival: Rival, note: str) -> Row:
     """Seconds a sample of one product, or of all."""
-    mine = [seconds / ours.result["batch"] for seconds in ours.seconds[str(lap)]]
-    if rival is None:
-        return timed_row(case, "product", mine, note=note)
-    name, measured = rival
-    theirs = [seconds / measured.result["batch"] for seconds in measured.seconds[str(lap)]]
-    return timed_row(case, "product", mine, theirs, name, note=note)
+    scales = 1 / ours.result["batch"], 1 / rival[1].result["batch"] if rival else 1.0
+    return compared_row(case, "product", ours, rival, lap=lap, scales=scales, note=note)
 
 
 def _bandwidth(case: str, ours: Measurement, lap: str, moved: int) -> list[Row]:

@@ -14,22 +14,22 @@ from bppsa_cupy.data import batches, load
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Plan
+from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
-    Measurement,
     Row,
     Side,
+    compared_row,
     measure,
     memory_row,
     require_equal,
-    timed_row,
 )
 from bppsa_cupy.tools.benchmarks.rivals import (
+    TorchWorkload,
+    thread_count,
     to_numpy,
-    torch_bytes,
+    torch_device,
     torch_network,
-    torch_place,
     torch_side,
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
@@ -39,7 +39,7 @@ from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD
 
 AGAINST = ("torch", "none")
-METHODS = ("bp", "linear", "blelloch", "hybrid", "auto")
+METHODS = ("bp", *SCHEDULES, "auto")
 
 #: The paper's optimizer (section 3.5).
 LEARNING_RATE, MOMENTUM = 1e-3, 0.9
@@ -157,32 +157,24 @@ def _rows(
     if arguments.against == "torch":
         sides["PyTorch"] = torch_side(TorchStep, options, max(threads, 1))
     measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.05)
-    rival = measured.pop("PyTorch", None)
-    where = f"{threads} thread{'s' if threads > 1 else ''}" if threads else "GPU"
+    rival = ("PyTorch", measured.pop("PyTorch")) if "PyTorch" in measured else None
+    where = thread_count(threads) if threads else "GPU"
     rows = []
     for method, ours in measured.items():
         case = f"{_name(arguments)}, {where}, {method}"
         ran = ours.result.pop("ran")
         if rival is not None:
-            require_equal(case, ours.result, rival.result, TOLERANCE[arguments.dtype])
+            require_equal(case, ours.result, rival[1].result, TOLERANCE[arguments.dtype])
         for quantity in ("forward", "backward", "optimizer", OVERALL):
-            rows.append(_row(case, quantity, ours, rival, note=ran if quantity == "backward" else None))
-        named = None if rival is None else ("PyTorch", rival)
-        rows.append(memory_row(case, arguments.device, ours, named))
+            note = ran if quantity == "backward" else None
+            rows.append(compared_row(case, quantity, ours, rival, note=note))
+        rows.append(memory_row(case, arguments.device, ours, rival))
     fixed = {method: one for method, one in measured.items() if method != "auto"}
     if "auto" in measured and fixed:
         best = min(fixed, key=lambda method: np.median(fixed[method].seconds["backward"]))
-        auto, quickest = (measured[method].seconds["backward"] for method in ("auto", best))
-        case = f"{_name(arguments)}, {where}, auto"
-        rows.append(timed_row(case, "backward", auto, quickest, f"{best}, the best"))
+        case, quickest = f"{_name(arguments)}, {where}, auto", (f"{best}, the best", fixed[best])
+        rows.append(compared_row(case, "backward", measured["auto"], quickest))
     return rows
-
-
-def _row(case: str, quantity: str, ours: Measurement, rival: Measurement | None, note: str | None) -> Row:
-    if rival is None:
-        return timed_row(case, quantity, ours.seconds[quantity], note=note)
-    theirs = rival.seconds[quantity]
-    return timed_row(case, quantity, ours.seconds[quantity], theirs, "PyTorch", note=note)
 
 
 def make_network(model: str, prune_fraction: float | None, network_options: dict[str, Any]) -> Sequential:
@@ -235,7 +227,7 @@ class Step(Workload):
         }
 
 
-class TorchStep(Workload):
+class TorchStep(TorchWorkload):
     """PyTorch's step from the same parameters, inputs and labels; gradients of pruned weights become 0."""
 
     stateful = True
@@ -244,13 +236,13 @@ class TorchStep(Workload):
         import torch
 
         network = make_network(**making)
-        self.device, place = network.device, torch_place(network.device)
+        self.device, where = network.device, torch_device(network.device)
         self.model = torch_network(network)
-        self.inputs = torch.tensor(inputs, device=place)
-        self.labels = torch.tensor(labels, device=place)
+        self.inputs = torch.tensor(inputs, device=where)
+        self.labels = torch.tensor(labels, device=where)
         named = dict(self.model.named_parameters())
         self.masked = [
-            (named[name], torch.tensor(mask, dtype=self.inputs.dtype, device=place))
+            (named[name], torch.tensor(mask, dtype=self.inputs.dtype, device=where))
             for name, mask in network.masks.items()
         ]
         self.first_parameters = {n: p.detach().clone() for n, p in self.model.state_dict().items()}
@@ -282,6 +274,3 @@ class TorchStep(Workload):
             **{f"gradient {n}": to_numpy(p.grad) for n, p in self.model.named_parameters()},
             **{f"new {n}": to_numpy(p) for n, p in self.model.named_parameters()},
         }
-
-    def device_bytes(self) -> int:
-        return torch_bytes()

@@ -83,7 +83,7 @@ class UpSweep:
         return self.patterns[segment].nnz * (1 if self.chain.shared(*segment) else batch)
 
     def bytes(self, steps: Iterable[Step], batch: int) -> int:
-        """Of values and integers that products have to move: operands, results and maps, once each."""
+        """Bytes of values and integers that products have to move: operands, results, maps, once each."""
         moved = 0
         for step in steps:
             product = self.products[step.out]
@@ -278,10 +278,10 @@ def in_pattern(matrix: scipy.sparse.csr_array, pattern: Pattern) -> np.ndarray:
     planned = pattern.rows().astype(np.int64) * columns + pattern.indices
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     keys = rows * columns + matrix.indices
-    places = np.searchsorted(planned, keys)
-    places[places == planned.size] = 0
-    if keys.size and not (planned.size and np.array_equal(planned[places], keys)):
+    positions = np.searchsorted(planned, keys)
+    positions[positions == planned.size] = 0
+    if keys.size and not (planned.size and np.array_equal(planned[positions], keys)):
         raise BenchmarkError("the rival's product has an entry outside the planned pattern")
     values = np.zeros(pattern.nnz, matrix.dtype)
-    values[places] = matrix.data
+    values[positions] = matrix.data
     return values

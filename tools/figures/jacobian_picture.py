@@ -10,8 +10,7 @@ import numpy as np
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.tools.figures.curves import import_pyplot
-from bppsa_cupy.tools.figures.picture_file import save_figure
+from bppsa_cupy.tools.figures.picture_file import picture
 
 #: What a dot can be, from the weakest: a dot that stands for several elements shows the strongest.
 KINDS = ("guaranteed zero", "possible zero", "non-zero")
@@ -75,45 +74,41 @@ def plot_records(
 ) -> None:
     """A PNG with a panel for each record. Raises ShapeError as `raster` does."""
     rasters = [raster(record, rows, columns, sample) for record in records]
-    pyplot = import_pyplot()
-    from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
-
     across = min(len(records), 4 if len(records) > 6 else 3)
     down = math.ceil(len(records) / across)
-    figure, axes = pyplot.subplots(
-        down, across, figsize=(4.2 * across, 4.4 * down + 0.6), squeeze=False, layout="constrained"
-    )
-    for panel in axes.flat[len(records) :]:
-        panel.set_visible(False)
-    for panel, record, (dots, window, step) in zip(axes.flat, records, rasters, strict=False):
-        first_row, end_row, first_column, end_column = window
-        panel.imshow(
-            dots,
-            cmap=ListedColormap(COLOURS),
-            vmin=0,
-            vmax=len(KINDS) - 1,
-            interpolation="nearest",
-            aspect="auto",
-            extent=(
-                first_column,
-                first_column + dots.shape[1] * step[1],
-                first_row + dots.shape[0] * step[0],
-                first_row,
-            ),
-        )
-        panel.set_box_aspect(min(1.0, max(1 / 3, (end_row - first_row) / (end_column - first_column))))
-        panel.set(xlim=(first_column, end_column), ylim=(end_row, first_row))
-        shape = " × ".join(f"{size:,}" for size in record.pattern.shape)
-        dot = "" if step == (1, 1) else f"\na dot is {step[0]} × {step[1]} elements"
-        panel.set_title(f"{record.label}: {shape}{dot}", fontsize=9)
-        panel.set_xlabel("element of the output", fontsize=8)
-        panel.set_ylabel("element of the input", fontsize=8)
-        panel.tick_params(labelsize=7)
-    patches = [
-        Patch(facecolor=colour, edgecolor="black", label=kind)
-        for kind, colour in zip(KINDS, COLOURS, strict=True)
-    ]
-    figure.legend(handles=patches, loc="outside lower center", ncols=len(KINDS), fontsize=9)
-    save_figure(figure, path, dpi=150)
-    pyplot.close(figure)
+    options = {"figsize": (4.2 * across, 4.4 * down + 0.6), "squeeze": False, "layout": "constrained"}
+    with picture(path, down, across, save={"dpi": 150}, **options) as (figure, axes):
+        from matplotlib.colors import ListedColormap
+        from matplotlib.patches import Patch
+
+        for panel in axes.flat[len(records) :]:
+            panel.set_visible(False)
+        for panel, record, (dots, window, step) in zip(axes.flat, records, rasters, strict=False):
+            first_row, end_row, first_column, end_column = window
+            panel.imshow(
+                dots,
+                cmap=ListedColormap(COLOURS),
+                vmin=0,
+                vmax=len(KINDS) - 1,
+                interpolation="nearest",
+                aspect="auto",
+                extent=(
+                    first_column,
+                    first_column + dots.shape[1] * step[1],
+                    first_row + dots.shape[0] * step[0],
+                    first_row,
+                ),
+            )
+            panel.set_box_aspect(min(1.0, max(1 / 3, (end_row - first_row) / (end_column - first_column))))
+            panel.set(xlim=(first_column, end_column), ylim=(end_row, first_row))
+            shape = " × ".join(f"{size:,}" for size in record.pattern.shape)
+            dot = "" if step == (1, 1) else f"\na dot is {step[0]} × {step[1]} elements"
+            panel.set_title(f"{record.label}: {shape}{dot}", fontsize=9)
+            panel.set_xlabel("element of the output", fontsize=8)
+            panel.set_ylabel("element of the input", fontsize=8)
+            panel.tick_params(labelsize=7)
+        patches = [
+            Patch(facecolor=colour, edgecolor="black", label=kind)
+            for kind, colour in zip(KINDS, COLOURS, strict=True)
+        ]
+        figure.legend(handles=patches, loc="outside lower center", ncols=len(KINDS), fontsize=9)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -30,3 +32,29 @@ def save_figure(figure: Any, path: Path, **options: Any) -> None:
     check_picture(path)
     with whole_file(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:].lower(), **options)
+
+
+@contextmanager
+def picture(
+    path: Path, rows: int = 1, columns: int = 1, *, save: dict[str, Any], **options: Any
+) -> Iterator[tuple[Any, Any]]:
+    """A Matplotlib figure and its axes, for the block to draw on; written to `path` at the block's end.
+
+    save     savefig's options
+    options  those of `subplots`
+    Raises BppsaError as `check_picture`, before the block, and where the file cannot be written.
+    """
+    check_picture(path)
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise BppsaError(f"a picture needs matplotlib ({error}): install the extra 'plot'") from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(rows, columns, **options)
+    try:
+        yield figure, axes
+        save_figure(figure, path, **save)
+    finally:
+        pyplot.close(figure)

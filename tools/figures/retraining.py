@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import sys
 from pathlib import Path
@@ -21,14 +20,14 @@ from bppsa_cupy.data import Dataset, load
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import SCOPES, prune
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.system.files import write_text
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
-from bppsa_cupy.tools.figures.curves import import_pyplot
-from bppsa_cupy.tools.figures.figure6 import last_place_noise
-from bppsa_cupy.tools.figures.picture_file import check_picture, save_figure
-from bppsa_cupy.training.loop import Settings, check_dataset, evaluate, train
+from bppsa_cupy.tools.figures import curves
+from bppsa_cupy.tools.figures.curves import Losses
+from bppsa_cupy.tools.figures.picture_file import picture
+from bppsa_cupy.tools.figures.result_file import picture_path, write_result
+from bppsa_cupy.training.loop import check_dataset, evaluate, train
 from bppsa_cupy.training.optimizers import Adam
+from bppsa_cupy.training.settings import Settings
 
 #: The backward passes that retrain; `hybrid` with products of matrices in so many up-sweep levels.
 METHODS = ("bp", "auto", "hybrid")
@@ -68,12 +67,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Train, prune, retrain, compare, and write prune.json and prune.png."""
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    picture = arguments.out / "prune.png"
-    check_picture(picture)
-    import_pyplot()
+    path = picture_path(arguments)
     dataset = _with_test_samples(load(arguments.data), arguments.test_samples)
-    options = {name: getattr(arguments, name) for name in ("seed", "dtype", "device")}
+    options = cli.taken(arguments, "seed", "dtype", "device")
     network = build_model(arguments.model, dataset.input_shape, classes=dataset.classes, **options)
     check_dataset(network, dataset)
     network.load_state_dict(he_parameters(network, arguments.seed))
@@ -90,28 +86,18 @@ def run(arguments: argparse.Namespace) -> None:
         report = network.last_backward
         assert report is not None
         ran[label] = "; ".join([f"{report.method}, {report.reason}", *report.schedules])
-    comparison = compare(losses)
-    result = {
-        "name": "prune",
-        "command": arguments.command,
-        "settings": {name: getattr(arguments, name) for name in SETTINGS},
-        "device": network.device.name,
-        "machine": describe_machine(network.device, network.device.workers),
-        "versions": versions(network.device),
+    limit = 3 * curves.largest_difference(losses[NOISE], losses["bp"])
+    comparison = curves.compare(losses, METHODS[1:], limit)
+    facts = {
         "pruned": {name: 1 - float(mask.mean()) for name, mask in masks.items()},
         "backward": ran,
         "accuracy": accuracy,
         "comparison": comparison,
         "losses": losses,
     }
-    write_text(arguments.out / "prune.json", json.dumps(result, indent=1) + "\n")
-    plot(
-        losses,
-        accuracy,
-        comparison,
-        picture,
-        f"{arguments.model} on {dataset.name}, {arguments.prune:.0%} pruned",
-    )
+    write_result(arguments, network.device, SETTINGS, facts, indent=1)
+    title = f"{arguments.model} on {dataset.name}, {arguments.prune:.0%} pruned"
+    plot(losses, accuracy, limit, path, title)
     _print(accuracy, comparison, ran)
 
 
@@ -140,7 +126,7 @@ def he_parameters(network: Sequential, seed: int) -> dict[str, np.ndarray]:
 def _train(
     arguments: argparse.Namespace, network: Sequential, dataset: Dataset, label: str | None = None
 ) -> list[float]:
-    """The losses of training by Adam from the network's parameters on; of the retraining called `label`."""
+    """The losses of training by Adam from the network's parameters on, or of the retraining `label`."""
     retraining = label is not None
     iterations = arguments.retrain if retraining else arguments.iterations
     settings = Settings(
@@ -150,7 +136,7 @@ def _train(
         batch_size=arguments.batch_size,
         seed=arguments.seed + retraining,
         progress=sys.stderr.isatty(),
-        gradient_hook=last_place_noise(arguments.seed) if label == NOISE else None,
+        gradient_hook=curves.last_place_noise(arguments.seed) if label == NOISE else None,
     )
     optimizer = Adam(network.parameters, lr=arguments.retrain_lr if retraining else arguments.lr)
     history = train(network, dataclasses.replace(dataset, test=None), optimizer, settings)
@@ -161,79 +147,47 @@ def _accuracy(network: Sequential, dataset: Dataset) -> float | None:
     return None if dataset.test is None else evaluate(network, dataset.test, 100)[1]
 
 
-def compare(losses: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """Each method's largest relative difference of losses to `bp`'s, and the limit: three times that of
-    `bp` with noise."""
-    limit = 3 * float(difference(losses, NOISE).max())
-    rows = []
-    for method in METHODS[1:]:
-        largest = float(difference(losses, method).max())
-        rows.append({"method": method, "difference": largest, "limit": limit, "agrees": largest <= limit})
-    return rows
-
-
-def difference(losses: dict[str, list[float]], label: str) -> np.ndarray:
-    """The relative difference of losses to `bp`'s, by step."""
-    reference = np.array(losses["bp"])
-    return np.abs(np.array(losses[label]) - reference) / np.abs(reference)
-
-
 def _print(accuracy: dict[str, Any], comparison: list[dict[str, Any]], ran: dict[str, str]) -> None:
     for label, value in accuracy.items():
         print(f"accuracy, {label}: {'no test samples' if value is None else f'{value:.2%}'}")
     for row in comparison:
+        told = curves.verdict(row["difference"], row["limit"], row["agrees"])
         method = row["method"]
-        print(
-            f"{method}: largest relative difference of losses to bp {row['difference']:.2e} "
-            f"(limit {row['limit']:.2e}): {'agrees' if row['agrees'] else 'DIFFERS'}; ran {ran[method]}"
-        )
+        print(f"{method}: largest relative difference of losses to bp {told}; ran {ran[method]}")
 
 
-def plot(
-    losses: dict[str, list[float]],
-    accuracy: dict[str, float | None],
-    comparison: list[dict[str, Any]],
-    path: Path,
-    title: str,
-) -> None:
+def plot(losses: Losses, accuracy: dict[str, float | None], limit: float, path: Path, title: str) -> None:
     """The losses of training and retraining, their differences to `bp`'s, and the accuracies."""
-    pyplot = import_pyplot()
-    figure, (left, middle, right) = pyplot.subplots(
-        1, 3, figsize=(14, 4.2), layout="constrained", width_ratios=(1.5, 1.2, 1)
-    )
-    figure.suptitle(title)
-    start = len(losses["training"])
-    left.plot(*_means(losses["training"], 0), color="0.4", label="training, dense")
-    for (label, width), color in zip(
-        (("bp", 4.5), ("auto", 2.6), ("hybrid", 1.0)), ("C0", "C1", "C2"), strict=True
-    ):
-        left.plot(*_means(losses[label], start), color=color, linewidth=width, label=f"retraining, {label}")
-        if label != "bp":
-            values = difference(losses, label)
-            steps = np.arange(1, len(values) + 1)
-            told = label if values.any() else f"{label}: none"
-            middle.plot(steps[values > 0], values[values > 0], "o", markersize=3, color=color, label=told)
-    left.axvline(start, color="0.2", linestyle=":", linewidth=0.8)
-    left.set(xlabel="step", ylabel=f"training loss, mean of {WINDOW} batches")
-    left.legend()
-    noise = difference(losses, NOISE)
-    steps = np.arange(1, len(noise) + 1)
-    middle.plot(
-        steps[noise > 0], noise[noise > 0], ".", markersize=3, color="0.6", label="bp with noise of one ulp"
-    )
-    limit = comparison[0]["limit"]
-    middle.axhline(limit, color="0.2", linestyle="--", linewidth=0.8, label=f"limit {limit:.1e}")
-    middle.set(xlabel="step of retraining", ylabel="relative difference of the loss to bp's", yscale="log")
-    middle.legend()
-    shown = {label: value for label, value in accuracy.items() if value is not None and label != NOISE}
-    if shown:
-        bars = right.bar(
-            list(shown), [100 * value for value in shown.values()], color=["0.4", "0.7", "C0", "C1", "C2"]
+    options = {"figsize": (14, 4.2), "layout": "constrained", "width_ratios": (1.5, 1.2, 1)}
+    with picture(path, 1, 3, save={"dpi": 120}, **options) as (figure, (left, middle, right)):
+        figure.suptitle(title)
+        start = len(losses["training"])
+        left.plot(*_means(losses["training"], 0), color="0.4", label="training, dense")
+        for label, width, color in (("bp", 4.5, "C0"), ("auto", 2.6, "C1"), ("hybrid", 1.0, "C2")):
+            means = _means(losses[label], start)
+            left.plot(*means, color=color, linewidth=width, label=f"retraining, {label}")
+            if label != "bp":
+                differences = curves.relative_differences(losses[label], losses["bp"])
+                told = label if differences.any() else f"{label}: none"
+                curves.draw_differences(middle, differences, "o", markersize=3, color=color, label=told)
+        left.axvline(start, color="0.2", linestyle=":", linewidth=0.8)
+        left.set(xlabel="step", ylabel=f"training loss, mean of {WINDOW} batches")
+        left.legend()
+        noise = curves.relative_differences(losses[NOISE], losses["bp"])
+        style = {"markersize": 3, "color": "0.6", "label": "bp with noise of one ulp"}
+        curves.draw_differences(middle, noise, ".", **style)
+        curves.draw_limit(middle, limit)
+        middle.set(
+            xlabel="step of retraining", ylabel="relative difference of the loss to bp's", yscale="log"
         )
-        right.bar_label(bars, fmt="%.1f")
-    right.set(ylabel="test accuracy, %", title="trained, pruned, retrained by")
-    save_figure(figure, path, dpi=120)
-    pyplot.close(figure)
+        middle.legend()
+        shown = {
+            label: 100 * value for label, value in accuracy.items() if value is not None and label != NOISE
+        }
+        if shown:
+            bars = right.bar(list(shown), list(shown.values()), color=["0.4", "0.7", "C0", "C1", "C2"])
+            right.bar_label(bars, fmt="%.1f")
+        right.set(ylabel="test accuracy, %", title="trained, pruned, retrained by")
 
 
 def _means(losses: list[float], start: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,23 +7,40 @@ gradient element, as large as the rounding of a sum over all steps of a batch.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data import Dataset
+from bppsa_cupy.data import Dataset, load
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures.torch_training import Curve, accuracy, train_by_torch
-from bppsa_cupy.training.loop import Settings, train
+from bppsa_cupy.tools.figures.curves import (
+    draw_differences,
+    draw_limit,
+    largest_difference,
+    relative_differences,
+    rounding_noise,
+    verdict,
+)
+from bppsa_cupy.tools.figures.picture_file import picture
+from bppsa_cupy.tools.figures.result_file import picture_path
+from bppsa_cupy.tools.figures.torch_training import Curve, accuracy, import_torch, train_by_torch
+from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.optimizers import Adam
+from bppsa_cupy.training.settings import Settings
 
 PYTORCH = "PyTorch"
-#: Of the backward pass: what the cost model takes, and the scan over chunks of steps.
+#: The options that the curves follow from.
+SETTINGS = ("epochs", "iterations", "batch_size", "lr", "clip", "seed", "threads")
+#: Methods of the backward pass: what the cost model takes, and the scan over chunks of steps.
 METHODS = ("auto", "blelloch")
 #: Runs under noise, each with its own seed; the yardstick is the largest divergence of them.
 NOISE_SEEDS = (1, 2)
@@ -44,10 +61,29 @@ def add_options(parser: argparse.ArgumentParser, *, epochs: int, lr: float) -> N
     parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
 
 
-def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The options that the curves follow from, by name."""
-    names = ("epochs", "iterations", "batch_size", "lr", "clip", "seed", "threads")
-    return {name: getattr(arguments, name) for name in names}
+@contextmanager
+def trained(
+    arguments: argparse.Namespace, model: str, paths: Sequence[Path]
+) -> Iterator[Iterator[tuple[Dataset, str, dict[str, Curve], dict[str, Any]]]]:
+    """Data set, dtype, curves and comparison of the training on each file in both dtypes, one after another.
+
+    Each is a row of the figure's picture, which is written at the block's end.
+    """
+    import_torch()
+    get_device(arguments.device)
+    path = picture_path(arguments)
+    arguments.progress = sys.stderr.isatty()
+    cases = [(load(file), dtype) for file in paths for dtype in ("float64", "float32")]
+    options = {"figsize": (14, 3.5 * len(cases)), "layout": "constrained", "squeeze": False}
+    with picture(path, len(cases), 3, save={"dpi": 110}, **options) as (_, axes):
+
+        def each() -> Iterator[tuple[Dataset, str, dict[str, Curve], dict[str, Any]]]:
+            for row, (dataset, dtype) in zip(axes, cases, strict=True):
+                curves, comparison = train_all(arguments, dataset, model, dtype)
+                draw(row, curves, comparison, f"{model.upper()} on {dataset.name}, {dtype}")
+                yield dataset, dtype, curves, comparison
+
+        yield each()
 
 
 def train_all(
@@ -56,20 +92,13 @@ def train_all(
     """Curves by run (each of METHODS, PyTorch, "noise 1" …), and how the methods compare with it."""
 
     def build() -> Sequential:
-        network = build_model(
-            model, dataset.input_shape, classes=dataset.classes, seed=arguments.seed, dtype=dtype,
-            device=arguments.device,
-        )  # fmt: skip
+        options = {**cli.taken(arguments, "seed", "device"), "dtype": dtype}
+        network = build_model(model, dataset.input_shape, classes=dataset.classes, **options)
         network.use(network.plan(batch_size=arguments.batch_size))
         return network
 
     settings = Settings(
-        epochs=arguments.epochs,
-        iterations=arguments.iterations,
-        batch_size=arguments.batch_size,
-        seed=arguments.seed,
-        clip=arguments.clip,
-        progress=arguments.progress,
+        **cli.taken(arguments, "epochs", "iterations", "batch_size", "seed", "clip", "progress")
     )
     once = replace(settings, iterations=1, progress=False)
     curves = {}
@@ -81,9 +110,8 @@ def train_all(
     curves[PYTORCH] = train_by_torch(build(), dataset, settings, arguments.lr, arguments.threads)
     terms = dataset.input_shape[0] * arguments.batch_size
     for seed in NOISE_SEEDS:
-        noisy = replace(
-            settings, method=METHODS[0], gradient_hook=rounding_noise(seed, np.sqrt(terms), dtype)
-        )
+        noise = rounding_noise(seed, np.sqrt(terms), dtype)
+        noisy = replace(settings, method=METHODS[0], gradient_hook=noise)
         curves[f"noise {seed}"] = train_by_scan(build(), dataset, noisy, arguments.lr)
     return curves, compare(curves, dtype)
 
@@ -114,29 +142,16 @@ def train_by_scan(network: Sequential, dataset: Dataset, settings: Settings, lr:
     return curve
 
 
-def rounding_noise(seed: int, ulps: float, dtype: str) -> Callable[[Sequential], None]:
-    """A gradient hook that changes every gradient element by `ulps` units in the last place, up or down."""
-    generator = np.random.default_rng(seed)
-    size = ulps * np.finfo(dtype).eps
-
-    def hook(network: Sequential) -> None:
-        flat = network.gradients.flat
-        signs = generator.choice(np.array([-1, 1], dtype), flat.shape)
-        flat *= network.device.asarray(1 + np.asarray(size, dtype) * signs, flat.dtype)
-
-    return hook
-
-
 def compare(curves: dict[str, Curve], dtype: str) -> dict[str, Any]:
     """Each method's largest relative difference to PyTorch over the steps, the limit it is held to, and the
     ratio of PyTorch's seconds to its."""
     noise = [
-        difference(curves[METHODS[0]].losses, curve.losses)
+        largest_difference(curve.losses, curves[METHODS[0]].losses)
         for run, curve in curves.items()
         if run.startswith("noise")
     ]
     limit = max(3 * max(noise), float(10 * np.finfo(dtype).eps))
-    found = {method: difference(curves[PYTORCH].losses, curves[method].losses) for method in METHODS}
+    found = {method: largest_difference(curves[method].losses, curves[PYTORCH].losses) for method in METHODS}
     return {
         "limit": limit,
         "difference": found,
@@ -147,21 +162,12 @@ def compare(curves: dict[str, Curve], dtype: str) -> dict[str, Any]:
     }
 
 
-def difference(reference: Sequence[float], losses: Sequence[float]) -> float:
-    """The largest relative difference over the steps."""
-    ours, theirs = np.array(losses), np.array(reference)
-    return float((np.abs(ours - theirs) / np.abs(theirs)).max())
-
-
 def report(title: str, comparison: dict[str, Any]) -> None:
     """A line a method."""
     for method, value in comparison["difference"].items():
-        verdict = "agrees" if comparison["agrees"][method] else "DIFFERS"
-        limit, ratio = comparison["limit"], comparison["speed_ratio"][method]
-        print(
-            f"{title} {method}: largest relative difference to PyTorch {value:.2e} (limit {limit:.2e}): "
-            f"{verdict}; PyTorch's time / ours {ratio:.1f}"
-        )
+        told = verdict(value, comparison["limit"], comparison["agrees"][method])
+        times = f"PyTorch's time / ours {comparison['speed_ratio'][method]:.1f}"
+        print(f"{title} {method}: largest relative difference to PyTorch {told}; {times}")
 
 
 def as_json(curves: dict[str, Curve]) -> dict[str, Any]:
@@ -181,8 +187,7 @@ def as_json(curves: dict[str, Curve]) -> dict[str, Any]:
 def draw(axes: Sequence[Any], curves: dict[str, Curve], comparison: dict[str, Any], title: str) -> None:
     """Losses by step, their differences to PyTorch, and losses by time, on three axes."""
     by_step, apart, by_time = axes
-    reference = np.array(curves[PYTORCH].losses)
-    steps = np.arange(1, len(reference) + 1)
+    steps = range(1, len(curves[PYTORCH].losses) + 1)
     width = {run: max(1.0, 5.0 - 2.0 * k) for k, run in enumerate([PYTORCH, *comparison["difference"]])}
     apart.set(yscale="log", ylim=(1e-17, 1))
     for run in width:
@@ -190,15 +195,9 @@ def draw(axes: Sequence[Any], curves: dict[str, Curve], comparison: dict[str, An
         (line,) = by_step.plot(steps, curve.losses, linewidth=width[run], label=run)
         by_time.plot(curve.seconds, _smooth(curve.losses), color=line.get_color(), label=run)
         if run != PYTORCH:
-            gap = np.abs(np.array(curve.losses) - reference) / np.abs(reference)
-            apart.plot(steps[gap > 0], gap[gap > 0], ".", markersize=3, color=line.get_color(), label=run)
-    apart.axhline(
-        comparison["limit"],
-        color="0.2",
-        linestyle="--",
-        linewidth=0.8,
-        label=f"limit {comparison['limit']:.1e}",
-    )
+            differences = relative_differences(curve.losses, curves[PYTORCH].losses)
+            draw_differences(apart, differences, ".", markersize=3, color=line.get_color(), label=run)
+    draw_limit(apart, comparison["limit"])
     by_step.set(title=title, xlabel="step", ylabel="training loss, a batch")
     apart.set(xlabel="step", ylabel="relative difference to PyTorch, where not 0")
     by_time.set(xscale="log", xlabel="seconds", ylabel=f"training loss, mean of {STRIDE} steps")

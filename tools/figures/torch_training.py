@@ -13,7 +13,7 @@ from tqdm import tqdm
 from bppsa_cupy.data import Batch, Dataset, Split, batches, number_of_batches
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.loop import Settings
+from bppsa_cupy.training.settings import Settings
 
 
 @dataclass
@@ -53,13 +53,11 @@ def train_by_torch(
     """
     torch = import_torch()
     torch.set_num_threads(threads)
-    place = torch.device("cuda" if network.device.name == "cuda" else "cpu")
-    model = _model(torch, network).to(place)
+    device = torch.device("cuda" if network.device.name == "cuda" else "cpu")
+    model = _model(torch, network).to(device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     curve = Curve()
-    per_epoch = number_of_batches(dataset.train, settings.batch_size)
-    last = settings.epochs * per_epoch
-    last = last if settings.iterations is None else min(last, settings.iterations)
+    last = settings.last_step(number_of_batches(dataset.train, settings.batch_size))
     bar = tqdm(total=last, desc="PyTorch", unit="step", disable=not settings.progress, dynamic_ncols=True)
     started = time.perf_counter()
     with bar:
@@ -69,8 +67,8 @@ def train_by_torch(
             ):
                 if len(curve.losses) == last:
                     break
-                scores = _scores(torch, model, batch, place)
-                loss = torch.nn.functional.cross_entropy(scores, torch.tensor(batch.labels, device=place))
+                scores = _scores(torch, model, batch, device)
+                loss = torch.nn.functional.cross_entropy(scores, torch.tensor(batch.labels, device=device))
                 optimizer.zero_grad()
                 loss.backward()
                 curve.seconds.append(time.perf_counter() - started)
@@ -82,7 +80,9 @@ def train_by_torch(
     if dataset.test is not None:
         with torch.no_grad():
             curve.accuracy = accuracy(
-                dataset.test, network.dtype, lambda batch: _scores(torch, model, batch, place).cpu().numpy()
+                dataset.test,
+                network.dtype,
+                lambda batch: _scores(torch, model, batch, device).cpu().numpy(),
             )
     return curve
 
@@ -107,8 +107,8 @@ def _model(torch: Any, network: Sequential) -> Any:
     return model
 
 
-def _scores(torch: Any, model: Any, batch: Batch, place: Any) -> Any:
-    inputs = torch.tensor(batch.inputs, device=place)
+def _scores(torch: Any, model: Any, batch: Batch, device: Any) -> Any:
+    inputs = torch.tensor(batch.inputs, device=device)
     if batch.lengths is not None:
         inputs = torch.nn.utils.rnn.pack_padded_sequence(
             inputs, torch.tensor(batch.lengths), batch_first=True, enforce_sorted=False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from bppsa_cupy.plan.schedule import blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.search.search import Search
 from bppsa_cupy.plan.search.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
 from bppsa_cupy.plan.sizes.counted import ChainCounts
-from bppsa_cupy.system.files import check_writable, write_text
+from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.plans.report import print_table, quantity
 
@@ -67,18 +66,12 @@ def worker_counts(text: str) -> list[int]:
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print, and write, what each schedule costs."""
     if arguments.json is not None:
-        check_writable(arguments.json, error=PlanError)
-    facts = explain(
-        Plan.load(arguments.file),
-        model=arguments.model,
-        workers=arguments.workers,
-        batch_size=arguments.batch_size,
-        memory_limit=arguments.memory_limit,
-        progress=True,
-    )
+        check_writable(arguments.json)
+    options = cli.taken(arguments, "model", "workers", "batch_size", "memory_limit")
+    facts = explain(Plan.load(arguments.file), **options, progress=True)
     facts = {"file": str(arguments.file), **facts}
     if arguments.json is not None:
-        write_text(arguments.json, json.dumps(facts, indent=1) + "\n", error=PlanError)
+        cli.write_json(arguments.json, facts)
     print_explanation(facts)
 
 

@@ -17,7 +17,7 @@ from bppsa_cupy.plan.schedule import Step, blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.search.search import Search
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments
 from bppsa_cupy.plan.sizes.counted import ChainCounts
-from bppsa_cupy.tools.plans.report import print_table, quantity
+from bppsa_cupy.tools.plans.report import element_facts, print_table, quantity
 
 #: The name of the paper's hand-picked schedule among the others.
 PAPER = "paper's hybrid"
@@ -51,15 +51,7 @@ def _network(name: str, plan: Plan, chains: Sequence[Chain]) -> dict[str, Any]:
         named = _schedules(plan, position, counts)
         found.append(
             {
-                "elements": [
-                    {
-                        "k": k,
-                        "name": element.name,
-                        "shape": list(element.pattern.shape),
-                        "nnz": element.pattern.nnz,
-                    }
-                    for k, element in enumerate(chain.elements, 1)
-                ],
+                "elements": element_facts(chain),
                 "baseline": _baseline(chain),
                 "schedules": [_schedule(label, schedule, counts) for label, schedule in named.items()],
             }
@@ -138,7 +130,7 @@ def _baseline(chain: Chain) -> list[dict[str, Any]]:
     """The gradient operators ordinary back-propagation runs for v(2), …, v(n), from the last layer on.
 
     A convolution's is a dense transposed convolution, a linear layer's a dense product, whatever the mask;
-    of all others it has a multiply-add for each entry of the Jacobian.
+    every other operator has a multiply-add for each entry of the Jacobian.
     """
     return [
         {

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.tools.figures.picture_file import save_figure
+from bppsa_cupy.tools.figures.picture_file import picture
 
 #: Color and marker of each kind of step.
 STYLES = {"mv": ("tab:blue", "o"), "mm": ("tab:orange", "s"), "bp": ("tab:green", "o")}
 LABELS = {"mv": "matrix × vector", "mm": "matrix × matrix", "bp": "gradient operator of bp"}
 
 
-def draw_flops(facts: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+def draw_flops(facts: Mapping[str, Any], path: Path) -> None:
     """Write the picture of `plan_flops.flops`'s answer: a row a network, a column a schedule.
 
     Filled marks are steps on the critical path, with their levels unless all steps are; hollow ones are
-    off it. Steps of no FLOP have no place on a logarithmic axis and are left out. Raises PlanError without
-    Matplotlib.
+    off it. Steps of no FLOP do not show on a logarithmic axis and are left out. Raises PlanError where
+    there is no step, and BppsaError as `picture` does.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlanError(f"drawing takes Matplotlib ({error}): install the extra `plot`") from error
     networks = facts["networks"]
     names = list(dict.fromkeys(s["name"] for n in networks for c in n["chains"] for s in c["schedules"]))
     if not names:
         raise PlanError("the plan has no chain, and so no step to draw")
-    figure = Figure(figsize=(1.2 + 3.7 * len(names), 1.5 + 3.6 * len(networks)), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(len(networks), len(names), sharex=True, sharey=True, squeeze=False)
-    for row, network in zip(grid, networks, strict=True):
-        for axes, name in zip(row, names, strict=True):
-            _draw_panel(axes, network, name)
-            axes.set_title(f"{name}, {network['network']} network", fontsize=10)
-        row[0].set_ylabel("FLOP of one sample")
-    for axes in grid[-1]:
-        axes.set_xlabel("FLOP if the Jacobians were dense")
-    figure.legend(handles=_handles(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
-    save_figure(figure, Path(path), dpi=120)
+    size = 1.2 + 3.7 * len(names), 1.5 + 3.6 * len(networks)
+    options = {"figsize": size, "layout": "constrained", "sharex": True, "sharey": True, "squeeze": False}
+    with picture(path, len(networks), len(names), save={"dpi": 120}, **options) as (figure, grid):
+        for row, network in zip(grid, networks, strict=True):
+            for axes, name in zip(row, names, strict=True):
+                _draw_panel(axes, network, name)
+                axes.set_title(f"{name}, {network['network']} network", fontsize=10)
+            row[0].set_ylabel("FLOP of one sample")
+        for axes in grid[-1]:
+            axes.set_xlabel("FLOP if the Jacobians were dense")
+        figure.legend(handles=_handles(), loc="outside lower center", ncols=5, frameon=False, fontsize=9)
 
 
 def _draw_panel(axes: Any, network: Mapping[str, Any], name: str) -> None:
@@ -58,9 +51,9 @@ def _draw_panel(axes: Any, network: Mapping[str, Any], name: str) -> None:
         axes.plot(*point, marker, color=color, markerfacecolor=face, markersize=size, alpha=0.8)
         if critical and not serial:
             levels.setdefault(point, []).append(level)
-    for place, (point, labels) in enumerate(sorted(levels.items())):
+    for turn, (point, labels) in enumerate(sorted(levels.items())):
         # Neighbours' labels go above and below by turns.
-        offset = (0, 5) if place % 2 == 0 else (0, -12)
+        offset = (0, 5) if turn % 2 == 0 else (0, -12)
         axes.annotate(
             _short(labels), point, textcoords="offset points", xytext=offset, ha="center", fontsize=7
         )
@@ -89,16 +82,11 @@ def _handles() -> list[Any]:
     from matplotlib.lines import Line2D
 
     handles = []
-    for kind in ("mv", "mm"):
-        for critical in (True, False):
-            color, marker = STYLES[kind]
-            face = color if critical else "none"
-            label = LABELS[kind] + (", critical" if critical else "")
-            handles.append(
-                Line2D([], [], linestyle="", marker=marker, color=color, markerfacecolor=face, label=label)
-            )
-    color, marker = STYLES["bp"]
-    return [
-        *handles,
-        Line2D([], [], linestyle="", marker=marker, color=color, markerfacecolor="none", label=LABELS["bp"]),
-    ]
+    for kind, critical in (("mv", True), ("mv", False), ("mm", True), ("mm", False), ("bp", False)):
+        color, marker = STYLES[kind]
+        face = color if critical else "none"
+        label = LABELS[kind] + (", critical" if critical else "")
+        handles.append(
+            Line2D([], [], linestyle="", marker=marker, color=color, markerfacecolor=face, label=label)
+        )
+    return handles

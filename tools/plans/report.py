@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bppsa_cupy.plan import ChainPlan, Plan, Schedule
+from bppsa_cupy.plan import Chain, ChainPlan, Plan, Schedule
 from bppsa_cupy.plan.cost.schedule_cost import StepCost, schedule_cost
 from bppsa_cupy.plan.memory import memory_plan
+from bppsa_cupy.tools import cli
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -26,18 +27,19 @@ def report(plan: Plan) -> dict[str, Any]:
 
 def _chain_report(plan: Plan, chain: ChainPlan) -> dict[str, Any]:
     elements = [
-        {
-            "k": k,
-            "name": element.name,
-            "shape": list(element.pattern.shape),
-            "nnz": element.pattern.nnz,
-            "sparsity": element.pattern.sparsity,
-            "shared": element.shared,
-        }
-        for k, element in enumerate(chain.chain.elements, 1)
+        {**facts, "sparsity": element.pattern.sparsity, "shared": element.shared}
+        for facts, element in zip(element_facts(chain.chain), chain.chain.elements, strict=True)
     ]
     schedules = [_schedule_report(plan, chain, schedule) for schedule in chain.schedules.values()]
     return {"elements": elements, "products": len(chain.products), "schedules": schedules}
+
+
+def element_facts(chain: Chain) -> list[dict[str, Any]]:
+    """What every report tells of a chain's elements, as JSON holds it."""
+    return [
+        {"k": k, "name": e.name, "shape": list(e.pattern.shape), "nnz": e.pattern.nnz}
+        for k, e in enumerate(chain.elements, 1)
+    ]
 
 
 def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[str, Any]:
@@ -134,10 +136,8 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
     """Aligned columns; `alignment` has a letter a column, as format specifications have."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    for row in (head, *rows):
-        cells = zip(row, alignment, widths, strict=True)
-        print("  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip())
+    for line in cli.aligned([head, *rows], alignment):
+        print(f"  {line}".rstrip())
 
 
 def quantity(value: float) -> str:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Chain, Schedule, Segment
 from bppsa_cupy.plan.schedule import up_sweep_levels
-from bppsa_cupy.tools.figures.picture_file import save_figure
+from bppsa_cupy.tools.figures.picture_file import picture
 from bppsa_cupy.tools.plans.segments_picture import COLORS, draw_segments, segment_rows
 
 
@@ -80,46 +79,38 @@ def in_place_rows(n: int, levels: int) -> list[Row]:
     return rows
 
 
-def draw_schedule(chain: Chain, schedule: Schedule, path: str | os.PathLike[str]) -> None:
+def draw_schedule(chain: Chain, schedule: Schedule, path: Path) -> None:
     """Write a picture of `schedule` to `path`, its columns named after the elements of `chain`.
 
     Columns are array elements, rows levels. Blue squares are matrices, orange ones vectors, green ones
     the identity; blue lines matrix–matrix products, orange ones matrix–vector products, yellow dashed
     ones moves that are only logical; what is never read is grey. A computed schedule, whose segments lie
-    anywhere, is drawn as bars (`draw_segments`). Raises PlanError without Matplotlib.
+    anywhere, is drawn as bars (`draw_segments`). Raises BppsaError as `picture` does.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise PlanError(f"drawing takes Matplotlib ({error}): install the extra `plot`") from error
     n = schedule.n
     computed = schedule.name == "hybrid" and schedule.levels is None
     levels = schedule.levels or (up_sweep_levels(n) if schedule.name == "blelloch" else 0)
     rows = [] if computed else in_place_rows(n, levels)
     height = len(segment_rows(schedule)) + 1 if computed else len(rows)
-    figure = Figure(figsize=(min(2.2 + 0.62 * (n + 1), 60), min(2.8 + 0.8 * height, 60)))
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    if computed:
-        draw_segments(axes, schedule)
-    else:
-        _draw_in_place(axes, rows, n)
-    products = (
-        f"{sum(s.kind == 'mm' for s in schedule.steps)} mm, {sum(s.kind == 'mv' for s in schedule.steps)} mv"
-    )
-    axes.set_title(f"{schedule.label}: n = {n}, {products}", loc="left", pad=12)
-    top = ["gradient", *(element.name for element in chain.elements)]
-    axes.set_xticks(range(n + 1), [f"$a_{{{k}}}$  {label}" for k, label in enumerate(top)], rotation=90)
-    axes.xaxis.tick_top()
-    axes.set_yticks(range(height), [""] * height)
-    axes.tick_params(length=0, labelsize=9)
-    axes.set_xlim(-0.8, n + 0.6)
-    axes.set_ylim(height - (0.4 if computed else 0.1), -0.5)
-    for side in axes.spines.values():
-        side.set_visible(False)
-    _add_legend(axes, computed)
-    save_figure(figure, Path(path), dpi=110, bbox_inches="tight")
+    size = min(2.2 + 0.62 * (n + 1), 60), min(2.8 + 0.8 * height, 60)
+    with picture(path, save={"dpi": 110, "bbox_inches": "tight"}, figsize=size) as (_, axes):
+        if computed:
+            draw_segments(axes, schedule)
+        else:
+            _draw_in_place(axes, rows, n)
+        kinds = Counter(step.kind for step in schedule.steps)
+        title = f"{schedule.label}: n = {n}, {kinds['mm']} mm, {kinds['mv']} mv"
+        axes.set_title(title, loc="left", pad=12)
+        top = ["gradient", *(element.name for element in chain.elements)]
+        axes.set_xticks(range(n + 1), [f"$a_{{{k}}}$  {label}" for k, label in enumerate(top)], rotation=90)
+        axes.xaxis.tick_top()
+        axes.set_yticks(range(height), [""] * height)
+        axes.tick_params(length=0, labelsize=9)
+        axes.set_xlim(-0.8, n + 0.6)
+        axes.set_ylim(height - (0.4 if computed else 0.1), -0.5)
+        for side in axes.spines.values():
+            side.set_visible(False)
+        _add_legend(axes, computed)
 
 
 def _draw_in_place(axes, rows: list[Row], n: int) -> None:  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""Finished parts of a long computation, kept beside its output until that is whole."""
+"""Finished arrays of a long computation, kept beside its output until that is whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bppsa_cupy.system.hdf5 import create, open_file, read_array, write_array
 INTERVAL = 10.0
 
 
-class Parts(Mapping[str, np.ndarray]):
+class FinishedArrays(Mapping[str, np.ndarray]):
     """Real arrays by key, which a run that was stopped leaves for the next one.
 
     They lie in sealed files of a hidden folder beside `output`; a file that is damaged is as if it were
