@@ -11,6 +11,6 @@ class GRUCellJacobian(CellJacobian):
 
     def fill(self, device: Device, walk: Walk, values: Array) -> None:
         device.launch(
-            KERNEL, walk.state, walk.gates, walk.initial, walk.weight_hh, walk.lengths, values, walk.steps,
-            walk.hidden, walk.batch, walk.reverse,
+            KERNEL, walk.state, walk.gates, walk.initial, walk.weight_hh, walk.lengths, values,
+            *walk.size.scalars, walk.reverse,
         )  # fmt: skip

@@ -22,6 +22,6 @@ class LSTMCellJacobian(CellJacobian):
 
     def fill(self, device: Device, walk: Walk, values: Array) -> None:
         device.launch(
-            KERNEL, walk.state, walk.gates, walk.initial, walk.weight_hh, walk.lengths, values, walk.steps,
-            walk.hidden, walk.batch, walk.reverse,
+            KERNEL, walk.state, walk.gates, walk.initial, walk.weight_hh, walk.lengths, values,
+            *walk.size.scalars, walk.reverse,
         )  # fmt: skip

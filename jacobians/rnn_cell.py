@@ -11,6 +11,6 @@ class RNNCellJacobian(CellJacobian):
 
     def fill(self, device: Device, walk: Walk, values: Array) -> None:
         device.launch(
-            KERNEL, walk.state, walk.weight_hh, walk.lengths, values, walk.steps, walk.hidden, walk.batch,
-            *walk.cell.flags,
+            KERNEL, walk.state, walk.weight_hh, walk.lengths, values, *walk.size.scalars,
+            *walk.size.cell.flags,
         )  # fmt: skip

@@ -16,11 +16,11 @@ from bppsa_cupy.layers import (
     LSTM,
     RNN,
     AvgPool2d,
+    Context,
     Conv2d,
     Dropout,
     Flatten,
     Layer,
-    LayerPass,
     Linear,
     MaxPool2d,
     ReLU,
@@ -132,17 +132,17 @@ CASE: dict[str, LayerCase] = {case.name: case for case in CASES}
 ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if c.make().jacobian(c.input_shape) is not None)
 
 
-def make_pass(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> LayerPass:
+def make_pass(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> Context:
     """A fresh pass of one layer with random parameters; gradients hold NaN."""
     dtype = np.dtype(dtype)
     initial = layer.initialize(np.random.default_rng(seed))
     parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
     gradients = {name: device.asarray(np.full_like(array, np.nan, dtype)) for name, array in initial.items()}
     masks = {name: device.asarray(mask.astype(dtype)) for name, mask in layer.masks().items()}
-    return LayerPass(device, dtype, parameters, gradients, masks, input_shape)
+    return layer.context(device, dtype, parameters, gradients, masks, input_shape)
 
 
-def reference_module(case: LayerCase, state: LayerPass) -> nn.Module:
+def reference_module(case: LayerCase, state: Context) -> nn.Module:
     """PyTorch's module in float64 with the pass's parameters."""
     module = case.reference().double()
     with torch.no_grad():

@@ -14,8 +14,10 @@ from bppsa_cupy.timescan.chunked import TimeScan
 
 def run(device, walk, gradient, last, **how):
     """delta, entering, and the scan that made them."""
-    delta = device.empty((walk.steps, walk.cell.deltas * walk.hidden, walk.batch), walk.state.dtype)
-    entering = device.empty((walk.state_size, walk.batch), walk.state.dtype)
+    delta = device.empty(
+        (walk.size.steps, walk.size.cell.deltas * walk.size.hidden, walk.size.batch), walk.state.dtype
+    )
+    entering = device.empty((walk.size.state, walk.size.batch), walk.state.dtype)
     scan = TimeScan(device, walk, gradient, last, delta, entering, **how)
     scan()
     return device.to_host(delta), device.to_host(entering), scan
@@ -33,7 +35,7 @@ def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_
             delta, entering, scan = run(host, walk, gradient, last, method="blelloch", chunk=chunk)
             assert scan.choice.chunks == (-(-steps // chunk))
             assert (scan.choice.method == "chunked") == (chunk < steps)
-            rows = walk.cell.gates * hidden
+            rows = walk.size.cell.gates * hidden
             assert_close(delta[:, :rows], by_projected, 100 * steps, what=f"delta, chunks of {chunk}")
             assert_close(entering, by_initial, 100 * steps, what=f"entering, chunks of {chunk}")
 

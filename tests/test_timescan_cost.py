@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 from timescan_cases import CELLS
 
-from bppsa_cupy.timescan import cost
+from bppsa_cupy.timescan import WalkSize, cost
 
 CUDA, HOST = cost.MODELS["cuda"], cost.MODELS["host"]
 
 
+def sized(cell, steps, batch, hidden):
+    return WalkSize(CELLS[cell], steps, batch, hidden, itemsize=4)
+
+
 def choose(model, cell, steps, batch, hidden, **how):
-    return cost.choose(model, CELLS[cell], steps, batch, hidden, 4, **how)
+    return cost.choose(model, sized(cell, steps, batch, hidden), **how)
 
 
 @pytest.mark.parametrize("cell", CELLS)
@@ -53,18 +57,17 @@ def test_states_beyond_the_kernels_go_serially_whatever_is_asked_for():
 def test_the_chosen_length_is_the_quickest_predicted():
     choice = choose(CUDA, "tanh", 30000, 16, 20)
     for chunk in (choice.chunk // 2, choice.chunk * 2, 10, 1000):
-        assert cost.chunked_seconds(CUDA, CELLS["tanh"], 30000, 16, 20, chunk) >= choice.seconds
+        assert cost.chunked_seconds(CUDA, sized("tanh", 30000, 16, 20), chunk) >= choice.seconds
 
 
 def test_chunk_lengths_that_do_not_fit_the_memory_are_left_out():
     free = choose(CUDA, "tanh", 30000, 16, 20)
     tight = choose(CUDA, "tanh", 30000, 16, 20, free=2**20)
-    needed = cost.chunk_bytes(CELLS["tanh"], 30000, 16, 20, tight.chunk, 4)
-    assert needed <= 2**20 and tight.chunk > free.chunk
-    shortest = cost.fitting_chunk(CELLS["tanh"], 30000, 16, 20, 4, 2**20)
-    assert cost.chunk_bytes(CELLS["tanh"], 30000, 16, 20, shortest, 4) <= 2**20
-    assert cost.chunk_bytes(CELLS["tanh"], 30000, 16, 20, shortest - 1, 4) > 2**20
-    assert cost.fitting_chunk(CELLS["tanh"], 30000, 16, 20, 4, 100) is None
+    size = sized("tanh", 30000, 16, 20)
+    assert size.chunk_bytes(tight.chunk) <= 2**20 and tight.chunk > free.chunk
+    shortest = size.fitting_chunk(2**20)
+    assert size.chunk_bytes(shortest) <= 2**20 < size.chunk_bytes(shortest - 1)
+    assert size.fitting_chunk(100) is None
 
 
 def test_what_is_asked_for_is_done():

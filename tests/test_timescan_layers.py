@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy.timescan import cost
-from bppsa_cupy.timescan.forward import choose_forward, newton_bytes
+from bppsa_cupy.timescan.forward import choose_forward
 
 LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM}
 
@@ -29,7 +30,7 @@ def test_every_method_gives_the_same_gradients(kind, rng):
         by_input = net.backward(gradient, method=method, input_gradient=True)
         found[method] = {name: np.array(array) for name, array in net.gradients.items()}
         found[method]["input"] = np.array(by_input)
-        scans = net.last_backward.time_scans
+        scans = net.last_backward.backward_ways
         assert len(scans) == 4 and scans[0].startswith(f"0 {kind} l0: ") and "l1_reverse: " in scans[3]
         chunked = method in ("blelloch", "hybrid")
         assert all(("chunked, " in line) == chunked and "(" in line for line in scans)
@@ -45,7 +46,7 @@ def test_the_forward_method_changes_no_output(kind, rng):
     for method in ("serial", "newton", "quasi-newton", "auto"):
         net = make(kind, forward_method=method)
         outputs[method] = np.array(net.forward(x, lengths=lengths))
-        walks = net.last_pass.layers[0].time_walks
+        walks = net.last_pass.layers[0].forward_ways
         assert len(walks) == 4
         assert all((f" {method} over" in line) == ("newton" in method) for line in walks)
     for output in outputs.values():
@@ -58,13 +59,13 @@ def test_all_passes_over_time_fit_the_memory_or_none_is_made(monkeypatch, rng):
     host, x, gradient = net.device, rng.standard_normal((4, 23, 3)), rng.standard_normal((4, 23, 10))
     net.forward(x)
     net.backward(gradient, method="linear")
-    walk = net.last_pass.layers[0].memo["stack"].walks[0, 0]
-    taken, free = host.allocated, 2 * cost.chunk_bytes(walk.cell, 23, 4, 5, 12, 8)
+    size = net.last_pass.layers[0].stack.sizes.walk
+    taken, free = host.allocated, 2 * size.chunk_bytes(12)
     monkeypatch.setattr(type(host), "free_memory", lambda self: free)
     with pytest.raises(bp.DeviceError, match=rf"takes \d+ bytes, {free // 4} are free for it"):
         net.backward(gradient, method="blelloch")
-    shape = walk.cell, 23, 3, 5
-    free = 2 * newton_bytes(*shape, choose_forward(host, *shape, 8, "newton", 10**9)[0], 8)
+    size = replace(size, batch=3)
+    free = 2 * size.newton_bytes(choose_forward(host, size, "newton", 10**9)[0])
     with pytest.raises(bp.DeviceError, match=rf"takes \d+ bytes, {free // 4} are free for it"):
         net.forward(x[:3], into=net.last_pass)
     assert host.allocated == taken

@@ -24,8 +24,7 @@ def blank(device, walk):
 
 def choose(walk, *method):
     """The chunk length of a walk's forward pass on the host, and why."""
-    shape = walk.cell, walk.steps, walk.batch, walk.hidden, walk.state.dtype.itemsize
-    return choose_forward(get_device("host"), *shape, *method)
+    return choose_forward(get_device("host"), walk.size, *method)
 
 
 def assert_same_walk(ours, theirs, tolerance):
@@ -33,7 +32,7 @@ def assert_same_walk(ours, theirs, tolerance):
     for name in ("state", "final"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), rtol=0, atol=tolerance)
     if ours.gates is not None:
-        inside = np.arange(ours.steps)[:, None, None] < ours.lengths
+        inside = np.arange(ours.size.steps)[:, None, None] < ours.lengths
         np.testing.assert_allclose(ours.gates * inside, theirs.gates * inside, rtol=0, atol=tolerance)
 
 

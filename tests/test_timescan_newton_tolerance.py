@@ -37,7 +37,11 @@ def scaled(walk, sizes):
 
 def largest(values, walk):
     """Of each part of the state (h, c) and sample."""
-    return np.abs(values).reshape(*values.shape[:-2], walk.cell.states, walk.hidden, walk.batch).max(-2)
+    return (
+        np.abs(values)
+        .reshape(*values.shape[:-2], walk.size.cell.states, walk.size.hidden, walk.size.batch)
+        .max(-2)
+    )
 
 
 def assert_promised(ours, walk, chunk, tolerance):
@@ -114,7 +118,7 @@ def outputs_of(kind, x, **arguments):
         net = bp.Sequential([kind(forward_method=method)], x.shape[1:], device="host")
         net.load_state_dict({**net.state_dict(), **arguments})
         found.append(np.array(net.forward(x)))
-    return *found, net.last_pass.layers[0].time_walks[0]
+    return *found, net.last_pass.layers[0].forward_ways[0]
 
 
 @pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])

@@ -6,8 +6,7 @@ import numpy as np
 import torch
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.timescan import GRU, LSTM, RNN_RELU, RNN_TANH, Cell, serial
-from bppsa_cupy.timescan.walk import Walk
+from bppsa_cupy.timescan import GRU, LSTM, RNN_RELU, RNN_TANH, Cell, Walk, WalkSize, serial
 
 CELLS = {"tanh": RNN_TANH, "relu": RNN_RELU, "gru": GRU, "lstm": LSTM}
 
@@ -43,13 +42,10 @@ def make_walk(
         return device.empty((steps, rows * hidden, batch), dtype)
 
     walk = Walk(
-        cell=cell,
-        steps=steps,
-        hidden=hidden,
-        batch=batch,
+        size=WalkSize(cell, steps, batch, hidden, np.dtype(dtype).itemsize),
         reverse=reverse,
         weight_hh=device.asarray(weight.reshape(-1, hidden).astype(dtype)),
-        bias_n=array(hidden, scale=0.3) if cell.name == "gru" else None,
+        bias_n=array(hidden, scale=0.3) if cell.separate else None,
         lengths=device.asarray(lengths.astype(np.int64)),
         initial=array(cell.states * hidden, batch, scale=0.5),
         projected=array(steps, cell.gates * hidden, batch, scale=size),
@@ -66,18 +62,18 @@ def make_gradients(device: Device, walk: Walk, per_step: bool):
     """The gradient by every step's output, or None, and the one by the last state."""
     rng = np.random.default_rng(5)
     dtype = walk.state.dtype
-    shape = (walk.steps, walk.hidden, walk.batch)
+    shape = (walk.size.steps, walk.size.hidden, walk.size.batch)
     gradient = device.asarray(rng.standard_normal(shape).astype(dtype)) if per_step else None
-    return gradient, device.asarray(rng.standard_normal((walk.state_size, walk.batch)).astype(dtype))
+    return gradient, device.asarray(rng.standard_normal((walk.size.state, walk.size.batch)).astype(dtype))
 
 
 def _step(walk: Walk, projected, state, weight, bias_n):
-    hidden = walk.hidden
+    hidden = walk.size.hidden
     h = state[:hidden]
-    if walk.cell.name == "rnn":
-        return (torch.relu if walk.cell.relu else torch.tanh)(projected + weight @ h)
+    if walk.size.cell.name == "rnn":
+        return (torch.relu if walk.size.cell.relu else torch.tanh)(projected + weight @ h)
     moved = weight @ h
-    if walk.cell.name == "gru":
+    if walk.size.cell.name == "gru":
         r, z = torch.sigmoid(projected[: 2 * hidden] + moved[: 2 * hidden]).split(hidden)
         n = torch.tanh(projected[2 * hidden :] + r * (moved[2 * hidden :] + bias_n[:, None]))
         return (1 - z) * n + z * h
@@ -96,12 +92,14 @@ def torch_gradients(walk: Walk, gradient, last):
     projected, initial = double["projected"].requires_grad_(), double["initial"].requires_grad_()
     lengths = torch.tensor(np.asarray(walk.lengths))
     state, loss = initial, torch.zeros((), dtype=torch.float64)
-    for s in range(walk.steps):
-        t = walk.steps - 1 - s if walk.reverse else s
+    for s in range(walk.size.steps):
+        t = walk.size.steps - 1 - s if walk.reverse else s
         inside = t < lengths
         state = torch.where(inside, _step(walk, projected[t], state, double["weight_hh"], bias_n), state)
         if gradient is not None:
-            loss = loss + (torch.where(inside, state[: walk.hidden], 0) * torch.tensor(gradient[t])).sum()
+            loss = (
+                loss + (torch.where(inside, state[: walk.size.hidden], 0) * torch.tensor(gradient[t])).sum()
+            )
     loss = loss + (state * torch.tensor(last)).sum()
     by_projected, by_initial = torch.autograd.grad(loss, (projected, initial))
     return by_projected.numpy(), by_initial.numpy()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from bppsa_cupy.devices.base import Array, Device
+from bppsa_cupy.devices.base import Array, Device, Launch
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import DeviceError
 
-__all__ = ["Array", "Device", "device_of", "get_device"]
+__all__ = ["Array", "Device", "Launch", "device_of", "get_device"]
 
 
 def get_device(name: str | Device = "auto") -> Device:

@@ -24,6 +24,8 @@ from bppsa_cupy.raw_kernels.kernel import (
 
 #: An array of a device: numpy.ndarray or cupy.ndarray.
 Array = Any
+#: A call that launches work bound to its arrays.
+Launch = Callable[[], None]
 
 #: What a parameter's type admits before a launch's first array of that type has decided. As dtypes:
 #: NumPy works out a dtype's name at every call, which costs more than a small launch.
@@ -131,7 +133,7 @@ class Device(abc.ABC):
         """Run `kernel` now. Raises ShapeError where an argument does not fit its parameter."""
         self.bind(kernel, *arguments)()
 
-    def bind(self, kernel: Kernel, *arguments: Any) -> Callable[[], None]:
+    def bind(self, kernel: Kernel, *arguments: Any) -> Launch:
         """Check `arguments` once and return a call without arguments that launches the kernel.
 
         The call reads and writes the very arrays that were given, each time it is called. A launch
@@ -151,7 +153,7 @@ class Device(abc.ABC):
 
         return call
 
-    def sequence(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    def sequence(self, launches: Sequence[Launch]) -> Launch:
         """One call that makes bound launches in their order."""
 
         def call() -> None:
@@ -166,9 +168,7 @@ class Device(abc.ABC):
         """How many products can be worked on at once: threads of the host, multiprocessors of a GPU."""
 
     @abc.abstractmethod
-    def _prepare(
-        self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]
-    ) -> Callable[[], None]:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
         """The bare launch of checked arguments."""
 
     def _check(self, kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Variant, list[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices.base import Device, check_real, from_dlpack
+from bppsa_cupy.devices.base import Device, Launch, check_real, from_dlpack
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
@@ -98,7 +98,7 @@ class CudaDevice(Device):
         end.synchronize()
         return float(self.xp.cuda.get_elapsed_time(start, end)) / 1000
 
-    def sequence(self, launches: Sequence[Callable[[], None]]) -> Callable[[], None]:
+    def sequence(self, launches: Sequence[Launch]) -> Launch:
         """One call that makes bound launches in their order, from the second time on as a CUDA graph.
 
         The first time runs them one by one, which compiles and loads their kernels. Kernels and
@@ -106,9 +106,7 @@ class CudaDevice(Device):
         """
         return _Graph(self, launches)
 
-    def _prepare(
-        self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]
-    ) -> Callable[[], None]:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
         function = _function(self.xp, kernel, variant)
         grid, block, shared_bytes = shape
         packed = tuple(arguments)
@@ -118,7 +116,7 @@ class CudaDevice(Device):
 class _Graph:
     """Bound launches that are captured into a CUDA graph and replayed."""
 
-    def __init__(self, device: CudaDevice, launches: Sequence[Callable[[], None]]) -> None:
+    def __init__(self, device: CudaDevice, launches: Sequence[Launch]) -> None:
         self._device, self._launches = device, list(launches)
         self._graph: Any = None
         self._loaded = False

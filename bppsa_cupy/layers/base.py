@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass
-class LayerPass:
+class Context:
     """What one layer holds for one forward pass, and the arrays it works on.
 
     parameters  the layer's parameters by its own names ("weight"), shared with the network
@@ -29,12 +29,6 @@ class LayerPass:
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     saved       what forward keeps for the backward pass; `output` is always there
-    lengths     (B,) int64, where each sequence ends; None where all are whole
-    initial     a recurrent layer's state before the first step, in PyTorch's shape: (h,) or (h, c), or None
-    final_gradient  the gradient by its final state, likewise
-    method      of net.backward that is asked for, "auto" included: how a recurrent layer goes back
-    time_walks, time_scans  how a recurrent layer went over time, forward and back, and why: a line an
-                inner layer and direction
     memo        what a layer keeps between passes and nobody else reads
     """
 
@@ -47,12 +41,6 @@ class LayerPass:
     training: bool = True
     draw: tuple[int, int, int] = (0, 0, 0)
     saved: dict[str, Any] = field(default_factory=dict)
-    lengths: Array | None = None
-    initial: tuple[Array, ...] | None = None
-    final_gradient: tuple[Array, ...] | None = None
-    method: str = "auto"
-    time_walks: tuple[str, ...] = ()
-    time_scans: tuple[str, ...] = ()
     memo: dict[str, Any] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -92,6 +80,9 @@ class LayerPass:
         return {name: self.buffer(name, shape) for name, shape in shapes.items()}
 
 
+LayerPass = Context
+
+
 class Layer(abc.ABC):
     """One operator of a network. It knows its geometry; the network owns parameters and passes.
 
@@ -106,6 +97,7 @@ class Layer(abc.ABC):
     """
 
     barrier = False
+    context: type[Context] = Context
     beside_geometry: tuple[str, ...] = ()
 
     @abc.abstractmethod
@@ -137,16 +129,21 @@ class Layer(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def forward(self, state: LayerPass, x: Array) -> Array:
-        """The output for `x` (B, *input_shape). Keeps in `state.saved` what the methods below need."""
+    def forward(self, ctx: Context, x: Array) -> Array:
+        """The output for `x` (B, *input_shape). Keeps in `ctx.saved` what the methods below need."""
 
     @abc.abstractmethod
-    def vjp(self, state: LayerPass, gradient: Array) -> Array:
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
         """The gradient by the input, (B, *input_shape), from the one by the output."""
 
-    def parameter_gradients(self, state: LayerPass, gradient: Array) -> None:
-        """Write every parameter's gradient into `state.gradients` (equation 2); `gradient` is the one
+    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        """Write every parameter's gradient into `ctx.gradients` (equation 2); `gradient` is the one
         by the output, (B, *output_shape). Overwrites; masked weights get 0."""
+
+    def backward(self, ctx: Context, gradient: Array, want_input: bool) -> Array | None:
+        """Every parameter's gradient and, where wanted, the one by the input, from that by the output."""
+        self.parameter_gradients(ctx, gradient)
+        return self.vjp(ctx, gradient) if want_input else None
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())

@@ -35,16 +35,9 @@ class LSTM(Recurrent):
         forward_method: str = "auto",
     ) -> None:
         super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            bias,
-            batch_first,
-            dropout,
-            bidirectional,
-            outputs=outputs,
-            forward_method=forward_method,
-        )
+            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            outputs=outputs, forward_method=forward_method,
+        )  # fmt: skip
         if proj_size != 0:
             raise ShapeError(f"LSTM got proj_size={proj_size!r}: it takes 0 alone")
 

@@ -3,22 +3,44 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.devices import Array
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.arguments import as_flag, as_size
-from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
-from bppsa_cupy.timescan import Cell, Stack, StackSizes, check_forward, stack_shapes, suffix
+from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
+from bppsa_cupy.timescan import Cell, Stack, StackSize, WalkSize, check_forward, stack_shapes, suffix
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
 FORWARD_METHODS = ("auto", "serial", "newton", "quasi-newton")
+
+
+@dataclass
+class RecurrentContext(Context):
+    """A recurrent layer's part of a pass.
+
+    lengths         (B,) int64, where each sequence ends; None where all are whole
+    initial         the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
+    final_gradient  the gradient by the final state, likewise
+    method          of net.backward that is asked for, "auto" included
+    forward_ways, backward_ways  how the pass went over time, and why: a line an inner layer and direction
+    stack           the passes over time, bound to buffers for the present batch and number of steps
+    """
+
+    lengths: Array | None = None
+    initial: tuple[Array, ...] | None = None
+    final_gradient: tuple[Array, ...] | None = None
+    method: str = "auto"
+    forward_ways: tuple[str, ...] = ()
+    backward_ways: tuple[str, ...] = ()
+    stack: Stack | None = field(default=None, repr=False)
 
 
 class Recurrent(Layer):
@@ -35,8 +57,8 @@ class Recurrent(Layer):
                    direction's last one, (B, D H)
     forward_method  "serial": step after step; "newton": all steps at once by Newton's iteration, damped where
                    it strays, and serially where it does not converge; "quasi-newton": likewise, with the
-                   diagonals of the Jacobians' products alone; "auto": of the first two what the cost model
-                   takes to be quicker
+                   diagonals of the Jacobians' products alone; "auto": whichever of the first two the cost
+                   model takes to be quicker
 
     A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
     and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a
@@ -44,6 +66,7 @@ class Recurrent(Layer):
     """
 
     barrier = True
+    context = RecurrentContext
     beside_geometry = ("forward_method",)
 
     def __init__(
@@ -92,11 +115,6 @@ class Recurrent(Layer):
         """D: 2 where bidirectional, else 1."""
         return 2 if self.bidirectional else 1
 
-    @property
-    def places(self) -> list[tuple[int, int]]:
-        """(inner layer, direction) in the order of PyTorch's states and parameters."""
-        return [(layer, d) for layer in range(self.num_layers) for d in range(self.directions)]
-
     def config(self) -> dict[str, Any]:
         return {
             "input_size": self.input_size,
@@ -124,13 +142,14 @@ class Recurrent(Layer):
     def parameter_shapes(self) -> dict[str, Shape]:
         rows = self.cell.gates * self.hidden_size
         shapes: dict[str, Shape] = {}
-        for layer, direction in self.places:
-            of = suffix(layer, direction)
+        for layer in range(self.num_layers):
             inputs = self.directions * self.hidden_size if layer else self.input_size
-            shapes[f"weight_ih{of}"] = (rows, inputs)
-            shapes[f"weight_hh{of}"] = (rows, self.hidden_size)
-            if self.bias:
-                shapes[f"bias_ih{of}"] = shapes[f"bias_hh{of}"] = (rows,)
+            for direction in range(self.directions):
+                of = suffix(layer, direction)
+                shapes[f"weight_ih{of}"] = (rows, inputs)
+                shapes[f"weight_hh{of}"] = (rows, self.hidden_size)
+                if self.bias:
+                    shapes[f"bias_ih{of}"] = shapes[f"bias_hh{of}"] = (rows,)
         return shapes
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -142,142 +161,133 @@ class Recurrent(Layer):
 
     # ---- passes ----
 
-    def forward(self, state: LayerPass, x: Array) -> Array:
-        stack = self._stack(state, x.shape[0], x.shape[1])
-        self._set_lengths(state, stack, x.shape[0], x.shape[1])
-        self._set_states(stack, "initial", state.initial)
+    def forward(self, ctx: Context, x: Array) -> Array:
+        assert isinstance(ctx, RecurrentContext)
+        (batch, steps), H = x.shape[:2], self.hidden_size
+        stack = self._make_stack(ctx, batch, steps)
+        stack.lengths[...] = steps if ctx.lengths is None else ctx.lengths
+        self._set_states((d.walk.initial for d in stack.directions), ctx.initial)
         stack.take(x)
         stack.forward()
-        state.time_walks = tuple(stack.forward_descriptions)
-        self._get_states(state, stack, "final", "states")
-        batch, features = x.shape[0], self.directions * self.hidden_size
+        ctx.forward_ways = stack.forward_ways
+        ctx.saved["states"] = self._get_states(ctx, "states", [d.walk.final for d in stack.directions])
         if self.outputs == "all":
-            y = state.buffer("output", (batch, x.shape[1], features))
+            y = ctx.buffer("output", (batch, steps, self.directions * H))
             stack.put(y)
         else:
-            y = state.buffer("output", (batch, features))
-            hidden = self._parts(state.saved["states"])[0]
-            for d in range(self.directions):
-                y[:, d * self.hidden_size : (d + 1) * self.hidden_size] = hidden[d - self.directions]
-        state.saved.update(input=x, output=y)
-        state.saved.pop("state_gradients", None)
-        state.memo["gradient"] = None
+            y = ctx.buffer("output", (batch, self.directions * H))
+            for number, last in enumerate(stack.layers[-1]):
+                y[:, number * H : (number + 1) * H] = last.walk.final[:H].T
+        ctx.saved.update(input=x, output=y)
+        ctx.saved.pop("state_gradients", None)
         return y
 
-    def parameter_gradients(self, state: LayerPass, gradient: Array) -> None:
-        self._backward(state, gradient)
-        state.memo["gradient"] = gradient
-        state.memo["stack"].weight_gradients()
+    def backward(self, ctx: Context, gradient: Array, want_input: bool) -> Array | None:
+        """Once back through time; then the parameters' gradients, and the input's where wanted."""
+        stack = self._go_back(ctx, gradient)
+        stack.weight_gradients()
+        return self._input_gradient(ctx, stack) if want_input else None
 
-    def vjp(self, state: LayerPass, gradient: Array) -> Array:
-        # parameter_gradients has just gone back through time for this very array; once only, as a
-        # buffer of the same identity may hold another gradient the next time.
-        done, state.memo["gradient"] = state.memo["gradient"], None
-        if done is not gradient:
-            self._backward(state, gradient)
-        result = state.buffer("input_gradient", state.saved["input"].shape)
-        state.memo["stack"].input_gradient(result)
-        return result
+    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        self._go_back(ctx, gradient).weight_gradients()
 
-    def _backward(self, state: LayerPass, gradient: Array) -> None:
-        stack, H = state.memo["stack"], self.hidden_size
-        self._set_states(stack, "boundary", state.final_gradient)
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        return self._input_gradient(ctx, self._go_back(ctx, gradient))
+
+    def _go_back(self, ctx: Context, gradient: Array) -> Stack:
+        """The stack, gone back through time from the gradient by the output."""
+        assert isinstance(ctx, RecurrentContext) and ctx.stack is not None
+        stack, H = ctx.stack, self.hidden_size
+        self._set_states((d.boundary for d in stack.directions), ctx.final_gradient)
         if self.outputs == "all":
             stack.take_gradient(gradient)
         else:
-            for d in range(self.directions):
-                boundary = stack.arrays[f"boundary{suffix(self.num_layers - 1, d)}"]
-                boundary[:H] += gradient[:, d * H : (d + 1) * H].T
-        stack.backward(state.method)
-        state.time_scans = tuple(stack.backward_descriptions)
-        self._get_states(state, stack, "entering", "state_gradients")
-
-    def step_jacobians(self, state: LayerPass) -> Iterator[tuple[str, str, Pattern, Array]]:
-        """Of each inner layer and direction: its name ("RNN l0"), "forward" or "backward", and the pattern
-        and values (T, nnz, B), by time, of the transposed Jacobians of the state by the one before."""
-        jacobian = self.cell_jacobian()
-        for (layer, direction), walk in state.memo["stack"].walks.items():
-            values = state.device.empty((walk.steps, jacobian.pattern.nnz, walk.batch), state.dtype)
-            jacobian.fill(state.device, walk, values)
-            name = f"{type(self).__name__} l{layer}"
-            yield name, "backward" if direction else "forward", jacobian.pattern, values
-
-    # ---- buffers ----
-
-    def _stack(self, state: LayerPass, batch: int, steps: int) -> Stack:
-        """The bound passes for this batch and number of steps, made again where they were others."""
-        sizes = StackSizes(
-            steps, batch, self.input_size, self.hidden_size, self.num_layers, self.directions, self.bias,
-            self.outputs == "all",
-        )  # fmt: skip
-        stack = state.memo.get("stack")
-        if stack is None or stack.sizes != sizes:
-            shapes, itemsize = stack_shapes(self.cell, sizes, state.device), state.dtype.itemsize
-            taken = state.missing_bytes(shapes)
-            if taken <= state.device.free_memory():  # else reserve says so
-                check_forward(state.device, self.cell, sizes, itemsize, self.forward_method, taken)
-            arrays = state.reserve(shapes)
-            arrays["lengths"] = state.buffer("lengths", (batch,), np.int64)
-            if not self.bias and self.cell.name == "gru":
-                for place in self.places:
-                    arrays[f"bias_n{suffix(*place)}"][...] = 0
-            stack = Stack(
-                state.device, self.cell, sizes, arrays, state.parameters, state.gradients, self.forward_method
-            )
-            state.memo["stack"] = stack
+            for number, last in enumerate(stack.layers[-1]):
+                last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
+        stack.backward(ctx.method)
+        ctx.backward_ways = stack.backward_ways
+        entering = [d.entering for d in stack.directions]
+        ctx.saved["state_gradients"] = self._get_states(ctx, "state_gradients", entering)
         return stack
 
     @staticmethod
-    def _set_lengths(state: LayerPass, stack: Stack, batch: int, steps: int) -> None:
-        stack.arrays["lengths"][...] = steps if state.lengths is None else state.lengths
+    def _input_gradient(ctx: Context, stack: Stack) -> Array:
+        result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
+        stack.input_gradient(result)
+        return result
 
-    def _set_states(self, stack: Stack, name: str, given: Any) -> None:
-        """Set every walk's array `name`, (S, B), from PyTorch's (L D, B, H) or a pair of them; 0 for None."""
-        H = self.hidden_size
-        for place, where in enumerate(self.places):
-            array = stack.arrays[f"{name}{suffix(*where)}"]
-            if given is None:
-                array[...] = 0
-                continue
-            for part, values in enumerate(given):
-                array[part * H : (part + 1) * H] = values[place].T
+    def step_jacobians(self, ctx: Context) -> Iterator[tuple[str, str, Pattern, Array]]:
+        """The transposed Jacobians of the state by the one before, an inner layer and direction at a time:
+        its name ("RNN l0"), "forward" or "backward", the pattern, and values (T, nnz, B), by time."""
+        assert isinstance(ctx, RecurrentContext) and ctx.stack is not None
+        jacobian = self.cell_jacobian()
+        for number, layer in enumerate(ctx.stack.layers):
+            for walk in (direction.walk for direction in layer):
+                shape = walk.size.steps, jacobian.pattern.nnz, walk.size.batch
+                values = ctx.device.empty(shape, ctx.dtype)
+                jacobian.fill(ctx.device, walk, values)
+                way = "backward" if walk.reverse else "forward"
+                yield f"{type(self).__name__} l{number}", way, jacobian.pattern, values
 
-    def _get_states(self, state: LayerPass, stack: Stack, name: str, kept: str) -> None:
-        """Keep every walk's array `name`, (S, B), in PyTorch's (L D, B, H) as `saved[kept]`: h or (h, c)."""
-        H, places = self.hidden_size, self.places
-        parts = []
-        for part in range(self.cell.states):
-            result = state.buffer(f"{kept}_{part}", (len(places), stack.sizes.batch, H))
-            for place, where in enumerate(places):
-                result[place] = stack.arrays[f"{name}{suffix(*where)}"][part * H : (part + 1) * H].T
-            parts.append(result)
-        state.saved[kept] = parts[0] if len(parts) == 1 else tuple(parts)
+    # ---- buffers ----
+
+    def _make_stack(self, ctx: RecurrentContext, batch: int, steps: int) -> Stack:
+        """The bound passes for this batch and number of steps, made again where they were others."""
+        size = WalkSize(self.cell, steps, batch, self.hidden_size, ctx.dtype.itemsize)
+        every_step = self.outputs == "all"
+        sizes = StackSize(size, self.input_size, self.num_layers, self.directions, self.bias, every_step)
+        if ctx.stack is None or ctx.stack.sizes != sizes:
+            shapes = stack_shapes(sizes, ctx.device)
+            taken = ctx.missing_bytes(shapes)
+            if taken <= ctx.device.free_memory():  # else reserve says so
+                check_forward(ctx.device, sizes, self.forward_method, taken)
+            buffers = ctx.reserve(shapes)
+            buffers["lengths"] = ctx.buffer("lengths", (batch,), np.int64)
+            ctx.stack = Stack(ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method)
+        return ctx.stack
 
     # ---- states ----
 
-    @staticmethod
-    def _parts(state: Any) -> tuple[Array, ...]:
-        return state if isinstance(state, tuple) else (state,)
+    def _set_states(self, arrays: Iterable[Array], given: tuple[Array, ...] | None) -> None:
+        """Set arrays (S, B), one a direction, from PyTorch's (L D, B, H): h, or h and c; 0 for None."""
+        H = self.hidden_size
+        for number, array in enumerate(arrays):
+            if given is None:
+                array[...] = 0
+                continue
+            for component, values in enumerate(given):
+                array[component * H : (component + 1) * H] = values[number].T
+
+    def _get_states(self, ctx: Context, name: str, arrays: list[Array]) -> Any:
+        """Arrays (S, B), one a direction, as PyTorch's (L D, B, H) in buffers of the pass: h, or (h, c)."""
+        H, batch = self.hidden_size, arrays[0].shape[1]
+        components = []
+        for component in range(self.cell.states):
+            result = ctx.buffer(f"{name}_{component}", (len(arrays), batch, H))
+            for number, array in enumerate(arrays):
+                result[number] = array[component * H : (component + 1) * H].T
+            components.append(result)
+        return components[0] if len(components) == 1 else tuple(components)
 
     @staticmethod
-    def final_states(state: LayerPass) -> Any:
+    def final_states(ctx: Context) -> Any:
         """The state after the last step of a pass: h, (num_layers D, B, H), for an LSTM the pair (h, c)."""
-        return state.saved["states"]
+        return ctx.saved["states"]
 
     def check_states(
-        self, given: Any, batch: int, dtype: np.dtype, device: Any, what: str
+        self, given: Any, batch: int, dtype: np.dtype, device: Device, what: str
     ) -> tuple[Array, ...]:
         """States in PyTorch's shape, (num_layers D, B, H), on the device: h, or h and c for an LSTM.
 
         Raises ShapeError naming both shapes or dtypes.
         """
         name, count = type(self).__name__, self.cell.states
-        parts = tuple(given) if isinstance(given, (tuple, list)) else (given,)
-        if len(parts) != count:
+        components = tuple(given) if isinstance(given, (tuple, list)) else (given,)
+        if len(components) != count:
             takes = "one array" if count == 1 else "a pair of arrays (h, c)"
-            raise ShapeError(f"{name} got {len(parts)} arrays as {what}: it takes {takes}")
-        arrays = tuple(device.asarray(part) for part in parts)
-        shape = (len(self.places), batch, self.hidden_size)
+            raise ShapeError(f"{name} got {len(components)} arrays as {what}: it takes {takes}")
+        arrays = tuple(map(device.asarray, components))
+        shape = (self.num_layers * self.directions, batch, self.hidden_size)
         for array in arrays:
             if tuple(array.shape) != shape or array.dtype != dtype:
                 raise ShapeError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from bppsa_cupy.layers import LayerPass, Recurrent
+from bppsa_cupy.layers import Context, Recurrent
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.records.record import JacobianRecord
 
@@ -46,8 +46,8 @@ def jacobian_records(network: Sequential, current: Pass) -> list[JacobianRecord]
 
 
 def _step_records(
-    index: int, layer: Recurrent, state: LayerPass, geometry: dict[str, Any]
+    index: int, layer: Recurrent, ctx: Context, geometry: dict[str, Any]
 ) -> Iterator[JacobianRecord]:
-    for name, direction, pattern, values in layer.step_jacobians(state):
+    for name, direction, pattern, values in layer.step_jacobians(ctx):
         for step, data in enumerate(values):
             yield JacobianRecord(index, name, pattern, data, step, direction, geometry)

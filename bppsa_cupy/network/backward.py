@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.layers import RecurrentContext
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.plan import Plan, Schedule, with_input_gradient
 from bppsa_cupy.plan.budget import Size
@@ -30,7 +31,7 @@ class BackwardReport:
     reason     why this one
     schedules  one a run of layers, the first run's first, e.g. "hybrid of 2 levels: 7 mv and 3 mm in 6
                levels"; empty for bp
-    time_scans one a direction of a recurrent layer, e.g. "0 RNN l0: chunked, 300 chunks of 100
+    backward_ways  one a direction of a recurrent layer, e.g. "0 RNN l0: chunked, 300 chunks of 100
                (predicted 0.31 ms, 3 ms serially; the quickest predicted on cuda)"
     launches   kernels launched, by name; `launched` is their sum
     device     the device's name
@@ -42,7 +43,7 @@ class BackwardReport:
     schedules: tuple[str, ...]
     launches: dict[str, int]
     device: str
-    time_scans: tuple[str, ...] = ()
+    backward_ways: tuple[str, ...] = ()
 
     @property
     def launched(self) -> int:
@@ -88,8 +89,9 @@ class Backward:
         before = launched.copy()
         self._forget_gradients()
         self._last = weakref.ref(current)
-        for state in current.layers:
-            state.method, state.time_scans = requested, ()
+        for ctx in current.layers:
+            if isinstance(ctx, RecurrentContext):
+                ctx.method, ctx.backward_ways = requested, ()
         if method == "bp":
             result = self._by_vjp(current, gradient, range(len(self.network.layers)), input_gradient)
             schedules: tuple[str, ...] = ()
@@ -103,10 +105,11 @@ class Backward:
             schedules=schedules,
             launches=dict(launched - Counter(before)),
             device=self.network.device.name,
-            time_scans=tuple(
+            backward_ways=tuple(
                 f"{index} {type(self.network.layers[index]).__name__} {line}"
-                for index, state in enumerate(current.layers)
-                for line in state.time_scans
+                for index, ctx in enumerate(current.layers)
+                if isinstance(ctx, RecurrentContext)
+                for line in ctx.backward_ways
             ),
         )
         return result, report
@@ -167,12 +170,11 @@ class Backward:
         """Equation 3, a layer at a time, over `layers`; the gradient by the first one's input."""
         network = self.network
         for index in reversed(layers):
-            layer, state = network.layers[index], current.layers[index]
             current.output_gradients[index] = gradient
-            layer.parameter_gradients(state, gradient)
-            if not input_gradient and not self._trained_before(index):
+            wanted = input_gradient or self._trained_before(index)
+            gradient = network.layers[index].backward(current.layers[index], gradient, wanted)
+            if gradient is None:
                 return None
-            gradient = layer.vjp(state, gradient)
         return gradient
 
     def _trained_before(self, index: int) -> bool:

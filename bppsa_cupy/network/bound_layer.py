@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import Layer, Recurrent
+from bppsa_cupy.layers import Layer, Recurrent, RecurrentContext
 from bppsa_cupy.network.sequences import take_lengths
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class BoundLayer:
             given = network.device.xp.ascontiguousarray(given.swapaxes(0, 1))
         self._check(given)
         current = network.layer_pass(self._index)
+        assert isinstance(current, RecurrentContext)
         batch, steps = given.shape[:2]
         if state is not None:
             current.initial = layer.check_states(state, batch, network.dtype, network.device, "the state")

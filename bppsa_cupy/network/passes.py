@@ -7,7 +7,7 @@ from typing import Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PassError
-from bppsa_cupy.layers import LayerPass
+from bppsa_cupy.layers import Context
 from bppsa_cupy.network.parameters import ParameterSet
 
 
@@ -23,7 +23,7 @@ class Pass:
                       views of buffers, forgotten when the network goes back through another pass
     """
 
-    layers: list[LayerPass]
+    layers: list[Context]
     parameters: ParameterSet
     input: Array = None
     output: Array = None

@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.layers import Recurrent, RecurrentContext
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.timescan.lengths import check_lengths
 
@@ -26,16 +26,17 @@ def set_sequences(network: Sequential, current: Pass, lengths: Any, states: Any)
             raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
         taken = take_lengths(network.device, lengths, current.batch, current.input.shape[1])
     initial = _states(network, current, states, "the initial state")
-    for index in recurrent:
-        state = current.layers[index]
-        state.lengths, state.initial, state.final_gradient = taken, initial.get(index), None
+    for index, ctx in enumerate(current.layers):
+        if isinstance(ctx, RecurrentContext):
+            ctx.lengths, ctx.initial, ctx.final_gradient = taken, initial.get(index), None
 
 
 def set_state_gradients(network: Sequential, current: Pass, given: Any) -> None:
     """Hand the gradients by final states to the recurrent layers of a pass. Raises ShapeError."""
     gradients = _states(network, current, given, "the gradient by the final state")
-    for index, state in enumerate(current.layers):
-        state.final_gradient = gradients.get(index)
+    for index, ctx in enumerate(current.layers):
+        if isinstance(ctx, RecurrentContext):
+            ctx.final_gradient = gradients.get(index)
 
 
 def _states(network: Sequential, current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.layers import Layer, LayerPass
+from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import METHODS, Backward, BackwardReport
@@ -171,10 +171,10 @@ class Sequential(Architecture):
         """Bring masked weights, which an assignment in place may have set, back to 0."""
         self.parameters.apply_masks(self.parameters.flat)
 
-    def layer_pass(self, index: int) -> LayerPass:
+    def layer_pass(self, index: int) -> Context:
         """A fresh pass of one layer, on the network's parameters and gradients."""
         names = self.layers[index].parameter_shapes()
-        return LayerPass(
+        return self.layers[index].context(
             device=self.device,
             dtype=self.dtype,
             parameters={name: self.parameters[f"{index}.{name}"] for name in names},

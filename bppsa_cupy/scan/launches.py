@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.plan import Product
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.scan.maps import IndexMaps
-
-Launch = Callable[[], None]
 
 
 class Matrix(NamedTuple):

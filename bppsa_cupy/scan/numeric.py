@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import DeviceError, PlanError
 from bppsa_cupy.plan import ChainPlan, Schedule, Segment, memory_plan
 from bppsa_cupy.plan.budget import Size, too_large
 from bppsa_cupy.plan.memory import vector_sizes
 from bppsa_cupy.plan.sizes.counted import ChainCounts
-from bppsa_cupy.scan.launches import Launch, Matrix, bind_product, bind_spmv
+from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 
 #: Batch sizes whose bound launches, on CUDA a graph each, are kept; the one that was met first goes first.
@@ -63,7 +62,7 @@ class NumericScan:
         injected = vector_sizes(sizes, schedule, capacity) if affine else {}
         self._affine_arena = device.empty((sum(injected.values()),), self.dtype)
         self._affine_offsets = dict(zip(injected, accumulate(injected.values(), initial=0), strict=False))
-        self._runs: dict[int, Callable[[], None]] = {}
+        self._runs: dict[int, Launch] = {}
 
     @cached_property
     def elements_read(self) -> frozenset[int]:

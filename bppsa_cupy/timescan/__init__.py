@@ -1,8 +1,9 @@
 """Scans over time: one direction of one recurrent layer, on arrays (steps, rows, B); knows no layers."""
 
 from bppsa_cupy.timescan.cells import GRU, LSTM, RNN_RELU, RNN_TANH, Cell
+from bppsa_cupy.timescan.direction import stack_shapes, suffix
 from bppsa_cupy.timescan.forward import check_forward
-from bppsa_cupy.timescan.sizes import StackSizes, stack_shapes, suffix
+from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan.stack import Stack
 from bppsa_cupy.timescan.walk import Walk
 
@@ -13,8 +14,9 @@ __all__ = [
     "RNN_TANH",
     "Cell",
     "Stack",
-    "StackSizes",
+    "StackSize",
     "Walk",
+    "WalkSize",
     "check_forward",
     "stack_shapes",
     "suffix",

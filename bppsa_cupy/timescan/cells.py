@@ -16,17 +16,17 @@ class Cell:
     gates       rows of weight_ih, weight_hh and of the projected input
     states      rows of the state that goes from step to step: h, or h and c
     kept        rows of gate values the forward pass keeps for the backward one
-    deltas      rows of the gradient the backward pass gives a step: the first `gates` are by the projected
-                input; GRU's fourth block is by m = W_hn h + b_hn
-    relu        whether the nonlinearity of "rnn" is ReLU, not tanh
+    separate    rows of W_hh h + b_hh, the last ones, that are not added to the projected input as they are:
+                GRU's m = W_hn h + b_hn, which r is multiplied by
+    relu        whether the nonlinearity is ReLU, not tanh; None for a cell without that choice
     """
 
     name: str
     gates: int
     states: int
     kept: int
-    deltas: int
-    relu: bool = False
+    separate: int = 0
+    relu: bool | None = None
 
     @property
     def forward(self) -> Kernel:
@@ -40,17 +40,24 @@ class Cell:
     def reduce(self) -> Kernel:
         return KERNELS[f"{self.name}_reduce"]
 
-    def state_size(self, hidden: int) -> int:
-        """S: elements of the state of one sample."""
-        return self.states * hidden
+    @property
+    def joined(self) -> int:
+        """Rows of W_hh h + b_hh that are added to the projected input as they are."""
+        return self.gates - self.separate
+
+    @property
+    def deltas(self) -> int:
+        """Rows of the gradient the backward pass gives a step: by the projected input, then by the separate
+        rows of W_hh h + b_hh."""
+        return self.gates + self.separate
 
     @property
     def flags(self) -> tuple[int, ...]:
         """The scalars this cell's kernels take between `per_step` and `reverse`."""
-        return (int(self.relu),) if self.name == "rnn" else ()
+        return () if self.relu is None else (int(self.relu),)
 
 
-RNN_TANH = Cell("rnn", gates=1, states=1, kept=0, deltas=1)
-RNN_RELU = Cell("rnn", gates=1, states=1, kept=0, deltas=1, relu=True)
-GRU = Cell("gru", gates=3, states=1, kept=4, deltas=4)
-LSTM = Cell("lstm", gates=4, states=2, kept=4, deltas=4)
+RNN_TANH = Cell("rnn", gates=1, states=1, kept=0, relu=False)
+RNN_RELU = Cell("rnn", gates=1, states=1, kept=0, relu=True)
+GRU = Cell("gru", gates=3, states=1, kept=4, separate=1)
+LSTM = Cell("lstm", gates=4, states=2, kept=4)

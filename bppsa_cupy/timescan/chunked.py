@@ -7,18 +7,15 @@ chunk at once, each from its boundary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import cost, serial
 from bppsa_cupy.timescan.walk import Walk
-
-Launch = Callable[[], None]
 
 #: Which way over time a method of net.backward asks for.
 WAYS = {"auto": "auto", "bp": "serial", "linear": "serial", "blelloch": "chunked", "hybrid": "chunked"}
@@ -41,13 +38,10 @@ def bind_reduce(
     exponents  out, (chunks - first, B, S) int32, those powers
     offsets    out, (chunks - first, S, B), what each chunk makes of its own gradients; (0,) without any
     """
-    kept = () if walk.gates is None else (walk.gates,)
-    start = () if walk.gates is None else (walk.initial,)
-    none = walk.state.reshape(-1)[:0]
+    cell, per_step = walk.size.cell, gradient is not None
     return device.bind(
-        walk.cell.reduce, *kept, walk.state, *start, walk.weight_hh,
-        none if gradient is None else gradient, walk.lengths, maps, exponents, offsets,
-        walk.steps, walk.hidden, walk.batch, chunk, first, gradient is not None, *walk.cell.flags,
+        cell.reduce, *walk.kept, walk.state, *walk.before, walk.weight_hh, walk.or_none(gradient),
+        walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first, per_step, *cell.flags,
         walk.reverse,
     )  # fmt: skip
 
@@ -83,31 +77,27 @@ class TimeScan:
     ) -> None:
         self._device, self._entering = device, entering
         self.reran = False
-        shape = walk.cell, walk.steps, walk.batch, walk.hidden
-        itemsize = walk.state.dtype.itemsize
-        model, way = cost.model_of(device), WAYS[method]
+        size, model, way = walk.size, cost.model_of(device), WAYS[method]
         free = device.free_memory() if free is None else free
-        self.choice = cost.choose(
-            model, *shape, itemsize, method=way, chunk=chunk, free=free if chunk is None else None
-        )
+        self.choice = cost.choose(model, size, method=way, chunk=chunk, free=free if chunk is None else None)
         if way == "serial":
             self.choice = replace(self.choice, reason=f"method {method!r}")
-        self._serial = serial.backward(device, walk, gradient, last, walk.steps, delta, entering)
+        self._serial = serial.backward(device, walk, gradient, last, size.steps, delta, entering)
         if self.choice.method == "serial":
             return
-        needed = cost.chunk_bytes(*shape, self.choice.chunk, itemsize)
+        needed = size.chunk_bytes(self.choice.chunk)
         if needed > free:
-            fits = cost.fitting_chunk(*shape, itemsize, free)
+            fits = size.fitting_chunk(free)
             advice = "take method='linear'" if fits is None else f"chunks of {fits} steps or more would fit"
             raise DeviceError(
-                f"{device.name}: a scan over {walk.steps} steps by chunks of {self.choice.chunk} takes "
+                f"{device.name}: a scan over {size.steps} steps by chunks of {self.choice.chunk} takes "
                 f"{needed} bytes, {free} are free for it: {advice}"
             )
         self._bind(walk, gradient, last, delta)
 
     def _bind(self, walk: Walk, gradient: Array | None, last: Array, delta: Array) -> None:
         device, dtype = self._device, walk.state.dtype
-        chunks, chunk, size, batch = self.choice.chunks, self.choice.chunk, walk.state_size, walk.batch
+        chunks, chunk, size, batch = self.choice.chunks, self.choice.chunk, walk.size.state, walk.size.batch
         maps = device.empty((chunks - 1, batch, size, size), dtype)
         exponents = device.empty((chunks - 1, batch, size), np.int32)
         offsets = device.empty((chunks - 1, size, batch) if gradient is not None else 0, dtype)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.twins.reduce import COLUMNS, MAXIMAL_STATE, REGISTER_HIDDEN
-from bppsa_cupy.timescan.cells import Cell
+from bppsa_cupy.timescan.sizes import WalkSize
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ MODELS = {
 def model_of(device: Device) -> TimeModel:
     """The model of `device`, with its own number of workers; one without its own is taken for the host."""
     base = MODELS.get(device.name, MODELS["host"])
-    return TimeModel(**{**base.__dict__, "workers": device.workers})
+    return replace(base, workers=device.workers)
 
 
 @dataclass(frozen=True)
@@ -116,90 +115,54 @@ class Choice:
         )
 
 
-def serial_seconds(
-    model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunks: int = 1
-) -> float:
+def serial_seconds(model: TimeModel, size: WalkSize, chunks: int = 1) -> float:
     """The serial pass, or with `chunks` the expansion of that many chunks at once."""
+    cell, hidden = size.cell, size.hidden
     work = cell.gates * hidden * hidden
-    walks = -(-chunks * -(-batch // model.lanes) // model.workers)
+    walks = -(-chunks * -(-size.batch // model.lanes) // model.workers)
     step = model.serial_step + work / model.serial_rate
     if model.issue_rate:
         warps = walks * -(-cell.gates * hidden // 32)
         step = max(step, warps * (WALKED[cell.name] + hidden) / (4 * model.issue_rate))
     else:
         step *= walks
-    return -(-steps // chunks) * step + model.launch
+    return size.chunks(chunks) * step + model.launch
 
 
-def reduce_seconds(model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunk: int) -> float:
+def reduce_seconds(model: TimeModel, size: WalkSize, chunk: int) -> float:
     """The products of the Jacobians of every chunk but the first."""
-    maps, size = (-(-steps // chunk) - 1) * batch, cell.state_size(hidden)
+    cell, hidden, maps = size.cell, size.hidden, (size.chunks(chunk) - 1) * size.batch
     if model.issue_rate and hidden <= REGISTER_HIDDEN:
-        threads = maps * -(-size // COLUMNS[cell.name])
+        threads = maps * -(-size.state // COLUMNS[cell.name])
         warps = -(-threads // (model.workers * ONE_WARP_EACH))
         issue = ISSUED[cell.name] / model.issue_rate
         return chunk * max(issue + model.latency, warps * issue)
     # Blocks of a GPU go through W_hh for every column; the host's twins form a step's Jacobian first.
-    work = size * hidden * (cell.gates * hidden if model.issue_rate else hidden + 16)
+    work = size.state * hidden * (cell.gates * hidden if model.issue_rate else hidden + 16)
     return chunk * max(hidden * model.latency / 10, -(-maps // model.workers) * work / model.reduce_rate)
 
 
-def scan_seconds(model: TimeModel, cell: Cell, batch: int, hidden: int, chunks: int) -> float:
+def scan_seconds(model: TimeModel, size: WalkSize, chunks: int) -> float:
     """The gradients at the boundaries of chunks."""
-    size, rounds = cell.state_size(hidden), -(-batch // (8 * model.workers))
-    return (chunks - 1) * (model.scan_step + size * size / model.scan_rate) * rounds
+    rounds = -(-size.batch // (8 * model.workers))
+    return (chunks - 1) * (model.scan_step + size.state * size.state / model.scan_rate) * rounds
 
 
-def chunked_seconds(model: TimeModel, cell: Cell, steps: int, batch: int, hidden: int, chunk: int) -> float:
+def chunked_seconds(model: TimeModel, size: WalkSize, chunk: int) -> float:
     """Reduce, scan, look at the boundaries, expand."""
-    chunks = -(-steps // chunk)
+    chunks = size.chunks(chunk)
     return (
-        reduce_seconds(model, cell, steps, batch, hidden, chunk)
-        + scan_seconds(model, cell, batch, hidden, chunks)
-        + serial_seconds(model, cell, steps, batch, hidden, chunks)
+        reduce_seconds(model, size, chunk)
+        + scan_seconds(model, size, chunks)
+        + serial_seconds(model, size, chunks)
         + 3 * model.launch
         + model.check
     )
 
 
-def chunk_bytes(cell: Cell, steps: int, batch: int, hidden: int, chunk: int, itemsize: int) -> int:
-    """Bytes a chunked pass takes beside the arrays a serial one has: maps, exponents, offsets, boundaries."""
-    chunks, size = -(-steps // chunk), cell.state_size(hidden)
-    maps = (chunks - 1) * batch * size
-    return maps * size * itemsize + maps * 4 + maps * itemsize + 2 * chunks * size * batch * itemsize
-
-
-def fitting_chunk(cell: Cell, steps: int, batch: int, hidden: int, itemsize: int, free: int) -> int | None:
-    """The shortest chunk length whose pass takes at most `free` bytes; None where none does."""
-    low, high = 1, steps
-    if chunk_bytes(cell, steps, batch, hidden, steps, itemsize) > free:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if chunk_bytes(cell, steps, batch, hidden, middle, itemsize) <= free:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def candidates(steps: int) -> Iterator[int]:
-    """Chunk lengths worth a look, from short to long: about twelve an octave of their number."""
-    seen, chunks = 0, float(steps)
-    while chunks >= 2:
-        length = -(-steps // int(chunks))
-        if length != seen:
-            yield length
-        seen, chunks = length, chunks / 1.06
-
-
 def choose(
     model: TimeModel,
-    cell: Cell,
-    steps: int,
-    batch: int,
-    hidden: int,
-    itemsize: int,
+    size: WalkSize,
     *,
     method: str = "auto",
     chunk: int | None = None,
@@ -212,27 +175,25 @@ def choose(
     chunk   its length, else the one predicted to be the quickest
     free    bytes the pass may take; chunk lengths that need more are left out where there are others
     """
-    serial = serial_seconds(model, cell, steps, batch, hidden)
+    serial = serial_seconds(model, size)
 
     def serially(reason: str) -> Choice:
-        return Choice("serial", steps, 1, serial, serial, reason)
+        return Choice("serial", size.steps, 1, serial, serial, reason)
 
     if method == "serial":
         return serially("as asked for")
-    size = cell.state_size(hidden)
-    if size > MAXIMAL_STATE:
-        return serially(f"maps of {size} x {size} are beyond the kernels' {MAXIMAL_STATE}")
-    if steps < 2 or (chunk is not None and chunk >= steps):
+    if size.state > MAXIMAL_STATE:
+        return serially(f"maps of {size.state} x {size.state} are beyond the kernels' {MAXIMAL_STATE}")
+    if size.steps < 2 or (chunk is not None and chunk >= size.steps):
         return serially("one chunk")
-    lengths = [chunk] if chunk is not None else list(candidates(steps))
+    lengths = [chunk] if chunk is not None else list(size.chunk_lengths())
     if free is not None:
-        fitting = [c for c in lengths if chunk_bytes(cell, steps, batch, hidden, c, itemsize) <= free]
-        lengths = fitting or lengths[-1:]
-    times = {c: chunked_seconds(model, cell, steps, batch, hidden, c) for c in lengths}
+        lengths = [c for c in lengths if size.chunk_bytes(c) <= free] or lengths[-1:]
+    times = {c: chunked_seconds(model, size, c) for c in lengths}
     best = min(times, key=lambda c: times[c])
     if method == "auto" and times[best] >= serial:
         return serially(
             f"predicted {serial * 1e3:.3g} ms, {times[best] * 1e3:.3g} ms by chunks of {best} on {model.name}"
         )
     reason = "as asked for" if method == "chunked" else f"the quickest predicted on {model.name}"
-    return Choice("chunked", best, -(-steps // best), times[best], serial, reason)
+    return Choice("chunked", best, size.chunks(best), times[best], serial, reason)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.timescan import cost, serial
-from bppsa_cupy.timescan.cells import Cell
 from bppsa_cupy.timescan.newton import NewtonForward
-from bppsa_cupy.timescan.sizes import StackSizes
+from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan.walk import Walk
 
 #: Iterations a contracting network takes, by which the cost of the way is predicted.
@@ -23,8 +22,7 @@ class TimeForward:
     """
 
     def __init__(self, device: Device, walk: Walk, method: str = "auto", free: int | None = None) -> None:
-        shape = walk.cell, walk.steps, walk.batch, walk.hidden
-        chunk, self._reason = choose_forward(device, *shape, walk.state.dtype.itemsize, method, free)
+        chunk, self._reason = choose_forward(device, walk.size, method, free)
         diagonal = method == "quasi-newton"
         self._newton = NewtonForward(device, walk, chunk, diagonal=diagonal) if chunk else None
         self._call = self._newton or serial.forward(device, walk)
@@ -38,43 +36,27 @@ class TimeForward:
         return f"{'serial' if self._newton is None else self._newton.report} ({self._reason})"
 
 
-def newton_bytes(cell: Cell, steps: int, batch: int, hidden: int, chunk: int, itemsize: int) -> int:
-    """Bytes an iteration takes beside the walk's own arrays: the walk by chunks, maps and corrections."""
-    chunks, size = -(-steps // chunk), cell.state_size(hidden)
-    # The input is copied once more on its way into chunks.
-    rows = 2 * cell.gates * hidden + size + cell.kept * hidden
-    values = chunks * batch * (chunk * rows + size * size + 8 * size)
-    return values * itemsize + 4 * chunks * batch * size
-
-
 def choose_forward(
-    device: Device,
-    cell: Cell,
-    steps: int,
-    batch: int,
-    hidden: int,
-    itemsize: int,
-    method: str = "auto",
-    free: int | None = None,
+    device: Device, size: WalkSize, method: str = "auto", free: int | None = None
 ) -> tuple[int, str]:
     """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
 
     method  "auto", "serial", "newton" or "quasi-newton"
     free    bytes an iteration may take; by default all the device has
 
-    Of the chunk lengths that fit into `free` the one predicted to be the quickest is taken. Raises
+    The chunk length taken is the one predicted to be the quickest of those that fit into `free`. Raises
     DeviceError with the bytes needed and free where an iteration is asked for and no chunk length fits.
     """
     if method == "serial":
         return 0, "as asked for"
-    shape, model = (cell, steps, batch, hidden), cost.model_of(device)
-    choice = cost.choose(model, *shape, itemsize, method="chunked")
+    model = cost.model_of(device)
+    choice = cost.choose(model, size, method="chunked")
     if choice.method == "serial":
         return 0, choice.reason
     free = device.free_memory() if free is None else free
-    lengths = {c: newton_bytes(*shape, c, itemsize) for c in {*cost.candidates(steps), choice.chunk}}
+    lengths = {c: size.newton_bytes(c) for c in {*size.chunk_lengths(), choice.chunk}}
     fitting = [c for c, needed in lengths.items() if needed <= free]
-    seconds = {c: cost.chunked_seconds(model, *shape, c) for c in fitting or [choice.chunk]}
+    seconds = {c: cost.chunked_seconds(model, size, c) for c in fitting or [choice.chunk]}
     chunk = min(seconds, key=lambda c: seconds[c])
     expected = EXPECTED_ITERATIONS * seconds[chunk] * 1e3
     serially = choice.serial_seconds * 1e3
@@ -95,11 +77,9 @@ def choose_forward(
     return chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially"
 
 
-def check_forward(
-    device: Device, cell: Cell, sizes: StackSizes, itemsize: int, method: str, taken: int
-) -> None:
+def check_forward(device: Device, sizes: StackSize, method: str, taken: int) -> None:
     """Raise DeviceError, with the bytes needed and free, where the iterations that `method` asks for will
     not fit beside `taken` bytes that a stack has yet to take."""
     if method not in ("serial", "auto"):
-        share = (device.free_memory() - taken) // (sizes.layers * sizes.directions)
-        choose_forward(device, cell, sizes.steps, sizes.batch, sizes.hidden, itemsize, method, max(0, share))
+        free = (device.free_memory() - taken) // (sizes.layers * sizes.directions)
+        choose_forward(device, sizes.walk, method, max(0, free))

@@ -1,11 +1,11 @@
 """All states of a walk at once by Newton's iteration, each step an affine scan over Jacobians' products.
 
-Unknown are the states at the boundaries of chunks. An iteration walks every chunk from its assumed state,
-all chunks at once, and sees by how much its end misses the state assumed for the next one; the products of
-the chunks' Jacobians say how those ends move with the assumed states, so the linearised correction is an
-affine scan over the chunks, forward in time: step_k = mismatch_k + M_kᵀ step_{k-1}. With chunks of one step
-this is DEER (Lim et al. 2024). Longer ones need fewer iterations and a smaller scan, since nothing is
-linearised inside a chunk (multiple shooting).
+The unknowns are the states at the boundaries of chunks. An iteration walks every chunk from its assumed
+state, all chunks at once, and sees by how much its end misses the state assumed for the next one; the
+products of the chunks' Jacobians say how those ends move with the assumed states, so the linearised
+correction is an affine scan over the chunks, forward in time: step_k = mismatch_k + M_kᵀ step_{k-1}. With
+chunks of one step this is DEER (Lim et al. 2024). Longer ones need fewer iterations and a smaller scan, since
+nothing is linearised inside a chunk (multiple shooting).
 
 Damping as in Gonzalez et al. 2024: where the mismatch grows, the Jacobians are scaled down; at scale 0
 the iteration is Picard's. Whatever the scale, each iteration makes at least one more chunk exact: a state
@@ -43,7 +43,7 @@ class NewtonReport:
                 size of its own state
     tolerance   what it had to reach
     chunks      that were walked at once
-    diagonal    whether of each chunk's product the diagonal alone was taken
+    diagonal    whether the diagonal alone of each chunk's product was taken
     """
 
     converged: bool
@@ -66,9 +66,9 @@ class NewtonForward:
     """A forward pass of one walk, bound to its arrays: calling it fills `state`, `gates` and `final`.
 
     chunk       steps a chunk; at least 1
-    diagonal    quasi-Newton: of each chunk's product the diagonal alone is taken
-    tolerance   of a state's error, by its size; by default 16 roundings
-    iterations  at most
+    diagonal    quasi-Newton: the diagonal alone of each chunk's product is taken
+    tolerance   a state's error by its size; by default 16 roundings
+    iterations  the most there may be
 
     Promised: at every boundary and for every sample, the state differs from the serial pass's by at most
     `tolerance` times its own largest element (h and c of an LSTM apart), or by the smallest normal number.
@@ -89,7 +89,7 @@ class NewtonForward:
         iterations: int = MAXIMAL_ITERATIONS,
     ) -> None:
         self._device, self._walk = device, walk
-        self._chunk, self._chunks = chunk, -(-walk.steps // chunk)
+        self._chunk, self._chunks = chunk, walk.size.chunks(chunk)
         self._diagonal, self._iterations = diagonal, iterations
         self._tolerance = (
             TOLERANCE * float(np.finfo(walk.state.dtype).eps) if tolerance is None else tolerance
@@ -102,11 +102,10 @@ class NewtonForward:
     def _bind(self) -> None:
         """The same walk with chunks as samples: K B samples of `chunk` steps, sample (k, b) at k B + b."""
         device, walk, chunk, chunks = self._device, self._walk, self._chunk, self._chunks
-        dtype, size, batch = walk.state.dtype, walk.state_size, chunks * walk.batch
+        dtype, size, batch = walk.state.dtype, walk.size.state, chunks * walk.size.batch
         self._pieces = replace(
             walk,
-            steps=chunk,
-            batch=batch,
+            size=replace(walk.size, steps=chunk, batch=batch),
             reverse=False,
             lengths=self._lengths(),
             initial=device.empty((size, batch), dtype),
@@ -117,15 +116,15 @@ class NewtonForward:
         )
         maps, exponents = device.empty((batch, size, size), dtype), device.empty((batch, size), np.int32)
         self._maps = maps
-        self._mismatch = device.zeros((chunks, size, walk.batch), dtype)
-        self._step = device.empty((chunks, size, walk.batch), dtype)
+        self._mismatch = device.zeros((chunks, size, walk.size.batch), dtype)
+        self._step = device.empty((chunks, size, walk.size.batch), dtype)
         none = device.empty(0, dtype)
         self._walk_pieces = serial.forward(device, self._pieces)
         self._reduce = bind_reduce(device, self._pieces, None, chunk, 0, maps, exponents, none)
         self._corrections = {
             damping: device.bind(
-                KERNELS["newton_scan"], maps, exponents, self._mismatch, self._step, chunks, size, walk.batch,
-                damping,
+                KERNELS["newton_scan"], maps, exponents, self._mismatch, self._step, chunks, size,
+                walk.size.batch, damping,
             )
             for damping in (1.0, 0.5, 0.0)
         }  # fmt: skip
@@ -133,7 +132,7 @@ class NewtonForward:
     def _lengths(self) -> Array:
         """Steps of each chunk at which its sample is not padded; the padded ones are at its end.
 
-        Of a reversed walk the padded steps come first, so its steps are shifted: see `_piecewise`.
+        The padded steps of a reversed walk come first, so its steps are shifted: see `_in_steps`.
         """
         walk, xp = self._walk, self._device.xp
         begins = xp.arange(self._chunks, dtype=np.int64)[:, None] * self._chunk
@@ -143,7 +142,7 @@ class NewtonForward:
         """(T, rows, B) by time -> (K, chunk, rows, B) by step, a copy; zeros behind the last step."""
         walk, xp = self._walk, self._device.xp
         result = xp.zeros((self._chunks * self._chunk, *values.shape[1:]), values.dtype)
-        result[: walk.steps] = self._in_steps(values)
+        result[: walk.size.steps] = self._in_steps(values)
         return result.reshape(self._chunks, self._chunk, *values.shape[1:])
 
     def _in_steps(self, values: Array) -> Array:
@@ -155,7 +154,7 @@ class NewtonForward:
         walk, xp = self._walk, self._device.xp
         if not walk.reverse:
             return values
-        steps = xp.arange(walk.steps, dtype=np.int64)[:, None]
+        steps = xp.arange(walk.size.steps, dtype=np.int64)[:, None]
         times = xp.where(steps < walk.lengths[None, :], walk.lengths[None, :] - 1 - steps, steps)
         return xp.take_along_axis(values, times[:, None, :], axis=0)
 
@@ -173,7 +172,7 @@ class NewtonForward:
 
     def _iterate(self) -> NewtonReport:
         walk, pieces, xp = self._walk, self._pieces, self._device.xp
-        size, batch, chunks = walk.state_size, walk.batch, self._chunks
+        size, batch, chunks = walk.size.state, walk.size.batch, self._chunks
         pieces.lengths[...] = self._lengths()
         pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
             walk.projected
@@ -212,8 +211,9 @@ class NewtonForward:
         least = float(np.finfo(walk.state.dtype).tiny)
 
         def largest(values: Array) -> Array:
-            """Of each boundary, part of the state (h, c) and sample."""
-            return xp.max(xp.abs(values).reshape(self._chunks, walk.cell.states, walk.hidden, walk.batch), 2)
+            """That of each boundary, each of h and c, and each sample."""
+            shape = self._chunks, walk.size.cell.states, walk.size.hidden, walk.size.batch
+            return xp.max(xp.abs(values).reshape(shape), 2)
 
         sizes = largest(ends)
         allowed = xp.maximum(self._tolerance * sizes, least)
@@ -224,13 +224,13 @@ class NewtonForward:
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""
         walk, pieces = self._walk, self._pieces
-        size, batch, chunks = walk.state_size, walk.batch, self._chunks
+        size, batch, chunks = walk.size.state, walk.size.batch, self._chunks
         for ours, theirs in ((walk.state, pieces.state), (walk.gates, pieces.gates)):
             if ours is not None and theirs is not None:
                 by_step = theirs.reshape(self._chunk, -1, chunks, batch).transpose(2, 0, 1, 3)
-                by_step = by_step.reshape(chunks * self._chunk, -1, batch)[: walk.steps]
+                by_step = by_step.reshape(chunks * self._chunk, -1, batch)[: walk.size.steps]
                 ours[...] = self._in_steps(by_step)
         if walk.reverse:  # the padded steps come before the others: their state is the initial one
-            times = self._device.xp.arange(walk.steps)[:, None, None]
+            times = self._device.xp.arange(walk.size.steps)[:, None, None]
             walk.state[...] = self._device.xp.where(times < walk.lengths, walk.state, walk.initial)
         walk.final[...] = pieces.final.reshape(size, chunks, batch)[:, -1]

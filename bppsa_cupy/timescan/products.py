@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
 
-Launch = Callable[[], None]
-
-#: Steps times samples that one part of a weight's gradient adds up at least: a host's thread is worth more
+#: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
 #: of them than a GPU's block.
 LEAST_ON_HOST, LEAST_ON_GPU = 1 << 14, 256
 
@@ -64,8 +62,8 @@ def _bind(
     )
 
 
-def parts_of(device: Device, steps: int, batch: int) -> int:
-    """Into how many parts a weight's gradient is added up: as many as keep the device busy."""
+def partial_sums(device: Device, steps: int, batch: int) -> int:
+    """How many partial sums a weight's gradient is made of: as many as keep the device busy."""
     least = LEAST_ON_HOST if device.xp is np else LEAST_ON_GPU
     return max(1, min(steps, max(16, device.workers), steps * batch // least))
 
@@ -75,28 +73,29 @@ def weight_gradient(
     delta: Array,
     first: int,
     values: Array,
-    initial: Array | None,
-    reverse: bool,
-    sums: Array,
+    workspace: Array,
     weight: Array,
     bias: Array | None,
+    initial: Array | None = None,
+    reverse: bool = False,
 ) -> Launch:
     """A call that overwrites `weight` (J, K) and `bias` (J,) with the sums over steps and samples of
     delta times value, and of delta.
 
-    delta    (T, rows, B), of which J rows from `first` on are taken
-    values   (T, rows, B), of which the first K rows are taken
-    initial  None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
-    sums     (parts, J, K + 1), workspace
+    delta      (T, rows, B), of which J rows from `first` on are taken
+    values     (T, rows, B), of which the first K rows are taken
+    workspace  flat, of at least partial_sums * J * (K + 1) elements
+    initial    None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
-    none = delta.reshape(-1)[:0]
+    shape = partial_sums(device, steps, batch), rows, columns + 1
+    sums = workspace[: math.prod(shape)].reshape(shape)
     launch = device.bind(
         WEIGHT_GRADIENT,
         delta,
         values,
-        none if initial is None else initial,
+        workspace[:0] if initial is None else initial,
         sums,
         steps,
         delta_rows,
@@ -105,11 +104,11 @@ def weight_gradient(
         values.shape[1],
         columns,
         batch,
-        sums.shape[0],
+        shape[0],
         initial is not None,
         reverse,
     )
-    total = device.empty(sums.shape[1:], sums.dtype)
+    total = device.empty(shape[1:], sums.dtype)
 
     def call() -> None:
         launch()

@@ -1,23 +1,76 @@
-"""Sizes of a recurrent layer's passes, and of their buffers."""
+"""Sizes of a recurrent layer's passes."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bppsa_cupy.devices import Device
-from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.cells import Cell
 
 
 @dataclass(frozen=True)
-class StackSizes:
-    """Sizes of a stack: T, B, F, H, inner layers, directions, whether there are biases, and whether
-    every step is put out or the last state alone."""
+class WalkSize:
+    """Sizes of a walk over time: the cell, T, B, H, and the bytes of a value."""
 
+    cell: Cell
     steps: int
     batch: int
-    inputs: int
     hidden: int
+    itemsize: int
+
+    @property
+    def state(self) -> int:
+        """S, the elements of one sample's state."""
+        return self.cell.states * self.hidden
+
+    @property
+    def scalars(self) -> tuple[int, int, int]:
+        """T, H and B, as kernels take them."""
+        return self.steps, self.hidden, self.batch
+
+    def chunks(self, chunk: int) -> int:
+        """How many chunks of `chunk` steps there are, the last of which may be shorter."""
+        return -(-self.steps // chunk)
+
+    def chunk_lengths(self) -> Iterator[int]:
+        """Chunk lengths worth a look, from short to long: about twelve an octave of their number."""
+        seen, chunks = 0, float(self.steps)
+        while chunks >= 2:
+            length = self.chunks(int(chunks))
+            if length != seen:
+                yield length
+            seen, chunks = length, chunks / 1.06
+
+    def chunk_bytes(self, chunk: int) -> int:
+        """Bytes a chunked pass back takes beside the arrays a serial one has: maps, exponents, offsets,
+        boundaries."""
+        chunks, size = self.chunks(chunk), self.state
+        maps = (chunks - 1) * self.batch * size
+        return (maps * size + maps + 2 * chunks * size * self.batch) * self.itemsize + maps * 4
+
+    def fitting_chunk(self, free: int) -> int | None:
+        """The shortest chunk length whose pass back takes at most `free` bytes; None where none does."""
+        longer = bisect_left(range(1, self.steps + 1), True, key=lambda c: self.chunk_bytes(c) <= free)
+        return longer + 1 if longer < self.steps else None
+
+    def newton_bytes(self, chunk: int) -> int:
+        """Bytes Newton's iteration takes beside the walk's own arrays: the walk by chunks, maps and
+        corrections."""
+        cell, chunks, size = self.cell, self.chunks(chunk), self.state
+        # The input is copied once more on its way into chunks.
+        rows = 2 * cell.gates * self.hidden + size + cell.kept * self.hidden
+        values = chunks * self.batch * (chunk * rows + size * size + 8 * size)
+        return values * self.itemsize + 4 * chunks * self.batch * size
+
+
+@dataclass(frozen=True)
+class StackSize:
+    """Sizes of a stack: those of each walk, F, inner layers, directions, whether there are biases, and
+    whether every step is put out or the last state alone."""
+
+    walk: WalkSize
+    inputs: int
     layers: int
     directions: int
     bias: bool
@@ -25,41 +78,4 @@ class StackSizes:
 
     def inputs_of(self, layer: int) -> int:
         """Features of an inner layer's input."""
-        return self.directions * self.hidden if layer else self.inputs
-
-
-def suffix(layer: int, direction: int) -> str:
-    """PyTorch's: "_l0", "_l0_reverse", "_l1", ..."""
-    return f"_l{layer}" + ("_reverse" if direction else "")
-
-
-def stack_shapes(cell: Cell, sizes: StackSizes, device: Device) -> dict[str, tuple[int, ...]]:
-    """Every buffer of a stack by name, but for `lengths`; all are of the network's dtype."""
-    T, B, H = sizes.steps, sizes.batch, sizes.hidden
-    S, parts = cell.state_size(H), products.parts_of(device, T, B)
-    shapes: dict[str, tuple[int, ...]] = {
-        "input": (T, sizes.inputs, B),
-        "projected": (T, cell.gates * H, B),
-        "sums": (
-            parts * cell.gates * H * (max(map(sizes.inputs_of, range(sizes.layers)), default=0) + H + 1),
-        ),
-    }
-    for direction in range(sizes.directions):
-        shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
-        if sizes.every_step or sizes.layers > 1:
-            shapes[f"by_output{direction}"] = (T, H, B)
-            if sizes.directions > 1 and sizes.layers > 1:
-                shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
-        for layer in range(sizes.layers):
-            of = suffix(layer, direction)
-            shapes[f"bias{of}"] = (cell.gates * H,)
-            shapes[f"bias_n{of}"] = (H,)
-            shapes[f"state{of}"] = (T, S, B)
-            shapes[f"gates{of}"] = (T, cell.kept * H, B)
-            shapes[f"delta{of}"] = (T, cell.deltas * H, B)
-            for name in ("initial", "final", "boundary", "entering"):
-                shapes[f"{name}{of}"] = (S, B)
-    if sizes.directions > 1:
-        for layer in range(1, sizes.layers):
-            shapes[f"joined_l{layer}"] = (T, sizes.directions * H, B)
-    return shapes
+        return self.directions * self.walk.hidden if layer else self.inputs

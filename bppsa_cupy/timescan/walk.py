@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.timescan.cells import Cell
+from bppsa_cupy.timescan.sizes import WalkSize
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,7 +16,7 @@ class Walk:
     state as it is.
 
     weight_hh  (G H, H)
-    bias_n     (H), b_hn of a GRU; None for other cells
+    bias_n     (cell.separate * H), a GRU's b_hn; None for a cell without separate rows
     lengths    (B), int64
     initial    (S, B), the state before step 0
     projected  (T, G H, B), the input times weight_ih, with the biases
@@ -25,10 +25,7 @@ class Walk:
     final      (S, B), out of the forward pass: the state after the last step
     """
 
-    cell: Cell
-    steps: int
-    hidden: int
-    batch: int
+    size: WalkSize
     reverse: bool
     weight_hh: Array
     bias_n: Array | None
@@ -40,6 +37,15 @@ class Walk:
     final: Array
 
     @property
-    def state_size(self) -> int:
-        """S, the elements of one sample's state."""
-        return self.cell.state_size(self.hidden)
+    def kept(self) -> tuple[Array, ...]:
+        """The gates, for kernels of a cell that keeps them."""
+        return () if self.gates is None else (self.gates,)
+
+    @property
+    def before(self) -> tuple[Array, ...]:
+        """The initial state, for kernels of a cell that keeps gates: the others' Jacobians do without."""
+        return () if self.gates is None else (self.initial,)
+
+    def or_none(self, array: Array | None) -> Array:
+        """`array`, or what kernels take in its place where there is none."""
+        return self.state.reshape(-1)[:0] if array is None else array

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
+from bppsa_cupy.layers import RecurrentContext
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable
@@ -162,10 +163,11 @@ def what_ran(network: Sequential) -> dict[str, Any]:
         "schedules": list(report.schedules),
         "time_walks": [
             f"{index} {type(network.layers[index]).__name__} {line}"
-            for index, state in enumerate(current.layers)
-            for line in state.time_walks
+            for index, ctx in enumerate(current.layers)
+            if isinstance(ctx, RecurrentContext)
+            for line in ctx.forward_ways
         ],
-        "time_scans": list(report.time_scans),
+        "time_scans": list(report.backward_ways),
     }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
 from bppsa_cupy.models import lenet5
 from bppsa_cupy.network.sequential import Sequential
@@ -23,7 +23,7 @@ from bppsa_cupy.plan.cost.schedule_cost import step_cost
 from bppsa_cupy.plan.product.symbolic import multiply
 from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.sizes.counted import ChainCounts
-from bppsa_cupy.scan.launches import Launch, Matrix, bind_product, bind_spmv
+from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation
 

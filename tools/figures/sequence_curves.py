@@ -130,7 +130,7 @@ def train_by_scan(network: Sequential, dataset: Dataset, settings: Settings, lr:
     started = time.perf_counter()
     history = train(network, replace(dataset, test=None), optimizer, replace(settings, gradient_hook=timed))
     assert network.last_backward is not None
-    ran = network.last_backward.time_scans
+    ran = network.last_backward.backward_ways
     curve = Curve([float(loss) for loss in history.losses], seconds, backward=ran)
     if dataset.test is not None:
         network.eval()

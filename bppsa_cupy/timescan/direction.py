@@ -1,0 +1,149 @@
+"""One direction of one inner layer with all that belongs to it, and the buffers of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.timescan import products
+from bppsa_cupy.timescan.sizes import StackSize
+from bppsa_cupy.timescan.walk import Walk
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
+
+    weight_ih           (G H, I), I being the features of the inner layer's input
+    weight_hh           (G H, H)
+    bias_ih, bias_hh    (G H,)
+    """
+
+    weight_ih: Array
+    weight_hh: Array
+    bias_ih: Array | None
+    bias_hh: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """One direction of one inner layer; arrays are by time, batch innermost.
+
+    name         "l0", "l0_reverse", "l1", ...
+    walk         its passes over time
+    values       (T, I, B), the inner layer's input (of the first I rows)
+    bias         (G H,), what is added to the projected input; None without biases
+    parameters, gradients  those of PyTorch's names, shared with the network
+    by_output    (T, H, B), the gradient by every step's output; None where there is none
+    boundary     (S, B), the gradient by the state after the last step
+    delta        (T, cell.deltas * H, B), the gradient by the projected input and the cell's separate rows
+    entering     (S, B), the gradient by the state before the first step
+    by_input     (T, I, B), what the direction makes of the gradient by the inner layer's input
+    """
+
+    name: str
+    walk: Walk
+    values: Array
+    bias: Array | None
+    parameters: Weights
+    gradients: Weights
+    by_output: Array | None
+    boundary: Array
+    delta: Array
+    entering: Array
+    by_input: Array
+
+
+def suffix(layer: int, direction: int) -> str:
+    """PyTorch's: "_l0", "_l0_reverse", "_l1", ..."""
+    return f"_l{layer}" + ("_reverse" if direction else "")
+
+
+def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]:
+    """Every buffer that `make_directions` takes but `lengths`, by name; all are of the network's dtype."""
+    size, cell = sizes.walk, sizes.walk.cell
+    T, B, H, S = size.steps, size.batch, size.hidden, size.state
+    columns = max(map(sizes.inputs_of, range(sizes.layers))) + H + 1
+    shapes: dict[str, tuple[int, ...]] = {
+        "input": (T, sizes.inputs, B),
+        "projected": (T, cell.gates * H, B),
+        "sums": (products.partial_sums(device, T, B) * cell.gates * H * columns,),
+    }
+    for direction in range(sizes.directions):
+        shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
+        if sizes.every_step or sizes.layers > 1:
+            shapes[f"by_output{direction}"] = (T, H, B)
+            if sizes.directions > 1 and sizes.layers > 1:
+                shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
+        for layer in range(sizes.layers):
+            own: dict[str, tuple[int, ...]] = {
+                "bias": (cell.gates * H,),
+                "bias_n": (cell.separate * H,),
+                "state": (T, S, B),
+                "gates": (T, cell.kept * H, B),
+                "delta": (T, cell.deltas * H, B),
+                **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
+            }
+            shapes |= {name + suffix(layer, direction): shape for name, shape in own.items()}
+    if sizes.directions > 1:
+        for layer in range(1, sizes.layers):
+            shapes[f"joined_l{layer}"] = (T, sizes.directions * H, B)
+    return shapes
+
+
+def make_directions(
+    sizes: StackSize,
+    buffers: Mapping[str, Array],
+    parameters: Mapping[str, Array],
+    gradients: Mapping[str, Array],
+) -> list[list[Direction]]:
+    """The directions of each inner layer.
+
+    buffers                those of `stack_shapes`, and `lengths`, (B,) int64
+    parameters, gradients  by PyTorch's names ("weight_ih_l0")
+    """
+
+    def make(layer: int, direction: int) -> Direction:
+        cell, both = sizes.walk.cell, sizes.directions > 1
+        of, last = suffix(layer, direction), layer == sizes.layers - 1
+        walk = Walk(
+            size=sizes.walk,
+            reverse=direction == 1,
+            weight_hh=parameters[f"weight_hh{of}"],
+            bias_n=buffers[f"bias_n{of}"] if cell.separate else None,
+            lengths=buffers["lengths"],
+            initial=buffers[f"initial{of}"],
+            projected=buffers["projected"],
+            state=buffers[f"state{of}"],
+            gates=buffers[f"gates{of}"] if cell.kept else None,
+            final=buffers[f"final{of}"],
+        )
+        inputs, by_input = "input", f"by_input{direction}"
+        if layer:
+            inputs = f"joined_l{layer}" if both else f"state_l{layer - 1}"
+            by_input = f"by_joined{direction}" if both else f"by_output{direction}"
+        return Direction(
+            name=of[1:],
+            walk=walk,
+            values=buffers[inputs],
+            bias=buffers[f"bias{of}"] if sizes.bias else None,
+            parameters=_weights(parameters, of),
+            gradients=_weights(gradients, of),
+            by_output=buffers[f"by_output{direction}"] if sizes.every_step or not last else None,
+            boundary=buffers[f"boundary{of}"],
+            delta=buffers[f"delta{of}"],
+            entering=buffers[f"entering{of}"],
+            by_input=buffers[by_input],
+        )
+
+    return [[make(layer, d) for d in range(sizes.directions)] for layer in range(sizes.layers)]
+
+
+def _weights(arrays: Mapping[str, Array], of: str) -> Weights:
+    return Weights(
+        weight_ih=arrays[f"weight_ih{of}"],
+        weight_hh=arrays[f"weight_hh{of}"],
+        bias_ih=arrays.get(f"bias_ih{of}"),
+        bias_hh=arrays.get(f"bias_hh{of}"),
+    )
