@@ -1,18 +1,28 @@
 # `make demo` and `make test` set up all they need in this folder; Python 3.10 to 3.13 and make are enough.
 PYTHON ?= python3
 WORKERS ?= 2
+SECONDS = 600
 TEST_PYTHON := .venv-test/bin/python
 
-.PHONY: demo test lint gpu clean
+# Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
+test fuzz: export OMP_WAIT_POLICY = passive
+
+.PHONY: demo test fuzz lint gpu clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
 demo: .venv-demo/ready
 	.venv-demo/bin/python tools/demo.py
 
-# Every check that needs no GPU.
+# Every check that needs no GPU. Property tests draw the same examples in every run.
 test: lint
 	$(TEST_PYTHON) -m pytest -n $(WORKERS) -m "not gpu"
+
+# Property tests on new examples, round by round, until SECONDS are over: `make fuzz SECONDS=1800`. Each round prints
+# its seed; the first that fails ends the run with its example, which becomes an @example of the test, and with the
+# command that repeats it.
+fuzz: .venv-test/ready
+	$(TEST_PYTHON) tests/fuzz.py $(SECONDS) --workers $(WORKERS)
 
 lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .

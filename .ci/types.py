@@ -28,7 +28,7 @@ def main() -> int:
             ],
             cwd=folder,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
         )
     print(result.stdout, end="")
     checked = re.search(r"(\d+) source files", result.stdout)

@@ -23,12 +23,12 @@ class Conv2dJacobian(WeightJacobian):
     def bytes_to_make(self) -> int:
         geometry = self.geometry
         taps = [np.bincount(axis.taps().taps, minlength=axis.kernel) for axis in geometry.axes]
-        places = np.outer(*taps).reshape(-1)  # of each tap: pairs of an input and an output it connects
-        one_channel = int(places.sum()) * (geometry.out_channels // geometry.groups)
+        pairs = np.outer(*taps).reshape(-1)  # of an input and an output, by the tap that connects them
+        one_channel = int(pairs.sum()) * (geometry.out_channels // geometry.groups)
         if self.mask is None:
             entries = one_channel * geometry.in_channels
         else:
-            entries = int(np.asarray(self.mask, bool).reshape(-1, places.size).sum(0) @ places)
+            entries = int(np.asarray(self.mask, bool).reshape(-1, pairs.size).sum(0) @ pairs)
         # The entries of one input channel are made first, then those of all channels from them; with a mask,
         # by a list of those it keeps.
         return max(80 * one_channel, (13 if self.mask is None else 21) * entries + 32 * one_channel)

@@ -1,21 +1,17 @@
 // One step of Adam (Kingma and Ba 2015, algorithm 1) over all parameters laid end to end, in
 // PyTorch's form: weight decay is added to the gradient, and epsilon to the corrected root.
 // Where `blocked` is not 0 nothing changes.
-//
-//   blocked    (1)       input, set where a gradient is not finite
-//   steps      (1)       input, this one counted: t
-//   gradient   (count)   input
-//   parameter  (count)   input and output
-//   first      (count)   input and output, running mean of the gradient
-//   second     (count)   input and output, running mean of its square
 
 #include "prelude.cuh"
 
 extern "C" __global__ void adam_step(
-    const int* __restrict__ blocked, const long long* __restrict__ steps,
-    const real* __restrict__ gradient, real* __restrict__ parameter, real* __restrict__ first,
-    real* __restrict__ second, size_type count, double rate, double beta1, double beta2, double epsilon,
-    double weight_decay)
+    const int* __restrict__ blocked,      // (1): set where a gradient is not finite
+    const long long* __restrict__ steps,  // (1): this one counted: t
+    const real* __restrict__ gradient,    // (count)
+    real* __restrict__ parameter,         // (count) input and output
+    real* __restrict__ first,             // (count) input and output, running mean of the gradient
+    real* __restrict__ second,            // (count) input and output, running mean of its square
+    size_type count, double rate, double beta1, double beta2, double epsilon, double weight_decay)
 {
     const double correction1 = 1 - pow(beta1, double(*steps)), correction2 = 1 - pow(beta2, double(*steps));
     GRID_STRIDE(item, *blocked ? 0 : count) {

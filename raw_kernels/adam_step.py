@@ -1,21 +1,14 @@
 """One step of Adam over all parameters laid end to end (Kingma and Ba 2015, algorithm 1)."""
 
 import numpy as np
-from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import (
-    Kernel,
-    array_in,
-    array_inout,
-    one_thread_per,
-    scalar,
-)
-from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
-def _part(steps, gradient, parameter, first, second, start, end, rate, beta1, beta2, epsilon, weight_decay):
+@compiled()
+def _span(start, end, steps, gradient, parameter, first, second, rate, beta1, beta2, epsilon, weight_decay):
     real = parameter.dtype.type
     correction1, correction2 = 1 - beta1 ** np.float64(steps), 1 - beta2 ** np.float64(steps)
     decay, take1 = real(weight_decay), real(1 - beta1)
@@ -30,45 +23,18 @@ def _part(steps, gradient, parameter, first, second, start, end, rate, beta1, be
         parameter[item] -= pace * m / (np.sqrt(v) / scale + tiny)
 
 
-@twin(parallel=True)
+_in_spans = spans_of(_span)
+
+
+@compiled()
 def adam_step(
     blocked, steps, gradient, parameter, first, second,
     count, rate, beta1, beta2, epsilon, weight_decay,
 ):  # fmt: skip
     if blocked[0]:
         return
-    parts = part_count(count)
-    if parts == 1:
-        start, end = part_start(0, 1, count), part_start(1, 1, count)
-        _part(
-            steps[0], gradient, parameter, first, second, start, end,
-            rate, beta1, beta2, epsilon, weight_decay,
-        )  # fmt: skip
-    else:
-        for part in prange(parts):
-            start, end = part_start(part, parts, count), part_start(part + 1, parts, count)
-            _part(
-                steps[0], gradient, parameter, first, second, start, end,
-                rate, beta1, beta2, epsilon, weight_decay,
-            )  # fmt: skip
+    arguments = (steps[0], gradient, parameter, first, second, rate, beta1, beta2, epsilon, weight_decay)
+    _in_spans(count, count, arguments)
 
 
-KERNEL = Kernel(
-    name="adam_step",
-    parameters=(
-        array_in("blocked", "int32", "1"),
-        array_in("steps", "int64", "1"),
-        array_in("gradient", "real", "count"),
-        array_inout("parameter", "real", "count"),
-        array_inout("first", "real", "count"),
-        array_inout("second", "real", "count"),
-        scalar("count"),
-        scalar("rate", "double"),
-        scalar("beta1", "double"),
-        scalar("beta2", "double"),
-        scalar("epsilon", "double"),
-        scalar("weight_decay", "double"),
-    ),
-    launch=lambda s: one_thread_per(s["count"]),
-    twin=adam_step,
-)
+KERNEL = kernel(adam_step, "count")

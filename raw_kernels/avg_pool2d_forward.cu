@@ -1,17 +1,15 @@
 // Two-dimensional average pooling, one thread an output: the window's sum over its divisor.
-//
-//   input   (planes, in_height, in_width)    input
-//   output  (planes, out_height, out_width)  output only
 
 #include "prelude.cuh"
 #include "avg_pool2d.cuh"
 
 extern "C" __global__ void avg_pool2d_forward(
-    const real* __restrict__ input, real* __restrict__ output, size_type planes, size_type in_height,
-    size_type in_width, size_type out_height, size_type out_width, size_type kernel_height,
-    size_type kernel_width, size_type stride_y, size_type stride_x, size_type padding_y,
-    size_type padding_x, size_type dilation_y, size_type dilation_x, size_type count_include_pad,
-    size_type divisor_override)
+    const real* __restrict__ input,  // (planes, in_height, in_width)
+    real* __restrict__ output,       // (planes, out_height, out_width) output only
+    size_type planes, size_type in_height, size_type in_width, size_type out_height,
+    size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
+    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
+    size_type dilation_x, size_type count_include_pad, size_type divisor_override)
 {
     GRID_STRIDE(item, planes * out_height * out_width) {
         const size_type column = item % out_width, row = item / out_width % out_height;

@@ -3,13 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.pool2d_geometry import INPUT, OUTPUT, SIZES
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.unfold import inside
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def window_extent(output, stride, padding, kernel, inputs, include_padding):
     """Positions along one axis that a window's divisor counts."""
     start = output * stride - padding
@@ -17,7 +16,7 @@ def window_extent(output, stride, padding, kernel, inputs, include_padding):
     return end - start if include_padding else min(end, inputs) - max(start, 0)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def avg_pool2d_forward(
     input, output, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y,
     stride_x, padding_y, padding_x, dilation_y, dilation_x, count_include_pad, divisor_override,
@@ -46,15 +45,4 @@ def avg_pool2d_forward(
                 output[target + np.uint64(column)] /= output.dtype.type(divisor)
 
 
-KERNEL = Kernel(
-    name="avg_pool2d_forward",
-    parameters=(
-        array_in("input", "real", INPUT),
-        array_out("output", "real", OUTPUT),
-        *SIZES,
-        scalar("count_include_pad"),
-        scalar("divisor_override"),
-    ),
-    launch=lambda s: one_thread_per(s["planes"] * s["out_height"] * s["out_width"]),
-    twin=avg_pool2d_forward,
-)
+KERNEL = kernel(avg_pool2d_forward, "planes * out_height * out_width")

@@ -1,18 +1,16 @@
 // The gradient of two-dimensional average pooling by its input, one thread an input: the sum over
 // the windows that hold it, in the order of the outputs, each over its divisor.
-//
-//   gradient        (planes, out_height, out_width)  input
-//   input_gradient  (planes, in_height, in_width)    output only
 
 #include "prelude.cuh"
 #include "avg_pool2d.cuh"
 
 extern "C" __global__ void avg_pool2d_vjp(
-    const real* __restrict__ gradient, real* __restrict__ input_gradient, size_type planes,
-    size_type in_height, size_type in_width, size_type out_height, size_type out_width,
-    size_type kernel_height, size_type kernel_width, size_type stride_y, size_type stride_x,
-    size_type padding_y, size_type padding_x, size_type dilation_y, size_type dilation_x,
-    size_type count_include_pad, size_type divisor_override)
+    const real* __restrict__ gradient,  // (planes, out_height, out_width)
+    real* __restrict__ input_gradient,  // (planes, in_height, in_width) output only
+    size_type planes, size_type in_height, size_type in_width, size_type out_height,
+    size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
+    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
+    size_type dilation_x, size_type count_include_pad, size_type divisor_override)
 {
     GRID_STRIDE(item, planes * in_height * in_width) {
         const size_type column = item % in_width, row = item / in_width % in_height;

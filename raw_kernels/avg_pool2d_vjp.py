@@ -4,13 +4,12 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.avg_pool2d_forward import window_extent
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.pool2d_geometry import INPUT, OUTPUT, SIZES
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.unfold import inside
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def avg_pool2d_vjp(
     gradient, input_gradient, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width,
     stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x, count_include_pad, divisor_override,
@@ -41,15 +40,4 @@ def avg_pool2d_vjp(
                         input_gradient[target + k * step] += shares[lane + k]
 
 
-KERNEL = Kernel(
-    name="avg_pool2d_vjp",
-    parameters=(
-        array_in("gradient", "real", OUTPUT),
-        array_out("input_gradient", "real", INPUT),
-        *SIZES,
-        scalar("count_include_pad"),
-        scalar("divisor_override"),
-    ),
-    launch=lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]),
-    twin=avg_pool2d_vjp,
-)
+KERNEL = kernel(avg_pool2d_vjp, "planes * in_height * in_width")

@@ -5,12 +5,6 @@
 // A block a sample, a thread a row. Rows of the next DEPTH maps are on their way to registers while one is
 // used, to size 20 and for 40 in float32; for others a thread takes every blockDim-th row and reads it from
 // memory. FULL says that size is N, which spares most of the arithmetic of addresses.
-//
-//   maps       (chunks - 1, batch, size, size)  input, by columns, of chunk 1 on
-//   exponents  (chunks - 1, batch, size)        input
-//   offsets    (chunks - 1, size, batch) or (0) input, none where not affine
-//   last       (size, batch)                    input, the gradient behind the last chunk
-//   boundary   (chunks, size, batch)            output only, the gradient behind each chunk
 
 #include "prelude.cuh"
 
@@ -95,9 +89,12 @@ __device__ inline void scan_from_memory(
 }
 
 extern "C" __global__ void chunk_scan(
-    const real* __restrict__ maps, const int* __restrict__ exponents, const real* __restrict__ offsets,
-    const real* __restrict__ last, real* __restrict__ boundary, size_type chunks, size_type size,
-    size_type batch, int affine)
+    const real* __restrict__ maps,      // (chunks - 1, batch, size, size): by columns, of chunk 1 on
+    const int* __restrict__ exponents,  // (chunks - 1, batch, size)
+    const real* __restrict__ offsets,   // (chunks - 1, size, batch) if affine else (0)
+    const real* __restrict__ last,      // (size, batch): the gradient behind the last chunk
+    real* __restrict__ boundary,        // (chunks, size, batch) output only, the gradient behind each chunk
+    size_type chunks, size_type size, size_type batch, int affine)
 {
     extern __shared__ __align__(16) real shared[];
 #define SCAN(N, FULL)                                                                            \

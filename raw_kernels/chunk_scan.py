@@ -5,18 +5,18 @@ import math
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.recurrent import block_per
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def scaled(value, exponent):
     """value times a power of two."""
     return math.ldexp(float(value), exponent)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def chunk_scan(maps, exponents, offsets, last, boundary, chunks, size, batch, affine):
     for b in prange(batch):
         values, sums = np.empty(size, last.dtype), np.empty(size, last.dtype)
@@ -37,19 +37,4 @@ def chunk_scan(maps, exponents, offsets, last, boundary, chunks, size, batch, af
                 boundary[(k * size + i) * batch + b] = values[i]
 
 
-KERNEL = Kernel(
-    name="chunk_scan",
-    parameters=(
-        array_in("maps", "real", "(chunks - 1) * batch * size * size"),
-        array_in("exponents", "int32", "(chunks - 1) * batch * size"),
-        array_in("offsets", "real", "(chunks - 1) * size * batch if affine else 0"),
-        array_in("last", "real", "size * batch"),
-        array_out("boundary", "real", "chunks * size * batch"),
-        scalar("chunks"),
-        scalar("size"),
-        scalar("batch"),
-        scalar("affine", "flag"),
-    ),
-    launch=lambda s: block_per(s["batch"], s["size"], 2 * max(40, s["size"])),
-    twin=chunk_scan,
-)
+KERNEL = kernel(chunk_scan, lambda s: block_per(s["batch"], s["size"], 2 * max(40, s["size"])))

@@ -1,19 +1,16 @@
 // Two-dimensional convolution, one thread an output: the sum over the taps that fall inside.
-//
-//   input   (batch, in_channels, in_height, in_width)                          input
-//   weight  (out_channels, in_channels / groups, kernel_height, kernel_width)  input
-//   bias    (out_channels) where biased, else empty                            input
-//   output  (batch, out_channels, out_height, out_width)                       output only
 
 #include "prelude.cuh"
 
 extern "C" __global__ void conv2d_forward(
-    const real* __restrict__ input, const real* __restrict__ weight, const real* __restrict__ bias,
-    real* __restrict__ output, size_type batch, size_type in_channels, size_type in_height,
-    size_type in_width, size_type out_channels, size_type out_height, size_type out_width,
-    size_type kernel_height, size_type kernel_width, size_type stride_y, size_type stride_x,
-    size_type padding_y, size_type padding_x, size_type dilation_y, size_type dilation_x,
-    size_type groups, size_type biased)
+    const real* __restrict__ input,   // (batch, in_channels, in_height, in_width)
+    const real* __restrict__ weight,  // (out_channels, in_channels // groups, kernel_height, kernel_width)
+    const real* __restrict__ bias,    // (out_channels) if biased else (0)
+    real* __restrict__ output,        // (batch, out_channels, out_height, out_width) output only
+    size_type batch, size_type in_channels, size_type in_height, size_type in_width,
+    size_type out_channels, size_type out_height, size_type out_width, size_type kernel_height,
+    size_type kernel_width, size_type stride_y, size_type stride_x, size_type padding_y,
+    size_type padding_x, size_type dilation_y, size_type dilation_x, size_type groups, size_type biased)
 {
     const size_type channels = in_channels / groups, features = out_channels / groups;
     GRID_STRIDE(item, batch * out_channels * out_height * out_width) {

@@ -3,10 +3,9 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
-from bppsa_cupy.raw_kernels.twins.shifted import LANES, correlate, pack, shifts_win, tap_shifts
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.shifted import correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twins.unfold import (
     FEW_TILES,
     LEAST_COLUMNS,
@@ -15,12 +14,13 @@ from bppsa_cupy.raw_kernels.twins.unfold import (
     rows_per_tile,
     unfold,
 )
+from bppsa_cupy.system.compiled import compiled
 
 #: Rows of weights a matrix product has at least.
 LEAST_FEATURES = 64
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_shifts(
     input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height, out_width,
     kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
@@ -50,7 +50,7 @@ def _by_shifts(
                 )  # fmt: skip
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_patches(
     input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -96,7 +96,7 @@ def _by_patches(
                             output[target + x] = result[source + x] + shift
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_features(
     input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -137,7 +137,7 @@ def _by_features(
                         output[target + x] = result[source + x] + shift
 
 
-@twin()
+@compiled()
 def conv2d_forward(
     input, weight, bias, output, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -166,16 +166,4 @@ def conv2d_forward(
         )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="conv2d_forward",
-    parameters=(
-        array_in("input", "real", INPUT),
-        array_in("weight", "real", WEIGHT),
-        array_in("bias", "real", BIAS),
-        array_out("output", "real", OUTPUT),
-        *SIZES,
-        scalar("biased"),
-    ),
-    launch=lambda s: one_thread_per(s["batch"] * s["out_channels"] * s["out_height"] * s["out_width"]),
-    twin=conv2d_forward,
-)
+KERNEL = kernel(conv2d_forward, "batch * out_channels * out_height * out_width")

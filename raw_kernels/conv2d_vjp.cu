@@ -1,14 +1,13 @@
 // The gradient of a two-dimensional convolution by its input, one thread an input: the sum over the
 // outputs whose windows hold it, so no two threads add to one place.
-//
-//   gradient        (batch, out_channels, out_height, out_width)                       input
-//   weight          (out_channels, in_channels / groups, kernel_height, kernel_width)  input
-//   input_gradient  (batch, in_channels, in_height, in_width)                          output only
 
 #include "prelude.cuh"
 
 extern "C" __global__ void conv2d_vjp(
-    const real* __restrict__ gradient, const real* __restrict__ weight, real* __restrict__ input_gradient,
+    const real* __restrict__ gradient,  // (batch, out_channels, out_height, out_width)
+    const real* __restrict__ weight,    // (out_channels, in_channels // groups, kernel_height,
+                                        // kernel_width)
+    real* __restrict__ input_gradient,  // (batch, in_channels, in_height, in_width) output only
     size_type batch, size_type in_channels, size_type in_height, size_type in_width,
     size_type out_channels, size_type out_height, size_type out_width, size_type kernel_height,
     size_type kernel_width, size_type stride_y, size_type stride_x, size_type padding_y,

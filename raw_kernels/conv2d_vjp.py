@@ -3,10 +3,9 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per
-from bppsa_cupy.raw_kernels.twins.conv2d_geometry import INPUT, OUTPUT, SIZES, WEIGHT
-from bppsa_cupy.raw_kernels.twins.shifted import LANES, correlate, pack, shifts_win, tap_shifts
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.shifted import correlate, pack, shifts_win, tap_shifts
 from bppsa_cupy.raw_kernels.twins.unfold import (
     FEW_TILES,
     LEAST_COLUMNS,
@@ -16,9 +15,10 @@ from bppsa_cupy.raw_kernels.twins.unfold import (
     gather_rows,
     rows_per_tile,
 )
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _turned(weight, first, features, channels, taps, turned):
     """The weights of one group as (channels, features * taps), taps in reverse order."""
     for channel in range(channels):
@@ -29,7 +29,7 @@ def _turned(weight, first, features, channels, taps, turned):
                 ]
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_shifts(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
@@ -67,7 +67,7 @@ def _by_shifts(
                 )  # fmt: skip
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_patches(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -106,7 +106,7 @@ def _by_patches(
                 )  # fmt: skip
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_channels(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -148,7 +148,7 @@ def _by_channels(
             )  # fmt: skip
 
 
-@twin()
+@compiled()
 def conv2d_vjp(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -175,14 +175,4 @@ def conv2d_vjp(
         )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="conv2d_vjp",
-    parameters=(
-        array_in("gradient", "real", OUTPUT),
-        array_in("weight", "real", WEIGHT),
-        array_out("input_gradient", "real", INPUT),
-        *SIZES,
-    ),
-    launch=lambda s: one_thread_per(s["batch"] * s["in_channels"] * s["in_height"] * s["in_width"]),
-    twin=conv2d_vjp,
-)
+KERNEL = kernel(conv2d_vjp, "batch * in_channels * in_height * in_width")

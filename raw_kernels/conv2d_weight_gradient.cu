@@ -1,23 +1,21 @@
 // The gradients of a two-dimensional convolution by weight and bias, one block a sum: thread t takes
 // every 128th term from t on, then the block adds its 128 partial sums pairwise. Wants 128 threads a block;
 // the grid may have any size.
-//
-//   input            (batch, in_channels, in_height, in_width)                          input
-//   gradient         (batch, out_channels, out_height, out_width)                       input
-//   weight_gradient  (out_channels, in_channels / groups, kernel_height, kernel_width)  output only
-//   bias_gradient    (out_channels) where biased, else empty                            output only
 
 #include "prelude.cuh"
 
 #define THREADS 128
 
 extern "C" __global__ void conv2d_weight_gradient(
-    const real* __restrict__ input, const real* __restrict__ gradient, real* __restrict__ weight_gradient,
-    real* __restrict__ bias_gradient, size_type batch, size_type in_channels, size_type in_height,
-    size_type in_width, size_type out_channels, size_type out_height, size_type out_width,
-    size_type kernel_height, size_type kernel_width, size_type stride_y, size_type stride_x,
-    size_type padding_y, size_type padding_x, size_type dilation_y, size_type dilation_x,
-    size_type groups, size_type biased)
+    const real* __restrict__ input,      // (batch, in_channels, in_height, in_width)
+    const real* __restrict__ gradient,   // (batch, out_channels, out_height, out_width)
+    real* __restrict__ weight_gradient,  // (out_channels, in_channels // groups, kernel_height,
+                                         // kernel_width) output only
+    real* __restrict__ bias_gradient,    // (out_channels) if biased else (0) output only
+    size_type batch, size_type in_channels, size_type in_height, size_type in_width,
+    size_type out_channels, size_type out_height, size_type out_width, size_type kernel_height,
+    size_type kernel_width, size_type stride_y, size_type stride_x, size_type padding_y,
+    size_type padding_x, size_type dilation_y, size_type dilation_x, size_type groups, size_type biased)
 {
     __shared__ real partial[THREADS];
     const size_type channels = in_channels / groups, features = out_channels / groups;

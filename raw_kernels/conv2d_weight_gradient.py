@@ -3,8 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, Kernel, LaunchShape, array_in, array_out, scalar
-from bppsa_cupy.raw_kernels.twins.conv2d_geometry import BIAS, INPUT, OUTPUT, SIZES, WEIGHT
+from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.raw_kernels.twins.shifted import (
     STEP,
     add_products,
@@ -15,8 +14,8 @@ from bppsa_cupy.raw_kernels.twins.shifted import (
     shifts_win,
     tap_shifts,
 )
-from bppsa_cupy.raw_kernels.twins.twin import twin
 from bppsa_cupy.raw_kernels.twins.unfold import LEAST_COLUMNS, WORKERS, channels_per_part, gather_rows, unfold
+from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
 THREADS = 128
@@ -28,7 +27,7 @@ TILE_COLUMNS = 512
 CACHED = 1 << 20
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_shifts(
     input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
@@ -88,7 +87,7 @@ def _by_shifts(
                 bias_gradient[channel] = value
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def _by_patches(
     input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
@@ -154,7 +153,7 @@ def _by_patches(
             bias_gradient[channel] = value
 
 
-@twin()
+@compiled()
 def conv2d_weight_gradient(
     input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
@@ -189,16 +188,4 @@ def launch(s):
     return LaunchShape((min(sums, MAXIMAL_GRID), 1, 1), (THREADS, 1, 1))
 
 
-KERNEL = Kernel(
-    name="conv2d_weight_gradient",
-    parameters=(
-        array_in("input", "real", INPUT),
-        array_in("gradient", "real", OUTPUT),
-        array_out("weight_gradient", "real", WEIGHT),
-        array_out("bias_gradient", "real", BIAS),
-        *SIZES,
-        scalar("biased"),
-    ),
-    launch=launch,
-    twin=conv2d_weight_gradient,
-)
+KERNEL = kernel(conv2d_weight_gradient, launch)

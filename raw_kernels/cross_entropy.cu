@@ -1,18 +1,17 @@
 // Softmax cross entropy of each row of scores, and the gradient of the mean over the rows that count. One
 // thread a row; the maximum is taken out first, so that no exponential overflows. A row whose label is below
 // 0 does not count: its scores are not read, its loss and gradient are 0.
-//
-//   scores    (rows * classes)    input
-//   labels    (rows)              input, label < classes
-//   losses    (rows)              output only
-//   gradient  (rows * classes)    output only, already divided by `counted`
-//   counted                       rows that count, at least 1 where there are any
 
 #include "prelude.cuh"
 
 extern "C" __global__ void cross_entropy(
-    const real* __restrict__ scores, const long long* __restrict__ labels, real* __restrict__ losses,
-    real* __restrict__ gradient, size_type rows, size_type classes, size_type counted)
+    const real* __restrict__ scores,       // (rows, classes)
+    const long long* __restrict__ labels,  // (rows): label < classes
+    real* __restrict__ losses,             // (rows) output only
+    real* __restrict__ gradient,           // (rows, classes) output only, already divided by `counted`
+    size_type rows, size_type classes,
+    size_type counted  // rows that count, at least 1 where there are any
+)
 {
     GRID_STRIDE(index, rows) {
         const real* row = scores + index * classes;

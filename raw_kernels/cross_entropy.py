@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def cross_entropy(scores, labels, losses, gradient, rows, classes, counted):
     for index in range(rows):
         row = scores[index * classes : (index + 1) * classes]
@@ -28,17 +28,4 @@ def cross_entropy(scores, labels, losses, gradient, rows, classes, counted):
             out[k] = (out[k] / total - (1 if k == label else 0)) / counted
 
 
-KERNEL = Kernel(
-    name="cross_entropy",
-    parameters=(
-        array_in("scores", "real", "rows * classes"),
-        array_in("labels", "int64", "rows"),
-        array_out("losses", "real", "rows"),
-        array_out("gradient", "real", "rows * classes"),
-        scalar("rows"),
-        scalar("classes"),
-        scalar("counted"),
-    ),
-    launch=lambda s: one_thread_per(s["rows"], block=64),
-    twin=cross_entropy,
-)
+KERNEL = kernel(cross_entropy, lambda s: one_thread_per(s["rows"], block=64))

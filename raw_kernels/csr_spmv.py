@@ -3,13 +3,13 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, batched, affine):
     width, one, four = np.uint64(batch), np.uint64(1), np.uint64(4)
     zero = x.dtype.type(0)
@@ -45,22 +45,4 @@ def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, bat
             write(y, row, width, sample, count, (s0 + s1) + (s2 + s3), False)
 
 
-KERNEL = Kernel(
-    name="csr_spmv",
-    parameters=(
-        array_in("indptr", "index", "rows + 1"),
-        array_in("indices", "index", "nnz"),
-        array_in("data", "real", "nnz * (batch if batched else 1)"),
-        array_in("x", "real", "columns * batch"),
-        array_in("addend", "real", "rows * batch if affine else 0"),
-        array_out("y", "real", "rows * batch"),
-        scalar("rows"),
-        scalar("columns"),
-        scalar("nnz"),
-        scalar("batch"),
-        scalar("batched", "flag"),
-        scalar("affine", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["rows"] * s["batch"]),
-    twin=csr_spmv,
-)
+KERNEL = kernel(csr_spmv, "rows * batch")

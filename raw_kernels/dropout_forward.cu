@@ -1,15 +1,13 @@
 // Dropout: the output, and which elements were kept. Four elements share one draw of random numbers; an
 // element is kept where its number, 32 bits, is not below `threshold`.
-//
-//   input   (size)  input
-//   output  (size)  output only: scale times the input where it is kept, else 0
-//   kept    (size)  output only: 1 or 0
 
 #include "prelude.cuh"
 #include "philox.cuh"
 
 extern "C" __global__ void dropout_forward(
-    const real* __restrict__ input, real* __restrict__ output, unsigned char* __restrict__ kept,
+    const real* __restrict__ input,    // (size)
+    real* __restrict__ output,         // (size) output only, scale times the input where it is kept, else 0
+    unsigned char* __restrict__ kept,  // (size) output only, 1 or 0
     size_type size, size_type key, size_type layer, size_type draw, size_type threshold, real scale)
 {
     GRID_STRIDE(group, (size + 3) / 4) {

@@ -1,16 +1,15 @@
 """Dropout: the output, and which elements were kept."""
 
 import numpy as np
-from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.philox import philox
-from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
-def _part(input, output, kept, key, layer, draw, threshold, scale, start, end):
+@compiled()
+def _span(start, end, input, output, kept, key, layer, draw, threshold, scale):
     """The groups of four elements from `start` to `end`."""
     size, zero = np.uint64(input.size), input.dtype.type(0)
     for group in range(start, end):
@@ -23,32 +22,13 @@ def _part(input, output, kept, key, layer, draw, threshold, scale, start, end):
                 output[item] = scale * input[item] if keep else zero
 
 
-@twin(parallel=True)
+_in_spans = spans_of(_span)
+
+
+@compiled()
 def dropout_forward(input, output, kept, size, key, layer, draw, threshold, scale):
     groups, limit = (size + 3) // 4, np.uint64(threshold)
-    parts = part_count(size)
-    if parts == 1:
-        start, end = part_start(0, 1, groups), part_start(1, 1, groups)
-        _part(input, output, kept, key, layer, draw, limit, scale, start, end)
-    else:
-        for part in prange(parts):
-            start, end = part_start(part, parts, groups), part_start(part + 1, parts, groups)
-            _part(input, output, kept, key, layer, draw, limit, scale, start, end)
+    _in_spans(size, groups, (input, output, kept, key, layer, draw, limit, scale))
 
 
-KERNEL = Kernel(
-    name="dropout_forward",
-    parameters=(
-        array_in("input", "real", "size"),
-        array_out("output", "real", "size"),
-        array_out("kept", "uint8", "size"),
-        scalar("size"),
-        scalar("key"),
-        scalar("layer"),
-        scalar("draw"),
-        scalar("threshold"),
-        scalar("scale", "real_value"),
-    ),
-    launch=lambda s: one_thread_per((s["size"] + 3) // 4),
-    twin=dropout_forward,
-)
+KERNEL = kernel(dropout_forward, "(size + 3) // 4")

@@ -3,15 +3,15 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
-from bppsa_cupy.raw_kernels.twins.recurrent import CHUNKS, block_per, padded
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.twins.recurrent import block_per, padded
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _walk(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
     chunk, per_step, reverse, piece, first, count,
@@ -70,7 +70,7 @@ def _walk(
         store_lanes(entering, place + j * B, load(carried, j * L), count)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def gru_backward(
     state, gates, initial, weight_hh, gradient, boundary, lengths, delta, entering, steps, hidden, batch,
     chunk, per_step, reverse,
@@ -100,27 +100,9 @@ def gru_backward(
             )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="gru_backward",
-    parameters=(
-        array_in("state", "real", "steps * hidden * batch"),
-        array_in("gates", "real", "4 * steps * hidden * batch"),
-        array_in("initial", "real", "hidden * batch"),
-        array_in("weight_hh", "real", "3 * hidden * hidden"),
-        array_in("gradient", "real", "steps * hidden * batch if per_step else 0"),
-        array_in("boundary", "real", f"{CHUNKS} * hidden * batch"),
-        array_in("lengths", "int64", "batch"),
-        array_out("delta", "real", "4 * steps * hidden * batch"),
-        array_out("entering", "real", f"{CHUNKS} * hidden * batch"),
-        scalar("steps"),
-        scalar("hidden"),
-        scalar("batch"),
-        scalar("chunk"),
-        scalar("per_step", "flag"),
-        scalar("reverse", "flag"),
-    ),
-    launch=lambda s: block_per(
+KERNEL = kernel(
+    gru_backward,
+    lambda s: block_per(
         -(-s["steps"] // s["chunk"]) * s["batch"], 3 * s["hidden"], 4 * s["hidden"] + 3 * padded(s["hidden"])
     ),
-    twin=gru_backward,
 )

@@ -1,19 +1,17 @@
 // Values of every step's transposed Jacobian of a GRU cell, dense (paper, equations 9 to 11): by the state
 // before, h' gains z itself, (h - n) z (1 - z) through z, (1 - z)(1 - n²) r through m and
 // (1 - z)(1 - n²) m r (1 - r) through r. The identity where t >= lengths[b]. A thread a value.
-//
-//   state      (steps, hidden, batch)           input, of gru_forward
-//   gates      (steps, 4 hidden, batch)         input, of gru_forward
-//   initial    (hidden, batch)                  input, the state before step 0
-//   weight_hh  (3 hidden, hidden)               input
-//   lengths    (batch)                          input
-//   values     (steps, hidden * hidden, batch)  output only, rows by the state before
 
 #include "prelude.cuh"
 
 extern "C" __global__ void gru_fill(
-    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
-    const real* __restrict__ weight_hh, const long long* __restrict__ lengths, real* __restrict__ values,
+    const real* __restrict__ state,         // (steps, hidden, batch): of gru_forward
+    const real* __restrict__ gates,         // (steps, 4 * hidden, batch): of gru_forward
+    const real* __restrict__ initial,       // (hidden, batch): the state before step 0
+    const real* __restrict__ weight_hh,     // (3 * hidden, hidden)
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ values,              // (steps, hidden * hidden, batch) output only, rows by the
+                                            // state before
     size_type steps, size_type hidden, size_type batch, int reverse)
 {
     const size_type plane = hidden * batch, block = hidden * hidden;

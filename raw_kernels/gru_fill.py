@@ -3,11 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def gru_fill(state, gates, initial, weight_hh, lengths, values, steps, hidden, batch, reverse):
     zero, one = state.dtype.type(0), state.dtype.type(1)
     H, B = np.uint64(hidden), np.uint64(batch)
@@ -36,20 +36,4 @@ def gru_fill(state, gates, initial, weight_hh, lengths, values, steps, hidden, b
                         values[v + b] = own
 
 
-KERNEL = Kernel(
-    name="gru_fill",
-    parameters=(
-        array_in("state", "real", "steps * hidden * batch"),
-        array_in("gates", "real", "4 * steps * hidden * batch"),
-        array_in("initial", "real", "hidden * batch"),
-        array_in("weight_hh", "real", "3 * hidden * hidden"),
-        array_in("lengths", "int64", "batch"),
-        array_out("values", "real", "steps * hidden * hidden * batch"),
-        scalar("steps"),
-        scalar("hidden"),
-        scalar("batch"),
-        scalar("reverse", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["steps"] * s["hidden"] * s["hidden"] * s["batch"]),
-    twin=gru_fill,
-)
+KERNEL = kernel(gru_fill, "steps * hidden * hidden * batch")

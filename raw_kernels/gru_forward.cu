@@ -5,15 +5,6 @@
 //
 // A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
 // blockDim-th row and reads it from memory. Two barriers a step; a thread's inputs are fetched 8 steps early.
-//
-//   projected  (steps, 3 hidden, batch)  input, W_ih x + b_ih, and b_hr and b_hz
-//   weight_hh  (3 hidden, hidden)        input
-//   bias_n     (hidden)                  input, b_hn
-//   initial    (hidden, batch)           input, the state before step 0
-//   lengths    (batch)                   input
-//   state      (steps, hidden, batch)    output only, by time
-//   gates      (steps, 4 hidden, batch)  output only: r, z, n and m
-//   final      (hidden, batch)           output only, the state after the last step
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -74,10 +65,15 @@ __device__ inline void walk(
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) gru_forward(
-    const real* __restrict__ projected, const real* __restrict__ weight_hh,
-    const real* __restrict__ bias_n, const real* __restrict__ initial,
-    const long long* __restrict__ lengths, real* __restrict__ state, real* __restrict__ gates,
-    real* __restrict__ final, size_type steps, size_type hidden, size_type batch, int reverse)
+    const real* __restrict__ projected,     // (steps, 3 * hidden, batch): W_ih x + b_ih, and b_hr and b_hz
+    const real* __restrict__ weight_hh,     // (3 * hidden, hidden)
+    const real* __restrict__ bias_n,        // (hidden): b_hn
+    const real* __restrict__ initial,       // (hidden, batch): the state before step 0
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ state,               // (steps, hidden, batch) output only, by time
+    real* __restrict__ gates,               // (steps, 4 * hidden, batch) output only, r, z, n and m
+    real* __restrict__ final,               // (hidden, batch) output only, the state after the last step
+    size_type steps, size_type hidden, size_type batch, int reverse)
 {
     extern __shared__ __align__(16) real held[];
 #define WALK(N)                                                                                      \

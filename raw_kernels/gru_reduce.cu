@@ -1,19 +1,6 @@
 // The product of the transposed Jacobians of each chunk of a gated recurrent layer (the paper's appendix
 // E), and what the chunk makes of its own steps' gradients: J_sᵀ = diag(z) + the sum over the gates of
 // W_gᵀ diag(c_g). How, and in what: reduce.cuh.
-//
-//   gates      (steps, 4 * hidden, batch)     input, of gru_forward: r, z, n and m = W_hn h + b_hn
-//   state      (steps, hidden, batch)         input, of gru_forward
-//   initial    (hidden, batch)                input, the state before step 0
-//   weight_hh  (3 * hidden, hidden)           input
-//   gradient   (steps, hidden, batch) or (0)  input, by each step's output; none where not per_step
-//   lengths    (batch)                        input
-//   maps       (reduced, batch, hidden, hidden) output only, by columns: what a unit gradient by element
-//              j behind the chunk becomes before it, without its power of two
-//   exponents  (reduced, batch, hidden)       output only, by column
-//   offsets    (reduced, hidden, batch) or (0) output only
-//
-// reduced is the number of chunks from `first` on.
 
 #include "prelude.cuh"
 #include "reduce.cuh"
@@ -60,11 +47,23 @@ struct GruCell {
 };
 
 extern "C" __global__ void __launch_bounds__(256) gru_reduce(
-    const real* __restrict__ gates, const real* __restrict__ state, const real* __restrict__ initial,
-    const real* __restrict__ weight_hh, const real* __restrict__ gradient,
-    const long long* __restrict__ lengths, real* __restrict__ maps, int* __restrict__ exponents,
-    real* __restrict__ offsets, size_type steps, size_type hidden, size_type batch, size_type chunk,
-    size_type first, int per_step, int reverse)
+    const real* __restrict__ gates,         // (steps, 4 * hidden, batch): of gru_forward: r, z, n and m =
+                                            // W_hn h + b_hn
+    const real* __restrict__ state,         // (steps, hidden, batch): of gru_forward
+    const real* __restrict__ initial,       // (hidden, batch): the state before step 0
+    const real* __restrict__ weight_hh,     // (3 * hidden, hidden)
+    const real* __restrict__ gradient,      // (steps, hidden, batch) if per_step else (0): by each step's
+                                            // output
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, batch, hidden, hidden)
+                                            // output only, by columns: what a unit gradient by element j
+                                            // behind the chunk becomes before it, without its power of two
+    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, batch, hidden) output
+                                            // only, by column
+    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, hidden, batch) if
+                                            // per_step else (0) output only
+    size_type steps, size_type hidden, size_type batch, size_type chunk, size_type first, int per_step,
+    int reverse)
 {
     extern __shared__ __align__(16) real shared[];
     const GruCell cell = {gates, state, initial, hidden * batch, int(batch)};

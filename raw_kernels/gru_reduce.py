@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins import reduce
 from bppsa_cupy.raw_kernels.twins.reduce import (
     map_count,
@@ -14,10 +14,10 @@ from bppsa_cupy.raw_kernels.twins.reduce import (
     take_in,
     unit_columns,
 )
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _one(
     gates, state, initial, weight_hh, gradient, lengths, maps, exponents, offsets, steps, hidden, batch,
     chunk, first, per_step, reverse, item,
@@ -55,7 +55,7 @@ def _one(
     store(columns, powers, maps, exponents, offsets, item, batch, per_step)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def gru_reduce(
     gates, state, initial, weight_hh, gradient, lengths, maps, exponents, offsets, steps, hidden, batch,
     chunk, first, per_step, reverse,
@@ -69,17 +69,6 @@ def gru_reduce(
 
 COLUMNS = reduce.COLUMNS["gru"]
 
-KERNEL = Kernel(
-    name="gru_reduce",
-    parameters=reduce.reduce_parameters(
-        (
-            array_in("gates", "real", "steps * 4 * hidden * batch"),
-            array_in("state", "real", "steps * hidden * batch"),
-            array_in("initial", "real", "hidden * batch"),
-            array_in("weight_hh", "real", "3 * hidden * hidden"),
-        ),
-        "hidden",
-    ),
-    launch=reduce.reduce_launch(gates=3, parts=1, coefficients=4, columns=COLUMNS, tile_columns=8),
-    twin=gru_reduce,
+KERNEL = kernel(
+    gru_reduce, reduce.reduce_launch(gates=3, parts=1, coefficients=4, columns=COLUMNS, tile_columns=8)
 )

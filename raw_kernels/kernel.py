@@ -1,4 +1,4 @@
-"""What a kernel is: one CUDA C++ text, one Numba twin, one signature that both obey."""
+"""What a kernel is: a CUDA C++ text, whose signature says what it takes, and a Numba twin that obeys it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ C_NAMES = {
     "double": "double",
     "real_value": "real",
 }
+ARRAYS_OF_C = {C_NAMES[type]: type for type in ARRAY_TYPES}
+SCALARS_OF_C = {C_NAMES[type]: type for type in SCALAR_TYPES}
 
 
 class Parameter(NamedTuple):
@@ -53,24 +55,54 @@ class Parameter(NamedTuple):
         return f"{const}{C_NAMES[self.type]}* __restrict__ {self.name}"
 
 
-def array_in(name: str, type: str, size: str) -> Parameter:
-    """An array the kernel only reads."""
-    return Parameter(name, type, "in", size)
+SIGNATURE = re.compile(
+    r'^extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(\n(.*?)\n?\)\n\{',
+    re.MULTILINE | re.DOTALL,
+)
+ARRAY = re.compile(r"(const )?([\w ]+)\* __restrict__ (\w+)")
+SHAPE = r"(\((?:[^()]|\([^()]*\))*\))"
+SIZE = re.compile(rf"{SHAPE}(?: if (\w+) else {SHAPE})?(?: (output only|input and output))?")
 
 
-def array_out(name: str, type: str, size: str) -> Parameter:
-    """An array the kernel writes whole and never reads."""
-    return Parameter(name, type, "out", size)
+def read_parameters(name: str, text: str) -> tuple[Parameter, ...]:
+    """The parameters of a kernel, as the signature of its CUDA C++ text gives them.
+
+    Each array has a line of its own, with a comment that gives its shape, `(rows, 2 * hidden)` or
+    `(nnz, batch) if batched else (nnz)`, in Python's expressions over the scalars, and for an array
+    that is written its role, "output only" or "input and output"; any words may follow, also on lines
+    of comment below it. An array that is const is input.
+    """
+    entries = SIGNATURE.findall(text)
+    assert [entry for entry, _ in entries] == [name], f"{name}.cu has one entry, {name}"
+    parameters: list[Parameter] = []
+    comments: dict[str, str] = {}
+    for line in entries[0][1].splitlines():
+        code, _, comment = line.partition("//")
+        for declared in filter(None, map(str.strip, code.split(","))):
+            array = ARRAY.fullmatch(declared)
+            kind, _, scalar = declared.rpartition(" ")
+            types, found = (ARRAYS_OF_C, array[2]) if array else (SCALARS_OF_C, kind)
+            assert found in types, f"{name}.cu: no parameter is declared as {declared!r}"
+            role = "scalar" if not array else "in" if array[1] else ""
+            parameters.append(Parameter(array[3] if array else scalar, types[found], role))
+        comments[parameters[-1].name] = f"{comments.get(parameters[-1].name, '')} {comment.strip()}".strip()
+    return tuple(p if p.role == "scalar" else _sized(name, p, comments.get(p.name, "")) for p in parameters)
 
 
-def array_inout(name: str, type: str, size: str) -> Parameter:
-    """An array the kernel reads and writes, wholly or in part."""
-    return Parameter(name, type, "inout", size)
+def _sized(kernel: str, parameter: Parameter, comment: str) -> Parameter:
+    said = SIZE.match(comment)
+    assert said, f"{kernel}.cu says the shape of {parameter.name} behind its declaration"
+    role = parameter.role or {"output only": "out", "input and output": "inout"}.get(said[4])
+    assert role and not (parameter.role and said[4]), f"{kernel}.cu says the role of {parameter.name}"
+    size = _product(said[1])
+    return parameter._replace(
+        role=role, size=f"{size} if {said[2]} else {_product(said[3])}" if said[2] else size
+    )
 
 
-def scalar(name: str, type: str = "size") -> Parameter:
-    """A scalar: `size` (64-bit), `flag` (int), `double`, or `real_value` (the variant's real)."""
-    return Parameter(name, type, "scalar")
+def _product(shape: str) -> str:
+    """The number of elements of a shape, as an expression."""
+    return " * ".join(f"({extent.strip()})" for extent in shape[1:-1].split(","))
 
 
 class LaunchShape(NamedTuple):
@@ -80,6 +112,9 @@ class LaunchShape(NamedTuple):
     block: tuple[int, int, int]
     shared_bytes: int = 0
 
+
+#: A kernel's scalar arguments by name -> the shape of its launch.
+Launch = Callable[[Mapping[str, Any]], LaunchShape]
 
 MAXIMAL_GRID = 65535 * 8
 
@@ -125,12 +160,12 @@ class Kernel:
 
     name: str
     parameters: tuple[Parameter, ...]
-    launch: Callable[[Mapping[str, Any]], LaunchShape]
+    launch: Launch
     twin: Callable[..., None]
 
     def source(self, variant: Variant) -> str:
         """The CUDA C++ text of one variant, headers inlined (a compile cache must see their edits)."""
-        return variant.type_definitions() + inline_headers((FOLDER / f"{self.name}.cu").read_text())
+        return variant.type_definitions() + inline_headers(read_source(f"{self.name}.cu"))
 
     @property
     def uses_index(self) -> bool:
@@ -141,10 +176,28 @@ class Kernel:
         return tuple(v for v in VARIANTS if self.uses_index or v.index == "uint32")
 
 
+def kernel(twin: Callable[..., None], launch: str | Launch) -> Kernel:
+    """The pair of a twin and the CUDA C++ text of its name, whose signature says what both take.
+
+    launch  the number of work items, an expression over the scalars, each of which a grid-stride loop gives
+            a thread; or a function of the scalars
+    """
+    name = twin.__name__
+    if isinstance(launch, str):
+        count = compile(launch, f"launch of {name}", "eval")
+        return kernel(twin, lambda scalars: one_thread_per(eval(count, {}, scalars)))
+    return Kernel(name, read_parameters(name, read_source(f"{name}.cu")), launch, twin)
+
+
+def read_source(name: str) -> str:
+    """The text of a file of this folder."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
 def inline_headers(text: str) -> str:
     """`text` with each `#include "NAME.cuh"` replaced by that header of this folder."""
 
     def header(match: re.Match[str]) -> str:
-        return inline_headers((FOLDER / match.group(1)).read_text())
+        return inline_headers(read_source(match.group(1)))
 
     return re.sub(r'^#include "([\w.]+\.cuh)"$', header, text, flags=re.MULTILINE)

@@ -5,17 +5,6 @@
 //
 // A block a chunk and sample, a thread a gate and column of W_hh, held in registers to H = 64; beyond, a
 // thread takes every blockDim-th and reads it from memory. What a thread reads is fetched some steps early.
-//
-//   state      (steps, 2 hidden, batch)               input, of lstm_forward
-//   gates      (steps, 4 hidden, batch)               input, of lstm_forward
-//   initial    (2 hidden, batch)                      input, h then c before step 0
-//   weight_hh  (4 hidden, hidden)                     input
-//   gradient   (steps, hidden, batch) or (0)          input, by each step's output; none where not per_step
-//   boundary   (ceil(steps / chunk), 2 hidden, batch) input, by h and c at each chunk's end, from later
-//                                                     steps; chunks are of steps, not times
-//   lengths    (batch)                                input
-//   delta      (steps, 4 hidden, batch)               output only, by `projected`
-//   entering   (ceil(steps / chunk), 2 hidden, batch) output only, by h and c before each chunk
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -106,11 +95,20 @@ __device__ inline void walk(
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) lstm_backward(
-    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
-    const real* __restrict__ weight_hh, const real* __restrict__ gradient,
-    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
-    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
-    int per_step, int reverse)
+    const real* __restrict__ state,         // (steps, 2 * hidden, batch): of lstm_forward
+    const real* __restrict__ gates,         // (steps, 4 * hidden, batch): of lstm_forward
+    const real* __restrict__ initial,       // (2 * hidden, batch): h then c before step 0
+    const real* __restrict__ weight_hh,     // (4 * hidden, hidden)
+    const real* __restrict__ gradient,      // (steps, hidden, batch) if per_step else (0): by each step's
+                                            // output
+    const real* __restrict__ boundary,      // ((steps + chunk - 1) // chunk, 2 * hidden, batch): by h and c
+                                            // at each chunk's end, from later steps; chunks are of steps,
+                                            // not times
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ delta,               // (steps, 4 * hidden, batch) output only, by `projected`
+    real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, 2 * hidden, batch) output
+                                            // only, by h and c before each chunk
+    size_type steps, size_type hidden, size_type batch, size_type chunk, int per_step, int reverse)
 {
     extern __shared__ __align__(16) real held[];
 #define WALK(N)                                                                                       \

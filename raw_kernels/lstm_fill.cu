@@ -2,20 +2,18 @@
 // over h' and c', those of c before hold the two diagonals, so 2 H² + 2 H entries in CSR order. With
 // y = tanh(c'): c' gains a = c f (1 - f) W_f + g i (1 - i) W_i + i (1 - g²) W_g by h and f by c; h' gains
 // o (1 - y²) of these, and y o (1 - o) W_o by h. The identity where t >= lengths[b]. A thread an entry.
-//
-//   state      (steps, 2 hidden, batch)                         input, of lstm_forward
-//   gates      (steps, 4 hidden, batch)                         input, of lstm_forward
-//   initial    (2 hidden, batch)                                input, h then c before step 0
-//   weight_hh  (4 hidden, hidden)                               input
-//   lengths    (batch)                                          input
-//   values     (steps, 2 * hidden * hidden + 2 * hidden, batch)  output only, rows by the state before
 
 #include "prelude.cuh"
 #include "activations.cuh"
 
 extern "C" __global__ void lstm_fill(
-    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
-    const real* __restrict__ weight_hh, const long long* __restrict__ lengths, real* __restrict__ values,
+    const real* __restrict__ state,         // (steps, 2 * hidden, batch): of lstm_forward
+    const real* __restrict__ gates,         // (steps, 4 * hidden, batch): of lstm_forward
+    const real* __restrict__ initial,       // (2 * hidden, batch): h then c before step 0
+    const real* __restrict__ weight_hh,     // (4 * hidden, hidden)
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ values,              // (steps, 2 * hidden * hidden + 2 * hidden, batch) output only,
+                                            // rows by the state before
     size_type steps, size_type hidden, size_type batch, int reverse)
 {
     const size_type plane = hidden * batch, block = hidden * hidden, entries = 2 * block + 2 * hidden;

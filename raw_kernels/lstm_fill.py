@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.activations import tanh
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def lstm_fill(state, gates, initial, weight_hh, lengths, values, steps, hidden, batch, reverse):
     zero, one = state.dtype.type(0), state.dtype.type(1)
     H, B, two = np.uint64(hidden), np.uint64(batch), np.uint64(2)
@@ -57,20 +57,4 @@ def lstm_fill(state, gates, initial, weight_hh, lengths, values, steps, hidden, 
                     values[diagonal + B + b] = one
 
 
-KERNEL = Kernel(
-    name="lstm_fill",
-    parameters=(
-        array_in("state", "real", "2 * steps * hidden * batch"),
-        array_in("gates", "real", "4 * steps * hidden * batch"),
-        array_in("initial", "real", "2 * hidden * batch"),
-        array_in("weight_hh", "real", "4 * hidden * hidden"),
-        array_in("lengths", "int64", "batch"),
-        array_out("values", "real", "2 * steps * (hidden * hidden + hidden) * batch"),
-        scalar("steps"),
-        scalar("hidden"),
-        scalar("batch"),
-        scalar("reverse", "flag"),
-    ),
-    launch=lambda s: one_thread_per(2 * s["steps"] * (s["hidden"] + 1) * s["hidden"] * s["batch"]),
-    twin=lstm_fill,
-)
+KERNEL = kernel(lstm_fill, "2 * steps * (hidden + 1) * hidden * batch")

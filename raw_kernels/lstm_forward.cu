@@ -4,14 +4,6 @@
 //
 // A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
 // blockDim-th row and reads it from memory. Two barriers a step; a thread's inputs are fetched 8 steps early.
-//
-//   projected  (steps, 4 hidden, batch)  input, W_ih x + b_ih + b_hh
-//   weight_hh  (4 hidden, hidden)        input
-//   initial    (2 hidden, batch)         input, h then c before step 0
-//   lengths    (batch)                   input
-//   state      (steps, 2 hidden, batch)  output only, h then c, by time
-//   gates      (steps, 4 hidden, batch)  output only: i, f, g and o
-//   final      (2 hidden, batch)         output only, h then c after the last step
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -73,10 +65,14 @@ __device__ inline void walk(
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) lstm_forward(
-    const real* __restrict__ projected, const real* __restrict__ weight_hh,
-    const real* __restrict__ initial, const long long* __restrict__ lengths, real* __restrict__ state,
-    real* __restrict__ gates, real* __restrict__ final, size_type steps, size_type hidden,
-    size_type batch, int reverse)
+    const real* __restrict__ projected,     // (steps, 4 * hidden, batch): W_ih x + b_ih + b_hh
+    const real* __restrict__ weight_hh,     // (4 * hidden, hidden)
+    const real* __restrict__ initial,       // (2 * hidden, batch): h then c before step 0
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ state,               // (steps, 2 * hidden, batch) output only, h then c, by time
+    real* __restrict__ gates,               // (steps, 4 * hidden, batch) output only, i, f, g and o
+    real* __restrict__ final,               // (2 * hidden, batch) output only, h then c after the last step
+    size_type steps, size_type hidden, size_type batch, int reverse)
 {
     extern __shared__ __align__(16) real held[];
 #define WALK(N)                                                                                      \

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
@@ -18,10 +18,10 @@ from bppsa_cupy.raw_kernels.twins.lanes import (
     store,
 )
 from bppsa_cupy.raw_kernels.twins.recurrent import block_per, padded
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _walk(
     projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse, first, count
 ):
@@ -64,7 +64,7 @@ def _walk(
         store_lanes(final, start + j * B, load(held, j * L), count)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def lstm_forward(projected, weight_hh, initial, lengths, state, gates, final, steps, hidden, batch, reverse):
     full = batch // LANES
     if full == 1:
@@ -85,21 +85,6 @@ def lstm_forward(projected, weight_hh, initial, lengths, state, gates, final, st
         )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="lstm_forward",
-    parameters=(
-        array_in("projected", "real", "4 * steps * hidden * batch"),
-        array_in("weight_hh", "real", "4 * hidden * hidden"),
-        array_in("initial", "real", "2 * hidden * batch"),
-        array_in("lengths", "int64", "batch"),
-        array_out("state", "real", "2 * steps * hidden * batch"),
-        array_out("gates", "real", "4 * steps * hidden * batch"),
-        array_out("final", "real", "2 * hidden * batch"),
-        scalar("steps"),
-        scalar("hidden"),
-        scalar("batch"),
-        scalar("reverse", "flag"),
-    ),
-    launch=lambda s: block_per(s["batch"], 4 * s["hidden"], padded(s["hidden"]) + 5 * s["hidden"]),
-    twin=lstm_forward,
+KERNEL = kernel(
+    lstm_forward, lambda s: block_per(s["batch"], 4 * s["hidden"], padded(s["hidden"]) + 5 * s["hidden"])
 )

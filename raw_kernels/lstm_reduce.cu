@@ -2,19 +2,6 @@
 // makes of its own steps' gradients. With dc' = dc + o (1 - tanh² c) dh: dh before the step is
 // W_oᵀ diag(c_o) dh plus the sum over i, f and g of W_gᵀ diag(c_g) dc', dc before it is f dc'. How, and in
 // what: reduce.cuh.
-//
-//   gates      (steps, 4 * hidden, batch)     input, of lstm_forward: i, f, g, o
-//   state      (steps, 2 * hidden, batch)     input, of lstm_forward: h, c
-//   initial    (2 * hidden, batch)            input, the state before step 0
-//   weight_hh  (4 * hidden, hidden)           input
-//   gradient   (steps, hidden, batch) or (0)  input, by each step's output; none where not per_step
-//   lengths    (batch)                        input
-//   maps       (reduced, batch, 2 * hidden, 2 * hidden) output only, by columns: what a unit gradient by
-//              element j behind the chunk becomes before it, without its power of two
-//   exponents  (reduced, batch, 2 * hidden)   output only, by column
-//   offsets    (reduced, 2 * hidden, batch) or (0) output only
-//
-// reduced is the number of chunks from `first` on.
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -73,11 +60,23 @@ struct LstmCell {
 };
 
 extern "C" __global__ void __launch_bounds__(256, 1) lstm_reduce(
-    const real* __restrict__ gates, const real* __restrict__ state, const real* __restrict__ initial,
-    const real* __restrict__ weight_hh, const real* __restrict__ gradient,
-    const long long* __restrict__ lengths, real* __restrict__ maps, int* __restrict__ exponents,
-    real* __restrict__ offsets, size_type steps, size_type hidden, size_type batch, size_type chunk,
-    size_type first, int per_step, int reverse)
+    const real* __restrict__ gates,         // (steps, 4 * hidden, batch): of lstm_forward: i, f, g, o
+    const real* __restrict__ state,         // (steps, 2 * hidden, batch): of lstm_forward: h, c
+    const real* __restrict__ initial,       // (2 * hidden, batch): the state before step 0
+    const real* __restrict__ weight_hh,     // (4 * hidden, hidden)
+    const real* __restrict__ gradient,      // (steps, hidden, batch) if per_step else (0): by each step's
+                                            // output
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, batch, 2 * hidden, 2 *
+                                            // hidden) output only, by columns: what a unit gradient by
+                                            // element j behind the chunk becomes before it, without its
+                                            // power of two
+    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, batch, 2 * hidden)
+                                            // output only, by column
+    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, 2 * hidden, batch) if
+                                            // per_step else (0) output only
+    size_type steps, size_type hidden, size_type batch, size_type chunk, size_type first, int per_step,
+    int reverse)
 {
     extern __shared__ __align__(16) real shared[];
     const LstmCell cell = {gates, state, initial, hidden * batch, int(batch)};

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins import reduce
 from bppsa_cupy.raw_kernels.twins.activations import tanh
 from bppsa_cupy.raw_kernels.twins.reduce import (
@@ -15,10 +15,10 @@ from bppsa_cupy.raw_kernels.twins.reduce import (
     take_in,
     unit_columns,
 )
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _one(
     gates, state, initial, weight_hh, gradient, lengths, maps, exponents, offsets, steps, hidden, batch,
     chunk, first, per_step, reverse, item,
@@ -63,7 +63,7 @@ def _one(
     store(columns, powers, maps, exponents, offsets, item, batch, per_step)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def lstm_reduce(
     gates, state, initial, weight_hh, gradient, lengths, maps, exponents, offsets, steps, hidden, batch,
     chunk, first, per_step, reverse,
@@ -77,17 +77,6 @@ def lstm_reduce(
 
 COLUMNS = reduce.COLUMNS["lstm"]
 
-KERNEL = Kernel(
-    name="lstm_reduce",
-    parameters=reduce.reduce_parameters(
-        (
-            array_in("gates", "real", "steps * 4 * hidden * batch"),
-            array_in("state", "real", "steps * 2 * hidden * batch"),
-            array_in("initial", "real", "2 * hidden * batch"),
-            array_in("weight_hh", "real", "4 * hidden * hidden"),
-        ),
-        "2 * hidden",
-    ),
-    launch=reduce.reduce_launch(gates=4, parts=2, coefficients=6, columns=COLUMNS, tile_columns=4),
-    twin=lstm_reduce,
+KERNEL = kernel(
+    lstm_reduce, reduce.reduce_launch(gates=4, parts=2, coefficients=6, columns=COLUMNS, tile_columns=4)
 )

@@ -1,15 +1,15 @@
 """Values of max-pooling's transposed Jacobian."""
 
 import numpy as np
-from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.spans import LANES, part_count, part_start, tile_width
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.spans import spans_of, tile_width
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
-def _part(indices, window, candidate, values, windows, batch, start, end):
+@compiled()
+def _span(start, end, indices, window, candidate, values, windows, batch):
     width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(windows)
     for left in range(start, end, width):
         right = min(left + width, end)
@@ -21,29 +21,12 @@ def _part(indices, window, candidate, values, windows, batch, start, end):
                     values[entry * samples + sample] = 1 if hit else 0
 
 
-@twin(parallel=True)
+_in_spans = spans_of(_span)
+
+
+@compiled()
 def max_pool2d_fill(indices, window, candidate, values, windows, entries, batch):
-    parts = part_count(entries * batch)
-    if parts == 1:
-        start, end = part_start(0, 1, entries), part_start(1, 1, entries)
-        _part(indices, window, candidate, values, windows, batch, start, end)
-    else:
-        for part in prange(parts):
-            start, end = part_start(part, parts, entries), part_start(part + 1, parts, entries)
-            _part(indices, window, candidate, values, windows, batch, start, end)
+    _in_spans(entries * batch, entries, (indices, window, candidate, values, windows, batch))
 
 
-KERNEL = Kernel(
-    name="max_pool2d_fill",
-    parameters=(
-        array_in("indices", "int32", "batch * windows"),
-        array_in("window", "index", "entries"),
-        array_in("candidate", "index", "entries"),
-        array_out("values", "real", "entries * batch"),
-        scalar("windows"),
-        scalar("entries"),
-        scalar("batch"),
-    ),
-    launch=lambda s: one_thread_per(s["entries"] * s["batch"]),
-    twin=max_pool2d_fill,
-)
+KERNEL = kernel(max_pool2d_fill, "entries * batch")

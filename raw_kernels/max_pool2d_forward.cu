@@ -1,17 +1,17 @@
 // Two-dimensional max-pooling, one thread an output. The first of equal maxima wins, a NaN wins over
 // all (the last one's position is kept); a window with no candidate gives -infinity and position -1.
-//
-//   input    (planes, in_height, in_width)    input
-//   output   (planes, out_height, out_width)  output only
-//   indices  (planes, out_height, out_width)  output only, the maximum's position in its input plane
 
 #include "prelude.cuh"
 
 extern "C" __global__ void max_pool2d_forward(
-    const real* __restrict__ input, real* __restrict__ output, int* __restrict__ indices,
-    size_type planes, size_type in_height, size_type in_width, size_type out_height, size_type out_width,
-    size_type kernel_height, size_type kernel_width, size_type stride_y, size_type stride_x,
-    size_type padding_y, size_type padding_x, size_type dilation_y, size_type dilation_x)
+    const real* __restrict__ input,  // (planes, in_height, in_width)
+    real* __restrict__ output,       // (planes, out_height, out_width) output only
+    int* __restrict__ indices,       // (planes, out_height, out_width) output only, the maximum's position
+                                     // in its input plane
+    size_type planes, size_type in_height, size_type in_width, size_type out_height,
+    size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
+    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
+    size_type dilation_x)
 {
     GRID_STRIDE(item, planes * out_height * out_width) {
         const size_type column = item % out_width, row = item / out_width % out_height;

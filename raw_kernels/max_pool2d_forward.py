@@ -3,13 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per
-from bppsa_cupy.raw_kernels.pool2d_geometry import INPUT, OUTPUT, SIZES
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.unfold import inside
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(inline="always")
+@compiled(inline="always")
 def _compare(input, output, indices, source, target, length, position, step):
     # Unconditional stores: the loop runs in SIMD lanes, where branches would be mispredicted.
     for k in range(length):
@@ -19,7 +18,7 @@ def _compare(input, output, indices, source, target, length, position, step):
         indices[target + k] = position + np.int32(k * step) if wins else kept
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def max_pool2d_forward(
     input, output, indices, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width,
     stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -50,14 +49,4 @@ def max_pool2d_forward(
                         _compare(input, output, indices, source, lane, length, position, np.uint64(stride_x))
 
 
-KERNEL = Kernel(
-    name="max_pool2d_forward",
-    parameters=(
-        array_in("input", "real", INPUT),
-        array_out("output", "real", OUTPUT),
-        array_out("indices", "int32", OUTPUT),
-        *SIZES,
-    ),
-    launch=lambda s: one_thread_per(s["planes"] * s["out_height"] * s["out_width"]),
-    twin=max_pool2d_forward,
-)
+KERNEL = kernel(max_pool2d_forward, "planes * out_height * out_width")

@@ -1,17 +1,16 @@
 // The gradient of two-dimensional max-pooling by its input, one thread an input: the sum over the
 // windows that hold it and whose maximum it is, in the order of the outputs.
-//
-//   gradient        (planes, out_height, out_width)  input
-//   indices         (planes, out_height, out_width)  input, as max_pool2d_forward left them
-//   input_gradient  (planes, in_height, in_width)    output only
 
 #include "prelude.cuh"
 
 extern "C" __global__ void max_pool2d_vjp(
-    const real* __restrict__ gradient, const int* __restrict__ indices, real* __restrict__ input_gradient,
-    size_type planes, size_type in_height, size_type in_width, size_type out_height, size_type out_width,
-    size_type kernel_height, size_type kernel_width, size_type stride_y, size_type stride_x,
-    size_type padding_y, size_type padding_x, size_type dilation_y, size_type dilation_x)
+    const real* __restrict__ gradient,  // (planes, out_height, out_width)
+    const int* __restrict__ indices,    // (planes, out_height, out_width): as max_pool2d_forward left them
+    real* __restrict__ input_gradient,  // (planes, in_height, in_width) output only
+    size_type planes, size_type in_height, size_type in_width, size_type out_height,
+    size_type out_width, size_type kernel_height, size_type kernel_width, size_type stride_y,
+    size_type stride_x, size_type padding_y, size_type padding_x, size_type dilation_y,
+    size_type dilation_x)
 {
     GRID_STRIDE(item, planes * in_height * in_width) {
         const size_type column = item % in_width, row = item / in_width % in_height;

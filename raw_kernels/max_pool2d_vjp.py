@@ -3,12 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per
-from bppsa_cupy.raw_kernels.pool2d_geometry import INPUT, OUTPUT, SIZES
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def max_pool2d_vjp(
     gradient, indices, input_gradient, planes, in_height, in_width, out_height, out_width, kernel_height,
     kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -24,14 +23,4 @@ def max_pool2d_vjp(
                 input_gradient[target + np.uint64(position)] += gradient[source + k]
 
 
-KERNEL = Kernel(
-    name="max_pool2d_vjp",
-    parameters=(
-        array_in("gradient", "real", OUTPUT),
-        array_in("indices", "int32", OUTPUT),
-        array_out("input_gradient", "real", INPUT),
-        *SIZES,
-    ),
-    launch=lambda s: one_thread_per(s["planes"] * s["in_height"] * s["in_width"]),
-    twin=max_pool2d_vjp,
-)
+KERNEL = kernel(max_pool2d_vjp, "planes * in_height * in_width")

@@ -3,17 +3,17 @@
 // says how the state behind the chunk moves with the one before it. Column j of M_k carries a power of two.
 //
 // A block a sample; a thread takes every blockDim-th column.
-//
-//   maps       (chunks, batch, size, size)  input, by columns
-//   exponents  (chunks, batch, size)        input
-//   mismatch   (chunks, size, batch)        input, the state behind each chunk less the one assumed there
-//   step       (chunks, size, batch)        output only, what to add to the assumed state behind each chunk
 
 #include "prelude.cuh"
 
 extern "C" __global__ void newton_scan(
-    const real* __restrict__ maps, const int* __restrict__ exponents, const real* __restrict__ mismatch,
-    real* __restrict__ step, size_type chunks, size_type size, size_type batch, double damping)
+    const real* __restrict__ maps,      // (chunks, batch, size, size): by columns
+    const int* __restrict__ exponents,  // (chunks, batch, size)
+    const real* __restrict__ mismatch,  // (chunks, size, batch): the state behind each chunk less the one
+                                        // assumed there
+    real* __restrict__ step,            // (chunks, size, batch) output only, what to add to the assumed
+                                        // state behind each chunk
+    size_type chunks, size_type size, size_type batch, double damping)
 {
     extern __shared__ __align__(16) real shared[];
     for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {

@@ -4,12 +4,12 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.chunk_scan import scaled
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.recurrent import block_per
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def newton_scan(maps, exponents, mismatch, step, chunks, size, batch, damping):
     for b in prange(batch):
         now, later = np.zeros(size, maps.dtype), np.empty(size, maps.dtype)
@@ -26,18 +26,4 @@ def newton_scan(maps, exponents, mismatch, step, chunks, size, batch, damping):
             now, later = later, now
 
 
-KERNEL = Kernel(
-    name="newton_scan",
-    parameters=(
-        array_in("maps", "real", "chunks * batch * size * size"),
-        array_in("exponents", "int32", "chunks * batch * size"),
-        array_in("mismatch", "real", "chunks * size * batch"),
-        array_out("step", "real", "chunks * size * batch"),
-        scalar("chunks"),
-        scalar("size"),
-        scalar("batch"),
-        scalar("damping", "double"),
-    ),
-    launch=lambda s: block_per(s["batch"], s["size"], 2 * s["size"]),
-    twin=newton_scan,
-)
+KERNEL = kernel(newton_scan, lambda s: block_per(s["batch"], s["size"], 2 * s["size"]))

@@ -1,10 +1,6 @@
 // C = A B where all three store every element, row-major. One thread a block of 4 by 4 elements of C
 // and sample, whose sums stay in registers: 8 loads for 16 multiply-adds, neighbouring threads of
 // neighbouring samples. At the edge a row or column is worked on twice and written once.
-//
-//   a  (rows * inner * batch), or (rows * inner) shared         input
-//   b  (inner * columns * batch), or (inner * columns) shared   input
-//   c  (rows * columns * batch)                                 output only
 
 #include "prelude.cuh"
 #include "batched.cuh"
@@ -12,8 +8,10 @@
 #define TILE 4
 
 extern "C" __global__ void product_dense(
-    const real* __restrict__ a, const real* __restrict__ b, real* __restrict__ c, size_type rows,
-    size_type inner, size_type columns, size_type batch, int a_batched, int b_batched)
+    const real* __restrict__ a,  // (rows, inner, batch) if a_batched else (rows, inner)
+    const real* __restrict__ b,  // (inner, columns, batch) if b_batched else (inner, columns)
+    real* __restrict__ c,        // (rows, columns, batch) output only
+    size_type rows, size_type inner, size_type columns, size_type batch, int a_batched, int b_batched)
 {
     size_type across = (columns + TILE - 1) / TILE, down = (rows + TILE - 1) / TILE;
     GRID_STRIDE(item, down * across * batch) {

@@ -3,26 +3,26 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Rows and columns of C that a thread has the sums of, in registers.
 TILE = 4
 #: Rows of C that one library GEMM makes.
-PART_ROWS = 64
+BAND_ROWS = 64
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_dense(a, b, c, rows, inner, columns, batch, a_batched, b_batched):
     if batch == 1 or (b_batched and not a_batched):
         # Samples are columns of B: one plain product, cut by rows.
         across = columns * batch
         right = b.reshape(inner, across)
-        parts = (rows + PART_ROWS - 1) // PART_ROWS
-        for part in prange(parts):
-            first, end = part * PART_ROWS, min(rows, (part + 1) * PART_ROWS)
+        bands = (rows + BAND_ROWS - 1) // BAND_ROWS
+        for band in prange(bands):
+            first, end = band * BAND_ROWS, min(rows, (band + 1) * BAND_ROWS)
             out = c[first * across : end * across].reshape(end - first, across)
             if inner == 0:
                 out[...] = 0
@@ -43,7 +43,7 @@ def product_dense(a, b, c, rows, inner, columns, batch, a_batched, b_batched):
             _rows(a, b, c, block * TILE, end, inner, columns, batch, a_batched, b_batched)
 
 
-@twin()
+@compiled()
 def _rows(a, b, c, first, end, inner, columns, batch, a_batched, b_batched):
     """Rows `first` to `end` of C, two and then one at a time, four columns at a time."""
     width, depth, across = np.uint64(batch), np.uint64(inner), np.uint64(columns)
@@ -97,19 +97,6 @@ def _rows(a, b, c, first, end, inner, columns, batch, a_batched, b_batched):
             row += two
 
 
-KERNEL = Kernel(
-    name="product_dense",
-    parameters=(
-        array_in("a", "real", "rows * inner * (batch if a_batched else 1)"),
-        array_in("b", "real", "inner * columns * (batch if b_batched else 1)"),
-        array_out("c", "real", "rows * columns * batch"),
-        scalar("rows"),
-        scalar("inner"),
-        scalar("columns"),
-        scalar("batch"),
-        scalar("a_batched", "flag"),
-        scalar("b_batched", "flag"),
-    ),
-    launch=lambda s: one_thread_per(-(-s["rows"] // TILE) * -(-s["columns"] // TILE) * s["batch"]),
-    twin=product_dense,
+KERNEL = kernel(
+    product_dense, lambda s: one_thread_per(-(-s["rows"] // TILE) * -(-s["columns"] // TILE) * s["batch"])
 )

@@ -1,23 +1,20 @@
 // C = A B where every row of B is empty or full, so that each row of C is, too: row i of C sums B's
 // full rows times the entries of A's row i. A block a row, a thread an entry of it and sample, whose sum
 // stays in a register.
-//
-//   a_indptr   (rows + 1)                      input
-//   a_indices  (a_nnz)                         input
-//   a          (a_nnz * batch), or (a_nnz)     input
-//   b_indptr   (inner + 1)                     input
-//   b          (b_nnz * batch), or (b_nnz)     input
-//   c_indptr   (rows + 1)                      input
-//   c          (c_nnz * batch)                 output only
 
 #include "prelude.cuh"
 #include "batched.cuh"
 
 extern "C" __global__ void product_full_rows(
-    const index_t* __restrict__ a_indptr, const index_t* __restrict__ a_indices,
-    const real* __restrict__ a, const index_t* __restrict__ b_indptr, const real* __restrict__ b,
-    const index_t* __restrict__ c_indptr, real* __restrict__ c, size_type rows, size_type inner,
-    size_type a_nnz, size_type b_nnz, size_type c_nnz, size_type batch, int a_batched, int b_batched)
+    const index_t* __restrict__ a_indptr,   // (rows + 1)
+    const index_t* __restrict__ a_indices,  // (a_nnz)
+    const real* __restrict__ a,             // (a_nnz, batch) if a_batched else (a_nnz)
+    const index_t* __restrict__ b_indptr,   // (inner + 1)
+    const real* __restrict__ b,             // (b_nnz, batch) if b_batched else (b_nnz)
+    const index_t* __restrict__ c_indptr,   // (rows + 1)
+    real* __restrict__ c,                   // (c_nnz, batch) output only
+    size_type rows, size_type inner, size_type a_nnz, size_type b_nnz, size_type c_nnz, size_type batch,
+    int a_batched, int b_batched)
 {
     for (size_type row = blockIdx.x; row < rows; row += gridDim.x) {
         size_type first = c_indptr[row], length = (size_type)c_indptr[row + 1] - first;

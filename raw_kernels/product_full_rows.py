@@ -3,16 +3,16 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, one_block_per, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which has a row of C.
 BLOCK = 128
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_full_rows(
     a_indptr, a_indices, a, b_indptr, b, c_indptr, c,
     rows, inner, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
@@ -56,25 +56,4 @@ def product_full_rows(
                 entry += one
 
 
-KERNEL = Kernel(
-    name="product_full_rows",
-    parameters=(
-        array_in("a_indptr", "index", "rows + 1"),
-        array_in("a_indices", "index", "a_nnz"),
-        array_in("a", "real", "a_nnz * (batch if a_batched else 1)"),
-        array_in("b_indptr", "index", "inner + 1"),
-        array_in("b", "real", "b_nnz * (batch if b_batched else 1)"),
-        array_in("c_indptr", "index", "rows + 1"),
-        array_out("c", "real", "c_nnz * batch"),
-        scalar("rows"),
-        scalar("inner"),
-        scalar("a_nnz"),
-        scalar("b_nnz"),
-        scalar("c_nnz"),
-        scalar("batch"),
-        scalar("a_batched", "flag"),
-        scalar("b_batched", "flag"),
-    ),
-    launch=lambda s: one_block_per(s["rows"] if s["batch"] else 0, BLOCK),
-    twin=product_full_rows,
-)
+KERNEL = kernel(product_full_rows, lambda s: one_block_per(s["rows"] if s["batch"] else 0, BLOCK))

@@ -2,16 +2,6 @@
 // takes the columns in windows whose sums fit shared memory, so that C is written once. For one entry of
 // A's row after the other, threads of neighbouring samples add that multiple of the part of B's row that
 // lies in the window, no two of them to the same sum.
-//
-//   a_indptr   (rows + 1)                      input
-//   a_indices  (a_nnz)                         input
-//   a          (a_nnz * batch), or (a_nnz)     input
-//   b_indptr   (inner + 1)                     input
-//   b_indices  (b_nnz)                         input
-//   b          (b_nnz * batch), or (b_nnz)     input
-//   c_indptr   (rows + 1)                      input
-//   c_indices  (c_nnz)                         input
-//   c          (c_nnz * batch)                 output only
 
 #include "prelude.cuh"
 #include "batched.cuh"
@@ -33,12 +23,17 @@ __device__ __forceinline__ size_type first_from(
 }
 
 extern "C" __global__ void product_row_wise(
-    const index_t* __restrict__ a_indptr, const index_t* __restrict__ a_indices,
-    const real* __restrict__ a, const index_t* __restrict__ b_indptr,
-    const index_t* __restrict__ b_indices, const real* __restrict__ b,
-    const index_t* __restrict__ c_indptr, const index_t* __restrict__ c_indices, real* __restrict__ c,
-    size_type rows, size_type inner, size_type columns, size_type a_nnz, size_type b_nnz, size_type c_nnz,
-    size_type batch, int a_batched, int b_batched)
+    const index_t* __restrict__ a_indptr,   // (rows + 1)
+    const index_t* __restrict__ a_indices,  // (a_nnz)
+    const real* __restrict__ a,             // (a_nnz, batch) if a_batched else (a_nnz)
+    const index_t* __restrict__ b_indptr,   // (inner + 1)
+    const index_t* __restrict__ b_indices,  // (b_nnz)
+    const real* __restrict__ b,             // (b_nnz, batch) if b_batched else (b_nnz)
+    const index_t* __restrict__ c_indptr,   // (rows + 1)
+    const index_t* __restrict__ c_indices,  // (c_nnz)
+    real* __restrict__ c,                   // (c_nnz, batch) output only
+    size_type rows, size_type inner, size_type columns, size_type a_nnz, size_type b_nnz,
+    size_type c_nnz, size_type batch, int a_batched, int b_batched)
 {
     __shared__ real sums[WINDOW * SAMPLES];
     __shared__ size_type starts[THREADS], ends[THREADS];

@@ -3,10 +3,10 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, one_block_per, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import load, multiply_add, spread, store
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which has a row of C and so many samples.
 BLOCK, SAMPLES = 128, 32
@@ -14,7 +14,7 @@ BLOCK, SAMPLES = 128, 32
 CHUNK_ROWS = 16
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_row_wise(
     a_indptr, a_indices, a, b_indptr, b_indices, b, c_indptr, c_indices, c,
     rows, inner, columns, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
@@ -50,28 +50,4 @@ def product_row_wise(
                     store(sums, place, spread(zero))
 
 
-KERNEL = Kernel(
-    name="product_row_wise",
-    parameters=(
-        array_in("a_indptr", "index", "rows + 1"),
-        array_in("a_indices", "index", "a_nnz"),
-        array_in("a", "real", "a_nnz * (batch if a_batched else 1)"),
-        array_in("b_indptr", "index", "inner + 1"),
-        array_in("b_indices", "index", "b_nnz"),
-        array_in("b", "real", "b_nnz * (batch if b_batched else 1)"),
-        array_in("c_indptr", "index", "rows + 1"),
-        array_in("c_indices", "index", "c_nnz"),
-        array_out("c", "real", "c_nnz * batch"),
-        scalar("rows"),
-        scalar("inner"),
-        scalar("columns"),
-        scalar("a_nnz"),
-        scalar("b_nnz"),
-        scalar("c_nnz"),
-        scalar("batch"),
-        scalar("a_batched", "flag"),
-        scalar("b_batched", "flag"),
-    ),
-    launch=lambda s: one_block_per(s["rows"] * -(-s["batch"] // SAMPLES), BLOCK),
-    twin=product_row_wise,
-)
+KERNEL = kernel(product_row_wise, lambda s: one_block_per(s["rows"] * -(-s["batch"] // SAMPLES), BLOCK))

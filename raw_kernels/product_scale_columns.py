@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_scale_columns(indices, a, b, c, columns, nnz, batch, a_batched, b_batched):
     width = np.uint64(batch)
     streamed = is_streamed(c, width)
@@ -21,19 +21,4 @@ def product_scale_columns(indices, a, b, c, columns, nnz, batch, a_batched, b_ba
             write(c, entry, width, sample, count, value, streamed)
 
 
-KERNEL = Kernel(
-    name="product_scale_columns",
-    parameters=(
-        array_in("indices", "index", "nnz"),
-        array_in("a", "real", "nnz * (batch if a_batched else 1)"),
-        array_in("b", "real", "columns * (batch if b_batched else 1)"),
-        array_out("c", "real", "nnz * batch"),
-        scalar("columns"),
-        scalar("nnz"),
-        scalar("batch"),
-        scalar("a_batched", "flag"),
-        scalar("b_batched", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["nnz"] * s["batch"]),
-    twin=product_scale_columns,
-)
+KERNEL = kernel(product_scale_columns, "nnz * batch")

@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_scale_rows(indptr, a, b, c, rows, nnz, batch, a_batched, b_batched):
     width = np.uint64(batch)
     streamed = is_streamed(c, width)
@@ -21,19 +21,4 @@ def product_scale_rows(indptr, a, b, c, rows, nnz, batch, a_batched, b_batched):
                 write(c, entry, width, sample, count, value, streamed)
 
 
-KERNEL = Kernel(
-    name="product_scale_rows",
-    parameters=(
-        array_in("indptr", "index", "rows + 1"),
-        array_in("a", "real", "rows * (batch if a_batched else 1)"),
-        array_in("b", "real", "nnz * (batch if b_batched else 1)"),
-        array_out("c", "real", "nnz * batch"),
-        scalar("rows"),
-        scalar("nnz"),
-        scalar("batch"),
-        scalar("a_batched", "flag"),
-        scalar("b_batched", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["rows"] * s["batch"]),
-    twin=product_scale_rows,
-)
+KERNEL = kernel(product_scale_rows, "rows * batch")

@@ -1,22 +1,19 @@
 // C = A B where A is a selection (at most one entry a row, as of max-pooling without overlap): row i
 // of C is the row of B that A's entry names, times that entry.
-//
-//   a_indptr   (rows + 1)                         input
-//   a_indices  (a_nnz)                            input
-//   a          (a_nnz * batch), or (a_nnz)        input
-//   b_indptr   (inner + 1)                        input
-//   b          (b_nnz * batch), or (b_nnz)        input
-//   c_indptr   (rows + 1)                         input
-//   c          (c_nnz * batch)                    output only
 
 #include "prelude.cuh"
 #include "batched.cuh"
 
 extern "C" __global__ void product_select_rows(
-    const index_t* __restrict__ a_indptr, const index_t* __restrict__ a_indices,
-    const real* __restrict__ a, const index_t* __restrict__ b_indptr, const real* __restrict__ b,
-    const index_t* __restrict__ c_indptr, real* __restrict__ c, size_type rows, size_type inner,
-    size_type a_nnz, size_type b_nnz, size_type c_nnz, size_type batch, int a_batched, int b_batched)
+    const index_t* __restrict__ a_indptr,   // (rows + 1)
+    const index_t* __restrict__ a_indices,  // (a_nnz)
+    const real* __restrict__ a,             // (a_nnz, batch) if a_batched else (a_nnz)
+    const index_t* __restrict__ b_indptr,   // (inner + 1)
+    const real* __restrict__ b,             // (b_nnz, batch) if b_batched else (b_nnz)
+    const index_t* __restrict__ c_indptr,   // (rows + 1)
+    real* __restrict__ c,                   // (c_nnz, batch) output only
+    size_type rows, size_type inner, size_type a_nnz, size_type b_nnz, size_type c_nnz, size_type batch,
+    int a_batched, int b_batched)
 {
     GRID_STRIDE(item, rows * batch) {
         size_type row, sample;

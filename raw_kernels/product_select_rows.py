@@ -3,12 +3,12 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_select_rows(
     a_indptr, a_indices, a, b_indptr, b, c_indptr, c,
     rows, inner, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,
@@ -28,25 +28,4 @@ def product_select_rows(
                 source += one
 
 
-KERNEL = Kernel(
-    name="product_select_rows",
-    parameters=(
-        array_in("a_indptr", "index", "rows + 1"),
-        array_in("a_indices", "index", "a_nnz"),
-        array_in("a", "real", "a_nnz * (batch if a_batched else 1)"),
-        array_in("b_indptr", "index", "inner + 1"),
-        array_in("b", "real", "b_nnz * (batch if b_batched else 1)"),
-        array_in("c_indptr", "index", "rows + 1"),
-        array_out("c", "real", "c_nnz * batch"),
-        scalar("rows"),
-        scalar("inner"),
-        scalar("a_nnz"),
-        scalar("b_nnz"),
-        scalar("c_nnz"),
-        scalar("batch"),
-        scalar("a_batched", "flag"),
-        scalar("b_batched", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["rows"] * s["batch"]),
-    twin=product_select_rows,
-)
+KERNEL = kernel(product_select_rows, "rows * batch")

@@ -3,13 +3,13 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_terms(
     term_ptr, a_position, b_position, a, b, c,
     c_nnz, terms, a_nnz, b_nnz, batch, a_batched, b_batched,
@@ -29,23 +29,4 @@ def product_terms(
             write(c, entry, width, sample, count, total, streamed)
 
 
-KERNEL = Kernel(
-    name="product_terms",
-    parameters=(
-        array_in("term_ptr", "index", "c_nnz + 1"),
-        array_in("a_position", "index", "terms"),
-        array_in("b_position", "index", "terms"),
-        array_in("a", "real", "a_nnz * (batch if a_batched else 1)"),
-        array_in("b", "real", "b_nnz * (batch if b_batched else 1)"),
-        array_out("c", "real", "c_nnz * batch"),
-        scalar("c_nnz"),
-        scalar("terms"),
-        scalar("a_nnz"),
-        scalar("b_nnz"),
-        scalar("batch"),
-        scalar("a_batched", "flag"),
-        scalar("b_batched", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["c_nnz"] * s["batch"]),
-    twin=product_terms,
-)
+KERNEL = kernel(product_terms, "c_nnz * batch")

@@ -1,36 +1,23 @@
 """ReLU: the output."""
 
-from numba import prange
-
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
-def _part(input, output, start, end):
+@compiled()
+def _span(start, end, input, output):
     for i in range(start, end):
         value = input[i]
         output[i] = 0 if value <= 0 else value
 
 
-@twin(parallel=True)
+_in_spans = spans_of(_span)
+
+
+@compiled()
 def relu_forward(input, output, size):
-    parts = part_count(size)
-    if parts == 1:
-        _part(input, output, part_start(0, 1, size), part_start(1, 1, size))
-    else:
-        for part in prange(parts):
-            _part(input, output, part_start(part, parts, size), part_start(part + 1, parts, size))
+    _in_spans(size, size, (input, output))
 
 
-KERNEL = Kernel(
-    name="relu_forward",
-    parameters=(
-        array_in("input", "real", "size"),
-        array_out("output", "real", "size"),
-        scalar("size"),
-    ),
-    launch=lambda s: one_thread_per(s["size"]),
-    twin=relu_forward,
-)
+KERNEL = kernel(relu_forward, "size")

@@ -5,15 +5,6 @@
 // A block a chunk and sample, a thread a column of W_hh, held in registers to H = 64; beyond, a thread
 // takes every blockDim-th column and reads it from memory. Two barriers a step of delta in shared memory; what
 // a thread reads is fetched 8 steps early.
-//
-//   state      (steps, hidden, batch)               input, of rnn_forward
-//   weight_hh  (hidden, hidden)                     input
-//   gradient   (steps, hidden, batch) or (0)        input, by each step's output; none where not per_step
-//   boundary   (ceil(steps / chunk), hidden, batch) input, by the state at each chunk's end, from later
-//                                                   steps; chunks are of steps, not times
-//   lengths    (batch)                              input
-//   delta      (steps, hidden, batch)               output only, by `projected`
-//   entering   (ceil(steps / chunk), hidden, batch) output only, by the state before each chunk
 
 #include "prelude.cuh"
 #include "recurrent.cuh"
@@ -67,10 +58,19 @@ __device__ inline void walk(
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) rnn_backward(
-    const real* __restrict__ state, const real* __restrict__ weight_hh, const real* __restrict__ gradient,
-    const real* __restrict__ boundary, const long long* __restrict__ lengths, real* __restrict__ delta,
-    real* __restrict__ entering, size_type steps, size_type hidden, size_type batch, size_type chunk,
-    int per_step, int relu, int reverse)
+    const real* __restrict__ state,         // (steps, hidden, batch): of rnn_forward
+    const real* __restrict__ weight_hh,     // (hidden, hidden)
+    const real* __restrict__ gradient,      // (steps, hidden, batch) if per_step else (0): by each step's
+                                            // output
+    const real* __restrict__ boundary,      // ((steps + chunk - 1) // chunk, hidden, batch): by the state
+                                            // at each chunk's end, from later steps; chunks are of steps,
+                                            // not times
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ delta,               // (steps, hidden, batch) output only, by `projected`
+    real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, hidden, batch) output only, by
+                                            // the state before each chunk
+    size_type steps, size_type hidden, size_type batch, size_type chunk, int per_step, int relu,
+    int reverse)
 {
     extern __shared__ __align__(16) real held[];
 #define WALK(N)                                                                                       \

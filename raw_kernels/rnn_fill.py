@@ -3,11 +3,11 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def rnn_fill(state, weight_hh, lengths, values, steps, hidden, batch, relu):
     zero, one = state.dtype.type(0), state.dtype.type(1)
     H, B = np.uint64(hidden), np.uint64(batch)
@@ -25,18 +25,4 @@ def rnn_fill(state, weight_hh, lengths, values, steps, hidden, batch, relu):
                         values[v + b] = one if i == j else zero
 
 
-KERNEL = Kernel(
-    name="rnn_fill",
-    parameters=(
-        array_in("state", "real", "steps * hidden * batch"),
-        array_in("weight_hh", "real", "hidden * hidden"),
-        array_in("lengths", "int64", "batch"),
-        array_out("values", "real", "steps * hidden * hidden * batch"),
-        scalar("steps"),
-        scalar("hidden"),
-        scalar("batch"),
-        scalar("relu", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["steps"] * s["hidden"] * s["hidden"] * s["batch"]),
-    twin=rnn_fill,
-)
+KERNEL = kernel(rnn_fill, "steps * hidden * hidden * batch")

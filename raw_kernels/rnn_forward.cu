@@ -4,13 +4,6 @@
 // A block a sample, a thread a row of W_hh, held in registers to H = 64; beyond, a thread takes every
 // blockDim-th row and reads it from memory. Two states in shared memory, one barrier a step; a thread's
 // inputs are fetched 8 steps early.
-//
-//   projected  (steps, hidden, batch)  input, W_ih x + b_ih + b_hh
-//   weight_hh  (hidden, hidden)        input
-//   initial    (hidden, batch)         input, the state before step 0
-//   lengths    (batch)                 input
-//   state      (steps, hidden, batch)  output only, by time
-//   final      (hidden, batch)         output only, the state after the last step
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -62,9 +55,13 @@ __device__ inline void walk(
 }
 
 extern "C" __global__ void __launch_bounds__(256, 1) rnn_forward(
-    const real* __restrict__ projected, const real* __restrict__ weight_hh,
-    const real* __restrict__ initial, const long long* __restrict__ lengths, real* __restrict__ state,
-    real* __restrict__ final, size_type steps, size_type hidden, size_type batch, int relu, int reverse)
+    const real* __restrict__ projected,     // (steps, hidden, batch): W_ih x + b_ih + b_hh
+    const real* __restrict__ weight_hh,     // (hidden, hidden)
+    const real* __restrict__ initial,       // (hidden, batch): the state before step 0
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ state,               // (steps, hidden, batch) output only, by time
+    real* __restrict__ final,               // (hidden, batch) output only, the state after the last step
+    size_type steps, size_type hidden, size_type batch, int relu, int reverse)
 {
     extern __shared__ __align__(16) real held[];
 #define WALK(N)                                                                                      \

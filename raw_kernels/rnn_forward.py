@@ -3,16 +3,16 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.activations import tanh
 from bppsa_cupy.raw_kernels.twins.lane_blocks import ends_of_lanes, load_lanes, store_lanes
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, load, never_inlined, select, spread, store
 from bppsa_cupy.raw_kernels.twins.recurrent import block_per, padded
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _walk(
     projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse, first, count
 ):
@@ -40,7 +40,7 @@ def _walk(
         store_lanes(final, start + j * B, load(held, j * L), count)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def rnn_forward(projected, weight_hh, initial, lengths, state, final, steps, hidden, batch, relu, reverse):
     full = batch // LANES
     if full == 1:
@@ -61,21 +61,4 @@ def rnn_forward(projected, weight_hh, initial, lengths, state, final, steps, hid
         )  # fmt: skip
 
 
-KERNEL = Kernel(
-    name="rnn_forward",
-    parameters=(
-        array_in("projected", "real", "steps * hidden * batch"),
-        array_in("weight_hh", "real", "hidden * hidden"),
-        array_in("initial", "real", "hidden * batch"),
-        array_in("lengths", "int64", "batch"),
-        array_out("state", "real", "steps * hidden * batch"),
-        array_out("final", "real", "hidden * batch"),
-        scalar("steps"),
-        scalar("hidden"),
-        scalar("batch"),
-        scalar("relu", "flag"),
-        scalar("reverse", "flag"),
-    ),
-    launch=lambda s: block_per(s["batch"], s["hidden"], 2 * padded(s["hidden"])),
-    twin=rnn_forward,
-)
+KERNEL = kernel(rnn_forward, lambda s: block_per(s["batch"], s["hidden"], 2 * padded(s["hidden"])))

@@ -1,16 +1,5 @@
 // The product of the transposed Jacobians of each chunk of a tanh or ReLU recurrent layer, and what the
 // chunk makes of its own steps' gradients: J_sᵀ = W_hhᵀ diag(f'(h_s)). How, and in what: reduce.cuh.
-//
-//   state      (steps, hidden, batch)         input, of rnn_forward
-//   weight_hh  (hidden, hidden)               input
-//   gradient   (steps, hidden, batch) or (0)  input, by each step's output; none where not per_step
-//   lengths    (batch)                        input
-//   maps       (reduced, batch, hidden, hidden) output only, by columns: what a unit gradient by element
-//              j behind the chunk becomes before it, without its power of two
-//   exponents  (reduced, batch, hidden)       output only, by column
-//   offsets    (reduced, hidden, batch) or (0) output only
-//
-// reduced is the number of chunks from `first` on.
 
 #include "prelude.cuh"
 #include "reduce.cuh"
@@ -46,10 +35,20 @@ struct RnnCell {
 };
 
 extern "C" __global__ void __launch_bounds__(256) rnn_reduce(
-    const real* __restrict__ state, const real* __restrict__ weight_hh, const real* __restrict__ gradient,
-    const long long* __restrict__ lengths, real* __restrict__ maps, int* __restrict__ exponents,
-    real* __restrict__ offsets, size_type steps, size_type hidden, size_type batch, size_type chunk,
-    size_type first, int per_step, int relu, int reverse)
+    const real* __restrict__ state,         // (steps, hidden, batch): of rnn_forward
+    const real* __restrict__ weight_hh,     // (hidden, hidden)
+    const real* __restrict__ gradient,      // (steps, hidden, batch) if per_step else (0): by each step's
+                                            // output
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, batch, hidden, hidden)
+                                            // output only, by columns: what a unit gradient by element j
+                                            // behind the chunk becomes before it, without its power of two
+    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, batch, hidden) output
+                                            // only, by column
+    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, hidden, batch) if
+                                            // per_step else (0) output only
+    size_type steps, size_type hidden, size_type batch, size_type chunk, size_type first, int per_step,
+    int relu, int reverse)
 {
     extern __shared__ __align__(16) real shared[];
     const RnnCell cell = {state, hidden * batch, int(batch), relu};

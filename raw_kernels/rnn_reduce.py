@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins import reduce
 from bppsa_cupy.raw_kernels.twins.reduce import (
     map_count,
@@ -14,10 +14,10 @@ from bppsa_cupy.raw_kernels.twins.reduce import (
     take_in,
     unit_columns,
 )
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def _one(
     state, weight_hh, gradient, lengths, maps, exponents, offsets, steps, hidden, batch, chunk, first,
     per_step, relu, reverse, item,
@@ -45,7 +45,7 @@ def _one(
     store(columns, powers, maps, exponents, offsets, item, batch, per_step)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def rnn_reduce(
     state, weight_hh, gradient, lengths, maps, exponents, offsets, steps, hidden, batch, chunk, first,
     per_step, relu, reverse,
@@ -59,16 +59,6 @@ def rnn_reduce(
 
 COLUMNS = reduce.COLUMNS["rnn"]
 
-KERNEL = Kernel(
-    name="rnn_reduce",
-    parameters=reduce.reduce_parameters(
-        (
-            array_in("state", "real", "steps * hidden * batch"),
-            array_in("weight_hh", "real", "hidden * hidden"),
-        ),
-        "hidden",
-        flags=("relu",),
-    ),
-    launch=reduce.reduce_launch(gates=1, parts=1, coefficients=1, columns=COLUMNS, tile_columns=8),
-    twin=rnn_reduce,
+KERNEL = kernel(
+    rnn_reduce, reduce.reduce_launch(gates=1, parts=1, coefficients=1, columns=COLUMNS, tile_columns=8)
 )

@@ -1,14 +1,13 @@
 // Sequences from a layer's layout to that of the scans over time: batch innermost. What lies behind a
 // sample's end is 0, whatever it was.
-//
-//   outside  (batch, steps, total)                               input
-//   lengths  (batch)                                             input
-//   inside   (steps, features, batch): features from `offset` on  output only
 
 #include "prelude.cuh"
 
 extern "C" __global__ void sequence_gather(
-    const real* __restrict__ outside, const long long* __restrict__ lengths, real* __restrict__ inside,
+    const real* __restrict__ outside,       // (batch, steps, total)
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ inside,              // (steps, features, batch) output only, features from `offset`
+                                            // on
     size_type steps, size_type features, size_type batch, size_type total, size_type offset)
 {
     GRID_STRIDE(item, steps * features * batch) {

@@ -3,13 +3,13 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
-def _part(outside, lengths, inside, steps, features, batch, total, offset, start, end):
+@compiled()
+def _span(outside, lengths, inside, steps, features, batch, total, offset, start, end):
     B, F, one = np.uint64(batch), np.uint64(features), np.uint64(1)
     by_sample = np.uint64(steps * total)
     by_step = np.uint64(total)
@@ -28,32 +28,16 @@ def _part(outside, lengths, inside, steps, features, batch, total, offset, start
                 inside[(np.uint64(t) * F + f) * B + b] = 0
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def sequence_gather(outside, lengths, inside, steps, features, batch, total, offset):
-    parts = part_count(steps * features * batch)
-    if parts == 1:
-        _part(
-            outside, lengths, inside, steps, features, batch, total, offset,
-            part_start(0, 1, steps), part_start(1, 1, steps),
-        )  # fmt: skip
+    spans = span_count(steps * features * batch)
+    if spans == 1:
+        start, end = span_start(0, 1, steps), span_start(1, 1, steps)
+        _span(outside, lengths, inside, steps, features, batch, total, offset, start, end)
     else:
-        for part in prange(parts):
-            start, end = part_start(part, parts, steps), part_start(part + 1, parts, steps)
-            _part(outside, lengths, inside, steps, features, batch, total, offset, start, end)
+        for span in prange(spans):
+            start, end = span_start(span, spans, steps), span_start(span + 1, spans, steps)
+            _span(outside, lengths, inside, steps, features, batch, total, offset, start, end)
 
 
-KERNEL = Kernel(
-    name="sequence_gather",
-    parameters=(
-        array_in("outside", "real", "batch * steps * total"),
-        array_in("lengths", "int64", "batch"),
-        array_out("inside", "real", "steps * features * batch"),
-        scalar("steps"),
-        scalar("features"),
-        scalar("batch"),
-        scalar("total"),
-        scalar("offset"),
-    ),
-    launch=lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]),
-    twin=sequence_gather,
-)
+KERNEL = kernel(sequence_gather, "steps * features * batch")

@@ -1,17 +1,15 @@
 // One matrix times the values of every step and sample: out_t = W values_t + bias, or Wᵀ values_t + bias
 // where `transposed`. A thread an output.
-//
-//   values  (steps, rows, batch): its first `inputs` rows                          input
-//   weight  (outputs, inputs), or (inputs, outputs) where transposed               input
-//   bias    (outputs), or (0) where not biased                                     input
-//   out     (steps, outputs, batch)                                                output only
 
 #include "prelude.cuh"
 
 extern "C" __global__ void sequence_project(
-    const real* __restrict__ values, const real* __restrict__ weight, const real* __restrict__ bias,
-    real* __restrict__ out, size_type steps, size_type rows, size_type inputs, size_type outputs,
-    size_type batch, int transposed, int biased)
+    const real* __restrict__ values,  // (steps, rows, batch): its first `inputs` rows
+    const real* __restrict__ weight,  // (outputs, inputs): (inputs, outputs) where transposed
+    const real* __restrict__ bias,    // (outputs) if biased else (0)
+    real* __restrict__ out,           // (steps, outputs, batch) output only
+    size_type steps, size_type rows, size_type inputs, size_type outputs, size_type batch,
+    int transposed, int biased)
 {
     const size_type by_input = transposed ? outputs : 1, by_output = transposed ? 1 : inputs;
     GRID_STRIDE(item, steps * outputs * batch) {

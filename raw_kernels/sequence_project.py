@@ -3,18 +3,18 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_out, one_thread_per, scalar
+from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Multiply-adds that are worth a thread.
 LEAST = 1 << 22
 
 
-@twin()
-def _part(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
+@compiled()
+def _span(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
     B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
     count = B % L
     whole = B - count
@@ -31,36 +31,19 @@ def _part(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
                 store_some(out, target + whole + i * B, count, load(made, i * L))
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
     shift = bias if biased else np.zeros(outputs, weight.dtype)
     by_output, by_input = (1, outputs) if transposed else (inputs, 1)
     packed = pack(weight, 0, by_output, by_input, outputs, inputs)
     lanes = (batch + LANES - 1) // LANES * LANES
-    parts = max(1, min(64, steps * outputs * (inputs + 4) * lanes // LEAST))
-    if parts == 1:
-        _part(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
+    spans = max(1, min(64, steps * outputs * (inputs + 4) * lanes // LEAST))
+    if spans == 1:
+        _span(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
     else:
-        for part in prange(parts):
-            start, end = steps * part // parts, steps * (part + 1) // parts
-            _part(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
+        for span in prange(spans):
+            start, end = steps * span // spans, steps * (span + 1) // spans
+            _span(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
 
 
-KERNEL = Kernel(
-    name="sequence_project",
-    parameters=(
-        array_in("values", "real", "steps * rows * batch"),
-        array_in("weight", "real", "outputs * inputs"),
-        array_in("bias", "real", "outputs if biased else 0"),
-        array_out("out", "real", "steps * outputs * batch"),
-        scalar("steps"),
-        scalar("rows"),
-        scalar("inputs"),
-        scalar("outputs"),
-        scalar("batch"),
-        scalar("transposed", "flag"),
-        scalar("biased", "flag"),
-    ),
-    launch=lambda s: one_thread_per(s["steps"] * s["outputs"] * s["batch"]),
-    twin=sequence_project,
-)
+KERNEL = kernel(sequence_project, "steps * outputs * batch")

@@ -1,13 +1,12 @@
 // Sequences from the layout of the scans over time to a layer's. What lies behind a sample's end is 0.
-//
-//   inside   (steps, rows, batch): its first `features` rows                   input
-//   lengths  (batch)                                                           input
-//   outside  (batch, steps, total): features from `offset` on are written      input and output
 
 #include "prelude.cuh"
 
 extern "C" __global__ void sequence_scatter(
-    const real* __restrict__ inside, const long long* __restrict__ lengths, real* __restrict__ outside,
+    const real* __restrict__ inside,        // (steps, rows, batch): its first `features` rows
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ outside,             // (batch, steps, total) input and output, features from
+                                            // `offset` on are written
     size_type steps, size_type rows, size_type features, size_type batch, size_type total,
     size_type offset)
 {

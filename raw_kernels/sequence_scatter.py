@@ -3,13 +3,13 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, array_in, array_inout, one_thread_per, scalar
-from bppsa_cupy.raw_kernels.twins.spans import part_count, part_start
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
-def _part(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end):
+@compiled()
+def _span(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end):
     B, F = np.uint64(batch), np.uint64(features)
     by_sample = np.uint64(steps * total)
     by_step = np.uint64(total)
@@ -27,36 +27,16 @@ def _part(inside, lengths, outside, steps, rows, features, batch, total, offset,
             target += by_sample
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def sequence_scatter(inside, lengths, outside, steps, rows, features, batch, total, offset):
-    parts = part_count(steps * features * batch)
-    if parts == 1:
-        _part(
-            inside, lengths, outside, steps, rows, features, batch, total, offset,
-            part_start(0, 1, steps), part_start(1, 1, steps),
-        )  # fmt: skip
+    spans = span_count(steps * features * batch)
+    if spans == 1:
+        start, end = span_start(0, 1, steps), span_start(1, 1, steps)
+        _span(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end)
     else:
-        for part in prange(parts):
-            start, end = part_start(part, parts, steps), part_start(part + 1, parts, steps)
-            _part(
-                inside, lengths, outside, steps, rows, features, batch, total, offset, start,
-                end,
-            )  # fmt: skip
+        for span in prange(spans):
+            start, end = span_start(span, spans, steps), span_start(span + 1, spans, steps)
+            _span(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end)
 
 
-KERNEL = Kernel(
-    name="sequence_scatter",
-    parameters=(
-        array_in("inside", "real", "steps * rows * batch"),
-        array_in("lengths", "int64", "batch"),
-        array_inout("outside", "real", "batch * steps * total"),
-        scalar("steps"),
-        scalar("rows"),
-        scalar("features"),
-        scalar("batch"),
-        scalar("total"),
-        scalar("offset"),
-    ),
-    launch=lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]),
-    twin=sequence_scatter,
-)
+KERNEL = kernel(sequence_scatter, "steps * features * batch")

@@ -5,20 +5,18 @@
 //
 // A block a part and tile of 32 x 32 outputs, 256 threads: tiles of 32 products' factors pass through
 // shared memory, and a thread adds up 2 x 2 outputs.
-//
-//   delta    (steps, delta_rows, batch): `rows` rows from `first` on  input
-//   values   (steps, value_rows, batch): its first `columns` rows     input
-//   initial  (columns, batch), or (0) where not shifted               input
-//   sums     (parts, rows, columns + 1): the bias's in the last       output only
 
 #include "prelude.cuh"
 
 const int TILE = 32;
 
 extern "C" __global__ void sequence_weight_gradient(
-    const real* __restrict__ delta, const real* __restrict__ values, const real* __restrict__ initial,
-    real* __restrict__ sums, size_type steps, size_type delta_rows, size_type first, size_type rows,
-    size_type value_rows, size_type columns, size_type batch, size_type parts, int shifted, int reverse)
+    const real* __restrict__ delta,    // (steps, delta_rows, batch): `rows` rows from `first` on
+    const real* __restrict__ values,   // (steps, value_rows, batch): its first `columns` rows
+    const real* __restrict__ initial,  // (columns, batch) if shifted else (0)
+    real* __restrict__ sums,           // (parts, rows, columns + 1) output only, the bias's in the last
+    size_type steps, size_type delta_rows, size_type first, size_type rows, size_type value_rows,
+    size_type columns, size_type batch, size_type parts, int shifted, int reverse)
 {
     __shared__ real left[TILE][TILE + 1], right[TILE][TILE + 1];
     const size_type down = (rows + TILE - 1) / TILE, across = (columns + TILE) / TILE;

@@ -3,17 +3,17 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, Kernel, LaunchShape, array_in, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.raw_kernels.twins.batched import load_some
 from bppsa_cupy.raw_kernels.twins.lane_products import BLOCK, add_outer
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined, store
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Blocks of lanes from which on a sum runs over those of one step, else over steps.
 MANY = 8
 
 
-@twin()
+@compiled()
 def _gather(source, place, spacing, step, rows, steps, count, few):
     """Copy `count` samples of rows of steps to lanes, few (steps, rows, LANES)."""
     target = np.uint64(0)
@@ -23,7 +23,7 @@ def _gather(source, place, spacing, step, rows, steps, count, few):
             target += np.uint64(LANES)
 
 
-@twin()
+@compiled()
 def _block(
     delta, delta_place, delta_step, rows, values, value_place, value_step, columns, steps, batch, ones,
     few_deltas, few_values, sums,
@@ -53,7 +53,7 @@ def _block(
         )  # fmt: skip
 
 
-@twin()
+@compiled()
 def _part(
     delta, values, initial, totals, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
     reverse, part, start, end,
@@ -89,7 +89,7 @@ def _part(
         totals[np.uint64(part) * width + entry] = total
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def sequence_weight_gradient(
     delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, parts,
     shifted, reverse,
@@ -113,24 +113,4 @@ def _launch(s):
     return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (256, 1, 1))
 
 
-KERNEL = Kernel(
-    name="sequence_weight_gradient",
-    parameters=(
-        array_in("delta", "real", "steps * delta_rows * batch"),
-        array_in("values", "real", "steps * value_rows * batch"),
-        array_in("initial", "real", "columns * batch if shifted else 0"),
-        array_out("sums", "real", "parts * rows * (columns + 1)"),
-        scalar("steps"),
-        scalar("delta_rows"),
-        scalar("first"),
-        scalar("rows"),
-        scalar("value_rows"),
-        scalar("columns"),
-        scalar("batch"),
-        scalar("parts"),
-        scalar("shifted", "flag"),
-        scalar("reverse", "flag"),
-    ),
-    launch=_launch,
-    twin=sequence_weight_gradient,
-)
+KERNEL = kernel(sequence_weight_gradient, _launch)

@@ -1,13 +1,12 @@
 // Values of the logistic function's transposed Jacobian, a whole diagonal: y (1 - y).
 // Transposes from the layers' layout to batch innermost.
-//
-//   output  (batch, features)   input, the layer's output
-//   values  (features, batch)   output only
 
 #include "prelude.cuh"
 
 extern "C" __global__ void sigmoid_fill(
-    const real* __restrict__ output, real* __restrict__ values, size_type features, size_type batch)
+    const real* __restrict__ output,  // (batch, features): the layer's output
+    real* __restrict__ values,        // (features, batch) output only
+    size_type features, size_type batch)
 {
     GRID_STRIDE(item, features * batch) {
         const real y = output[item % batch * features + item / batch];

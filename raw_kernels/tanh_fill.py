@@ -1,12 +1,21 @@
 """Values of tanh's transposed Jacobian."""
 
-from bppsa_cupy.raw_kernels.twins.slopes import fill_slopes, slope_kernel
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.diagonal import diagonal_filling
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled(inline="always")
+def _slope(y, one):
+    return (one - y) * (one + y)
+
+
+_fill = diagonal_filling(_slope)
+
+
+@compiled()
 def tanh_fill(output, values, features, batch):
-    fill_slopes(output, output.dtype.type(1), values, features, batch)
+    _fill(output, values, features, batch, output.dtype.type(1))
 
 
-KERNEL = slope_kernel("tanh_fill", tanh_fill)
+KERNEL = kernel(tanh_fill, "features * batch")

@@ -7,24 +7,40 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import torch
 from emulator.build import compiler
 from emulator.device import EmulatedDevice
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from nvrtc import USAGES, usage_table
 
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.plan.cost import calibration
 
+# Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
+os.environ.setdefault("BPPSA_QUIET", "1")
+
+# PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they give.
+torch.set_num_threads(1)
+
+# Hypothesis mixes constants of the modules imported so far into its examples; which these are depends on the
+# order of the tests and on the checkout's path, and the examples shall not.
+providers._get_local_constants = lambda: providers.Constants()  # type: ignore[attr-defined]
+
+# "tests" draws the same examples in every run; "fuzz" (`make fuzz`) others with every `--hypothesis-seed`.
 # The fixtures here hold nothing an example could change, so one per test serves all its examples.
 settings.register_profile(
-    "bppsa",
-    deadline=None,
+    "tests",
     max_examples=25,
-    derandomize="CI" in os.environ,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=False,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-settings.load_profile("bppsa")
+settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=False, max_examples=100)
+settings.load_profile("tests")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -34,6 +50,12 @@ def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "calibration_path", lambda device: folder / f"{device}.json")
         yield
+
+
+@pytest.fixture(autouse=True)
+def pytorchs_seed() -> None:
+    """PyTorch's random numbers are the same in every test, whatever ran before it."""
+    torch.manual_seed(0)
 
 
 def make_device(name: str) -> Device:

@@ -132,8 +132,8 @@ CASE: dict[str, LayerCase] = {case.name: case for case in CASES}
 ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if c.make().jacobian(c.input_shape) is not None)
 
 
-def make_pass(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> Context:
-    """A fresh pass of one layer with random parameters; gradients hold NaN."""
+def make_context(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> Context:
+    """A context of one layer with random parameters; gradients hold NaN."""
     dtype = np.dtype(dtype)
     initial = layer.initialize(np.random.default_rng(seed))
     parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
@@ -142,12 +142,12 @@ def make_pass(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed
     return layer.context(device, dtype, parameters, gradients, masks, input_shape)
 
 
-def reference_module(case: LayerCase, state: Context) -> nn.Module:
+def reference_module(case: LayerCase, ctx: Context) -> nn.Module:
     """PyTorch's module in float64 with the pass's parameters."""
     module = case.reference().double()
     with torch.no_grad():
-        for name, array in state.parameters.items():
-            value = np.array(state.device.to_host(array), dtype=np.float64)
+        for name, array in ctx.parameters.items():
+            value = np.array(ctx.device.to_host(array), dtype=np.float64)
             getattr(module, name).copy_(torch.from_numpy(value))
     return module
 

@@ -9,6 +9,7 @@ import torch
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import lenet5
+from bppsa_cupy.plan import Prediction
 from bppsa_cupy.scan.numeric import NumericScan
 
 METHODS = ("bp", "linear", "blelloch", "hybrid")
@@ -100,7 +101,7 @@ def test_auto_says_why(network, batch):
 def fast_blelloch(network, monkeypatch):
     """The network with blelloch, then linear, predicted to be the quickest."""
     seconds = {"bp": 4.0, "linear": 2.0, "blelloch": 1.0, "hybrid": 3.0}
-    monkeypatch.setattr(bp.Plan, "_predict", lambda self, batch, model: (model.name, seconds))
+    monkeypatch.setattr(bp.Plan, "predict", lambda self, batch, device: Prediction(device, seconds))
     network.use(network.plan(levels=2, batch_size=6))
     return network
 
@@ -127,7 +128,7 @@ def test_auto_takes_what_just_fits(fast_blelloch, batch, monkeypatch, input_grad
     net = fast_blelloch
     _, gradient = bp.cross_entropy(net.forward(batch[0]), batch[1])
     net.backward(gradient, "blelloch", input_gradient)
-    (scan,) = net._backward._scans.values()
+    (scan,) = net._backward.scans._scans.values()
     needed = scan.memory.total_bytes
     for free, method in ((needed, "blelloch"), (needed - 1, "linear")):
         net.use(net.plan(levels=2, batch_size=6, memory_limit=10**9))

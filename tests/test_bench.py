@@ -28,7 +28,7 @@ def run(name: str, path: Path, *options: str) -> dict:
         bench.main([name, "--device", "host", "--quick", "--threads", "1", "--json", str(file), *options])
         == 0
     )
-    report = json.loads(file.read_text())
+    report = json.loads(file.read_text(encoding="utf-8"))
     assert report.keys() == {"name", "command", "device", "machine", "versions", "rows"}
     assert report["name"] == name and report["device"] == "host"
     assert report["command"] == " ".join(["bppsa-bench", name, "--device host --quick --threads 1", *options])
@@ -143,7 +143,7 @@ def test_figures(value: float, unit: str, text: str) -> None:
 
 @pytest.mark.parametrize("name", find_benchmarks())
 def test_quoted_results_are_of_the_benchmark_they_name(name: str) -> None:
-    report = json.loads((RESULTS / f"{name}.json").read_text())
+    report = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     assert report["name"] == name
     assert report.keys() == {"name", "command", "device", "machine", "versions", "rows"}
     assert report["command"].startswith(f"bppsa-bench {report['name']}") and "/" not in report["command"]

@@ -8,7 +8,7 @@ import pytest
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.plan.cost import calibration
-from bppsa_cupy.plan.cost.model import MODELS, find_model
+from bppsa_cupy.plan.cost.models import MODELS, find_model
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.benchmarks import calibrate
 from bppsa_cupy.tools.benchmarks.calibration_work import networks, observe, overheads
@@ -24,7 +24,10 @@ def cache(tmp_path, monkeypatch):
 def rows_of(tmp_path, *options):
     path = tmp_path / "rows.json"
     assert bench.main(["calibrate", "--device", "host", "--json", str(path), *options]) == 0
-    return {(row["case"], row["quantity"]): row["ours"] for row in json.loads(path.read_text())["rows"]}
+    return {
+        (row["case"], row["quantity"]): row["ours"]
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
+    }
 
 
 def test_every_layer_and_product_is_timed():
@@ -79,7 +82,7 @@ def test_the_built_in_estimates_are_shown_where_nothing_is_kept(tmp_path, cache,
     assert "built-in estimates (none is kept)" in capsys.readouterr().err
     assert shown["host", "launch"] == MODELS["host"].seconds_per_launch
     cache.mkdir()
-    calibration.calibration_path("host").write_text("damaged")
+    calibration.calibration_path("host").write_text("damaged", encoding="utf-8")
     assert rows_of(tmp_path, "--show") == shown
     said = capsys.readouterr().err
     assert said.startswith("warning: ") and "it is no bppsa-cost-model file" in said

@@ -39,7 +39,7 @@ def small(**options):
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     path = tmp_path / "small.py"
-    path.write_text(MODEL)
+    path.write_text(MODEL, encoding="utf-8")
     return f"{path}:small"
 
 

@@ -20,7 +20,8 @@ from bppsa_cupy.plan.cost.calibration import (
     save_calibration,
     this_machine,
 )
-from bppsa_cupy.plan.cost.model import KINDS, MODELS, CostModel, Rate, find_model, model_of
+from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
+from bppsa_cupy.plan.cost_model import KINDS, CostModel, Rate
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model, fit_rate
 
 POSITIVE = st.floats(1e-12, 1e18)
@@ -81,10 +82,10 @@ def test_damage_is_warned_of_once_and_the_estimates_serve(position):
 
 def sealed(path, change):
     """The file with `change` made to its content, and a seal that fits."""
-    content = json.loads(path.read_text())
+    content = json.loads(path.read_text(encoding="utf-8"))
     content.pop("sha256")
     change(content)
-    path.write_text(json.dumps({**content, "sha256": calibration._digest(content)}))
+    path.write_text(json.dumps({**content, "sha256": calibration._digest(content)}), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -114,13 +115,13 @@ def test_what_is_foreign_or_incomplete_is_named(change, complaint):
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"sha256": 1}', "\x00"])
 def test_what_is_no_calibration_is_refused(text, cache):
     cache.mkdir()
-    calibration.calibration_path("host").write_text(text)
+    calibration.calibration_path("host").write_text(text, encoding="utf-8")
     with pytest.raises(PlanError, match=r"host\.json"):
         load_calibration("host")
 
 
 def test_a_cache_that_cannot_be_made_is_a_stated_error(cache):
-    cache.write_text("a file where the folder should be")
+    cache.write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(PlanError, match="XDG_CACHE_HOME"):
         save_calibration(measured())
 

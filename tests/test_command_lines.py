@@ -51,7 +51,7 @@ def command(script):
 def folder(tmp_path, monkeypatch):
     """A current folder with a model file, and data of 40 training and 10 test samples."""
     monkeypatch.chdir(tmp_path)
-    Path("model.py").write_text(MODEL)
+    Path("model.py").write_text(MODEL, encoding="utf-8")
     rng = np.random.default_rng(5)
     inputs, labels = rng.standard_normal((50, 4)).astype(np.float32), rng.integers(0, 3, 50)
     labels[:3] = labels[40:43] = range(3)
@@ -130,7 +130,10 @@ def test_in_a_pipe_no_bar_and_no_traceback(folder):
 
     def run(tool, *arguments):
         return subprocess.run(
-            [sys.executable, ROOT / "tools" / tool, *arguments], cwd=folder, capture_output=True, text=True
+            [sys.executable, ROOT / "tools" / tool, *arguments],
+            cwd=folder,
+            capture_output=True,
+            encoding="utf-8",
         )
 
     planned = run("plan.py", "build", "model.py:small", "--device", "host", "-o", "p.h5")
@@ -193,7 +196,7 @@ def test_training_stops_at_a_loss_that_is_not_finite(folder, capsys):
 
 def test_the_log_ends_before_a_loss_that_is_not_finite(folder, capsys):
     assert train("--epochs", 3, "--lr", 1e30, "--log", "log.jsonl") == 1
-    rows = [json.loads(line) for line in Path("log.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in Path("log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert f"at step {len(rows) + 1}" in error_line(capsys)
     assert all(np.isfinite(row["loss"]) for row in rows)
 
@@ -237,7 +240,7 @@ def test_numbers_out_of_range_are_wrong_usage(folder, capsys, script, words):
     ],
 )
 def test_a_model_that_is_no_factory_is_refused(folder, capsys, factory, message):
-    Path("other.py").write_text(factory + "\n")
+    Path("other.py").write_text(factory + "\n", encoding="utf-8")
     assert command("bppsa-train")(["other.py:other", "--data", "data.npz"]) == 1
     assert message in error_line(capsys)
 
@@ -259,7 +262,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-c", script], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-c", script], stdout=writing, stderr=subprocess.PIPE, encoding="utf-8", check=False
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")

@@ -242,6 +242,6 @@ def test_unknown_sources_are_refused(tmp_path):
         load(tmp_path / "none")
     with pytest.raises(DataError, match="is of no known layout"):
         load(tmp_path)
-    (tmp_path / "a.csv").write_text("1,2")
+    (tmp_path / "a.csv").write_text("1,2", encoding="utf-8")
     with pytest.raises(DataError, match=r"a\.csv is of no known layout"):
         load(tmp_path / "a.csv")

@@ -147,7 +147,7 @@ def test_what_fits_no_layout_is_refused(tmp_path, names, options, message):
 def test_a_source_that_is_none_is_refused(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         Source(tmp_path / "none")
-    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "a.txt").write_text("text", encoding="utf-8")
     with pytest.raises(DataError, match="is no zip archive"):
         Source(tmp_path / "a.txt")
 

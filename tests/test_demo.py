@@ -26,7 +26,7 @@ def test_the_demo_makes_what_it_says(tmp_path, capsys):
         assert picture.read_bytes().startswith(b"\x89PNG")
     assert Plan.load(folder / "plan.h5").schedules == ("linear", "blelloch", "hybrid")
     assert len(load_jacobians(folder / "jacobians.h5")) == 11
-    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 20
     assert rows[-1]["loss"] < rows[0]["loss"]
 

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: The tests that a new layer and its kernel pair are parameters of.
 BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "kernels_compile", "layers")]
-README = (ROOT / "README.md").read_text()
-RECURRENT = (ROOT / "docs" / "recurrent.md").read_text()
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+RECURRENT = (ROOT / "docs" / "recurrent.md").read_text(encoding="utf-8")
 
 
 def blocks(text, language):
@@ -40,7 +40,7 @@ def run_commands(text):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(document):
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", document.read_text(), flags=re.DOTALL)
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#:]+)[)#]", prose):
         assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
@@ -97,7 +97,8 @@ def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert "forward over time: 0 GRU l0: newton over " in out
     assert "backward over time: 0 LSTM l1_reverse: chunked, " in out
-    assert '"time_walks": ["0 RNN l0: ' in (tmp_path / "log.jsonl").read_text().splitlines()[0]
+    first = (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()[0]
+    assert '"forward_ways": ["0 RNN l0: ' in first
 
 
 def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
@@ -111,12 +112,12 @@ def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
             shutil.copytree(ROOT / source, tmp_path / target, ignore=ignored)
         else:
             shutil.copy(ROOT / source, tmp_path / target)
-    guide = (ROOT / "docs" / "adding-an-operator.md").read_text()
+    guide = (ROOT / "docs" / "adding-an-operator.md").read_text(encoding="utf-8")
     files = re.findall(r"^`([\w/.]+)`:\n\n```\w+\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
     assert len(files) == 4
     for name, text in files:
         place = name if name.startswith("bppsa_cupy/") else f"bppsa_cupy/{name}"
-        (tmp_path / place).write_text(text)
+        (tmp_path / place).write_text(text, encoding="utf-8")
     for name, old, new in (
         (
             "bppsa_cupy/layers/__init__.py",
@@ -129,15 +130,15 @@ def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
         ("tests/layer_cases.py", '    same("Sigmoid"', '    same("Softsign", Softsign, (4, 9), 1),\n'),
         ("tests/kernel_cases.py", '"sigmoid_fill"', '"softsign_fill", '),
     ):
-        text = (tmp_path / name).read_text()
+        text = (tmp_path / name).read_text(encoding="utf-8")
         assert text.count(old) == 1, f"{name} has no single {old!r}"
-        (tmp_path / name).write_text(text.replace(old, new + old))
+        (tmp_path / name).write_text(text.replace(old, new + old), encoding="utf-8")
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-k", "softsign", *BROUGHT],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     assert result.returncode == 0, result.stdout + result.stderr
     passed = re.search(r"(\d+) passed", result.stdout)

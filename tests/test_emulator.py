@@ -11,10 +11,10 @@ import pytest
 from emulator.build import compile_text
 from emulator.device import EmulatedDevice
 from emulator.library import Library
-from emulator.text_kernel import text_kernel
+from emulator.text_kernel import array_in, array_inout, array_out, scalar, text_kernel
 from tolerances import assert_close
 
-from bppsa_cupy.raw_kernels.kernel import LaunchShape, Variant, array_in, array_inout, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import LaunchShape, Variant
 
 LANES = np.arange(32)
 

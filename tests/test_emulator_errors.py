@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from emulator.build import EmulationError
 from emulator.device import EmulatedDevice
-from emulator.text_kernel import text_kernel
+from emulator.text_kernel import array_in, array_inout, array_out, scalar, text_kernel
 
-from bppsa_cupy.raw_kernels.kernel import Parameter, array_in, array_inout, array_out, scalar
+from bppsa_cupy.raw_kernels.kernel import Parameter
 
 OUT = array_out("out", "real", "32")
 

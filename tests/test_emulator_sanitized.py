@@ -22,7 +22,7 @@ def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = compiler()
     if program is None:
         pytest.skip("the emulated device needs g++")
-    library = subprocess.check_output([program, "-print-file-name=libasan.so"], text=True).strip()
+    library = subprocess.check_output([program, "-print-file-name=libasan.so"], encoding="utf-8").strip()
     if not os.path.isabs(library):
         pytest.skip("g++ has no AddressSanitizer: install its libasan")
     environment = os.environ | {
@@ -34,7 +34,7 @@ def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
         "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
     }
     return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *arguments], env=environment, capture_output=True, encoding="utf-8", check=False
     )
 
 

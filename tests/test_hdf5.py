@@ -103,7 +103,7 @@ def test_a_full_disk_is_reported(tmp_path, sealed):
     before = path.read_bytes()
 
     command = [sys.executable, "-c", FULL_DISK, str(path), sealed]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=600)
     assert done.returncode == 0
     assert done.stderr == ""
     assert done.stdout.startswith(f"{path} cannot be written (File too large): free some space")

@@ -1,6 +1,10 @@
-"""Imports run one way: a module imports only from its own layer and the ones before it."""
+"""Imports run one way: between layers, between modules, and through the doors of the planner's folders.
+
+Every import counts: at the top of a module, inside of functions, and those for type checkers alone.
+"""
 
 import ast
+from collections import deque
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +27,76 @@ LAYERS = [
 ]
 FOLDERS = {"bppsa_cupy": "bppsa_cupy", "jacobians": "bppsa_cupy.jacobians",
            "raw_kernels": "bppsa_cupy.raw_kernels", "tools": "bppsa_cupy.tools"}  # fmt: skip
+#: Packages whose modules are met from outside through the package alone.
+ROOMS = [f"bppsa_cupy.plan.{name}" for name in ("product", "sizes", "cost", "search", "file")]
+
+
+def read_modules():
+    """The syntax tree of every module, by name."""
+    trees = {}
+    for folder, package in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            name = ".".join([package, *(part for part in parts if part != "__init__")])
+            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
+
+
+def names_of(tree):
+    """What the statements at the top of a module bind, but for the modules that Python adds to a package."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def imports_of(trees):
+    """Which modules each module imports: `from package import name` imports the module of that name where the
+    package binds no such name itself, and the package elsewhere."""
+    bound = {module: set(names_of(tree)) for module, tree in trees.items()}
+    graph = {}
+    for module, tree in trees.items():
+        found = graph[module] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names if alias.name in trees}
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{module}, line {node.lineno}: imports name the whole package"
+                if node.module in trees:
+                    inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+                    found |= {
+                        full if full in trees and name not in bound[node.module] else node.module
+                        for name, full in inner.items()
+                    }
+    return graph
+
+
+def circles_of(graph):
+    """The shortest way round through every import that is part of a circle."""
+    found = {}
+    for module, imported in graph.items():
+        for first in sorted(imported):
+            before, waiting = {first: module}, deque([first])
+            while waiting and module not in graph[waiting[0]]:
+                here = waiting.popleft()
+                for other in sorted(graph[here] - before.keys()):
+                    before[other] = here
+                    waiting.append(other)
+            if waiting:
+                circle = [module, waiting[0]]
+                while circle[-1] != first:
+                    circle.append(before[circle[-1]])
+                circle.append(module)
+                found.setdefault(frozenset(circle), " imports ".join(circle[::-1]))
+    return sorted(found.values(), key=lambda circle: (len(circle.split()), circle))
+
+
+TREES = read_modules()
+IMPORTS = imports_of(TREES)
 
 
 def layer_of(module):
@@ -36,64 +110,69 @@ def layer_of(module):
     return max(fits)[1]
 
 
-def modules():
-    for folder, package in FOLDERS.items():
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            parts = path.relative_to(ROOT / folder).with_suffix("").parts
-            yield path, ".".join([package, *(part for part in parts if part != "__init__")])
-
-
-def imported(path):
-    """Modules of this project that run when `path` is imported (imports for type checkers are not)."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bppsa_cupy"):
-            for alias in node.names:
-                nested = ROOT / Path(*node.module.split("."), alias.name)
-                yield f"{node.module}.{alias.name}" if nested.is_dir() else node.module
-        elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.startswith("bppsa_cupy"))
-
-
-def test_imports_run_one_way():
-    wrong = [
-        f"{module} imports {other}"
-        for path, module in modules()
-        for other in imported(path)
-        if layer_of(other) > layer_of(module)
-    ]
+def assert_none(is_wrong):
+    """No import (module, other) for which `is_wrong` holds."""
+    pairs = [(module, other) for module, imported in IMPORTS.items() for other in sorted(imported)]
+    assert len(pairs) > 500
+    wrong = [f"{module} imports {other}" for module, other in pairs if is_wrong(module, other)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_kind_of_import_is_seen():
+    texts = {
+        "face": "from face.inner import inner\nfrom face.other import shown",
+        "face.inner": "inner = 1",
+        "face.other": "def f():\n    from user import x\nshown = 2",
+        "user": "if TYPE_CHECKING:\n    from face import inner, other, shown\nimport numpy, face.inner",
+    }
+    graph = imports_of({name: ast.parse(text) for name, text in texts.items()})
+    assert graph == {
+        "face": {"face.inner", "face.other"},
+        "face.inner": set(),
+        "face.other": {"user"},
+        "user": {"face", "face.inner", "face.other"},
+    }
+    assert circles_of(graph) == [
+        "face.other imports user imports face.other",
+        "face imports face.other imports user imports face",
+    ]
+
+
+def test_layers_import_from_earlier_ones():
+    assert_none(lambda module, other: layer_of(other) > layer_of(module))
+
+
+def test_no_circle_of_modules():
+    circles = circles_of(IMPORTS)
+    assert not circles, "\n".join(circles)
+
+
+def test_no_module_imports_from_the_face_of_its_own_package():
+    assert_none(lambda module, other: other != "bppsa_cupy" and module.startswith(other + "."))
+
+
+def test_rooms_of_the_planner_have_one_door():
+    def is_wrong(module, other):
+        return any(other.startswith(f"{room}.") and not f"{module}.".startswith(f"{room}.") for room in ROOMS)
+
+    assert set(ROOMS) <= TREES.keys()
+    assert_none(is_wrong)
 
 
 def test_planning_imports_no_device():
-    planning = [(path, module) for path, module in modules() if module.startswith("bppsa_cupy.plan")]
-    assert len(planning) > 5
-    wrong = [
-        f"{module} imports {other}"
-        for path, module in planning
-        for other in imported(path)
-        if other.startswith(("bppsa_cupy.devices", "bppsa_cupy.layers", "bppsa_cupy.jacobians"))
-    ]
-    assert not wrong, "\n".join(wrong)
+    others = ("bppsa_cupy.devices", "bppsa_cupy.layers", "bppsa_cupy.jacobians")
+    assert_none(lambda module, other: module.startswith("bppsa_cupy.plan") and other.startswith(others))
 
 
 def test_only_the_cuda_device_imports_cupy():
     importers = {
         module
-        for path, module in modules()
-        if any(
-            name.split(".")[0] in ("cupy", "cupyx")
-            for node in ast.walk(ast.parse(path.read_text()))
-            for name in (
-                [a.name for a in node.names]
-                if isinstance(node, ast.Import)
-                else [node.module or ""]
-                if isinstance(node, ast.ImportFrom)
-                else []
-            )
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
         )
+        if name.split(".")[0] in ("cupy", "cupyx")
     }
     assert importers == {"bppsa_cupy.devices.cuda"}

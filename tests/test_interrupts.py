@@ -61,11 +61,11 @@ for position, point in enumerate(sys.argv[2:]):
 
 def test_a_build_that_is_interrupted_leaves_nothing(tmp_path):
     command = [sys.executable, "-c", SCRIPT, str(tmp_path), *POINTS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
     codes = dict(line.split() for line in done.stdout.splitlines() if line.startswith("bppsa_cupy."))
     assert codes == dict.fromkeys(POINTS, "130"), done
     for point in POINTS:
-        assert (tmp_path / f"{point}.stderr").read_text() == (
+        assert (tmp_path / f"{point}.stderr").read_text(encoding="utf-8") == (
             "error: interrupted; nothing half written is left\n"
         )
         assert list((tmp_path / point).iterdir()) == []

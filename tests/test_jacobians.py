@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from layer_cases import CASE, ELEMENTS, LayerCase, make_pass, reference_module
+from layer_cases import CASE, ELEMENTS, LayerCase, make_context, reference_module
 from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
@@ -27,23 +27,23 @@ def transposed_jacobians(module, x):
     return np.stack(found)
 
 
-def filled(jacobian, device, state, batch):
+def filled(jacobian, device, ctx, batch):
     """The values on the host, from a buffer that held NaN; also those of a second fill."""
     shape = (jacobian.pattern.nnz,) if jacobian.shared else (jacobian.pattern.nnz, batch)
-    values = device.asarray(np.full(shape, np.nan, state.dtype))
-    jacobian.fill(device, state.parameters, state.saved, values)
+    values = device.asarray(np.full(shape, np.nan, ctx.dtype))
+    jacobian.fill(device, ctx.parameters, ctx.saved, values)
     return device.to_host(values).copy()
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_values_are_autograds(case, batch, device, dtype, rng):
     layer = case.make()
-    state = make_pass(layer, device, dtype, case.input_shape)
+    ctx = make_context(layer, device, dtype, case.input_shape)
     x = rng.standard_normal((batch, *case.input_shape)).astype(dtype)
-    layer.forward(state, device.asarray(x))
+    layer.forward(ctx, device.asarray(x))
     jacobian = layer.jacobian(case.input_shape)
-    values = filled(jacobian, device, state, batch)
-    expected = transposed_jacobians(reference_module(case, state), x)
+    values = filled(jacobian, device, ctx, batch)
+    expected = transposed_jacobians(reference_module(case, ctx), x)
     for sample in range(batch):
         ours = jacobian.pattern.to_scipy(values if jacobian.shared else values[:, sample]).toarray()
         assert_close(ours.astype(dtype), expected[sample])
@@ -53,11 +53,11 @@ def test_values_follow_the_parameters(case, device, rng):
     layer = case.make()
     jacobian = layer.jacobian(case.input_shape)
     for seed in (1, 2):
-        state = make_pass(layer, device, np.float64, case.input_shape, seed)
+        ctx = make_context(layer, device, np.float64, case.input_shape, seed)
         x = rng.standard_normal((1, *case.input_shape))
-        layer.forward(state, device.asarray(x))
-        values = filled(jacobian, device, state, 1).reshape(-1)
-        expected = transposed_jacobians(reference_module(case, state), x)[0]
+        layer.forward(ctx, device.asarray(x))
+        values = filled(jacobian, device, ctx, 1).reshape(-1)
+        expected = transposed_jacobians(reference_module(case, ctx), x)[0]
         assert_close(jacobian.pattern.to_scipy(values).toarray(), expected)
 
 
@@ -65,8 +65,8 @@ def test_pattern_is_of_the_geometry_alone(case, device, rng):
     layer, again = case.make(), case.make()
     pattern = layer.jacobian(case.input_shape).pattern
     assert pattern.shape == (np.prod(case.input_shape), np.prod(layer.output_shape(case.input_shape)))
-    state = make_pass(layer, device, np.float64, case.input_shape)
-    layer.forward(state, device.asarray(rng.standard_normal((2, *case.input_shape))))
+    ctx = make_context(layer, device, np.float64, case.input_shape)
+    layer.forward(ctx, device.asarray(rng.standard_normal((2, *case.input_shape))))
     assert layer.jacobian(case.input_shape).pattern == pattern == again.jacobian(case.input_shape).pattern
 
 
@@ -75,32 +75,32 @@ def test_large_batches_are_transposed_whole(device, rng):
     for name in ("ReLU", "Tanh", "Sigmoid", "MaxPool2d overlapping"):
         case = CASE[name]
         layer, batch = case.make(), 37
-        state = make_pass(layer, device, np.float32, case.input_shape)
+        ctx = make_context(layer, device, np.float32, case.input_shape)
         x = rng.standard_normal((batch, *case.input_shape)).astype(np.float32)
         jacobian = layer.jacobian(case.input_shape)
-        layer.forward(state, device.asarray(x))
-        together = filled(jacobian, device, state, batch)
+        layer.forward(ctx, device.asarray(x))
+        together = filled(jacobian, device, ctx, batch)
         for sample in range(batch):
-            layer.forward(state, device.asarray(x[sample : sample + 1]))
-            np.testing.assert_array_equal(filled(jacobian, device, state, 1)[:, 0], together[:, sample])
+            layer.forward(ctx, device.asarray(x[sample : sample + 1]))
+            np.testing.assert_array_equal(filled(jacobian, device, ctx, 1)[:, 0], together[:, sample])
 
 
 def test_parallel_parts_cover_everything(rng):
     # Above the size where the host's loops are cut into parts.
     shape, batch, device = (5, 61, 67), 9, get_device("host")
     x = rng.standard_normal((batch, *shape)).astype(np.float32)
-    state = make_pass(ReLU(), device, np.float32, shape)
-    y = ReLU().forward(state, x)
+    ctx = make_context(ReLU(), device, np.float32, shape)
+    y = ReLU().forward(ctx, x)
     np.testing.assert_array_equal(y, np.maximum(x, 0))
-    np.testing.assert_array_equal(ReLU().vjp(state, x), np.where(x > 0, x, 0))
-    values = filled(ReLU().jacobian(shape), device, state, batch)
+    np.testing.assert_array_equal(ReLU().vjp(ctx, x), np.where(x > 0, x, 0))
+    values = filled(ReLU().jacobian(shape), device, ctx, batch)
     np.testing.assert_array_equal(values, (x > 0).reshape(batch, -1).T)
     pool = MaxPool2d(2)
-    state = make_pass(pool, device, np.float32, shape)
-    pool.forward(state, x)
+    ctx = make_context(pool, device, np.float32, shape)
+    pool.forward(ctx, x)
     jacobian = pool.jacobian(shape)
-    values = filled(jacobian, device, state, batch)
-    expected = state.saved["indices"].reshape(batch, -1)[:, jacobian.pattern.indices]
+    values = filled(jacobian, device, ctx, batch)
+    expected = ctx.saved["indices"].reshape(batch, -1)[:, jacobian.pattern.indices]
     np.testing.assert_array_equal(values, (expected == jacobian.pattern.rows() % (61 * 67)).T)
 
 

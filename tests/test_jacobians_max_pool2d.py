@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_cases import make_pass
+from layer_cases import make_context
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import ShapeError
@@ -37,8 +37,8 @@ def test_pattern_holds_every_candidate_and_no_other(data, shape):
     # Each input in turn is the one maximum of every window that holds it.
     size = int(np.prod(shape))
     units = np.eye(size).reshape(size, *shape)
-    state = make_pass(layer, get_device("host"), np.float64, shape)
-    expected = layer.forward(state, units).reshape(size, -1) == 1
+    ctx = make_context(layer, get_device("host"), np.float64, shape)
+    expected = layer.forward(ctx, units).reshape(size, -1) == 1
     pattern = layer.jacobian(shape).pattern
     assert pattern.shape == (size, np.prod(out))
     np.testing.assert_array_equal(pattern.to_scipy().toarray(), expected)
@@ -67,13 +67,13 @@ def test_average_pooling_has_pytorchs_values(data, shape, counted, override):
 @pytest.mark.parametrize("kernel, padding", [(2, 0), ((2, 3), 0), (3, 1)])
 def test_exact_pattern_is_the_nonzeros(kernel, padding, rng):
     layer, shape = MaxPool2d(kernel, padding=padding), (3, 8, 9)
-    state = make_pass(layer, get_device("host"), np.float64, shape)
-    layer.forward(state, rng.standard_normal((2, *shape)))
+    ctx = make_context(layer, get_device("host"), np.float64, shape)
+    layer.forward(ctx, rng.standard_normal((2, *shape)))
     jacobian = layer.jacobian(shape)
     values = np.empty((jacobian.pattern.nnz, 2))
-    jacobian.fill(get_device("host"), {}, state.saved, values)
+    jacobian.fill(get_device("host"), {}, ctx.saved, values)
     for sample in range(2):
-        pattern, data = exact_max_pool2d(layer.geometry(shape), state.saved["indices"][sample])
+        pattern, data = exact_max_pool2d(layer.geometry(shape), ctx.saved["indices"][sample])
         guaranteed = jacobian.pattern.to_scipy(values[:, sample])
         np.testing.assert_array_equal(pattern.to_scipy(data).toarray(), guaranteed.toarray())
         assert pattern.nnz == np.prod(layer.output_shape(shape))

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 import pytest
 import torch
-from layer_cases import CASE, CASES, LayerCase, make_pass, reference_gradient, reference_module
+from layer_cases import CASE, CASES, LayerCase, make_context, reference_gradient, reference_module
 from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
@@ -21,26 +21,26 @@ def case(request: pytest.FixtureRequest) -> LayerCase:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_agrees_with_pytorch(case, batch, device, dtype, rng):
     layer = case.make()
-    state = make_pass(layer, device, dtype, case.input_shape)
-    module = reference_module(case, state)
+    ctx = make_context(layer, device, dtype, case.input_shape)
+    module = reference_module(case, ctx)
     x = rng.standard_normal((batch, *case.input_shape)).astype(dtype)
     reference_x = torch.from_numpy(x.astype(np.float64)).requires_grad_()
     reference_y = module(reference_x)
     gradient = rng.standard_normal(reference_y.shape).astype(dtype)
     reference_y.backward(torch.from_numpy(gradient.astype(np.float64)))
 
-    y = layer.forward(state, device.asarray(x))
-    assert state.saved["output"] is y
+    y = layer.forward(ctx, device.asarray(x))
+    assert ctx.saved["output"] is y
     assert y.shape[1:] == layer.output_shape(case.input_shape)
     positions = batch * gradient[0].size
     # Taken before and after: the input's gradient does not disturb the parameters' or the reverse.
-    layer.parameter_gradients(state, device.asarray(gradient))
-    input_gradient = layer.vjp(state, device.asarray(gradient))
+    layer.parameter_gradients(ctx, device.asarray(gradient))
+    input_gradient = layer.vjp(ctx, device.asarray(gradient))
 
     assert_close(device.to_host(y), reference_y.detach().numpy(), case.length)
     assert_close(device.to_host(input_gradient), reference_x.grad.numpy(), case.length * gradient.shape[1])
-    assert set(state.gradients) == set(layer.parameter_shapes()) == set(dict(module.named_parameters()))
-    for name, ours in state.gradients.items():
+    assert set(ctx.gradients) == set(layer.parameter_shapes()) == set(dict(module.named_parameters()))
+    for name, ours in ctx.gradients.items():
         assert_close(device.to_host(ours), reference_gradient(module, name), case.length * positions)
 
 
@@ -50,11 +50,11 @@ def test_passes_repeat_bit_for_bit(case, device, rng):
     gradient = rng.standard_normal((5, *layer.output_shape(case.input_shape))).astype(np.float32)
     runs = []
     for _ in range(2):
-        state = make_pass(layer, device, np.float32, case.input_shape)
-        y = layer.forward(state, device.asarray(x))
-        layer.parameter_gradients(state, device.asarray(gradient))
-        result = layer.vjp(state, device.asarray(gradient))
-        runs.append([device.to_host(a).tobytes() for a in (y, result, *state.gradients.values())])
+        ctx = make_context(layer, device, np.float32, case.input_shape)
+        y = layer.forward(ctx, device.asarray(x))
+        layer.parameter_gradients(ctx, device.asarray(gradient))
+        result = layer.vjp(ctx, device.asarray(gradient))
+        runs.append([device.to_host(a).tobytes() for a in (y, result, *ctx.gradients.values())])
     assert runs[0] == runs[1]
 
 
@@ -69,22 +69,22 @@ def test_convolutions_do_not_depend_on_the_number_of_threads(name, rng):
     for threads in (1, 2):
         numba.set_num_threads(threads)
         try:
-            state = make_pass(layer, device, np.float32, case.input_shape)
-            y = layer.forward(state, x)
-            layer.parameter_gradients(state, gradient)
-            result = layer.vjp(state, gradient)
+            ctx = make_context(layer, device, np.float32, case.input_shape)
+            y = layer.forward(ctx, x)
+            layer.parameter_gradients(ctx, gradient)
+            result = layer.vjp(ctx, gradient)
         finally:
             numba.set_num_threads(before)
-        runs.append([array.tobytes() for array in (y, result, *state.gradients.values())])
+        runs.append([array.tobytes() for array in (y, result, *ctx.gradients.values())])
     assert runs[0] == runs[1]
 
 
 def test_a_smaller_batch_follows_a_larger(case, device, rng):
     layer = case.make()
     x = rng.standard_normal((4, *case.input_shape))
-    state = make_pass(layer, device, np.float64, case.input_shape)
-    whole = device.to_host(layer.forward(state, device.asarray(x))).copy()
-    part = device.to_host(layer.forward(state, device.asarray(x[1:3])))
+    ctx = make_context(layer, device, np.float64, case.input_shape)
+    whole = device.to_host(layer.forward(ctx, device.asarray(x))).copy()
+    part = device.to_host(layer.forward(ctx, device.asarray(x[1:3])))
     assert_close(part, whole[1:3], case.length)
 
 

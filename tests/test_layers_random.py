@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_cases import make_pass
+from layer_cases import make_context
 from tolerances import assert_close
 from torch import nn
 
@@ -76,19 +76,19 @@ def compare(ours, theirs, arguments, shape, batch, dtype, seed):
         return
     layer = ours(**arguments)
     assert layer.output_shape(shape) == tuple(reference_y.shape[1:])
-    state = make_pass(layer, get_device("host"), dtype, shape, seed)
+    ctx = make_context(layer, get_device("host"), dtype, shape, seed)
     with torch.no_grad():
-        for name, array in state.parameters.items():
+        for name, array in ctx.parameters.items():
             getattr(module, name).copy_(torch.from_numpy(array.astype(np.float64)))
     reference_x.grad = None
     reference_y = module(reference_x)
     gradient = rng.standard_normal(reference_y.shape).astype(dtype)
     reference_y.backward(torch.from_numpy(gradient.astype(np.float64)))
     length = max(1, np.prod(layer.kernel_size)) * shape[0]
-    assert_close(layer.forward(state, x), reference_y.detach().numpy(), length, scale=1.0)
-    assert_close(layer.vjp(state, gradient), reference_x.grad.numpy(), length * gradient.shape[1], scale=1.0)
-    layer.parameter_gradients(state, gradient)
-    for name, array in state.gradients.items():
+    assert_close(layer.forward(ctx, x), reference_y.detach().numpy(), length, scale=1.0)
+    assert_close(layer.vjp(ctx, gradient), reference_x.grad.numpy(), length * gradient.shape[1], scale=1.0)
+    layer.parameter_gradients(ctx, gradient)
+    for name, array in ctx.gradients.items():
         assert_close(array, getattr(module, name).grad.numpy(), batch * gradient[0].size, scale=1.0)
 
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from layer_cases import make_pass
+from layer_cases import make_context
 
 from bppsa_cupy.layers import MaxPool2d, ReLU, Sigmoid, Tanh
 
 
 def forward_and_vjp(layer, device, x, gradient):
-    state = make_pass(layer, device, x.dtype, x.shape[1:])
-    y = layer.forward(state, device.asarray(x))
-    return device.to_host(y), device.to_host(layer.vjp(state, device.asarray(gradient))), state
+    ctx = make_context(layer, device, x.dtype, x.shape[1:])
+    y = layer.forward(ctx, device.asarray(x))
+    return device.to_host(y), device.to_host(layer.vjp(ctx, device.asarray(gradient))), ctx
 
 
 def test_relu_at_zero_infinity_and_nan(device):
@@ -49,13 +49,13 @@ def test_max_pooling_picks_as_pytorch(stride, padding, dilation, device, rng):
     x[rng.random(x.shape) < 0.1] = -np.inf
     x[0, 0] = -np.inf
     gradient = rng.standard_normal((4, *layer.output_shape((3, 9, 8))))
-    y, result, state = forward_and_vjp(layer, device, x, gradient)
+    y, result, ctx = forward_and_vjp(layer, device, x, gradient)
     module = torch.nn.MaxPool2d(3, stride, padding, dilation, return_indices=True)
     reference_x = torch.from_numpy(x).requires_grad_()
     reference_y, reference_indices = module(reference_x)
     reference_y.backward(torch.from_numpy(gradient))
     np.testing.assert_array_equal(y, reference_y.detach().numpy())
-    np.testing.assert_array_equal(device.to_host(state.saved["indices"]), reference_indices.numpy())
+    np.testing.assert_array_equal(device.to_host(ctx.saved["indices"]), reference_indices.numpy())
     np.testing.assert_allclose(result, reference_x.grad.numpy(), rtol=1e-14, atol=1e-14)
 
 
@@ -63,7 +63,7 @@ def test_a_window_without_candidates_passes_no_gradient(device):
     # Both taps, at -1 and 1, fall outside an input of one element.
     layer = MaxPool2d(2, 1, 1, 2)
     x, gradient = np.ones((2, 1, 1, 1)), np.ones((2, 1, 1, 1))
-    y, result, state = forward_and_vjp(layer, device, x, gradient)
+    y, result, ctx = forward_and_vjp(layer, device, x, gradient)
     assert np.all(y == -np.inf) and not result.any()
-    assert np.all(device.to_host(state.saved["indices"]) == -1)
+    assert np.all(device.to_host(ctx.saved["indices"]) == -1)
     assert layer.jacobian((1, 1, 1)).pattern.nnz == 0

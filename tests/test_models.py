@@ -90,7 +90,8 @@ def test_a_model_of_the_users_own(tmp_path):
         "def tiny(input_shape=(2,), **options):\n"
         "    return bp.Sequential([bp.Linear(input_shape[0], 3)], input_shape, **options)\n"
         "def wrong(**options):\n"
-        "    return 3\n"
+        "    return 3\n",
+        encoding="utf-8",
     )
     assert build_model(f"{file}:tiny", device="host").output_shape == (3,)
     assert build_model(f"{file}:tiny", input_shape=(5,), device="host").input_shape == (5,)
@@ -98,7 +99,7 @@ def test_a_model_of_the_users_own(tmp_path):
         build_model(f"{file}:wrong", device="host")
     with pytest.raises(bp.BppsaError, match="has no function 'absent'"):
         find_factory(f"{file}:absent")
-    file.write_text("import nothing_of_that_name\n")
+    file.write_text("import nothing_of_that_name\n", encoding="utf-8")
     with pytest.raises(bp.BppsaError, match="fails: ModuleNotFoundError"):
         find_factory(f"{file}:tiny")
 

@@ -25,7 +25,7 @@ def python(*arguments, cwd, path=None):
     if path is not None:
         environment["PYTHONPATH"] = str(path)
     command = [sys.executable, *map(str, arguments)]
-    result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+    result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, encoding="utf-8")
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -98,7 +98,7 @@ def test_the_wheel_carries_licence_and_readme(wheel):
         assert any(name.endswith("LICENSE") for name in archive.namelist())
     assert "\nLicense: MIT\n" in text or "\nLicense-Expression: MIT\n" in text
     assert "Requires-Python: >=3.10" in text
-    assert (ROOT / "README.md").read_text().strip() in text
+    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
     for extra in CONFIGURATION["options.extras_require"]:
         assert f"Provides-Extra: {extra}" in text
 
@@ -124,7 +124,7 @@ def test_an_installed_command_runs_elsewhere(installed, tmp_path):
 @pytest.mark.parametrize("folder", ["jacobians", "raw_kernels"])
 def test_a_mapped_folder_is_refused_as_a_top_level_package(folder):
     code = f"import {folder}"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8")
     assert result.returncode == 1
     assert (
         f"ImportError: import bppsa_cupy.{folder}: a bare `{folder}` would be a second copy" in result.stderr

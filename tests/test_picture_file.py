@@ -15,7 +15,7 @@ class Figure:
         self.failure = failure
 
     def savefig(self, path, format, **options):
-        path.write_text(f"{format} {options}")
+        path.write_text(f"{format} {options}", encoding="utf-8")
         if self.failure:
             raise self.failure
 
@@ -28,17 +28,17 @@ def matplotlib():
 @pytest.mark.parametrize("name", ["a.png", "a.PDF", "b.c.svg"])
 def test_the_suffix_is_the_format(tmp_path, name):
     save_figure(Figure(), tmp_path / name, dpi=7)
-    assert (tmp_path / name).read_text() == f"{name[-3:].lower()} {{'dpi': 7}}"
+    assert (tmp_path / name).read_text(encoding="utf-8") == f"{name[-3:].lower()} {{'dpi': 7}}"
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("failure", [OSError(28, "full"), RuntimeError("bad font"), KeyboardInterrupt()])
 def test_a_failure_leaves_the_older_picture(tmp_path, failure):
     path = tmp_path / "a.png"
-    path.write_text("old")
+    path.write_text("old", encoding="utf-8")
     with pytest.raises(BppsaError if isinstance(failure, OSError) else type(failure)):
         save_figure(Figure(failure), path)
-    assert path.read_text() == "old"
+    assert path.read_text(encoding="utf-8") == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
@@ -68,7 +68,7 @@ def test_text_is_whole(tmp_path):
     write_text(path, "ä\n")
     assert path.read_bytes() == "ä\n".encode()
     with pytest.raises(RuntimeError), whole_file(path) as temporary:
-        temporary.write_text("half")
+        temporary.write_text("half", encoding="utf-8")
         raise RuntimeError
     assert path.read_bytes() == "ä\n".encode()
     with pytest.raises(BppsaError, match="no regular file"):

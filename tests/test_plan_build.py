@@ -31,7 +31,7 @@ def scan_by_plan(chain_plan, name, values, start):
     return [data[0, k] for k in range(1, len(values) + 1)]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(1, 15), st.integers(0, 2**32 - 1), st.data())
 def test_planned_products_give_the_serial_scan(n, seed, data):
     chain = random_chain(n, seed)
@@ -48,7 +48,7 @@ def test_planned_products_give_the_serial_scan(n, seed, data):
             np.testing.assert_allclose(actual, wanted, rtol=1e-10, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(st.integers(1, 14), st.integers(0, 2**32 - 1), st.integers(1, 6), st.booleans())
 def test_computed_schedules_run_and_give_the_serial_scan(n, seed, workers, affine):
     chain = random_chain(n, seed)
@@ -86,8 +86,8 @@ def test_patterns_are_those_of_the_product():
 
 def test_segments_are_shared_when_all_elements_are():
     chain = plan_of(small_network()).chains[0]
-    assert chain.segment_shared(1, 2) and not chain.segment_shared(1, 3)
-    assert not chain.segment_shared(0, 1)
+    assert chain.chain.shared(1, 2) and not chain.chain.shared(1, 3)
+    assert not chain.chain.shared(0, 1)
 
 
 def test_equal_products_are_made_once():

@@ -13,11 +13,11 @@ from bppsa_cupy.plan import Chain, Element
 from bppsa_cupy.plan.product.symbolic import multiply
 from bppsa_cupy.plan.schedule import Step, blelloch, hybrid, linear
 from bppsa_cupy.plan.sizes import sweep as count_products
-from bppsa_cupy.plan.sizes.counted import ChainCounts, count
-from bppsa_cupy.plan.sizes.counts import Counts
+from bppsa_cupy.plan.sizes.counted import CountedSizes, count
+from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 150), st.integers(0, 2**32 - 1))
 def test_count_of_one_product(rows, inner, columns, seed):
     generator = np.random.default_rng(seed)
@@ -39,12 +39,17 @@ def every_pattern(chain):
 
 
 def assert_counts(counts, pattern):
-    expected = Counts.of(pattern)
+    expected = PatternSizes.of(pattern)
     assert counts.shape == pattern.shape and counts.nnz == pattern.nnz
     np.testing.assert_array_equal(counts.row_lengths, expected.row_lengths)
     np.testing.assert_array_equal(counts.column_counts, expected.column_counts)
     assert counts.is_selection == pattern.is_selection
     assert counts.is_dense == pattern.is_dense
+
+
+def counted_all(chain):
+    """Every segment [begin, end), 1 <= begin < end <= n + 1, counted."""
+    return CountedSizes(chain, np.stack(np.triu_indices(len(chain) + 1, 1), 1) + 1)
 
 
 def chain_of(*patterns):
@@ -81,14 +86,14 @@ CHAINS = {
 def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
     monkeypatch.setattr(count_products, "BLOCK_BYTES", block)
     patterns = every_pattern(CHAINS[name])
-    counts = ChainCounts.of_all(CHAINS[name])
+    counts = counted_all(CHAINS[name])
     numbers, _ = counts.numbers()
     for segment, pattern in patterns.items():
         assert numbers[segment] >= 0
         assert_counts(counts.of_segment(segment), pattern)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 3), max_size=14), st.integers(0, 2**32 - 1))
 def test_repeated_elements(letters, seed):
     """Words of four letters: a diagonal and three square matrices."""
@@ -98,7 +103,7 @@ def test_repeated_elements(letters, seed):
         *(random_pattern(generator, 5, 5, density) for density in (0.1, 0.3, 0.6)),
     ]
     chain = chain_of(*(alphabet[letter] for letter in letters))
-    counts = ChainCounts.of_all(chain)
+    counts = counted_all(chain)
     for segment, pattern in every_pattern(chain).items():
         assert_counts(counts.of_segment(segment), pattern)
 
@@ -106,7 +111,7 @@ def test_repeated_elements(letters, seed):
 @pytest.mark.parametrize("name", CHAINS)
 def test_segments_that_were_not_counted_are_when_asked_for(name):
     chain = CHAINS[name]
-    counts, patterns = ChainCounts(chain), every_pattern(chain)
+    counts, patterns = CountedSizes(chain), every_pattern(chain)
     last = len(chain) + 1
     assert counts.numbers()[0][1, last] == -1
     for segment in [(1, last), (2, 3), (2, last)]:
@@ -117,7 +122,10 @@ def test_segments_that_were_not_counted_are_when_asked_for(name):
 @pytest.mark.parametrize("name", CHAINS)
 def test_numbers_are_the_counts_of_every_segment(name):
     chain = CHAINS[name]
-    for counts, least in ((ChainCounts.of_all(chain), len(chain) + 1), (ChainCounts.of(chain, []), 1)):
+    for counts, least in (
+        (counted_all(chain), len(chain) + 1),
+        (CountedSizes(chain, [(k, k + 1) for k in range(1, len(chain) + 1)]), 1),
+    ):
         numbers, distinct = counts.numbers()
         for begin in range(len(chain) + 2):
             for end in range(len(chain) + 2):
@@ -131,7 +139,10 @@ def test_numbers_are_the_counts_of_every_segment(name):
 
 def test_structure_decides_the_kind_as_the_patterns_do():
     chain = small_network()
-    counts, patterns = ChainCounts.of(chain, [blelloch(6), hybrid(6, 1)]), every_pattern(chain)
+    counts, patterns = (
+        CountedSizes(chain, np.vstack([blelloch(6).out, hybrid(6, 1).out])),
+        every_pattern(chain),
+    )
     for step in blelloch(6).steps:
         if step.kind == "mm":
             product = multiply(patterns[step.right], patterns[step.left])
@@ -141,11 +152,11 @@ def test_structure_decides_the_kind_as_the_patterns_do():
 
 
 def test_equal_segments_are_counted_once():
-    counts = ChainCounts.of(chain_of(*[small_network().elements[2].pattern] * 8), [blelloch(8)])
+    counts = CountedSizes(chain_of(*[small_network().elements[2].pattern] * 8), blelloch(8).out)
     assert counts.of_segment((1, 2)) is counts.of_segment((2, 3))
     assert counts.of_segment((2, 4)) is counts.of_segment((4, 6))
     chain = unpruned()
-    counts = ChainCounts.of_all(chain)
+    counts = counted_all(chain)
     assert counts.of_segment((2, 3)) is counts.of_segment((2, 4)), "a diagonal changes no pattern"
 
 
@@ -153,7 +164,7 @@ def test_a_thousand_equal_elements_are_few_products():
     generator = np.random.default_rng(0)
     pattern = random_pattern(generator, 20, 20, 0.2)
     chain = chain_of(random_pattern(generator, 20, 7, 0.3), *[pattern] * 1000)
-    counts = ChainCounts.of_all(chain)
+    counts = counted_all(chain)
     numbers, distinct = counts.numbers()
     assert numbers.shape == (1003, 1003) and numbers[1:, 1:][np.triu_indices(1001, 1)].min() >= 0
     assert len(distinct) < 40, "powers that have filled in are one"
@@ -162,7 +173,7 @@ def test_a_thousand_equal_elements_are_few_products():
 
 def test_vectors_multiply_every_entry_once():
     chain = small_network()
-    counts = ChainCounts.of(chain, [linear(6)])
+    counts = CountedSizes(chain, linear(6).out)
     nnz = [counts.multiply_adds(step) for step in linear(6).steps]
     assert nnz == [element.pattern.nnz for element in chain.elements[:5]]
 

@@ -7,9 +7,8 @@ from plan_cases import plan_of, random_chain, small_network
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.models import build_model
-from bppsa_cupy.plan import Chain, Element
-from bppsa_cupy.plan.cost.model import MODELS
-from bppsa_cupy.plan.cost.schedule_cost import schedule_cost, vjp_seconds
+from bppsa_cupy.plan import Budget, Chain, Element
+from bppsa_cupy.plan.cost import MODELS, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, paper_hybrid, up_sweep_levels
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plans.explain import explain
@@ -45,12 +44,12 @@ def test_numbers_for_programs(tmp_path, lenet5, capsys):
     path, answer = tmp_path / "p.h5", tmp_path / "facts.json"
     lenet5.save(path)
     assert main(["explain", str(path), "--workers", "3,1", "--batch-size", "2", "--json", str(answer)]) == 0
-    facts = json.loads(answer.read_text())
+    facts = json.loads(answer.read_text(encoding="utf-8"))
     assert (facts["model"], facts["unit"], facts["batch_size"]) == ("ideal", "multiply-adds", 2)
     (chain,) = facts["chains"]
     assert [row["workers"] for row in chain["workers"]] == [1, 3]
     assert chain["preparation"] == 0
-    assert chain["baseline"] == vjp_seconds(lenet5.chains[0].chain, 2, 4, MODELS["ideal"])
+    assert chain["baseline"] == vjp_seconds(lenet5.chains[0].chain, Budget(2, 4))
     names = ["linear", "blelloch", "paper", "computed"]
     assert [schedule["name"] for schedule in chain["schedules"]] == names
     serial = chain["schedules"][0]
@@ -79,11 +78,11 @@ def test_never_longer_than_any_hybrid_on_any_number_of_workers(short_rnn):
     (facts,) = explain(full, workers=[1, 2, 3, 5, 8, 13, 40])["chains"]
     schedules = [linear(40), blelloch(40), paper_hybrid(40)]
     schedules += [hybrid(40, levels) for levels in range(up_sweep_levels(40) + 1)]
-    counts = [plan_of(chain, schedules=["hybrid"], levels=k).chains[0].counts for k in range(6)]
+    counts = [plan_of(chain, schedules=["hybrid"], levels=k).chains[0].sizes for k in range(6)]
     for row in facts["workers"]:
         for schedule in schedules:
             levels = {"linear": 0, "blelloch": 5}.get(schedule.name, schedule.levels)
-            cost = schedule_cost(counts[levels], schedule, batch_size=4, itemsize=4, workers=row["workers"])
+            cost = schedule_cost(counts[levels], schedule, Budget(4, 4, row["workers"]))
             assert row["times"]["computed"] <= cost.seconds
 
 

@@ -27,7 +27,7 @@ def only_chain(facts, position=0):
     return chain
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(0, 20), st.randoms(use_true_random=False), st.data())
 def test_critical_steps_are_those_of_the_longest_chains(n, random, data):
     schedule = data.draw(
@@ -129,7 +129,7 @@ def test_command_line(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "pruned network" in printed and "full network" in printed and "paper's hybrid" in printed
     assert picture.read_bytes().startswith(b"\x89PNG")
-    facts = json.loads(numbers.read_text())
+    facts = json.loads(numbers.read_text(encoding="utf-8"))
     assert [n["network"] for n in facts["networks"]] == ["pruned", "full"]
     assert main(["flops", path, "--planned-only"]) == 0
     assert "full network" not in capsys.readouterr().out

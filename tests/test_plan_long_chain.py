@@ -9,8 +9,8 @@ from plan_cases import assert_equal_plans, random_chain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.jacobians.rnn_cell import RNNCellJacobian
 from bppsa_cupy.plan import Chain, Element, Plan
-from bppsa_cupy.plan.sizes.counted import ChainCounts
-from bppsa_cupy.plan.sizes.equal_segments import Repeats
+from bppsa_cupy.plan.sizes.counted import CountedSizes
+from bppsa_cupy.plan.sizes.equal_segments import EqualSegments
 from bppsa_cupy.scan.primitive import make_chain, plan_scan
 
 
@@ -42,25 +42,25 @@ def chain_of(letters):
 
 
 @given(st.text("abd", max_size=12))
-def test_a_place_is_where_a_stretch_of_patterns_is_met_first(letters):
+def test_a_code_is_where_a_stretch_of_patterns_is_met_first(letters):
     chain = chain_of(letters)
-    repeats, n = Repeats(chain), len(letters)
+    equal, n = EqualSegments(chain), len(letters)
     segments = [(i, j) for i in range(1, n + 1) for j in range(i + 1, n + 2)]
     stripped = letters.replace("d", "")
     expected = []
     for i, j in segments:
         stretch = letters[i - 1 : j - 1].replace("d", "")
         first = stripped.find(stretch)
-        expected.append((first, first + len(stretch), 0) if stretch else (0, 0, 2))
-    assert [repeats.place(segment) for segment in segments] == expected
-    codes = repeats.codes(np.array(segments, np.int64).reshape(-1, 2)).tolist()
-    assert len(set(codes)) == len(set(zip(codes, expected, strict=True))) == len(set(expected))
+        expected.append((first, first + len(stretch)) if stretch else -3)
+    codes = [equal.code(segment) for segment in segments]
+    assert [equal.stretch(code) if code >= 0 else code for code in codes] == expected
+    assert equal.codes(np.array(segments, np.int64).reshape(-1, 2)).tolist() == codes
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_sizes_at_once_are_those_one_by_one(seed):
     chain = random_chain(9, seed)
-    counts = ChainCounts(chain)
+    counts = CountedSizes(chain)
     segments = [(i, j) for i in range(10) for j in range(i + 1, 11)]
     sizes = counts.values_sizes(np.array(segments), 3)
     assert sizes.tolist() == [counts.values_size(segment, 3) for segment in segments]

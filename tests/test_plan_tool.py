@@ -32,7 +32,7 @@ def wider(**options):
 @pytest.fixture
 def model(tmp_path):
     path = tmp_path / "model.py"
-    path.write_text(MODEL)
+    path.write_text(MODEL, encoding="utf-8")
     return f"{path}:tiny"
 
 
@@ -202,7 +202,7 @@ def test_missing_files_and_models(tmp_path, capsys):
 
 def test_in_a_pipe_there_is_no_progress_bar(tmp_path, model):
     command = [sys.executable, "-m", "bppsa_cupy.tools.plan", "build", model, "-o", str(tmp_path / "p.h5")]
-    done = subprocess.run([*command, "--device", "host"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*command, "--device", "host"], capture_output=True, encoding="utf-8", check=True)
     assert done.stderr == ""
 
 

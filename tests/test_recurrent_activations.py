@@ -6,28 +6,28 @@ import scipy.special
 
 from bppsa_cupy.raw_kernels.twins.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin()
+@compiled()
 def tanh_of_numbers(x, y):
     for i in range(x.size):
         y[i] = tanh(x[i])
 
 
-@twin()
+@compiled()
 def sigmoid_of_numbers(x, y):
     for i in range(x.size):
         y[i] = sigmoid(x[i])
 
 
-@twin()
+@compiled()
 def tanh_of_lanes(x, y):
     for i in range(np.uint64(0), np.uint64(x.size), np.uint64(LANES)):
         store(y, i, tanh(load(x, i)))
 
 
-@twin()
+@compiled()
 def sigmoid_of_lanes(x, y):
     for i in range(np.uint64(0), np.uint64(x.size), np.uint64(LANES)):
         store(y, i, sigmoid(load(x, i)))

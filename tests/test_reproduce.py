@@ -19,7 +19,7 @@ def test_figure6(tmp_path, capsys):
          "--device", "host"]
     )  # fmt: skip
     assert code == 0
-    result = json.loads((out / "figure6.json").read_text())
+    result = json.loads((out / "figure6.json").read_text(encoding="utf-8"))
     assert result["command"].startswith("bppsa-reproduce figure6 --data")
     float64, float32 = result["losses"]["float64"], result["losses"]["float32"]
     assert set(float64) == {"bp", "linear", "blelloch", "hybrid"}
@@ -44,7 +44,7 @@ def test_pruning_and_retraining(tmp_path, capsys):
          "--dtype", "float64", "--device", "host"]
     )  # fmt: skip
     assert code == 0
-    result = json.loads((tmp_path / "prune.json").read_text())
+    result = json.loads((tmp_path / "prune.json").read_text(encoding="utf-8"))
     losses = result["losses"]
     assert {label: len(curve) for label, curve in losses.items()} == {
         "training": 6, "bp": 5, "auto": 5, "hybrid": 5, "bp with noise": 5,

@@ -13,8 +13,7 @@ from plan_cases import plan_of, small_network
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices.host import HostDevice
-from bppsa_cupy.plan import with_input_gradient
-from bppsa_cupy.plan.memory import needed_bytes
+from bppsa_cupy.plan import Budget, with_input_gradient
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
 from bppsa_cupy.scan.launches import Matrix, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
@@ -216,7 +215,8 @@ def full_network_scan(free, name, capacity=64, copies=False, input_gradient=True
 def test_memory_is_checked_before_a_byte_is_taken(copies, affine, input_gradient):
     options = {"copies": copies, "affine": affine, "input_gradient": input_gradient}
     scan = full_network_scan(2**40, "blelloch", **options)
-    needed = needed_bytes(scan.chain_plan.counts, scan.schedule, 64, 4, indices=copies, affine=affine)[-1]
+    budget = Budget(64, 4, input_gradient=input_gradient, indices=copies, affine=affine)
+    needed = budget.bytes(scan.chain_plan.sizes, scan.schedule)
     assert full_network_scan(needed, "blelloch", **options)
     with pytest.raises(bp.DeviceError) as caught:
         full_network_scan(needed - 1, "blelloch", **options)

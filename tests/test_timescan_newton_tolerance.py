@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_timescan_newton import blank
 from timescan_cases import CELLS, make_walk
@@ -57,6 +57,7 @@ def assert_promised(ours, walk, chunk, tolerance):
 
 
 @pytest.mark.parametrize("cell", CELLS)
+@settings(max_examples=25)
 @given(
     sizes=st.lists(SIZES, min_size=2, max_size=2),
     radius=st.floats(-1, np.log10(2)).map(lambda power: 10.0**power),

@@ -36,7 +36,11 @@ def test_the_tree_holds_the_whole_package(tree: Path) -> None:
         "print(bppsa_cupy.__file__, bench.__file__)"
     )
     result = subprocess.run(
-        [sys.executable, "-c", text], cwd=tree, env=gpu.environment(tree), stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", text],
+        cwd=tree,
+        env=gpu.environment(tree),
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
     )
     package = tree / "bppsa_cupy"
     assert result.stdout.split() == [str(package / "__init__.py"), str(package / "tools" / "bench.py")]
@@ -48,8 +52,8 @@ def test_the_tests_run_in_the_tree_on_its_package(tree: Path, tmp_path: Path) ->
         *command[: command.index("gpu")],
         *("not gpu", *command[command.index("gpu") + 1 : -1], "tests/test_losses.py"),
     ]
-    outcome = gpu.run_check(Check("tests", tuple(chosen), 120.0, "tests.log"), tree, tmp_path)
-    assert outcome.outcome == "passed", (tmp_path / "tests.log").read_text()
+    outcome = gpu.run_check(Check("tests", tuple(chosen), 600.0, "tests.log"), tree, tmp_path)
+    assert outcome.outcome == "passed", (tmp_path / "tests.log").read_text(encoding="utf-8")
 
 
 def test_without_a_gpu_it_says_so_in_a_line(
@@ -91,18 +95,34 @@ def test_the_command_of_a_benchmark_is_one_it_takes(name: str, tmp_path: Path) -
 def test_a_part_leaves_its_log_and_its_exit_code(tmp_path: Path, text: str, outcome: str) -> None:
     found = gpu.run_check(part("some", text), tmp_path, tmp_path)
     assert (found.name, found.outcome) == ("some", outcome)
-    log = (tmp_path / "log").read_text()
+    log = (tmp_path / "log").read_text(encoding="utf-8")
     assert log.startswith("==== some\n") and log.endswith(f"==== some: {outcome}\n")
 
 
-def test_a_part_over_its_time_is_killed_with_all_its_processes(tmp_path: Path) -> None:
+def test_a_part_over_its_time_is_killed_with_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Popen(subprocess.Popen):
+        """A process whose time begins when it has named its child."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            log = tmp_path / "log"
+            while (
+                timeout is not None
+                and self.poll() is None
+                and log.read_text(encoding="utf-8").count("\n") < 2
+            ):
+                time.sleep(0.05)
+            return super().wait(timeout)
+
+    monkeypatch.setattr(subprocess, "Popen", Popen)
     text = (
         "import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', "
         "'import time; time.sleep(600)']); print(child.pid, flush=True); time.sleep(600)"
     )
-    found = gpu.run_check(part("slow", text, 3.0), tmp_path, tmp_path)
-    assert found.outcome == "over its time" and found.seconds < 60
-    child = int((tmp_path / "log").read_text().splitlines()[1])
+    found = gpu.run_check(part("slow", text, 0.1), tmp_path, tmp_path)
+    assert found.outcome == "over its time" and found.seconds < 600
+    child = int((tmp_path / "log").read_text(encoding="utf-8").splitlines()[1])
     deadline = time.monotonic() + 30
     while _runs(child) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -112,7 +132,7 @@ def test_a_part_over_its_time_is_killed_with_all_its_processes(tmp_path: Path) -
 def _runs(process: int) -> bool:
     try:
         os.kill(process, 0)
-        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        return Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
     except (ProcessLookupError, FileNotFoundError):
         return False
 
@@ -144,11 +164,11 @@ def test_results_are_one_folder(
     out = tmp_path / "results"
     out.mkdir()
     for name in (*gpu.RESULTS, "another"):
-        (out / name).write_text("old")
+        (out / name).write_text("old", encoding="utf-8")
     assert gpu.main(["--out", str(out)]) == expected
     assert {path.name for path in out.iterdir()} == {*gpu.RESULTS, "another"} - {"sanitizer.log"}
-    assert json.loads((out / "benchmarks.json").read_text()) == [{"name": "one", "rows": []}]
-    summary = json.loads((out / "summary.json").read_text())
+    assert json.loads((out / "benchmarks.json").read_text(encoding="utf-8")) == [{"name": "one", "rows": []}]
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["gpu"] == "a stub" and summary["versions"] == {"python": "3"}
     outcomes = [row["outcome"] for row in summary["parts"]]
     assert outcomes == ["passed", "passed", "failed (1)" if code else "passed"]

@@ -30,7 +30,7 @@ def make(input_shape=(6,), **options):
 def folder(tmp_path, monkeypatch):
     """A folder with a model, data, and as the current one."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "model.py").write_text(MODEL, encoding="utf-8")
     x = np.random.default_rng(0).normal(size=(20, 6))
     np.savez(tmp_path / "data.npz", x=x, y=np.arange(20) % 3)
     return tmp_path

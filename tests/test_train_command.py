@@ -23,10 +23,10 @@ def checkpoint(folder, capsys):  # noqa: F811
 def test_resuming_takes_the_optimizer_of_the_checkpoint(checkpoint, capsys):
     assert resume("--log", "log.jsonl") == 0
     assert resume("--log", "same.jsonl", "--lr", 0.02, "--momentum", 0.5) == 0
-    assert len(Path("log.jsonl").read_text().splitlines()) == 10
-    rows = [json.loads(row) for row in Path("same.jsonl").read_text().splitlines()]
+    assert len(Path("log.jsonl").read_text(encoding="utf-8").splitlines()) == 10
+    rows = [json.loads(row) for row in Path("same.jsonl").read_text(encoding="utf-8").splitlines()]
     assert rows[0].pop("ran")["method"] == "bp"  # in the first row of a log
-    assert [json.loads(row) for row in Path("log.jsonl").read_text().splitlines()[5:]] == rows
+    assert [json.loads(row) for row in Path("log.jsonl").read_text(encoding="utf-8").splitlines()[5:]] == rows
 
 
 @pytest.mark.parametrize(
@@ -40,10 +40,10 @@ def test_resuming_takes_the_optimizer_of_the_checkpoint(checkpoint, capsys):
     ],
 )
 def test_other_settings_are_named(checkpoint, capsys, arguments, message):
-    log = Path("log.jsonl").read_text()
+    log = Path("log.jsonl").read_text(encoding="utf-8")
     assert resume("--log", "log.jsonl", *arguments) == 1
     assert message in error_line(capsys)
-    assert Path("log.jsonl").read_text() == log
+    assert Path("log.jsonl").read_text(encoding="utf-8") == log
 
 
 def test_other_data_is_named(checkpoint, capsys):
@@ -53,10 +53,10 @@ def test_other_data_is_named(checkpoint, capsys):
 
 
 def test_a_log_that_was_cut_is_taken_up(checkpoint, capsys):
-    text = Path("log.jsonl").read_text()
-    Path("log.jsonl").write_text(text[:-20])
+    text = Path("log.jsonl").read_text(encoding="utf-8")
+    Path("log.jsonl").write_text(text[:-20], encoding="utf-8")
     assert resume("--log", "log.jsonl") == 0
-    steps = [json.loads(line)["step"] for line in Path("log.jsonl").read_text().splitlines()]
+    steps = [json.loads(line)["step"] for line in Path("log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert steps == [1, 2, 3, 4, 6, 7, 8, 9, 10]
 
 
@@ -74,13 +74,13 @@ def test_a_log_that_was_cut_is_taken_up(checkpoint, capsys):
     ],
 )
 def test_a_start_that_fails_keeps_the_log(capsys, arguments, message):
-    Path("log.jsonl").write_text("old")
+    Path("log.jsonl").write_text("old", encoding="utf-8")
     words = "build model.py:small --device host -o p.h5 --batch-size 2 --schedules linear"
     assert command("bppsa-plan")(words.split()) == 0
     assert capsys.readouterr().out.startswith("device host, float32\n")
     assert train("--log", "log.jsonl", *arguments.split()) == 1
     assert message in error_line(capsys)
-    assert Path("log.jsonl").read_text() == "old"
+    assert Path("log.jsonl").read_text(encoding="utf-8") == "old"
 
 
 def test_a_schedule_is_drawn_to_a_picture_alone(capsys):

@@ -100,7 +100,7 @@ def test_resuming_gives_the_same_bits(dataset, tmp_path, stop, maker):
     rest = train(second, dataset, maker(second), Settings(epochs=3, batch_size=16, log=log), resume=file)
     assert np.array_equal(rest.losses, expected.losses[stop:])
     assert all(np.array_equal(whole.parameters[name], second.parameters[name]) for name in whole.parameters)
-    logged = [json.loads(line) for line in log.read_text().splitlines()]
+    logged = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     assert [row["step"] for row in logged] == list(range(1, 13))
     assert [row["loss"] for row in logged] == list(expected.losses)
 
@@ -128,7 +128,7 @@ def test_resuming_draws_the_same_dropout_and_keeps_the_masks(dataset, tmp_path):
 def test_the_log_has_one_object_an_iteration(dataset, tmp_path):
     log = tmp_path / "log.jsonl"
     _, history = run(dataset, iterations=7, epochs=9, log=log)
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     assert rows[0].pop("ran") == history.ran  # once: every step of this network runs the same
     assert rows == history.rows and len(rows) == 7
     assert all({"step", "loss"} <= row.keys() for row in rows)
@@ -147,7 +147,7 @@ def test_a_loss_that_is_not_finite_stops_training(dataset, tmp_path):
     with pytest.raises(bp.NonFiniteError, match=r"the loss is nan at step 7.*last good checkpoint is"):
         run(dataset, net, resume=file, epochs=3, checkpoint=file, log=log, gradient_hook=explode)
     assert file.read_bytes() == good
-    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [5, 6]
+    assert [json.loads(line)["step"] for line in log.read_text(encoding="utf-8").splitlines()] == [5, 6]
 
 
 def test_a_bad_gradient_leaves_the_parameters_as_they_were(dataset):

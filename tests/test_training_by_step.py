@@ -109,7 +109,7 @@ def test_the_command_lines_take_it(sums, tmp_path, monkeypatch, capsys):
         "log.jsonl",
     ]
     assert train_tool.main([*line, *more]) == 0
-    rows = [json.loads(row) for row in (tmp_path / "log.jsonl").read_text().splitlines()]
+    rows = [json.loads(row) for row in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     assert rows[-1]["test_accuracy"] > 0.7
     assert jacobians_tool.main(["dump", *line, "--batch-size", "2", "-o", "j.h5"]) == 0
     assert train_tool.main([*line, "--outputs", "last"]) == 1

@@ -14,12 +14,12 @@ ROWS = [{"step": step, "loss": 1 / step} for step in range(1, 5)]
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
     return path
 
 
 def rows(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_no_row_changes_nothing(path):
@@ -49,9 +49,9 @@ def test_a_last_line_that_was_cut_is_dropped(path, end):
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"loss": 1}', '{"step": "x"}', ""])
 def test_another_line_that_is_no_row_is_named(path, line):
-    lines = path.read_text().splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines()
     lines[1] = line
-    path.write_text("\n".join(lines))
+    path.write_text("\n".join(lines), encoding="utf-8")
     with pytest.raises(DataError, match=r"line 2 of log .*log\.jsonl is no row"):
         TrainingLog(path, 4)
 

@@ -151,7 +151,7 @@ def test_train_logs_evaluates_and_resumes(padded, tmp_path, monkeypatch, capsys,
     assert train_tool.main([*line, "--epochs", "5", "--log", "log.jsonl", "--checkpoint", "c.h5"]) == 0
     assert train_tool.main([*line, "--epochs", "12", "--log", "log.jsonl", "--resume", "c.h5"]) == 0
     assert "test accuracy" in capsys.readouterr().out
-    whole, log = ((tmp_path / name).read_text() for name in ("whole.jsonl", "log.jsonl"))
+    whole, log = ((tmp_path / name).read_text(encoding="utf-8") for name in ("whole.jsonl", "log.jsonl"))
     assert log == whole
     rows = [json.loads(row) for row in whole.splitlines()]
     assert len(rows) == 12 * 4 and rows[-1]["loss"] < 0.7 * rows[0]["loss"]
@@ -174,11 +174,11 @@ def test_what_ran_is_told_and_logged_once(bits, tmp_path, capsys):
             "--epochs", "1", "--log", str(log)]  # fmt: skip
     assert train_tool.main(line) == 0
     out = capsys.readouterr().out
-    first, *others = [json.loads(row) for row in log.read_text().splitlines()]
+    first, *others = [json.loads(row) for row in log.read_text(encoding="utf-8").splitlines()]
     ran = first["ran"]
     assert (ran["method"], ran["schedules"]) == ("blelloch", [])
     names = [f"0 RNN {name}: " for name in ("l0", "l0_reverse", "l1", "l1_reverse")]
-    for kind, way, said in (("time_walks", "newton", "forward"), ("time_scans", "chunked", "backward")):
+    for kind, way, said in (("forward_ways", "newton", "forward"), ("backward_ways", "chunked", "backward")):
         assert [line.startswith(name + way) for line, name in zip(ran[kind], names, strict=True)] == [
             True
         ] * 4
@@ -208,7 +208,7 @@ def test_figure7(bits, tmp_path, capsys):
     line = ["figure7", "--data", str(bits), "--out", str(tmp_path), "--epochs", "9", "--iterations", "25",
             "--device", "host"]  # fmt: skip
     assert reproduce.main(line) == 0
-    result = json.loads((tmp_path / "figure7.json").read_text())
+    result = json.loads((tmp_path / "figure7.json").read_text(encoding="utf-8"))
     assert result["command"].startswith("bppsa-reproduce figure7 --data")
     for dtype in ("float64", "float32"):
         runs = result["curves"][dtype]
@@ -223,7 +223,7 @@ def test_figure7(bits, tmp_path, capsys):
 def test_figure13(bits, padded, tmp_path, capsys):
     line = ["figure13", "--data", str(padded), str(bits), "--out", str(tmp_path)]
     assert reproduce.main([*line, "--epochs", "2", "--device", "host"]) == 0
-    rows = json.loads((tmp_path / "figure13.json").read_text())["rows"]
+    rows = json.loads((tmp_path / "figure13.json").read_text(encoding="utf-8"))["rows"]
     assert [(row["data"]["name"], row["data"]["dtype"]) for row in rows] == [
         (name, dtype) for name in ("padded", "bits") for dtype in ("float64", "float32")
     ]

@@ -40,7 +40,7 @@ def test_a_test_loss_that_is_not_finite_keeps_the_checkpoint(dataset, checkpoint
             gradient_hook=last_step,
         )
     assert checkpoint.read_bytes() == good
-    assert [json.loads(line)["step"] for line in log.read_text().splitlines()] == [5, 6, 7]
+    assert [json.loads(line)["step"] for line in log.read_text(encoding="utf-8").splitlines()] == [5, 6, 7]
 
 
 @pytest.fixture
@@ -83,14 +83,14 @@ def test_a_checkpoint_of_another_run_is_not_called_good(dataset, checkpoint):  #
 )
 def test_a_start_that_fails_keeps_the_log(dataset, checkpoint, tmp_path, settings, message):  # noqa: F811
     log, resume = tmp_path / "log.jsonl", None
-    log.write_text('{"step": 1, "loss": 0.5}\n')
+    log.write_text('{"step": 1, "loss": 0.5}\n', encoding="utf-8")
     if "checkpoint" in settings:
         settings = {"checkpoint": tmp_path / settings["checkpoint"]}
     if "resume" in settings:
         settings, resume = {"seed": 5}, checkpoint
     with pytest.raises(bp.BppsaError, match=message):
         run(dataset, resume=resume, epochs=2, log=log, **settings)
-    assert log.read_text() == '{"step": 1, "loss": 0.5}\n'
+    assert log.read_text(encoding="utf-8") == '{"step": 1, "loss": 0.5}\n'
 
 
 # ---- resuming ----

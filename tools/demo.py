@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
         *("--checkpoint", folder / "lenet5.h5", "--log", folder / "log.jsonl", "--plot", folder / "loss.png"),
     )
     training_seconds = time.perf_counter() - training_started
-    last = json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
+    last = json.loads((folder / "log.jsonl").read_text(encoding="utf-8").splitlines()[-1])
 
     heading("4  The gradients against ordinary back-propagation, in float64, on the trained network")
     difference = compare_gradients(folder, dataset, arguments.device)

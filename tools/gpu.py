@@ -132,7 +132,7 @@ def environment(tree: Path) -> dict[str, str]:
 def probe(tree: Path) -> dict[str, Any] | str:
     """The GPU's name, the versions and the benchmarks there are; else why there is no GPU, in a line."""
     result = subprocess.run(
-        [sys.executable, "-c", PROBE], cwd=tree, env=environment(tree), capture_output=True, text=True
+        [sys.executable, "-c", PROBE], cwd=tree, env=environment(tree), capture_output=True, encoding="utf-8"
     )
     if result.returncode:
         lines = result.stderr.strip().splitlines()
@@ -174,7 +174,7 @@ def run_check(check: Check, tree: Path, out: Path, deadline: float = math.inf) -
     seconds = min(check.seconds, deadline - started)
     if seconds <= 0:
         return Outcome(check.name, "no time left", 0.0)
-    with open(out / check.log, "a") as log:
+    with open(out / check.log, "a", encoding="utf-8") as log:
         log.write(f"==== {check.name}\n")
         log.flush()
         process = subprocess.Popen(
@@ -207,10 +207,10 @@ def write_results(found: dict[str, Any], outcomes: list[Outcome], tree: Path, ou
         "versions": found["versions"],
         "parts": [asdict(outcome) for outcome in outcomes],
     }
-    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     files = [tree / f"bench-{name}.json" for name in found["benchmarks"]]
-    reports = [json.loads(file.read_text()) for file in files if file.exists()]
-    (out / "benchmarks.json").write_text(json.dumps(reports, indent=1) + "\n")
+    reports = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+    (out / "benchmarks.json").write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

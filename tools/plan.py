@@ -11,9 +11,8 @@ from tqdm import tqdm
 
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.file.plan_file import load_outline
-from bppsa_cupy.plan.product.check import check_against_new
-from bppsa_cupy.plan.sizes.counted import count
+from bppsa_cupy.plan.product import check_against_new
+from bppsa_cupy.plan.sizes import count
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.picture_file import check_picture
@@ -155,7 +154,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     verify = arguments.checksum
     if verify is None:
         verify = not arguments.file.is_file() or arguments.file.stat().st_size <= CHECKED_BYTES
-    plan = load_outline(arguments.file, verify=verify)
+    plan = Plan.outline(arguments.file, verify=verify)
     facts = {"file": str(arguments.file), "checksum": verify, **report(plan)}
     if arguments.json:
         print(json.dumps(facts))

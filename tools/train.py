@@ -153,11 +153,11 @@ def _print_summary(history: History, seconds: float) -> None:
     for row in history.evaluations():
         loss, accuracy = row["test_loss"], row["test_accuracy"]
         print(f"epoch {row['epoch']}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
-    for line in ran["time_walks"]:
+    for line in ran["forward_ways"]:
         print(f"forward over time: {line}")
     schedules = "; ".join(ran["schedules"])
     print(f"backward: {ran['method']} ({ran['reason']}){', ' + schedules if schedules else ''}")
-    for line in ran["time_scans"]:
+    for line in ran["backward_ways"]:
         print(f"backward over time: {line}")
     print(f"time {seconds:.1f} s, {len(rows) / seconds:.1f} steps/s")
 

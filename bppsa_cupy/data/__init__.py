@@ -3,5 +3,3 @@
 from bppsa_cupy.data.batching import Batch, batches, number_of_batches
 from bppsa_cupy.data.dataset import Dataset, Normalization, Split
 from bppsa_cupy.data.loading import load
-
-__all__ = ["Batch", "Dataset", "Normalization", "Split", "batches", "load", "number_of_batches"]

@@ -8,8 +8,6 @@ from bppsa_cupy.devices.base import Array, Device, Launch
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import DeviceError
 
-__all__ = ["Array", "Device", "Launch", "device_of", "get_device"]
-
 
 def get_device(name: str | Device = "auto") -> Device:
     """The device called `name`: "cuda", "host", or "auto" (the GPU when CuPy finds one, else the host).

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 from bppsa_cupy.devices.base import Device, Launch, check_real, from_dlpack
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.system.compilation import compiling
 
 #: No fast-math: tanh and sigmoid stay within 4 ulp. Line information serves the profilers.
 OPTIONS = ("--std=c++17", "-lineinfo")
@@ -153,4 +156,6 @@ class _Graph:
 @cache
 def _function(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Any:
     module = cupy.RawModule(code=kernel.source(variant), options=OPTIONS)
-    return module.get_function(kernel.name)
+    kept = Path(os.environ.get("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")).expanduser()
+    with compiling(kernel.name, kept):
+        return module.get_function(kernel.name)

@@ -1,7 +1,7 @@
 """Layers, one a file."""
 
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
-from bppsa_cupy.layers.base import Context, Layer, LayerPass, Shape
+from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.flatten import Flatten
@@ -9,7 +9,7 @@ from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.linear import Linear
 from bppsa_cupy.layers.lstm import LSTM
 from bppsa_cupy.layers.max_pool2d import MaxPool2d
-from bppsa_cupy.layers.recurrent import Recurrent, RecurrentContext
+from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
 from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
@@ -32,12 +32,10 @@ __all__ = [
     "Dropout",
     "Flatten",
     "Layer",
-    "LayerPass",
     "Linear",
     "MaxPool2d",
     "ReLU",
     "Recurrent",
-    "RecurrentContext",
     "Shape",
     "Sigmoid",
     "Tanh",

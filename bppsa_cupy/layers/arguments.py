@@ -48,12 +48,15 @@ def as_argument(pair: Pair) -> int | list[int]:
     return pair[0] if pair[0] == pair[1] else list(pair)
 
 
-def check_half(layer: str, padding: Pair, kernel_size: Pair) -> None:
-    """Raise ShapeError unless a pooling's padding is at most half its window."""
-    if any(2 * p > k for p, k in zip(padding, kernel_size, strict=True)):
-        raise ShapeError(
-            f"{layer} got padding={padding} and kernel_size={kernel_size}: padding is at most half of it"
-        )
+def as_mask(layer: str, mask: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """`mask` as a read-only bool array of `shape`, or None. Raises ShapeError naming both shapes."""
+    if mask is None:
+        return None
+    array = np.array(mask, dtype=bool)
+    if array.shape != shape:
+        raise ShapeError(f"{layer} got a mask of shape {array.shape}: its weight has shape {shape}")
+    array.flags.writeable = False
+    return array
 
 
 def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None = None) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.jacobians.base import TransposedJacobian
 
 Shape = tuple[int, ...]
@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Context:
-    """What one layer holds for one forward pass, and the arrays it works on.
+    """One layer's part of a forward pass, and the arrays it works on; `ctx` in a layer's methods.
 
     parameters  the layer's parameters by its own names ("weight"), shared with the network
     gradients   where `parameter_gradients` writes, same names and shapes
@@ -29,7 +29,6 @@ class Context:
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     saved       what forward keeps for the backward pass; `output` is always there
-    memo        what a layer keeps between passes and nobody else reads
     """
 
     device: Device
@@ -41,11 +40,10 @@ class Context:
     training: bool = True
     draw: tuple[int, int, int] = (0, 0, 0)
     saved: dict[str, Any] = field(default_factory=dict)
-    memo: dict[str, Any] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
-        """An array of `shape` that this pass keeps under `name`; uninitialised.
+        """An array of `shape` that this context keeps under `name`; uninitialised.
 
         Taken from the device once and used again while the shape stays the same, or shrinks.
         """
@@ -56,49 +54,26 @@ class Context:
             flat = self._buffers[name] = self.device.empty(size, wanted)
         return flat[:size].reshape(shape)
 
-    def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
-        """Bytes that a `reserve` of these would take from the device."""
-        sizes = {name: math.prod(shape) for name, shape in shapes.items()}
-        missing = [
-            size
-            for name, size in sizes.items()
-            if name not in self._buffers or self._buffers[name].size < size
-        ]
-        return sum(missing) * self.dtype.itemsize
-
-    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
-        """A `buffer` for each name and shape.
-
-        Raises DeviceError with the bytes needed and free, before anything is allocated.
-        """
-        needed = self.missing_bytes(shapes)
-        if needed and needed > (free := self.device.free_memory()):
-            raise DeviceError(
-                f"{self.device.name}: a pass takes {needed} more bytes, {free} are free: use a smaller "
-                "batch, or shorter sequences"
-            )
-        return {name: self.buffer(name, shape) for name, shape in shapes.items()}
-
-
-LayerPass = Context
-
 
 class Layer(abc.ABC):
     """One operator of a network. It knows its geometry; the network owns parameters and passes.
 
     Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
+
     barrier  whether the scan stops at this layer, which couples the batch or has inner structure of its
-             own; it is crossed by its VJP and `jacobian` gives None
+             own; it is crossed by `backward` and `jacobian` gives None
     beside_geometry  arguments that choose how the layer is computed and not what: a network's description
              and fingerprint, by which plans and checkpoints are compared, leave them out
+    context  the class of `ctx`, which the network makes for each pass; a layer that keeps more of a pass
+             than others has a subclass of its own, and so `ctx` is typed where a layer defines its methods
 
     To add a layer: this class, its Jacobian in `jacobians/`, its kernels in `raw_kernels/`, a line in
     `layers/__init__.py` and a line in the tests' cases.
     """
 
-    barrier = False
-    context: type[Context] = Context
-    beside_geometry: tuple[str, ...] = ()
+    barrier: ClassVar[bool] = False
+    beside_geometry: ClassVar[tuple[str, ...]] = ()
+    context: ClassVar[type[Context]] = Context
 
     @abc.abstractmethod
     def config(self) -> dict[str, Any]:
@@ -129,21 +104,27 @@ class Layer(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def forward(self, ctx: Context, x: Array) -> Array:
+    def forward(self, ctx: Any, x: Array) -> Array:
         """The output for `x` (B, *input_shape). Keeps in `ctx.saved` what the methods below need."""
 
     @abc.abstractmethod
-    def vjp(self, ctx: Context, gradient: Array) -> Array:
+    def vjp(self, ctx: Any, gradient: Array) -> Array:
         """The gradient by the input, (B, *input_shape), from the one by the output."""
 
-    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+    def parameter_gradients(self, ctx: Any, gradient: Array) -> None:
         """Write every parameter's gradient into `ctx.gradients` (equation 2); `gradient` is the one
         by the output, (B, *output_shape). Overwrites; masked weights get 0."""
 
-    def backward(self, ctx: Context, gradient: Array, want_input: bool) -> Array | None:
-        """Every parameter's gradient and, where wanted, the one by the input, from that by the output."""
+    def backward(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
+        """The whole way back, as back-propagation takes it: `parameter_gradients`, and then `vjp` where the
+        gradient by the input is wanted, else None. A scan over layers calls the former alone."""
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None
+
+    def step_jacobians(self, ctx: Any) -> Iterable[tuple[str, str, Pattern, Array]]:
+        """The transposed Jacobians of a recurrent layer's steps: for each inner layer and direction its name,
+        "forward" or "backward", the pattern and the values (T, nnz, B), by time; none by default."""
+        return ()
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.config().items())

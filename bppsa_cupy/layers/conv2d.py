@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.layers.arguments import as_argument, as_pair, as_size, check_images
-from bppsa_cupy.layers.base import Layer, LayerPass, Shape, uniform_fan_in
-from bppsa_cupy.layers.masks import as_mask
+from bppsa_cupy.layers.arguments import as_argument, as_mask, as_pair, as_size, check_images
+from bppsa_cupy.layers.base import Context, Shape
+from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.raw_kernels import conv2d_forward, conv2d_vjp, conv2d_weight_gradient
 
 
-class Conv2d(Layer):
+class Conv2d(Weighted):
     """Cross-correlation of images (in_channels, height, width) with zero padding, as PyTorch's.
 
     weight (out_channels, in_channels / groups, *kernel_size), bias (out_channels,).
@@ -68,7 +66,7 @@ class Conv2d(Layer):
             self.padding = padding
         else:
             self.padding = as_pair(name, "padding", padding, 0)
-        self.mask = as_mask(name, mask, self.parameter_shapes()["weight"])
+        self.mask = as_mask(name, mask, self.weight_shape)
 
     def config(self) -> dict[str, Any]:
         return {
@@ -114,51 +112,40 @@ class Conv2d(Layer):
     def output_shape(self, input_shape: Shape) -> Shape:
         return (self.out_channels, *self.geometry(input_shape).out_size)
 
-    def parameter_shapes(self) -> dict[str, Shape]:
-        weight = (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
-        return {"weight": weight, "bias": (self.out_channels,)} if self.bias else {"weight": weight}
-
-    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        shapes = self.parameter_shapes()
-        fan_in = math.prod(shapes["weight"][1:])
-        arrays = {name: uniform_fan_in(generator, shape, fan_in) for name, shape in shapes.items()}
-        if self.mask is not None:
-            arrays["weight"] *= self.mask
-        return arrays
-
-    def masks(self) -> dict[str, np.ndarray]:
-        return {} if self.mask is None else {"weight": self.mask}
+    @property
+    def weight_shape(self) -> Shape:
+        return (self.out_channels, self.in_channels // self.groups, *self.kernel_size)
 
     def jacobian(self, input_shape: Shape) -> Conv2dJacobian:
         return Conv2dJacobian(self.geometry(input_shape), self.mask)
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        """Of a dense transposed convolution, whatever the mask, padding included."""
-        return math.prod(self.parameter_shapes()["weight"]) * math.prod(self.geometry(input_shape).out_size)
+        """Those of a dense transposed convolution, whatever the mask, padding included."""
+        return math.prod(self.weight_shape) * math.prod(self.geometry(input_shape).out_size)
 
-    def forward(self, state: LayerPass, x: Array) -> Array:
-        geometry, batch = self.geometry(state.input_shape), x.shape[0]
-        y = state.buffer("output", (batch, self.out_channels, *geometry.out_size))
-        weight, bias = state.parameters["weight"], state.parameters.get("bias", y[:0])
-        state.device.launch(conv2d_forward.KERNEL, x, weight, bias, y, batch, *geometry.scalars(), self.bias)
-        state.saved.update(input=x, output=y)
+    def forward(self, ctx: Context, x: Array) -> Array:
+        geometry, batch = self.geometry(ctx.input_shape), x.shape[0]
+        y = ctx.buffer("output", (batch, self.out_channels, *geometry.out_size))
+        weight, bias = ctx.parameters["weight"], ctx.parameters.get("bias", y[:0])
+        ctx.device.launch(conv2d_forward.KERNEL, x, weight, bias, y, batch, *geometry.scalars(), self.bias)
+        ctx.saved.update(input=x, output=y)
         return y
 
-    def vjp(self, state: LayerPass, gradient: Array) -> Array:
-        geometry, batch = self.geometry(state.input_shape), gradient.shape[0]
-        result = state.buffer("input_gradient", (batch, *state.input_shape))
-        state.device.launch(
-            conv2d_vjp.KERNEL, gradient, state.parameters["weight"], result, batch, *geometry.scalars()
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
+        result = ctx.buffer("input_gradient", (batch, *ctx.input_shape))
+        ctx.device.launch(
+            conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, batch, *geometry.scalars()
         )
         return result
 
-    def parameter_gradients(self, state: LayerPass, gradient: Array) -> None:
-        geometry, batch = self.geometry(state.input_shape), gradient.shape[0]
-        weight = state.gradients["weight"]
-        bias = state.gradients["bias"] if self.bias else gradient[:0]
-        state.device.launch(
+    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
+        weight = ctx.gradients["weight"]
+        bias = ctx.gradients["bias"] if self.bias else gradient[:0]
+        ctx.device.launch(
             conv2d_weight_gradient.KERNEL,
-            state.saved["input"],
+            ctx.saved["input"],
             gradient,
             weight,
             bias,
@@ -166,5 +153,5 @@ class Conv2d(Layer):
             *geometry.scalars(),
             self.bias,
         )
-        if "weight" in state.masks:
-            weight *= state.masks["weight"]
+        if "weight" in ctx.masks:
+            weight *= ctx.masks["weight"]

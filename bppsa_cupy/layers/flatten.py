@@ -7,7 +7,7 @@ from typing import Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers.base import Layer, LayerPass, Shape
+from bppsa_cupy.layers.base import Context, Layer, Shape
 
 
 class Flatten(Layer):
@@ -38,10 +38,10 @@ class Flatten(Layer):
     def jacobian(self, input_shape: Shape) -> None:
         return None
 
-    def forward(self, state: LayerPass, x: Array) -> Array:
-        y = x.reshape(x.shape[0], *self.output_shape(state.input_shape))
-        state.saved["output"] = y
+    def forward(self, ctx: Context, x: Array) -> Array:
+        y = x.reshape(x.shape[0], *self.output_shape(ctx.input_shape))
+        ctx.saved["output"] = y
         return y
 
-    def vjp(self, state: LayerPass, gradient: Array) -> Array:
-        return gradient.reshape(gradient.shape[0], *state.input_shape)
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        return gradient.reshape(gradient.shape[0], *ctx.input_shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,33 +13,13 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.arguments import as_flag, as_size
-from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
+from bppsa_cupy.layers.base import Layer, Shape, uniform_fan_in
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.timescan import Cell, Stack, StackSize, WalkSize, check_forward, stack_shapes, suffix
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
 FORWARD_METHODS = ("auto", "serial", "newton", "quasi-newton")
-
-
-@dataclass
-class RecurrentContext(Context):
-    """A recurrent layer's part of a pass.
-
-    lengths         (B,) int64, where each sequence ends; None where all are whole
-    initial         the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
-    final_gradient  the gradient by the final state, likewise
-    method          of net.backward that is asked for, "auto" included
-    forward_ways, backward_ways  how the pass went over time, and why: a line an inner layer and direction
-    stack           the passes over time, bound to buffers for the present batch and number of steps
-    """
-
-    lengths: Array | None = None
-    initial: tuple[Array, ...] | None = None
-    final_gradient: tuple[Array, ...] | None = None
-    method: str = "auto"
-    forward_ways: tuple[str, ...] = ()
-    backward_ways: tuple[str, ...] = ()
-    stack: Stack | None = field(default=None, repr=False)
 
 
 class Recurrent(Layer):
@@ -161,8 +140,7 @@ class Recurrent(Layer):
 
     # ---- passes ----
 
-    def forward(self, ctx: Context, x: Array) -> Array:
-        assert isinstance(ctx, RecurrentContext)
+    def forward(self, ctx: RecurrentContext, x: Array) -> Array:
         (batch, steps), H = x.shape[:2], self.hidden_size
         stack = self._make_stack(ctx, batch, steps)
         stack.lengths[...] = steps if ctx.lengths is None else ctx.lengths
@@ -182,21 +160,21 @@ class Recurrent(Layer):
         ctx.saved.pop("state_gradients", None)
         return y
 
-    def backward(self, ctx: Context, gradient: Array, want_input: bool) -> Array | None:
+    def backward(self, ctx: RecurrentContext, gradient: Array, want_input: bool) -> Array | None:
         """Once back through time; then the parameters' gradients, and the input's where wanted."""
         stack = self._go_back(ctx, gradient)
         stack.weight_gradients()
         return self._input_gradient(ctx, stack) if want_input else None
 
-    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+    def parameter_gradients(self, ctx: RecurrentContext, gradient: Array) -> None:
         self._go_back(ctx, gradient).weight_gradients()
 
-    def vjp(self, ctx: Context, gradient: Array) -> Array:
+    def vjp(self, ctx: RecurrentContext, gradient: Array) -> Array:
         return self._input_gradient(ctx, self._go_back(ctx, gradient))
 
-    def _go_back(self, ctx: Context, gradient: Array) -> Stack:
+    def _go_back(self, ctx: RecurrentContext, gradient: Array) -> Stack:
         """The stack, gone back through time from the gradient by the output."""
-        assert isinstance(ctx, RecurrentContext) and ctx.stack is not None
+        assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
         self._set_states((d.boundary for d in stack.directions), ctx.final_gradient)
         if self.outputs == "all":
@@ -211,15 +189,15 @@ class Recurrent(Layer):
         return stack
 
     @staticmethod
-    def _input_gradient(ctx: Context, stack: Stack) -> Array:
+    def _input_gradient(ctx: RecurrentContext, stack: Stack) -> Array:
         result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
         stack.input_gradient(result)
         return result
 
-    def step_jacobians(self, ctx: Context) -> Iterator[tuple[str, str, Pattern, Array]]:
+    def step_jacobians(self, ctx: RecurrentContext) -> Iterator[tuple[str, str, Pattern, Array]]:
         """The transposed Jacobians of the state by the one before, an inner layer and direction at a time:
         its name ("RNN l0"), "forward" or "backward", the pattern, and values (T, nnz, B), by time."""
-        assert isinstance(ctx, RecurrentContext) and ctx.stack is not None
+        assert ctx.stack is not None
         jacobian = self.cell_jacobian()
         for number, layer in enumerate(ctx.stack.layers):
             for walk in (direction.walk for direction in layer):
@@ -258,7 +236,7 @@ class Recurrent(Layer):
             for component, values in enumerate(given):
                 array[component * H : (component + 1) * H] = values[number].T
 
-    def _get_states(self, ctx: Context, name: str, arrays: list[Array]) -> Any:
+    def _get_states(self, ctx: RecurrentContext, name: str, arrays: list[Array]) -> Any:
         """Arrays (S, B), one a direction, as PyTorch's (L D, B, H) in buffers of the pass: h, or (h, c)."""
         H, batch = self.hidden_size, arrays[0].shape[1]
         components = []
@@ -270,7 +248,7 @@ class Recurrent(Layer):
         return components[0] if len(components) == 1 else tuple(components)
 
     @staticmethod
-    def final_states(ctx: Context) -> Any:
+    def final_states(ctx: RecurrentContext) -> Any:
         """The state after the last step of a pass: h, (num_layers D, B, H), for an LSTM the pair (h, c)."""
         return ctx.saved["states"]
 

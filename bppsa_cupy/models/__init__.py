@@ -15,7 +15,7 @@ from bppsa_cupy.models.alexnet import alexnet
 from bppsa_cupy.models.lenet5 import lenet5
 from bppsa_cupy.models.recurrent import gru, lstm, rnn
 from bppsa_cupy.models.vgg11 import vgg11
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network import Sequential
 
 #: Built-in factories: each takes input_shape and Sequential's options, all by keyword.
 MODELS: dict[str, Callable[..., Sequential]] = {

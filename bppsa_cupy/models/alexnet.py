@@ -6,7 +6,7 @@ from typing import Any
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Conv2d, Dropout, Flatten, Layer, Linear, MaxPool2d, ReLU
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network import Sequential
 
 #: Sides from which images get the form for ImageNet; below it, pooling would leave nothing.
 IMAGENET_SIDE = 63

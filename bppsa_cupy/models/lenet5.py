@@ -6,7 +6,7 @@ from typing import Any
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network import Sequential
 
 
 def lenet5(input_shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, **options: Any) -> Sequential:

@@ -7,7 +7,7 @@ from typing import Any
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import GRU, LSTM, RNN, Linear, Recurrent
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network import Sequential
 
 
 def _model(

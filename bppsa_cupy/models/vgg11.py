@@ -6,7 +6,7 @@ from typing import Any
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Conv2d, Flatten, Layer, Linear, MaxPool2d, ReLU
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network import Sequential
 
 #: Output channels of each convolution; "pool" halves height and width.
 CONFIGURATION = (64, "pool", 128, "pool", 256, 256, "pool", 512, 512, "pool", 512, 512, "pool")

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
-from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
-from bppsa_cupy.layers import Layer
-from bppsa_cupy.layers.masks import masked, takes_mask
-from bppsa_cupy.plan import Chain, Element, Plan, differences
+from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.layers import Layer, Recurrent
+from bppsa_cupy.layers.weighted import Weighted
+from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Run:
 
 
 class Architecture:
-    """Layers one after another, and what follows from their geometry.
+    """Layers one after another, and what follows from their geometry; it never changes.
 
     layers       Layer objects in order
     input_shape  of one sample; (None, F) takes sequences of any T
@@ -42,9 +41,9 @@ class Architecture:
     """
 
     def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int]) -> None:
-        self.layers = _checked_layers(layers)
-        self.input_shape = _checked_shape(input_shape)
-        self.shapes = self._infer_shapes()
+        self.layers: Final = _checked_layers(layers)
+        self.input_shape: Final = _checked_shape(input_shape)
+        self.shapes: Final = self._infer_shapes()
 
     def _infer_shapes(self) -> tuple[tuple[int, ...], ...]:
         shapes = [self.input_shape]
@@ -79,6 +78,39 @@ class Architecture:
             f"{' and T' if None in self.input_shape else ''} of at least 1"
         )
 
+    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of all parameters by name, as PyTorch's Sequential names them: "0.weight"."""
+        return {
+            f"{index}.{name}": shape
+            for index, layer in enumerate(self.layers)
+            for name, shape in layer.parameter_shapes().items()
+        }
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Fresh parameters by name, float64."""
+        return {
+            f"{index}.{name}": array
+            for index, layer in enumerate(self.layers)
+            for name, array in layer.initialize(generator).items()
+        }
+
+    @cached_property
+    def first_trained(self) -> int:
+        """The index of the first layer with parameters, or the number of layers where none has any: those
+        behind it need the gradients by their inputs."""
+        trained = (index for index, layer in enumerate(self.layers) if layer.parameter_shapes())
+        return next(trained, len(self.layers))
+
+    @cached_property
+    def recurrent(self) -> dict[int, Recurrent]:
+        """The recurrent layers, by index."""
+        return {index: layer for index, layer in enumerate(self.layers) if isinstance(layer, Recurrent)}
+
+    @cached_property
+    def weighted(self) -> dict[int, Weighted]:
+        """The layers whose weight takes a mask, by index."""
+        return {index: layer for index, layer in enumerate(self.layers) if isinstance(layer, Weighted)}
+
     @cached_property
     def jacobians(self) -> tuple[Any, ...]:
         """Each layer's transposed Jacobian operator; None for one that only reshapes, for a recurrent one,
@@ -90,8 +122,19 @@ class Architecture:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """The maximal runs of layers that a scan goes through, from the first to the last."""
-        return _find_runs(self)
+        """The maximal runs of layers that are no barrier and have an element, from the first to the last.
+
+        A layer over an open number of steps has no Jacobian, and is a barrier.
+        """
+        runs: list[Run] = []
+        pairs = zip(self.layers, self.shapes[:-1], strict=True)
+        barriers = [index for index, (layer, shape) in enumerate(pairs) if layer.barrier or None in shape]
+        starts = [0, *(index + 1 for index in barriers)]
+        for start, stop in zip(starts, [*barriers, len(self.layers)], strict=True):
+            elements = [i for i in reversed(range(start, stop)) if self.jacobians[i] is not None]
+            if elements:
+                runs.append(Run(start, stop, tuple(elements)))
+        return tuple(runs)
 
     @property
     def needs_plan(self) -> bool:
@@ -124,20 +167,19 @@ class Architecture:
             for name, mask in layer.masks().items()
         }
 
-    def _replace_masks(self, masks: Mapping[str, Any]) -> None:
-        """Take copies of the layers with these masks, by parameter name. Raises ShapeError; nothing is
-        replaced then."""
-        known = [f"{index}.weight" for index, layer in enumerate(self.layers) if takes_mask(layer)]
+    def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
+        """The architecture with these masks, by the weight's name, in place of all it has: copies of the
+        layers. Raises ShapeError for a name that is no weight of such a layer, or a mask of another shape."""
+        known = [f"{index}.weight" for index in self.weighted]
         unknown = [name for name in masks if name not in known]
         if unknown:
             raise ShapeError(
                 f"the network got a mask of {unknown[0]!r}: it takes masks of {', '.join(known) or 'nothing'}"
             )
-        self.layers = tuple(
-            masked(layer, masks.get(f"{index}.weight")) if takes_mask(layer) else layer
-            for index, layer in enumerate(self.layers)
-        )
-        self.__dict__.pop("jacobians", None)
+        layers = list(self.layers)
+        for index, layer in self.weighted.items():
+            layers[index] = layer.with_mask(masks.get(f"{index}.weight"))
+        return Architecture(layers, self.input_shape)
 
     def describe(self) -> dict[str, Any]:
         """The network's geometry as JSON holds it: what a plan and a checkpoint are compared by."""
@@ -164,7 +206,7 @@ class Architecture:
     @property
     def fingerprint(self) -> str:
         """SHA-256 of the geometry and the masks."""
-        return hashlib.sha256(json.dumps(self.describe(), sort_keys=True).encode()).hexdigest()
+        return fingerprint(self.describe())
 
     def check_plan(self, plan: Plan) -> None:
         """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
@@ -172,27 +214,7 @@ class Architecture:
             raise PlanError(
                 f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
             )
-        if plan.fingerprint != self.fingerprint:
-            raise PlanMismatchError(
-                "the plan was made for another network: "
-                + "; ".join(differences(plan.network, self.describe()))
-            )
-
-
-def _find_runs(architecture: Architecture) -> tuple[Run, ...]:
-    """The maximal runs of layers that are no barrier and have an element, from the first to the last.
-
-    A layer over an open number of steps has no Jacobian, and is a barrier.
-    """
-    runs: list[Run] = []
-    pairs = zip(architecture.layers, architecture.shapes[:-1], strict=True)
-    barriers = [index for index, (layer, shape) in enumerate(pairs) if layer.barrier or None in shape]
-    starts = [0, *(index + 1 for index in barriers)]
-    for start, stop in zip(starts, [*barriers, len(architecture.layers)], strict=True):
-        elements = [i for i in reversed(range(start, stop)) if architecture.jacobians[i] is not None]
-        if elements:
-            runs.append(Run(start, stop, tuple(elements)))
-    return tuple(runs)
+        plan.check(self.describe())
 
 
 def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:

@@ -28,29 +28,31 @@ class ParameterSet(Mapping[str, Array]):
 
     def __init__(self, device: Device, dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> None:
         step = ALIGNMENT // dtype.itemsize
-        places, end = {}, 0
+        spans, end = {}, 0
         for name, shape in shapes.items():
-            places[name] = end
-            end += -(-math.prod(shape) // step) * step
-        self.device = device
+            size = math.prod(shape)
+            spans[name] = slice(end, end + size), shape
+            end += -(-size // step) * step
+        self.device, self.dtype = device, dtype
         self.flat = device.zeros((end,), dtype)
         self.masks: Mapping[str, Array] = {}
         self.version = 0
-        self._places = {
-            name: (slice(start, start + math.prod(shapes[name])), shapes[name])
-            for name, start in places.items()
-        }
-        self._views = {name: self.view(self.flat, name) for name in places}
+        self._spans = spans
+        self._views = {name: self.view(self.flat, name) for name in spans}
 
     def view(self, flat: Array, name: str) -> Array:
         """What belongs to `name` of an array laid out as `flat` is, in the array's shape."""
-        place, shape = self._places[name]
-        return flat[place].reshape(shape)
+        span, shape = self._spans[name]
+        return flat[span].reshape(shape)
 
-    def apply_masks(self, flat: Array) -> None:
-        """Set to 0 what the masks hold at 0 in an array laid out as `flat` is."""
+    def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
+        """Take these masks, by name, in place of all there are; `apply_masks` sets the values."""
+        self.masks = {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in masks.items()}
+
+    def apply_masks(self, flat: Array = None) -> None:
+        """Set to 0 what the masks hold at 0 in an array laid out as `flat` is; by default in `flat`."""
         for name, mask in self.masks.items():
-            self.view(flat, name)[...] *= mask
+            self.view(self.flat if flat is None else flat, name)[...] *= mask
 
     def __getitem__(self, name: str) -> Array:
         return self._views[name]
@@ -78,7 +80,7 @@ class ParameterSet(Mapping[str, Array]):
                 f"the parameters do not fit: missing {missing or 'none'}, unknown {unknown or 'none'}; "
                 f"the network has {list(self)}"
             )
-        converted = {name: self.device.asarray(arrays[name], dtype=self.flat.dtype) for name in self}
+        converted = {name: self.device.asarray(arrays[name], dtype=self.dtype) for name in self}
         for name, array in converted.items():
             if array.shape != self[name].shape:
                 raise ShapeError(f"{name} has shape {self[name].shape}, got {tuple(array.shape)}")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bppsa_cupy.devices import Array
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.layers import Context
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
 
 
@@ -15,39 +19,67 @@ from bppsa_cupy.network.parameters import ParameterSet
 class Pass:
     """Activations and masks of one forward pass; several of one network may be alive at once.
 
-    layers            each layer's own part
-    parameters        those of the network that the pass belongs to
+    parameters        those of the network that the pass belongs to; device and dtype are theirs
+    architecture      the network's at this pass, with the masks it used
+    layers            each layer's context
     input, output     (B, ...)
     version           of the parameters the pass used
     output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
                       views of buffers, forgotten when the network goes back through another pass
     """
 
-    layers: list[Context]
     parameters: ParameterSet
+    architecture: Architecture
+    layers: list[Context]
     input: Array = None
     output: Array = None
     version: int = -1
     output_gradients: dict[int, Array] = field(default_factory=dict)
 
     @property
+    def device(self) -> Device:
+        return self.parameters.device
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.parameters.dtype
+
+    @property
     def batch(self) -> int:
         return int(self.input.shape[0])
+
+    @property
+    def recurrent(self) -> dict[int, RecurrentContext]:
+        """The contexts of recurrent layers, by index."""
+        return {index: ctx for index, ctx in enumerate(self.layers) if isinstance(ctx, RecurrentContext)}
 
     @property
     def states(self) -> dict[int, Any]:
         """Each recurrent layer's state after the last step, by the layer's index: (num_layers D, B, H), for
         an LSTM the pair of h and c. Buffers that the pass's next forward writes over."""
-        return self._by_layer("states")
+        return self._saved("states")
 
     @property
     def state_gradients(self) -> dict[int, Any]:
         """The gradients by the states before the first step, likewise; empty before a backward pass."""
-        return self._by_layer("state_gradients")
+        return self._saved("state_gradients")
 
-    def _by_layer(self, name: str) -> dict[int, Any]:
-        pairs = ((index, layer.saved.get(name)) for index, layer in enumerate(self.layers))
-        return {index: value for index, value in pairs if value is not None}
+    @property
+    def forward_ways(self) -> tuple[str, ...]:
+        """How each recurrent layer went forward over time, and why: one an inner layer and direction."""
+        return self._labelled({index: ctx.forward_ways for index, ctx in self.recurrent.items()})
+
+    @property
+    def backward_ways(self) -> tuple[str, ...]:
+        """How each recurrent layer went back over time, likewise; empty before a backward pass."""
+        return self._labelled({index: ctx.backward_ways for index, ctx in self.recurrent.items()})
+
+    def _labelled(self, lines: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
+        names = [type(layer).__name__ for layer in self.architecture.layers]
+        return tuple(f"{index} {names[index]} {line}" for index in lines for line in lines[index])
+
+    def _saved(self, name: str) -> dict[int, Any]:
+        return {index: ctx.saved[name] for index, ctx in self.recurrent.items() if name in ctx.saved}
 
 
 def own_pass(given: Pass, parameters: ParameterSet) -> Pass:

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from bppsa_cupy.errors import PruneError
-from bppsa_cupy.layers.masks import takes_mask
 from bppsa_cupy.network.sequential import Sequential
 
 SCOPES = ("layer", "global")
@@ -24,47 +23,43 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
               threshold over all layers (class-blind), which may take the whole of a layer whose weights are
               small, as wide layers' are before training
 
-    Returns the masks by parameter name, bool and read-only: True where the weight is kept. A layer of
-    which no weight is pruned has none. Of n weights round(fraction · n) are pruned. Magnitudes are compared
-    in float32, equal ones by their place, the first one pruned first: networks of both dtypes get the same
+    Returns the masks by parameter name, bool and read-only: True where the weight is kept. A layer that
+    loses no weight has none. Of n weights round(fraction · n) are pruned. Magnitudes are compared
+    in float32, equal ones by their position, the first one pruned first: networks of both dtypes get the same
     masks.
 
     The network's fingerprint follows the masks, so a plan made before does not fit any more: make a new one.
     Raises PruneError for another fraction or scope, weights that are not finite, and a network with no such
     layer; nothing is pruned then.
     """
-    part = _checked_fraction(fraction)
+    fraction = _checked_fraction(fraction)
     if scope not in SCOPES:
         raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
-    masks = {
-        f"{index}.weight": layer.masks().get("weight")
-        for index, layer in enumerate(network.layers)
-        if takes_mask(layer)
-    }
-    magnitudes = {name: _magnitudes(network, name, mask) for name, mask in masks.items()}
-    if not masks:
+    present = {f"{index}.weight": layer.mask for index, layer in network.architecture.weighted.items()}
+    magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
+    if not present:
         raise PruneError("the network has no Conv2d or Linear: there is nothing to prune")
     if scope == "layer":
-        kept = {name: _kept(values, part) for name, values in magnitudes.items()}
+        kept = {name: _kept(values, fraction) for name, values in magnitudes.items()}
     else:
         ends = np.cumsum([values.size for values in magnitudes.values()])
-        together = _kept(np.concatenate(list(magnitudes.values())), part)
+        together = _kept(np.concatenate(list(magnitudes.values())), fraction)
         kept = dict(zip(magnitudes, np.split(together, ends[:-1]), strict=True))
-    found = {
+    masks = {
         name: kept[name].reshape(network.parameters[name].shape)
-        for name, mask in masks.items()
+        for name, mask in present.items()
         if mask is not None or not kept[name].all()
     }
-    network.set_masks(found)
+    network.set_masks(masks)
     return network.masks
 
 
 def _checked_fraction(fraction: float) -> float:
     is_number = isinstance(fraction, (int, float, np.integer, np.floating)) and not isinstance(fraction, bool)
-    part = float(fraction) if is_number else math.nan
-    if not 0 <= part <= 1:
+    value = float(fraction) if is_number else math.nan
+    if not 0 <= value <= 1:
         raise PruneError(f"prune got fraction={fraction!r}: it takes a number from 0 to 1, as 0.97")
-    return part
+    return value
 
 
 def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.ndarray:

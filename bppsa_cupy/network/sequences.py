@@ -3,65 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import Recurrent, RecurrentContext
+from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.timescan.lengths import check_lengths
 
-if TYPE_CHECKING:
-    from bppsa_cupy.network.sequential import Sequential
 
-
-def set_sequences(network: Sequential, current: Pass, lengths: Any, states: Any) -> None:
+def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
     """Hand lengths and initial states to the recurrent layers of a pass. Raises ShapeError."""
-    recurrent = [index for index, layer in enumerate(network.layers) if isinstance(layer, Recurrent)]
     taken = None
     if lengths is not None:
-        if not recurrent:
+        if not current.recurrent:
             raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
-        taken = take_lengths(network.device, lengths, current.batch, current.input.shape[1])
-    initial = _states(network, current, states, "the initial state")
-    for index, ctx in enumerate(current.layers):
-        if isinstance(ctx, RecurrentContext):
-            ctx.lengths, ctx.initial, ctx.final_gradient = taken, initial.get(index), None
+        taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
+    initial = _checked_states(current, states, "the initial state")
+    for index, ctx in current.recurrent.items():
+        ctx.lengths, ctx.initial, ctx.final_gradient = taken, initial.get(index), None
 
 
-def set_state_gradients(network: Sequential, current: Pass, given: Any) -> None:
+def set_state_gradients(current: Pass, given: Any) -> None:
     """Hand the gradients by final states to the recurrent layers of a pass. Raises ShapeError."""
-    gradients = _states(network, current, given, "the gradient by the final state")
-    for index, ctx in enumerate(current.layers):
-        if isinstance(ctx, RecurrentContext):
-            ctx.final_gradient = gradients.get(index)
+    gradients = _checked_states(current, given, "the gradient by the final state")
+    for index, ctx in current.recurrent.items():
+        ctx.final_gradient = gradients.get(index)
 
 
-def _states(network: Sequential, current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:
-    found = {}
-    for index, state in _by_layer(network, given, what).items():
+def _checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Array, ...]]:
+    """What was given of a state, by the layer's index, as arrays on the device."""
+    checked, recurrent = {}, current.architecture.recurrent
+    for index, state in _by_layer(recurrent, given, what).items():
         if not hasattr(index, "__index__"):
             raise ShapeError(
                 f"{what} was given for {index!r}: layers go by their index, an integer, as in {{0: h}}"
             )
-        layer = network.layers[index] if 0 <= index < len(network.layers) else None
-        if not isinstance(layer, Recurrent):
+        if index not in recurrent:
+            layers = current.architecture.layers
+            layer = layers[index] if 0 <= index < len(layers) else None
             raise ShapeError(
                 f"{what} was given for layer {index}, which is {layer!r}: recurrent layers alone have one"
             )
-        found[index] = layer.check_states(state, current.batch, network.dtype, network.device, what)
-    return found
+        checked[index] = recurrent[index].check_states(
+            state, current.batch, current.dtype, current.device, what
+        )
+    return checked
 
 
-def _by_layer(network: Sequential, given: Any, what: str) -> Mapping[int, Any]:
+def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapping[int, Any]:
     """`given` by the layer's index; a state on its own is that of the only recurrent layer."""
     if given is None or isinstance(given, Mapping):
         return given or {}
-    recurrent = [index for index, layer in enumerate(network.layers) if isinstance(layer, Recurrent)]
     if len(recurrent) == 1:
-        return {recurrent[0]: given}
+        return dict.fromkeys(recurrent, given)
     if not recurrent:
         raise ShapeError(f"{what} was given and no layer of the network is recurrent: leave it out")
     keys = ", ".join(f"{index}: ..." for index in recurrent)

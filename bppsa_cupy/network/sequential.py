@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import METHODS, Backward, BackwardReport
+from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
+from bppsa_cupy.network.forward import new_context, run_forward
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
-from bppsa_cupy.network.sequences import set_sequences, set_state_gradients
-from bppsa_cupy.plan import Plan, build_plan, model_of
+from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.plan import Chain, Plan, build_plan, model_of
 from bppsa_cupy.records.record import JacobianRecord
 
 
-class Sequential(Architecture):
+class Sequential:
     """Layers one after another, their parameters, and the latest forward pass.
 
     layers       Layer objects in order
@@ -30,6 +31,7 @@ class Sequential(Architecture):
     dtype        "float32" or "float64", of parameters, activations and gradients
     device       "auto", "cuda" or "host"
 
+    architecture  the layers with their masks, their shapes and Jacobians; `set_masks` makes another one
     random_state  what the random numbers of training (Dropout) follow from, as JSON holds it: a key drawn
                   from the seed, and the number of forward passes in training mode so far
 
@@ -45,30 +47,60 @@ class Sequential(Architecture):
         dtype: Any = "float32",
         device: str | Device = "auto",
     ) -> None:
-        super().__init__(layers, input_shape)
+        self.architecture = Architecture(layers, input_shape)
         self.dtype = real_dtype(dtype)
         self.device = get_device(device)
         self.training = True
         self.last_pass: Pass | None = None
         self.last_backward: BackwardReport | None = None
-        shapes = {
-            f"{index}.{name}": shape
-            for index, layer in enumerate(self.layers)
-            for name, shape in layer.parameter_shapes().items()
-        }
+        shapes = self.architecture.parameter_shapes()
         self.parameters = ParameterSet(self.device, self.dtype, shapes)
         self.gradients = ParameterSet(self.device, self.dtype, shapes)
         generator = np.random.default_rng(seed)
-        self.parameters.assign(
-            {
-                f"{index}.{name}": array
-                for index, layer in enumerate(self.layers)
-                for name, array in layer.initialize(generator).items()
-            }
-        )
-        self._upload_masks()
+        self.parameters.assign(self.architecture.initialize(generator))
+        self.parameters.set_masks(self.architecture.masks)
         self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
-        self._backward = Backward(self)
+        self._backward = Backward()
+
+    # ---- what its architecture says: see there ----
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.architecture.layers
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.architecture.input_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.architecture.output_shape
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.architecture.shapes
+
+    @property
+    def jacobians(self) -> tuple[Any, ...]:
+        return self.architecture.jacobians
+
+    @property
+    def masks(self) -> dict[str, np.ndarray]:
+        return self.architecture.masks
+
+    @property
+    def needs_plan(self) -> bool:
+        return self.architecture.needs_plan
+
+    @property
+    def fingerprint(self) -> str:
+        return self.architecture.fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        return self.architecture.describe()
+
+    def chains(self) -> tuple[Chain, ...]:
+        return self.architecture.chains()
 
     # ---- forward ----
 
@@ -84,7 +116,8 @@ class Sequential(Architecture):
 
     def __getitem__(self, index: int) -> BoundLayer:
         """Layer `index` with the network's parameters, to be called on its own: net[0](x, h0)."""
-        return BoundLayer(self, range(len(self.layers))[index])
+        position = range(len(self))[index]
+        return BoundLayer(self.layers[position], partial(self._context, position))
 
     def __len__(self) -> int:
         return len(self.layers)
@@ -92,51 +125,27 @@ class Sequential(Architecture):
     def __iter__(self) -> Iterator[BoundLayer]:
         return (self[index] for index in range(len(self)))
 
-    def forward(
-        self,
-        x: Any,
-        lengths: Any = None,
-        states: Any = None,
-        *,
-        into: Pass | None = None,
-    ) -> Array:
+    def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
         """The output for a batch `x` (B, *input_shape) of the network's dtype, B >= 1.
 
         lengths  of sequences (B, T, F): (B,) integers from 1 to T, where each sample ends; by default at T.
                  Recurrent layers take no step behind it, and put out 0 there
         states   recurrent layers' states before the first step, by the layer's index: (num_layers D, B, H),
-                 for an LSTM the pair of h and c; by default 0. Of a single recurrent layer the state may be
-                 given on its own. Those after the last step are then in `last_pass.states`
+                 for an LSTM the pair of h and c; by default 0. A single recurrent layer may be given
+                 its state alone. Those after the last step are then in `last_pass.states`
 
         The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
         over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
         reference until the backward pass. Raises ShapeError naming both shapes or dtypes.
         """
-        batch_input = self.device.asarray(x)
-        self.check_input(batch_input.shape)
-        if batch_input.dtype != self.dtype:
-            raise ShapeError(
-                f"the network is {self.dtype} and got input of {batch_input.dtype}: convert the input, as "
-                f"x.astype({self.dtype.name!r})"
-            )
-        self._apply_masks()
         current = (
-            Pass([self.layer_pass(index) for index in range(len(self))], self.parameters)
+            Pass(self.parameters, self.architecture, self._contexts())
             if into is None
             else own_pass(into, self.parameters)
         )
-        current.input, current.version = batch_input, self.parameters.version
-        current.output_gradients.clear()
-        set_sequences(self, current, lengths, states)
-        y = batch_input
-        for layer, state, masks in zip(self.layers, current.layers, self._device_masks, strict=True):
-            state.training = self.training
-            state.draw = self._draw(state.draw[1])
-            if state.masks is not masks:  # the pass is older than the masks
-                state.masks = masks
-                state.memo.clear()
-            y = layer.forward(state, y)
-        current.output = y
+        if current.architecture is not self.architecture:  # the pass is older than the masks
+            current.architecture, current.layers = self.architecture, self._contexts()
+        y = run_forward(current, x, lengths, states, self.training, self.random_state)
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
@@ -150,45 +159,23 @@ class Sequential(Architecture):
         Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
         nothing is set then.
         """
-        self._replace_masks(masks)
-        self._upload_masks()
-        self._backward.masks_changed()
-        self._apply_masks()
+        self.architecture = self.architecture.with_masks(masks)
+        self.parameters.set_masks(self.architecture.masks)
+        if self._backward.scans is not None:
+            self._backward.scans.clear()
+        self.parameters.apply_masks()
         self.parameters.changed()
 
-    def _upload_masks(self) -> None:
-        self._device_masks = [
-            {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in layer.masks().items()}
-            for layer in self.layers
-        ]
-        self.parameters.masks = {
-            f"{index}.{name}": mask
-            for index, masks in enumerate(self._device_masks)
-            for name, mask in masks.items()
-        }
-
-    def _apply_masks(self) -> None:
-        """Bring masked weights, which an assignment in place may have set, back to 0."""
-        self.parameters.apply_masks(self.parameters.flat)
-
-    def layer_pass(self, index: int) -> Context:
-        """A fresh pass of one layer, on the network's parameters and gradients."""
-        names = self.layers[index].parameter_shapes()
-        return self.layers[index].context(
-            device=self.device,
-            dtype=self.dtype,
-            parameters={name: self.parameters[f"{index}.{name}"] for name in names},
-            gradients={name: self.gradients[f"{index}.{name}"] for name in names},
-            masks=self._device_masks[index],
-            input_shape=self.shapes[index],
-            training=self.training,
-            draw=self._draw(index),
+    def _context(self, index: int) -> Context:
+        """A new context of one layer, on the network's parameters and gradients."""
+        return new_context(
+            self.architecture, index, self.parameters, self.gradients, self.training, self.random_state
         )
 
-    def _draw(self, index: int) -> tuple[int, int, int]:
-        return self.random_state["key"], index, self.random_state["passes"]
+    def _contexts(self) -> list[Context]:
+        return [self._context(index) for index in range(len(self))]
 
-    # ---- backward ----
+    # ---- backward and its plan ----
 
     def backward(
         self,
@@ -216,20 +203,10 @@ class Sequential(Architecture):
         plan lacks the method, ShapeError for a gradient of another shape or dtype.
         """
         current = current_pass(of or self.last_pass, self.parameters, "backward")
-        if method not in METHODS:
-            raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
-        array = self.device.asarray(gradient)
-        expected = current.output.shape
-        if array.shape != expected or array.dtype != self.dtype:
-            raise ShapeError(
-                f"backward got a gradient of {array.dtype} and shape {tuple(array.shape)}: the output is "
-                f"{self.dtype} of shape {tuple(expected)}"
-            )
-        set_state_gradients(self, current, state_gradients)
-        result, self.last_backward = self._backward.run(current, array, method, input_gradient)
+        result, self.last_backward = self._backward.run(
+            current, gradient, method, input_gradient, state_gradients
+        )
         return result
-
-    # ---- plan ----
 
     def plan(
         self,
@@ -273,8 +250,7 @@ class Sequential(Architecture):
 
     def use(self, plan: Plan) -> None:
         """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
-        self.check_plan(plan)
-        self._backward.use(plan)
+        self._backward.scans = RunScans(self.architecture, plan, self.device, self.dtype)
 
     # ---- analysis and state ----
 
@@ -284,12 +260,11 @@ class Sequential(Architecture):
         `gradient_norm` of a record is the norm of the gradient by that layer's output in the last
         backward pass, None before one. Raises PassError without a forward pass.
         """
-        current = current_pass(of or self.last_pass, self.parameters, "transposed_jacobians")
-        return jacobian_records(self, current)
+        return jacobian_records(current_pass(of or self.last_pass, self.parameters, "transposed_jacobians"))
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters on the host, by name; masked weights are 0."""
-        self._apply_masks()
+        self.parameters.apply_masks()
         return self.parameters.to_host()
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
@@ -297,33 +272,25 @@ class Sequential(Architecture):
         them. Masked weights are set to 0. Raises CheckpointError or ShapeError, and sets nothing then.
         """
         self.parameters.assign(arrays)
-        self._apply_masks()
+        self.parameters.apply_masks()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold layers and parameters; plan, passes and gradients are left out."""
         device = self.device.name if self.device is get_device(self.device.name) else self.device
-        state = (self.training, dict(self.random_state), self.state_dict())
-        return _rebuild, (self.layers, self.input_shape, self.dtype.name, device, *state)
+        arguments = self.layers, self.input_shape, 0, self.dtype.name, device
+        return _rebuild, (arguments, self.training, dict(self.random_state), self.state_dict())
 
     def __repr__(self) -> str:
-        lines = [
-            f"  ({index}) {layer!r}: {shape}"
-            for index, (layer, shape) in enumerate(zip(self.layers, self.shapes[1:], strict=True))
-        ]
+        pairs = enumerate(zip(self.layers, self.shapes[1:], strict=True))
+        lines = [f"  ({index}) {layer!r}: {shape}" for index, (layer, shape) in pairs]
         head = f"Sequential(input_shape={self.input_shape}, dtype={self.dtype}, device={self.device.name}"
         return "\n".join([head, *lines, ")"])
 
 
 def _rebuild(
-    layers: Sequence[Layer],
-    input_shape: tuple[int, ...],
-    dtype: str,
-    device: str | Device,
-    training: bool,
-    random_state: dict[str, int],
-    parameters: dict[str, np.ndarray],
+    arguments: tuple[Any, ...], training: bool, random_state: dict[str, int], parameters: Mapping[str, Any]
 ) -> Sequential:
-    network = Sequential(layers, input_shape, dtype=dtype, device=device)
+    network = Sequential(*arguments)
     network.training, network.random_state = training, random_state
     network.load_state_dict(parameters)
     return network

@@ -1,82 +1,96 @@
-"""What schedules take for a batch, and what to say of one that is too large."""
+"""What there is for scans, and what to say of schedules that take more memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bppsa_cupy.plan.memory import needed_bytes
+from bppsa_cupy.plan.cost_model import IDEAL, CostModel
+from bppsa_cupy.plan.memory import level_tops, vector_sizes
 from bppsa_cupy.plan.schedule import Schedule, hybrid_of_at_most, up_sweep_levels, with_input_gradient
-from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 
 
 @dataclass(frozen=True)
-class Size:
-    """What scans take for a batch, and whether it is too much.
+class Budget:
+    """What scans are run for, on and with.
 
-    limit           bytes there are; None for any number
+    batch_size      samples the buffers hold
+    itemsize        bytes of a value
+    workers         how many share the steps
+    model           of a worker
+    memory          bytes for values, patterns and maps of one schedule; None for any number
     input_gradient  whether the gradient by the chain's input is computed too
-    indices         whether patterns and maps count, which a host has anyway
+    indices         whether patterns and maps take memory, which a host holds anyway
     affine          whether there are injected vectors
     """
 
     batch_size: int
     itemsize: int
-    limit: int | None = None
+    workers: int = 1
+    model: CostModel = IDEAL
+    memory: int | None = None
     input_gradient: bool = True
     indices: bool = True
     affine: bool = False
 
-    def bytes(self, counts: ChainSizes, schedule: Schedule) -> int:
-        """Bytes of values, patterns and maps."""
-        return self.by_level(counts, schedule)[-1]
+    def bytes(self, sizes: ChainSizes, schedule: Schedule) -> int:
+        """Bytes that `schedule` takes."""
+        return self.bytes_by_level(sizes, schedule)[-1]
 
-    def by_level(self, counts: ChainSizes, schedule: Schedule) -> list[int]:
-        """The bytes reached after the inputs are in and after each level."""
-        whole = with_input_gradient(schedule) if self.input_gradient else schedule
-        return needed_bytes(
-            counts, whole, self.batch_size, self.itemsize, indices=self.indices, affine=self.affine
-        )
+    def bytes_by_level(self, sizes: ChainSizes, schedule: Schedule) -> list[int]:
+        """Bytes that `schedule` has taken when its inputs are in and after each level, (depth + 1,).
+
+        They are the values of `memory_plan`, and with `indices` all patterns and maps the levels so far
+        have read, with `affine` the injected vectors.
+        """
+        if self.input_gradient:
+            schedule = with_input_gradient(schedule)
+        tops = level_tops(sizes, schedule, self.batch_size)
+        injected = sum(vector_sizes(sizes, schedule, self.batch_size).values()) if self.affine else 0
+        held = [0, *sizes.index_bytes(schedule)] if self.indices else [0] * len(tops)
+        return [(top + injected) * self.itemsize + index for top, index in zip(tops, held, strict=True)]
+
+    def bytes_of_all(self, sizes: Sequence[ChainSizes], schedules: Sequence[Schedule]) -> int:
+        """Bytes that a schedule for each chain takes."""
+        return sum(map(self.bytes, sizes, schedules))
 
     def fits(self, needed: int) -> bool:
-        return self.limit is None or needed <= self.limit
+        """Whether there is as much memory."""
+        return self.memory is None or needed <= self.memory
 
 
 def too_large(
     name: str,
-    counts: Sequence[ChainSizes],
+    sizes: Sequence[ChainSizes],
     schedules: Sequence[Schedule],
-    size: Size,
-    limit: str = "the memory limit is {} bytes",
+    budget: Budget,
+    available: str = "the memory limit is {} bytes",
 ) -> str:
-    """What to say of a schedule over the limit: where it passes it, and what would fit.
+    """What to say of a schedule over the budget: where it passes it, and what would fit.
 
-    counts  of each chain; those of a plan tell of its own segments alone
-    limit   how to call it
+    sizes      of each chain; those of a plan tell of its own segments alone
+    available  how to call the memory there is
     """
-    assert size.limit is not None
-    needed = spent = 0
-    level = None
-    for counted, schedule in zip(counts, schedules, strict=True):
-        reached = size.by_level(counted, schedule)
-        needed += reached[-1]
+    assert budget.memory is not None
+    needed, level = 0, None
+    for own, schedule in zip(sizes, schedules, strict=True):
+        reached = [needed + held for held in budget.bytes_by_level(own, schedule)]
         if level is None:
-            level = next((at for at, held in enumerate(reached, -1) if spent + held > size.limit), None)
-        spent += reached[-1]
-    place = "its inputs pass" if level is None or level < 0 else f"level {level} passes"
+            level = next((at for at, held in enumerate(reached, -1) if not budget.fits(held)), None)
+        needed = reached[-1]
+    passes = "its inputs pass" if level is None or level < 0 else f"level {level} passes"
     fixes = []
-    most = max(schedule_levels(schedule) for schedule in schedules)
-    for levels in reversed(range(most)):
-        shorter = [hybrid_of_at_most(len(c.chain), levels) for c in counts]
-        if size.fits(sum(size.bytes(c, s) for c, s in zip(counts, shorter, strict=True))):
+    for levels in reversed(range(max(map(schedule_levels, schedules)))):
+        shorter = [hybrid_of_at_most(schedule.n, levels) for schedule in schedules]
+        if budget.fits(budget.bytes_of_all(sizes, shorter)):
             fixes.append(f"--schedules hybrid --levels {levels}")
             break
-    batch = _largest_batch(counts, schedules, size)
-    if batch:
+    if batch := _largest_batch(sizes, schedules, budget):
         fixes.append(f"--batch-size {batch}")
     return (
-        f"schedule {name} takes {needed} bytes for a batch of {size.batch_size}, {limit.format(size.limit)} "
-        f"({place} it): "
+        f"schedule {name} takes {needed} bytes for a batch of {budget.batch_size}, "
+        f"{available.format(budget.memory)} ({passes} it): "
         + (" or ".join(fixes) + " would fit" if fixes else "no number of levels or batch size would fit")
     )
 
@@ -88,12 +102,11 @@ def schedule_levels(schedule: Schedule) -> int:
     return up_sweep_levels(schedule.n) if schedule.name == "blelloch" else 0
 
 
-def _largest_batch(counts: Sequence[ChainSizes], schedules: Sequence[Schedule], size: Size) -> int:
+def _largest_batch(sizes: Sequence[ChainSizes], schedules: Sequence[Schedule], budget: Budget) -> int:
     """The largest batch below the one asked for that fits; 0 where none does."""
-    fits, over = 0, size.batch_size
+    fits, over = 0, budget.batch_size
     while over - fits > 1:
         middle = (fits + over) // 2
-        smaller = replace(size, batch_size=middle)
-        needed = sum(smaller.bytes(c, s) for c, s in zip(counts, schedules, strict=True))
-        fits, over = (middle, over) if smaller.fits(needed) else (fits, middle)
+        needed = replace(budget, batch_size=middle).bytes_of_all(sizes, schedules)
+        fits, over = (middle, over) if budget.fits(needed) else (fits, middle)
     return fits

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.budget import Size, too_large
+from bppsa_cupy.plan.budget import Budget, too_large
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
-from bppsa_cupy.plan.cost.model import CostModel, find_model
-from bppsa_cupy.plan.cost.schedule_cost import schedule_cost
-from bppsa_cupy.plan.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.product.symbolic import Product
+from bppsa_cupy.plan.cost import find_model, schedule_cost
+from bppsa_cupy.plan.cost_model import CostModel
+from bppsa_cupy.plan.plan import Plan
+from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import (
     KIND,
+    SCHEDULES,
     Schedule,
     blelloch,
-    every_hybrid,
     hybrid_of_at_most,
     linear,
     up_sweep_levels,
 )
-from bppsa_cupy.plan.search.search import Search
-from bppsa_cupy.plan.search.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
-from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan.search import compute_schedule, searched_segments
+from bppsa_cupy.plan.sizes import CountedSizes
 
 
 def build_plan(
@@ -63,93 +63,42 @@ def build_plan(
     unknown schedule, or where a schedule asked for, or every one, takes more than the limit.
     """
     names = _known(schedules)
-    batch_size = _integer("batch_size", batch_size, 1)
-    crew = _integer("workers", workers, 1) if workers is not None else 1
     if memory_limit is not None:
         memory_limit = _integer("memory_limit", memory_limit, 0)
-    checked = _checked_levels(levels, chains)
-    counts = [_count(chain, names, checked, progress) for chain in chains]
-    size = Size(batch_size, itemsize, memory_limit)
-    made = _make_schedules(counts, names, checked, crew, size, model)
-    left_out = {}
-    for name in names:
-        needed = sum(size.bytes(c, s) for c, s in zip(counts, made[name], strict=True))
-        if not size.fits(needed):
-            left_out[name] = needed
+    budget = Budget(
+        _integer("batch_size", batch_size, 1),
+        itemsize,
+        _integer("workers", 1 if workers is None else workers, 1),
+        find_model(model),
+        memory_limit,
+    )
+    asked = _checked_levels(levels, chains)
+    sizes = [_count(chain, names, asked, progress) for chain in chains]
+    made = _make_schedules(sizes, names, asked, budget)
+    needed = {name: budget.bytes_of_all(sizes, made[name]) for name in names}
+    left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
         name = min(left_out, key=lambda n: left_out[n])
-        raise PlanError(too_large(name, counts, made[name], size))
+        raise PlanError(too_large(name, sizes, made[name], budget))
     if tell is not None:
         for name in left_out:
-            tell(too_large(name, counts, made[name], size))
-    kept = [name for name in names if name not in left_out]
+            tell(too_large(name, sizes, made[name], budget))
+    kept = {name: made[name] for name in names if name not in left_out}
     products: dict[tuple[str, str], Product] = {}
-    steps = sum(int(schedule.table[:, KIND].sum()) for name in kept for schedule in made[name])
+    steps = sum(int(schedule.table[:, KIND].sum()) for every in kept.values() for schedule in every)
     with tqdm(total=steps, desc="products", disable=not (progress and sys.stderr.isatty())) as bar:
         for position, chain in enumerate(chains):
-            for _ in multiply_chain(chain, [made[name][position] for name in kept], products):
+            for _ in multiply_chain(chain, [every[position] for every in kept.values()], products):
                 bar.update()
     planned = []
-    for position, (chain, counted) in enumerate(zip(chains, counts, strict=True)):
-        own = {
-            name: schedule_cost(
-                counted,
-                made[name][position],
-                batch_size=batch_size,
-                itemsize=itemsize,
-                workers=crew,
-                model=model,
-            ).schedule
-            for name in kept
+    for position, own in enumerate(sizes):
+        assigned = {
+            name: schedule_cost(own, every[position], budget).schedule for name, every in kept.items()
         }
-        planned.append(ChainPlan(chain, own, products))
-    return Plan(dict(network), fingerprint, batch_size, crew, itemsize, tuple(planned), left_out)
-
-
-def compute_schedule(
-    counts: ChainCounts,
-    *,
-    workers: int,
-    batch_size: int,
-    itemsize: int,
-    memory_limit: int | None = None,
-    model: str | CostModel = "host",
-) -> Schedule:
-    """The schedule of the class of `plan.search` with the least predicted time, called "hybrid".
-
-    Of a chain of more than MOST_ELEMENTS, the best hybrid(n, levels).
-
-    counts        of a chain, with the segments of `searched_segments`
-    memory_limit  bytes for values, patterns and maps; none by default
-
-    The serial scan where nothing fits the limit.
-    """
-    size = Size(batch_size, itemsize, memory_limit)
-    machine = find_model(model)
-    if len(counts.chain) > MOST_ELEMENTS:
-        return _best_hybrid(counts, size, workers, machine)
-    costs = SegmentCosts.of(counts, batch_size, itemsize, machine)
-    fits = None if memory_limit is None else lambda schedule: size.fits(size.bytes(counts, schedule))
-    return Search(costs, fits).best(workers).schedule
-
-
-def _best_hybrid(counts: ChainCounts, size: Size, workers: int, model: CostModel) -> Schedule:
-    """The hybrid schedule with the least predicted time that fits, the serial scan where none does."""
-    schedules = every_hybrid(len(counts.chain))
-    seconds = [
-        schedule_cost(
-            counts,
-            schedule,
-            batch_size=size.batch_size,
-            itemsize=size.itemsize,
-            workers=workers,
-            model=model,
-        ).seconds
-        for schedule in schedules
-    ]
-    quickest = sorted(schedules, key=lambda schedule: seconds[schedule.levels or 0])
-    fitting = (schedule for schedule in quickest if size.fits(size.bytes(counts, schedule)))
-    return next(fitting, schedules[0])
+        planned.append(ChainPlan(own.chain, assigned, products))
+    return Plan(
+        dict(network), fingerprint, budget.batch_size, budget.workers, itemsize, tuple(planned), left_out
+    )
 
 
 def _integer(name: str, value: int, least: int) -> int:
@@ -178,49 +127,45 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
     return int(levels)
 
 
-def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> ChainCounts:
+def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> CountedSizes:
     """Count what the named schedules compute, or the search may choose from."""
-    n = len(chain)
-    if "hybrid" in names and levels is None and n > MOST_ELEMENTS:
-        return ChainCounts.of(chain, every_hybrid(n), progress=progress)
     if "hybrid" in names and levels is None:
-        return ChainCounts.of_segments(chain, searched_segments(chain), progress=progress)
-    made = {"linear": linear(n), "blelloch": blelloch(n), "hybrid": hybrid_of_at_most(n, levels or 0)}
-    return ChainCounts.of(chain, [made[name] for name in names], progress=progress)
+        return CountedSizes(chain, searched_segments(chain), progress=progress)
+    segments = [_fixed(name, len(chain), levels).out for name in names]
+    return CountedSizes(chain, np.vstack(segments), progress=progress)
+
+
+def _fixed(name: str, n: int, levels: int | None) -> Schedule:
+    """A schedule that is not computed."""
+    if name == "hybrid":
+        return hybrid_of_at_most(n, levels or 0)
+    return linear(n) if name == "linear" else blelloch(n)
 
 
 def _make_schedules(
-    counts: Sequence[ChainCounts],
-    names: Sequence[str],
-    levels: int | None,
-    workers: int,
-    size: Size,
-    model: str | CostModel,
+    sizes: Sequence[CountedSizes], names: Sequence[str], levels: int | None, budget: Budget
 ) -> dict[str, list[Schedule]]:
     """The named schedules of every chain."""
-    lengths = [len(counted.chain) for counted in counts]
     made: dict[str, list[Schedule]] = {}
-    if "linear" in names:
-        made["linear"] = [linear(n) for n in lengths]
-    if "blelloch" in names:
-        made["blelloch"] = [blelloch(n) for n in lengths]
-    if "hybrid" in names and levels is not None:
-        made["hybrid"] = [hybrid_of_at_most(n, levels) for n in lengths]
-    elif "hybrid" in names:
-        made["hybrid"] = []
-        # What is left of the limit for a chain once those before it and the serial scans after it are in.
-        serial = [size.bytes(counted, linear(n)) for counted, n in zip(counts, lengths, strict=True)]
-        spent = sum(serial)
-        for counted, own in zip(counts, serial, strict=True):
-            spent -= own
-            best = compute_schedule(
-                counted,
-                workers=workers,
-                batch_size=size.batch_size,
-                itemsize=size.itemsize,
-                memory_limit=None if size.limit is None else size.limit - spent,
-                model=model,
-            )
-            made["hybrid"].append(best)
-            spent += size.bytes(counted, best)
-    return {name: made[name] for name in names}
+    for name in names:
+        if name == "hybrid" and levels is None:
+            made[name] = _compute_schedules(sizes, budget)
+        else:
+            made[name] = [_fixed(name, len(own.chain), levels) for own in sizes]
+    return made
+
+
+def _compute_schedules(sizes: Sequence[CountedSizes], budget: Budget) -> list[Schedule]:
+    """A computed schedule for each chain.
+
+    Each has the memory that is left once the schedules before it and the serial scans after it are in.
+    """
+    made: list[Schedule] = []
+    serial = [budget.bytes(own, linear(len(own.chain))) for own in sizes]
+    spent = sum(serial)
+    for own, least in zip(sizes, serial, strict=True):
+        spent -= least
+        left = None if budget.memory is None else budget.memory - spent
+        made.append(compute_schedule(own, replace(budget, memory=left)))
+        spent += budget.bytes(own, made[-1])
+    return made

@@ -11,9 +11,9 @@ import numpy as np
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.product.symbolic import Product, multiply
+from bppsa_cupy.plan.product import Product, multiply
 from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment, Step
-from bppsa_cupy.plan.sizes.planned import PlannedSizes
+from bppsa_cupy.plan.sizes import PlannedSizes
 from bppsa_cupy.system.interrupts import interruptible
 
 
@@ -59,23 +59,10 @@ class ChainPlan:
             )
         return self.products[key]
 
-    def segment_shared(self, begin: int, end: int) -> bool:
-        """Whether one set of values of M(begin, end) serves every sample: all its elements are shared."""
-        return self.chain.shared(begin, end)
-
-    def values_size(self, segment: Segment, batch_size: int) -> int:
-        """Number of values a segment stores: (length, B), (nnz, B), or (nnz,) where it is shared."""
-        return self.counts.values_size(segment, batch_size)
-
     @cached_property
-    def counts(self) -> PlannedSizes:
+    def sizes(self) -> PlannedSizes:
         """The sizes of every segment that a schedule computes, and of the products that make them."""
         return PlannedSizes(self.chain, self._patterns, self.products)
-
-    def map_bytes(self, name: str) -> int:
-        """Bytes of all maps that the schedule called `name` uses, each product once."""
-        used = {self.product(step).key for step in self.schedules[name].steps if step.kind == "mm"}
-        return sum(self.products[key].map_bytes for key in used)
 
 
 def multiply_chain(
@@ -123,8 +110,8 @@ def _different_products(
                 known.append(result)
             made.append(numbers[result.digest])
         of_steps[group] = np.array(made)[which]
-    found = (known[number] for number in of_steps[rows].tolist())
-    patterns.update(zip(map(tuple, schedule.out[rows].tolist()), found, strict=True))
+    made_patterns = (known[number] for number in of_steps[rows].tolist())
+    patterns.update(zip(map(tuple, schedule.out[rows].tolist()), made_patterns, strict=True))
 
 
 def _element_patterns(chain: Chain) -> dict[Segment, Pattern]:

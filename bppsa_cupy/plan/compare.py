@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from itertools import zip_longest
 from typing import Any
+
+
+def fingerprint(geometry: Mapping[str, Any]) -> str:
+    """SHA-256 of a network's geometry and masks, Sequential.describe()."""
+    return hashlib.sha256(json.dumps(geometry, sort_keys=True).encode()).hexdigest()
 
 
 def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder: str = "plan") -> list[str]:
@@ -14,33 +21,33 @@ def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder
     Sequential.describe() or what JSON made of it; lists and tuples are equal. A layer's input shape
     that differs after another difference follows from that one, and is not named.
     """
-    found = []
+    lines: list[str] = []
     for name in dict.fromkeys((*planned, *actual)):
         if name != "layers":
-            found += _field("", name, planned, actual, holder)
+            lines += _field("", name, planned, actual, holder)
     layers = zip_longest(planned.get("layers", ()), actual.get("layers", ()))
     for index, (before, after) in enumerate(layers):
         if before is None or after is None:
             present, absent = ("network", holder) if before is None else (holder, "network")
             name = (after if before is None else before).get("type", "")
-            found.append(f"layer {index} {name} is in the {present}, not in the {absent}")
+            lines.append(f"layer {index} {name} is in the {present}, not in the {absent}")
         elif before.get("type") != after.get("type"):
-            found += _field(f"layer {index}: ", "type", before, after, holder)
+            lines += _field(f"layer {index}: ", "type", before, after, holder)
         else:
             for name in dict.fromkeys((*before, *after)):
-                if name == "input_shape" and found:
+                if name == "input_shape" and lines:
                     continue
-                found += _field(f"layer {index} {before.get('type')}: ", name, before, after, holder)
-    return found
+                lines += _field(f"layer {index} {before.get('type')}: ", name, before, after, holder)
+    return lines
 
 
 def _field(
-    place: str, name: str, planned: Mapping[str, Any], actual: Mapping[str, Any], holder: str
+    where: str, name: str, planned: Mapping[str, Any], actual: Mapping[str, Any], holder: str
 ) -> list[str]:
     before, after = _plain(planned.get(name)), _plain(actual.get(name))
     if before == after:
         return []
-    return [f"{place}{name} {_shown(before)} in the {holder}, {_shown(after)} in the network"]
+    return [f"{where}{name} {_shown(before)} in the {holder}, {_shown(after)} in the network"]
 
 
 def _shown(value: Any) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment
-from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
 ALIGNMENT = 64
@@ -19,8 +19,7 @@ ALIGNMENT = 64
 class MemoryPlan:
     """Offsets into one arena of values.
 
-    total_values  size of the arena
-    total_bytes   the same in bytes
+    total_bytes   size of the arena
     offsets       segment -> (offset, number of values), both in values
     tops          size the arena has reached after the inputs are in and after each level, (depth + 1,)
 
@@ -29,19 +28,9 @@ class MemoryPlan:
     a vector v(k) to the end.
     """
 
-    total_values: int
     total_bytes: int
     offsets: dict[Segment, tuple[int, int]]
     tops: tuple[int, ...]
-
-
-def live_ranges(schedule: Schedule) -> dict[Segment, tuple[int, int]]:
-    """Segment -> (first, last) level at which its values are needed, both inclusive; inputs begin at -1.
-
-    Inputs that no step reads, as a_n where no input gradient is asked for, are not listed; a_0 always is.
-    """
-    segments, first, last = _live(schedule)
-    return dict(zip(_pairs(segments), zip(first.tolist(), last.tolist(), strict=True), strict=True))
 
 
 def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize: int) -> MemoryPlan:
@@ -52,12 +41,17 @@ def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize
     itemsize    bytes of a value
     """
     segments, values, offsets, tops = _lay_out(sizes, schedule, batch_size)
-    places = dict(zip(_pairs(segments), zip(offsets, values, strict=True), strict=True))
-    return MemoryPlan(tops[-1], tops[-1] * itemsize, places, tuple(tops))
+    ranges = zip(offsets, values, strict=True)
+    by_segment = dict(zip(map(tuple, segments.tolist()), ranges, strict=True))
+    return MemoryPlan(tops[-1] * itemsize, by_segment, tuple(tops))
 
 
 def _live(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The segments (k, 2) of `live_ranges`, their first levels (k,) and their last ones (k,)."""
+    """Segments (k, 2) that take space, and the first (k,) and last level (k,) at which each is needed.
+
+    Inputs begin at -1; those that no step reads, as a_n where no input gradient is asked for, are left out,
+    but for a_0.
+    """
     end, n = schedule.depth, schedule.n
     table, makers = schedule.table, schedule.makers
     level, begin = table[:, LEVEL], table[:, [BEGIN, SPLIT]]
@@ -106,28 +100,9 @@ def _lay_out(
     return segments, amounts, offsets, tops
 
 
-def _pairs(segments: np.ndarray) -> Iterator[Segment]:
-    return zip(*segments.T.tolist(), strict=True)
-
-
-def needed_bytes(
-    sizes: ChainSizes,
-    schedule: Schedule,
-    batch_size: int,
-    itemsize: int,
-    *,
-    indices: bool = True,
-    affine: bool = False,
-) -> list[int]:
-    """Bytes a scan has taken when its inputs are in and after each level, (depth + 1,).
-
-    They are the values of `memory_plan`, and with `indices` all patterns and maps the levels so far have
-    read, with `affine` the injected vectors.
-    """
-    *_, tops = _lay_out(sizes, schedule, batch_size)
-    fixed = sum(vector_sizes(sizes, schedule, batch_size).values()) * itemsize if affine else 0
-    held = [0, *sizes.index_bytes(schedule)] if indices else [0] * len(tops)
-    return [top * itemsize + fixed + integers for top, integers in zip(tops, held, strict=True)]
+def level_tops(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> list[int]:
+    """The `tops` of a `memory_plan`, without its offsets."""
+    return _lay_out(sizes, schedule, batch_size)[-1]
 
 
 def vector_sizes(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> dict[Segment, int]:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.budget import Size
+from bppsa_cupy.errors import PlanError, PlanMismatchError
+from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
-from bppsa_cupy.plan.cost.model import CostModel, model_of
-from bppsa_cupy.plan.cost.schedule_cost import preparation_seconds, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.compare import differences, fingerprint
+from bppsa_cupy.plan.cost import model_of, preparation_seconds, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
 from bppsa_cupy.plan.schedule import Schedule
 
-#: The schedules a plan may hold.
-SCHEDULES = ("linear", "blelloch", "hybrid")
+
+@dataclass(frozen=True)
+class Prediction:
+    """What methods are predicted to take.
+
+    model    the cost model's name
+    seconds  of each method by name
+    """
+
+    model: str
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +50,6 @@ class Plan:
     itemsize: int
     chains: tuple[ChainPlan, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    _predictions: dict[tuple[int, str], tuple[str, dict[str, float]]] = field(
-        default_factory=dict, init=False, repr=False
-    )
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -65,73 +72,52 @@ class Plan:
             f"build it with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
         )
 
+    def check(self, geometry: Mapping[str, Any], what: str = "network") -> None:
+        """Raise PlanMismatchError, naming what differs, unless the plan is of this geometry."""
+        if self.fingerprint != fingerprint(geometry):
+            raise PlanMismatchError(
+                f"the plan was made for another {what}: " + "; ".join(differences(self.network, geometry))
+            )
+
     def bytes(self, name: str, batch_size: int | None = None) -> int:
         """Bytes that a scan by schedule `name` takes with the gradient by the input: values for a batch,
         patterns and maps."""
-        total = 0
-        for index, chain in enumerate(self.chains):
-            schedule = self.schedule(index, name)
-            batch = self.batch_size if batch_size is None else batch_size
-            total += Size(batch, self.itemsize).bytes(chain.counts, schedule)
-        return total
+        budget = Budget(self.batch_size if batch_size is None else batch_size, self.itemsize)
+        schedules = [self.schedule(index, name) for index in range(len(self.chains))]
+        return budget.bytes_of_all([chain.sizes for chain in self.chains], schedules)
 
-    def choose(
-        self, batch_size: int, device: str, refuse: Callable[[str], str] = lambda name: ""
-    ) -> tuple[str, str]:
-        """The method predicted to be the quickest for a batch, and why.
+    def predict(self, batch_size: int, device: str) -> Prediction:
+        """What methods will take for a batch: "bp" for a VJP a layer, and this plan's schedules where it
+        holds the batch.
 
-        One of the plan's schedules, or "bp" for a VJP a layer. `device` names the cost model; a
-        device without one of its own is taken for the host. A device runs one step at a time, so a
-        schedule's time is that of all its steps, with the Jacobians' values and the vectors that are moved
-        before and behind it; it is predicted once for each batch size.
-
-        refuse  says why the schedule of a name cannot run, "" where it can; asked of the quickest one first,
-                and of others where that one is refused
+        `device` names the cost model; a device without one of its own is taken for the host. A device runs
+        one step at a time, so a schedule's time is that of all its steps, with the Jacobians' values and the
+        vectors that are moved before and behind it.
         """
-        key = batch_size, device
-        if key not in self._predictions:
-            self._predictions[key] = self._predict(batch_size, model_of(device))
-        model, seconds = self._predictions[key]
-        notes = []
-        if batch_size > self.batch_size and self.schedules:
-            notes.append(f"the plan holds batches up to {self.batch_size}, this one is {batch_size}")
-        for best in sorted(seconds, key=lambda name: seconds[name]):
-            refusal = "" if best == "bp" else refuse(best)
-            if not refusal:
-                break
-            notes.append(refusal)
-        predicted = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
-        return best, "; ".join([*notes, f"predicted by the cost model {model}: {predicted}"])
-
-    def _predict(self, batch_size: int, model: CostModel) -> tuple[str, dict[str, float]]:
-        """The model's name, and seconds of "bp", and of the schedules where the plan holds the batch."""
-        sizes = batch_size, self.itemsize, model
-        seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, *sizes) for chain in self.chains)}
+        budget = Budget(batch_size, self.itemsize, model=model_of(device))
+        seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, budget) for chain in self.chains)}
         if batch_size <= self.batch_size:
-            around = sum(preparation_seconds(chain.chain, *sizes) for chain in self.chains)
+            around = sum(preparation_seconds(chain.chain, budget) for chain in self.chains)
             for name in self.schedules:
                 seconds[name] = around + sum(
-                    schedule_cost(
-                        chain.counts,
-                        chain.schedules[name],
-                        batch_size=batch_size,
-                        itemsize=self.itemsize,
-                        workers=1,
-                        model=model,
-                    ).seconds
-                    for chain in self.chains
+                    schedule_cost(chain.sizes, chain.schedules[name], budget).seconds for chain in self.chains
                 )
-        return model.name, seconds
+        return Prediction(budget.model.name, seconds)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""
-        from bppsa_cupy.plan.file.plan_file import save_plan
-
-        save_plan(self, path)
+        write_plan(path, vars(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan that `save` wrote, everything checked. Raises PlanError naming what is broken."""
-        from bppsa_cupy.plan.file.plan_file import load_plan
+        return cls(**read_plan(path))
 
-        return load_plan(path)
+    @classmethod
+    def outline(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
+        """Read what a saved plan holds, patterns and products by their sizes alone; no array is read.
+
+        The SHA-256, where `verify` asks for it, takes every byte. Raises PlanError as `load` does, but for
+        what the arrays alone tell.
+        """
+        return cls(**read_outline(path, verify=verify))

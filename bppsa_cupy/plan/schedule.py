@@ -17,6 +17,9 @@ import numpy as np
 
 from bppsa_cupy.errors import PlanError
 
+#: The schedules a plan may hold.
+SCHEDULES = ("linear", "blelloch", "hybrid")
+
 #: A segment of the scan's input array: (begin, end), half open.
 Segment = tuple[int, int]
 
@@ -64,7 +67,7 @@ LEVEL, BEGIN, SPLIT, END, KIND, WORKER = range(6)
 class Schedule:
     """The steps of a scan over a_0, …, a_n, sorted by level and then by position.
 
-    name    "linear", "blelloch" or "hybrid"
+    name    one of SCHEDULES
     n       number of matrices
     table   (steps, 6) int64, read-only: level, begin, split, end, kind (its number in KINDS), worker
     levels  of the up-sweep, for a "hybrid" of blocks of 2**levels elements; None for the others, and for
@@ -97,9 +100,6 @@ class Schedule:
             and (self.name, self.n, self.levels) == (other.name, other.n, other.levels)
             and np.array_equal(self.table, other.table)
         )
-
-    def __hash__(self) -> int:
-        return hash((self.name, self.n, self.levels, len(self.table)))
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -136,8 +136,8 @@ class Schedule:
         if not made.size:
             return wanted
         order = np.argsort(made, kind="stable")
-        found = order[np.minimum(np.searchsorted(made, wanted, sorter=order), made.size - 1)]
-        return np.where(made[found] == wanted, found, -1)
+        nearest = order[np.minimum(np.searchsorted(made, wanted, sorter=order), made.size - 1)]
+        return np.where(made[nearest] == wanted, nearest, -1)
 
     @property
     def depth(self) -> int:
@@ -191,10 +191,6 @@ def hybrid(n: int, levels: int) -> Schedule:
     return replace(_without_dead("hybrid", n, levels), levels=levels)
 
 
-#: Up-sweep levels of the paper's hand-picked schedule for pruned VGG-11.
-PAPER_LEVELS = 3
-
-
 def paper_hybrid(n: int) -> Schedule:
     """The hand-picked schedule of section 5.3 and figure 10: up-sweep L0 to L2, serial scan, down-sweep.
 
@@ -202,7 +198,7 @@ def paper_hybrid(n: int) -> Schedule:
     serial scan over blocks of 8; as products these are the steps of hybrid(n, 3). A chain that is too
     short for three levels takes what it has.
     """
-    return hybrid(n, min(PAPER_LEVELS, up_sweep_levels(n)))
+    return hybrid_of_at_most(n, 3)
 
 
 def from_splits(name: str, n: int, splits: Mapping[Segment, int]) -> Schedule:
@@ -275,12 +271,12 @@ def _without_dead(name: str, n: int, levels: int) -> Schedule:
 
 def _all_steps(n: int, levels: int) -> np.ndarray:
     """The table of all products of algorithm 1 with `levels` up-sweep levels, dead ones included."""
-    parts = [np.zeros((6, 0), np.int64)]
+    columns = [np.zeros((6, 0), np.int64)]
 
     def add(level: int | np.ndarray, begin: int | np.ndarray, split: np.ndarray, length: int) -> None:
         end = np.minimum(split + length, n + 1)
-        columns = np.broadcast_arrays(level, begin, split, end, np.not_equal(begin, 0), 0)
-        parts.append(np.array(columns, np.int64))
+        steps = np.broadcast_arrays(level, begin, split, end, np.not_equal(begin, 0), 0)
+        columns.append(np.array(steps, np.int64))
 
     for d in range(levels):
         begin = np.arange(0, n - 2**d + 1, 2 ** (d + 1))
@@ -293,7 +289,7 @@ def _all_steps(n: int, levels: int) -> np.ndarray:
     start = levels + max(middle.size, 1)
     for d in reversed(range(levels)):
         add(start + levels - 1 - d, 0, np.arange(2 ** (d + 1), n - 2**d + 1, 2 ** (d + 1)), 2**d)
-    return np.hstack(parts).T
+    return np.hstack(columns).T
 
 
 def _numbered(schedule: Schedule) -> Schedule:

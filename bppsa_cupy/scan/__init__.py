@@ -2,5 +2,3 @@
 
 from bppsa_cupy.scan.numeric import NumericScan
 from bppsa_cupy.scan.primitive import make_chain, plan_scan, scan
-
-__all__ = ["NumericScan", "make_chain", "plan_scan", "scan"]

@@ -10,10 +10,8 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import DeviceError, PlanError
-from bppsa_cupy.plan import ChainPlan, Schedule, Segment, memory_plan
-from bppsa_cupy.plan.budget import Size, too_large
-from bppsa_cupy.plan.memory import vector_sizes
-from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan import Budget, ChainPlan, Schedule, Segment, memory_plan, too_large, vector_sizes
+from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 
@@ -47,15 +45,11 @@ class NumericScan:
         maps: IndexMaps | None = None,
         affine: bool = False,
     ) -> None:
-        self.device, self.dtype, self.chain_plan, self.schedule = (
-            device,
-            np.dtype(dtype),
-            chain_plan,
-            schedule,
-        )
+        self.device, self.dtype = device, np.dtype(dtype)
+        self.chain_plan, self.schedule = chain_plan, schedule
         self.capacity, self.affine = capacity, affine
         self.maps = maps or IndexMaps(device)
-        sizes = chain_plan.counts
+        sizes = chain_plan.sizes
         self.memory = memory_plan(sizes, schedule, capacity, self.dtype.itemsize)
         self._check_memory()
         self._arena = device.empty((self.memory.total_bytes // self.dtype.itemsize,), self.dtype)
@@ -96,37 +90,34 @@ class NumericScan:
 
     def _check_memory(self) -> None:
         """Raise DeviceError, with what would fit, where the device has too little for the whole scan."""
-        free = self.device.free_memory() + self.maps.bytes
-        size = Size(
+        budget = Budget(
             self.capacity,
             self.dtype.itemsize,
-            free,
+            memory=self.device.free_memory() + self.maps.bytes,
             input_gradient=self.schedule.computes_input_gradient,
             indices=self.maps.copies,
             affine=self.affine,
         )
-        if size.fits(size.bytes(self.chain_plan.counts, self.schedule)):
-            return
-        counted = ChainCounts(self.chain_plan.chain)
-        where = f"{self.device.name} has {{}} bytes free"
-        raise DeviceError(too_large(self.schedule.name, [counted], [self.schedule], size, where))
+        if not budget.fits(budget.bytes(self.chain_plan.sizes, self.schedule)):
+            counted = CountedSizes(self.chain_plan.chain)
+            available = f"{self.device.name} has {{}} bytes free"
+            raise DeviceError(too_large(self.schedule.name, [counted], [self.schedule], budget, available))
 
     # ---- views of the arena ----
 
     def _check_batch(self, batch: int) -> None:
         if batch > self.capacity:
-            sizes, itemsize = self.chain_plan.counts, self.dtype.itemsize
-            needed = memory_plan(sizes, self.schedule, batch, itemsize).total_bytes
+            layout = memory_plan(self.chain_plan.sizes, self.schedule, batch, self.dtype.itemsize)
             raise PlanError(
                 f"a batch of {batch} was given, the plan's buffers hold {self.capacity}: a batch of {batch} "
-                f"would take {needed} bytes; plan it with batch_size={batch}"
+                f"would take {layout.total_bytes} bytes; plan it with batch_size={batch}"
             )
 
     def _matrix(self, segment: Segment, batch: int) -> Matrix:
         self._check_batch(batch)
         pattern = self.chain_plan.pattern(*segment)
         offset = self.memory.offsets[segment][0]
-        if self.chain_plan.segment_shared(*segment):
+        if self.chain_plan.chain.shared(*segment):
             return Matrix(pattern, self._arena[offset : offset + pattern.nnz])
         return Matrix(pattern, self._arena[offset : offset + pattern.nnz * batch].reshape(pattern.nnz, batch))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,12 +10,19 @@ import scipy.sparse
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
-from bppsa_cupy.plan import Chain, Element, Plan, build_plan, differences, model_of, with_input_gradient
+from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.plan import (
+    SCHEDULES,
+    Chain,
+    Element,
+    Plan,
+    build_plan,
+    fingerprint,
+    model_of,
+    with_input_gradient,
+)
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan.numeric import NumericScan
-
-SCHEDULES = ("linear", "blelloch", "hybrid")
 
 
 class _Operand(NamedTuple):
@@ -68,7 +73,7 @@ def scan(
     _check(chain, operands, start, batch, injections)
     if plan is None:
         plan = plan_scan(chain, (method,), levels=levels, batch_size=batch, device=target)
-    _check_plan(plan, chain)
+    plan.check(_describe(chain), "chain")
     schedule = plan.schedule(0, method)
     if input_gradient:
         schedule = with_input_gradient(schedule)
@@ -80,11 +85,9 @@ def scan(
         numeric.element(k, batch)[...] = values
     numeric.vector(1, batch)[...] = start.reshape(-1, batch)
     for k, injected in enumerate(injections or (), 1):
-        place = numeric.injection(k, batch)
-        if injected is None:
-            place[...] = 0
-        else:
-            place[...] = target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
+        numeric.injection(k, batch)[...] = (
+            0 if injected is None else target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
+        )
     numeric.run(batch)
     count = len(operands) + (1 if input_gradient else 0)
     results = [numeric.vector(k, batch) for k in range(1, count + 1)]
@@ -107,11 +110,11 @@ def plan_scan(
     device: str | Device = "auto",
 ) -> Plan:
     """A plan for `scan` over a chain of `make_chain`, for batches up to `batch_size`. Raises PlanError."""
-    target = get_device(device)
+    target, geometry = get_device(device), _describe(chain)
     return build_plan(
         (chain,),
-        network=_describe(chain),
-        fingerprint=_fingerprint(chain),
+        network=geometry,
+        fingerprint=fingerprint(geometry),
         schedules=schedules,
         levels=levels,
         workers=workers,
@@ -129,10 +132,6 @@ def _describe(chain: Chain) -> dict[str, Any]:
             for element in chain.elements
         ]
     }
-
-
-def _fingerprint(chain: Chain) -> str:
-    return hashlib.sha256(json.dumps(_describe(chain), sort_keys=True).encode()).hexdigest()
 
 
 def _operand(k: int, jacobian: Any) -> _Operand:
@@ -179,10 +178,3 @@ def _check(
                 f"injection {k} has shape {tuple(injected.shape)}: v({k + 1}) has "
                 f"{(pattern.shape[0], *start.shape[1:])}"
             )
-
-
-def _check_plan(plan: Plan, chain: Chain) -> None:
-    if plan.fingerprint != _fingerprint(chain):
-        raise PlanMismatchError(
-            "the plan was made for another chain: " + "; ".join(differences(plan.network, _describe(chain)))
-        )

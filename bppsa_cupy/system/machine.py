@@ -9,7 +9,7 @@ from pathlib import Path
 def cpu_model() -> str:
     """The processor's model as Linux names it."""
     try:
-        with open("/proc/cpuinfo") as lines:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
             for line in lines:
                 name, colon, value = line.partition(":")
                 if colon and name.strip() == "model name":
@@ -24,7 +24,7 @@ def gpu_models() -> list[str]:
     models = []
     for path in Path("/proc/driver/nvidia/gpus").glob("*/information"):
         try:
-            facts = dict(line.partition(":")[::2] for line in path.read_text().splitlines())
+            facts = dict(line.partition(":")[::2] for line in path.read_text(encoding="utf-8").splitlines())
         except OSError:
             continue
         models.append(facts.get("Model", "").strip())

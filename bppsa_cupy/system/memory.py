@@ -53,7 +53,7 @@ def _of_groups() -> Iterator[int]:
 
 def _of_group(group: Path, limit: str, used: str, reclaimable: str) -> Iterator[int]:
     try:
-        most, taken = (int((group / name).read_text()) for name in (limit, used))
+        most, taken = (int((group / name).read_text(encoding="utf-8")) for name in (limit, used))
     except (OSError, ValueError):  # no such group, or "max": no limit
         return
     cached = next(
@@ -77,6 +77,6 @@ def _of_address_space() -> Iterator[int]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text().splitlines()
+        return path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []

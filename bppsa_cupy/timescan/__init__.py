@@ -6,18 +6,3 @@ from bppsa_cupy.timescan.forward import check_forward
 from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan.stack import Stack
 from bppsa_cupy.timescan.walk import Walk
-
-__all__ = [
-    "GRU",
-    "LSTM",
-    "RNN_RELU",
-    "RNN_TANH",
-    "Cell",
-    "Stack",
-    "StackSize",
-    "Walk",
-    "WalkSize",
-    "check_forward",
-    "stack_shapes",
-    "suffix",
-]

@@ -16,7 +16,6 @@ from tqdm import tqdm
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
-from bppsa_cupy.layers import RecurrentContext
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable
@@ -153,7 +152,7 @@ def _epoch(
 
 def what_ran(network: Sequential) -> dict[str, Any]:
     """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
-    one; the ways of recurrent layers over time, forward (time_walks) and back (time_scans).
+    one; the ways of recurrent layers over time, forward and back.
     """
     report, current = network.last_backward, network.last_pass
     assert report is not None and current is not None
@@ -161,13 +160,8 @@ def what_ran(network: Sequential) -> dict[str, Any]:
         "method": report.method,
         "reason": report.reason,
         "schedules": list(report.schedules),
-        "time_walks": [
-            f"{index} {type(network.layers[index]).__name__} {line}"
-            for index, ctx in enumerate(current.layers)
-            if isinstance(ctx, RecurrentContext)
-            for line in ctx.forward_ways
-        ],
-        "time_scans": list(report.backward_ways),
+        "forward_ways": list(current.forward_ways),
+        "backward_ways": list(report.backward_ways),
     }
 
 

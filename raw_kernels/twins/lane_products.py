@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, call_named, splat, vector_pointer
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Whether a register holds 16 lanes of float32, and there are 32 of them.
 WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
@@ -108,7 +108,7 @@ def _product_tile(rows):
 _tile_many, _tile_two, _tile_one = _product_tile(ROWS), _product_tile(2), _product_tile(1)
 
 
-@twin()
+@compiled()
 def pack(matrix, first, row_stride, column_stride, rows, columns):
     """A matrix as `multiply` takes it: matrix[first + r row_stride + k column_stride] in tiles of rows."""
     packed = np.empty(rows * columns, matrix.dtype)
@@ -124,7 +124,7 @@ def pack(matrix, first, row_stride, column_stride, rows, columns):
     return packed
 
 
-@twin()
+@compiled()
 def multiply(packed, bias, rows, columns, values, place, stride, out, target, spacing):
     """out_r = bias_r + sum over k of M[r, k] values_k, on lanes.
 
@@ -212,7 +212,7 @@ def _outer_tile(down, across):
 _outer, _outer_column = _outer_tile(DOWN, ACROSS), _outer_tile(8, 1)
 
 
-@twin()
+@compiled()
 def add_outer(
     left, left_place, left_spacing, left_step, rows, right, right_place, right_spacing, right_step, columns,
     steps, ones, sums,

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 
 
-@twin()
+@compiled()
 def philox(group, first, second, key):
     """The four numbers, as uint64, of the counter (group: 64 bits, first, second) and the 64-bit key."""
     c0, c1 = np.uint64(group) & LOW, np.uint64(group) >> HALF

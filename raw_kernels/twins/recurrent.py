@@ -5,9 +5,6 @@ from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape
 #: Threads of a block at most: with them a thread may take all 255 registers.
 THREADS = 256
 
-#: Chunks of a sequence, as an expression over the scalars.
-CHUNKS = "((steps + chunk - 1) // chunk)"
-
 
 def block_per(count, rows, values):
     """A block for each of `count` walks, a thread a row in whole warps, `values` reals of shared memory

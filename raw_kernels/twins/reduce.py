@@ -10,12 +10,9 @@ import numpy as np
 from bppsa_cupy.raw_kernels.kernel import (
     MAXIMAL_GRID,
     LaunchShape,
-    array_in,
-    array_out,
     one_thread_per,
-    scalar,
 )
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Steps after which a column's power of two is taken out of it.
 RENORMALISED = 8
@@ -27,9 +24,6 @@ COLUMNS = {"rnn": 4, "gru": 4, "lstm": 2}
 #: Threads of a block whose threads hold columns in registers: few, so that multiprocessors are filled evenly.
 BLOCK = 64
 SHARED_BYTES, TILE_ROWS, BLOCK_THREADS = 48 * 1024, 4, 256
-
-CHUNKS = "(steps + chunk - 1) // chunk"
-REDUCED = f"({CHUNKS} - first)"
 
 
 def reduce_launch(gates, parts, coefficients, columns, tile_columns):
@@ -57,30 +51,13 @@ def reduce_launch(gates, parts, coefficients, columns, tile_columns):
     return launch
 
 
-def reduce_parameters(arrays, size, flags=()):
-    """A reduction's parameters: `arrays` of the forward pass, then what all of them have.
-
-    size  elements of a sample's state, an expression
-    """
-    return (
-        *arrays,
-        array_in("gradient", "real", "steps * hidden * batch if per_step else 0"),
-        array_in("lengths", "int64", "batch"),
-        array_out("maps", "real", f"{REDUCED} * batch * ({size}) * ({size})"),
-        array_out("exponents", "int32", f"{REDUCED} * batch * {size}"),
-        array_out("offsets", "real", f"{REDUCED} * {size} * batch if per_step else 0"),
-        *(scalar(name) for name in ("steps", "hidden", "batch", "chunk", "first")),
-        *(scalar(name, "flag") for name in ("per_step", *flags, "reverse")),
-    )
-
-
-@twin()
+@compiled()
 def map_count(steps, batch, chunk, first):
     """Maps that a reduction makes: chunks from `first` on, times samples."""
     return ((steps + chunk - 1) // chunk - first) * batch
 
 
-@twin()
+@compiled()
 def span(number, steps, chunk, length, reverse):
     """The steps [begin, end) of chunk `number` at which a sample of `length` is not padded."""
     begin, end = number * chunk, min(number * chunk + chunk, steps)
@@ -89,7 +66,7 @@ def span(number, steps, chunk, length, reverse):
     return begin, min(end, length)
 
 
-@twin()
+@compiled()
 def unit_columns(like, size):
     """The identity, and a column of zeros for the chunk's own gradients; (size, size + 1)."""
     columns = np.zeros((size, size + 1), like.dtype)
@@ -98,14 +75,14 @@ def unit_columns(like, size):
     return columns
 
 
-@twin()
+@compiled()
 def take_in(columns, gradient, t, hidden, batch, b):
     """Add the gradient by the output of time t to the last column."""
     for k in range(hidden):
         columns[k, -1] += gradient[(t * hidden + k) * batch + b]
 
 
-@twin()
+@compiled()
 def multiply(jacobian, columns, product):
     """product = jacobian columns."""
     for i in range(jacobian.shape[0]):
@@ -117,7 +94,7 @@ def multiply(jacobian, columns, product):
                     product[i, c] += factor * columns[k, c]
 
 
-@twin()
+@compiled()
 def renormalise(columns, exponents):
     """Take the power of two out of each column but the last."""
     most = 126 if columns.itemsize == 4 else 1022
@@ -133,7 +110,7 @@ def renormalise(columns, exponents):
             exponents[c] += exponent
 
 
-@twin()
+@compiled()
 def store(columns, powers, maps, exponents, offsets, item, batch, per_step):
     """Write one map, its exponents, and the response to the chunk's own gradients."""
     size = powers.size

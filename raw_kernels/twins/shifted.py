@@ -9,7 +9,8 @@ needs no copy of the input a tap, and stays fast where there are few channels.
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.system.compiled import compiled
 
 #: Rows (channels) that one pass over shifted planes makes, and the planes it adds at once.
 ROWS, PLANES = 4, 6
@@ -17,11 +18,11 @@ ROWS, PLANES = 4, 6
 #: Positions of one pass: its rows and planes stay in the first cache.
 CHUNK = 1024
 
-#: Partial sums of one weight's gradient, SIMD lanes that are added at the end; and positions a step.
-LANES, STEP = 16, 64
+#: Positions a step of one weight's gradient, whose LANES partial sums are added at the end.
+STEP = 64
 
 
-@twin()
+@compiled()
 def shifts_win(height, width, columns, planes):
     """Whether sums of shifted planes beat patches for so many output planes: they want long planes, or
     planes so few that making patches is much of the other way's work."""
@@ -29,13 +30,13 @@ def shifts_win(height, width, columns, planes):
     return length >= 512 or (length >= 64 and planes <= 32)
 
 
-@twin()
+@compiled()
 def padded_length(height, width, columns, multiple):
     """Positions from the first element of a plane to its last, up to a multiple."""
     return ((height - 1) * columns + width + multiple - 1) // multiple * multiple
 
 
-@twin()
+@compiled()
 def pack(x, first, channels, height, width, packed, plane, rows, columns, top, left):
     """Copy planes (channels, height, width), from position `first` of x on, into zeroed ones of (rows,
     columns), `plane` positions apart, `top` rows down and `left` columns right. What falls outside is
@@ -49,7 +50,7 @@ def pack(x, first, channels, height, width, packed, plane, rows, columns, top, l
                 packed[target + k] = x[source + k]
 
 
-@twin()
+@compiled()
 def tap_shifts(channels, plane, columns, kernel_height, kernel_width, dilation_y, dilation_x, shifts):
     """Write where in packed planes each (channel, tap) starts."""
     k = 0
@@ -60,7 +61,7 @@ def tap_shifts(channels, plane, columns, kernel_height, kernel_width, dilation_y
                 k += 1
 
 
-@twin()
+@compiled()
 def _add_planes(sums, stride, start, end, weight, rows, k, packed, shifts):
     w, one = np.uint64(k), np.uint64(1)
     a, b, c, d = rows[0] + w, rows[1] + w, rows[2] + w, rows[3] + w
@@ -90,7 +91,7 @@ def _add_planes(sums, stride, start, end, weight, rows, k, packed, shifts):
         sums[fourth + p] += d0 * x0 + d1 * x1 + d2 * x2 + d3 * x3 + d4 * x4 + d5 * x5
 
 
-@twin()
+@compiled()
 def _add_plane(sums, stride, start, end, weight, rows, k, packed, shifts):
     w = np.uint64(k)
     a, b, c, d = weight[rows[0] + w], weight[rows[1] + w], weight[rows[2] + w], weight[rows[3] + w]
@@ -104,7 +105,7 @@ def _add_plane(sums, stride, start, end, weight, rows, k, packed, shifts):
         sums[fourth + p] += d * x
 
 
-@twin()
+@compiled()
 def correlate(packed, shifts, weight, depth, bias, output, first, features, height, width, columns):
     """Write planes (features, height, width) to `output` from `first` on: feature f is bias[f] plus the
     sum over k < depth of weight[f * depth + k] times the packed planes shifted by shifts[k].
@@ -138,7 +139,7 @@ def correlate(packed, shifts, weight, depth, bias, output, first, features, heig
                     output[target + x] = sums[source + x]
 
 
-@twin()
+@compiled()
 def _add_block(sums, first, gradient, rows, packed, shifts, length):
     g0, g1, g2, g3 = rows[0], rows[1], rows[2], rows[3]
     x0, x1, x2, x3 = shifts[0], shifts[1], shifts[2], shifts[3]
@@ -178,7 +179,7 @@ def _add_block(sums, first, gradient, rows, packed, shifts, length):
             sums[q + l3] += ga * wa + gb * wb + gc * wc + gd * wd
 
 
-@twin()
+@compiled()
 def add_products(sums, gradient, features, packed, shifts, terms, length):
     """Add to `sums` the products of every gradient plane with every shifted plane, a lane apart.
 
@@ -198,13 +199,13 @@ def add_products(sums, gradient, features, packed, shifts, terms, length):
             block += np.uint64(16 * LANES)
 
 
-@twin()
+@compiled()
 def group_sums(features, terms):
     """Elements of `sums` for so many planes and terms."""
     return ((features + 3) // 4) * ((terms + 3) // 4) * 16 * LANES
 
 
-@twin()
+@compiled()
 def lane_sum(sums, feature, term, terms):
     """One product of `add_products`, its lanes added in order."""
     block = (feature // 4) * ((terms + 3) // 4) + term // 4

@@ -1,29 +1,45 @@
-"""Cutting host loops into parts that are worth a thread, and transposing ones into tiles."""
+"""Cutting host loops into spans that are worth a thread, and transposing ones into tiles."""
 
+import numba
 import numpy as np
+from numba import prange
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
-#: Elements a part has at least: the work of a few microseconds, about what starting a thread costs.
+#: Elements a span has at least: the work of a few microseconds, about what starting a thread costs.
 LEAST = 65536
 
-#: Samples a tile of a transposition has: their rows are read side by side.
-LANES = 16
+
+@compiled()
+def span_count(elements):
+    """Into how many spans a loop over `elements` elements is cut; 1 means that no thread is started."""
+    return max(1, min(64, elements // LEAST))
 
 
-@twin()
-def part_count(size):
-    """Into how many parts a loop over `size` elements is cut; 1 means that no thread is started."""
-    return max(1, min(64, size // LEAST))
+@compiled()
+def span_start(span, spans, length):
+    """Where span `span` of `spans` begins; the last one ends at span_start(spans, spans, length)."""
+    return np.uint64(np.int64(span) * length // spans)
 
 
-@twin()
-def part_start(part, parts, size):
-    """Where part `part` of `parts` begins; the end of the last one is part_start(parts, parts, size)."""
-    return np.uint64(np.int64(part) * size // parts)
+def spans_of(act):
+    """run(elements, length, arguments): act(start, end, *arguments) on spans that make up [0, length), in
+    parallel where their `elements` elements are worth it. Compiled into the twin that calls it, and cached
+    with that."""
+
+    @numba.njit(parallel=True, nogil=True, error_model="numpy")
+    def run(elements, length, arguments):
+        spans = span_count(elements)
+        if spans == 1:
+            act(span_start(0, 1, length), span_start(1, 1, length), *arguments)
+        else:
+            for span in prange(spans):
+                act(span_start(span, spans, length), span_start(span + 1, spans, length), *arguments)
+
+    return run
 
 
-@twin()
+@compiled()
 def tile_width(batch):
     """Features a tile of a transposition to (features, batch) has: its rows stay in the first cache,
     also where a power-of-two batch puts them all in a few of its sets."""

@@ -6,7 +6,7 @@ rows from `first_row` on, counted over samples: row r is row r % out_height of s
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: Workers that convolutions are cut into, at most: a fixed number, so that sums over their parts, and
 #: with them all results, are the same on any number of threads.
@@ -21,7 +21,7 @@ FEW_TILES = 8
 LEAST_COLUMNS = 128
 
 
-@twin()
+@compiled()
 def inside(inputs, outputs, offset, stride):
     """The first output and the end of those whose input, output * stride + offset, is in the plane."""
     first = 0 if offset >= 0 else (-offset + stride - 1) // stride
@@ -30,7 +30,7 @@ def inside(inputs, outputs, offset, stride):
     return first, max(first, min(end, outputs))
 
 
-@twin()
+@compiled()
 def unfold(
     x, patches, first_row, rows, first_channel, channels, in_channels, in_height, in_width, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -73,7 +73,7 @@ def unfold(
                         position += one
 
 
-@twin()
+@compiled()
 def fold(
     patches, x, first_row, rows, first_channel, channels, in_channels, in_height, in_width, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
@@ -106,7 +106,7 @@ def fold(
                     position += np.uint64(out_width)
 
 
-@twin()
+@compiled()
 def gather_rows(x, block, first_row, rows, first_channel, channels, all_channels, height, width):
     """Copy `rows` rows of `channels` channels of x (batch, all_channels, height, width) to a matrix
     (channels, rows * width)."""
@@ -120,7 +120,7 @@ def gather_rows(x, block, first_row, rows, first_channel, channels, all_channels
             position += np.uint64(width)
 
 
-@twin()
+@compiled()
 def rows_per_tile(depth, out_width, rows, itemsize, columns):
     """Output rows whose patch matrix of `depth` rows stays near 256 KiB (half of a small L2 cache), but
     has `columns` columns."""
@@ -128,7 +128,7 @@ def rows_per_tile(depth, out_width, rows, itemsize, columns):
     return max(1, min(rows, max(fitting, (columns + out_width - 1) // out_width)))
 
 
-@twin()
+@compiled()
 def channels_per_part(channels, rows_each, least_rows):
     """Channels of one part, of at most WORKERS: each has `rows_each` rows of a matrix, a part at least
     `least_rows` where there are so many."""

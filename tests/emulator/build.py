@@ -88,7 +88,7 @@ def compile_text(
     source = folder / f"{stem}.cpp"
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         draft = Path(scratch, source.name)
-        draft.write_text(translated)
+        draft.write_text(translated, encoding="utf-8")
         os.replace(draft, source)
         built = Path(scratch, library.name)
         _run(name, *flags, "-shared", "-Wl,-Bsymbolic", "-include", str(folder / "cuda_emulator.hpp"),
@@ -103,7 +103,9 @@ def _run(subject: str, *arguments: str) -> None:
         raise EmulationError("the emulator needs g++: install it, or run the tests without it")
     # A preloaded sanitizer is for the kernels, not for the compiler.
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-    done = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, *arguments], env=environment, capture_output=True, encoding="utf-8", check=False
+    )
     if done.returncode:
         raise EmulationError(f"{subject} does not compile with g++:\n{done.stderr}")
 
@@ -134,5 +136,7 @@ def _headers_folder(flags: tuple[str, ...]) -> Path:
 
 @functools.cache
 def _compiler_version() -> str:
-    done = subprocess.run([compiler() or "g++", "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [compiler() or "g++", "--version"], capture_output=True, encoding="utf-8", check=False
+    )
     return done.stdout

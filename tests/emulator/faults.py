@@ -13,9 +13,8 @@ import tempfile
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.kernel import array_in, array_out
 from emulator.device import EmulatedDevice
-from emulator.text_kernel import TextKernel, text_kernel
+from emulator.text_kernel import TextKernel, array_in, array_out, text_kernel
 
 OUT = array_out("out", "real", "32")
 VALUES = array_in("values", "real", "32")

@@ -75,7 +75,7 @@ class Library:
 
     def _quoted(self, message: str) -> str:
         """The lines of the compiled text that `message` names."""
-        lines = self._source.read_text().splitlines()
+        lines = self._source.read_text(encoding="utf-8").splitlines()
         named = sorted({int(number) for number in re.findall(r"line (\d+)", message)})
         return "".join(f"\n  {number}: {lines[number - 1].strip()}" for number in named)
 

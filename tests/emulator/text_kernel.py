@@ -9,6 +9,26 @@ from typing import Any
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant, inline_headers
 
 
+def array_in(name: str, type: str, size: str) -> Parameter:
+    """An array the kernel only reads."""
+    return Parameter(name, type, "in", size)
+
+
+def array_out(name: str, type: str, size: str) -> Parameter:
+    """An array the kernel writes whole and never reads."""
+    return Parameter(name, type, "out", size)
+
+
+def array_inout(name: str, type: str, size: str) -> Parameter:
+    """An array the kernel reads and writes, wholly or in part."""
+    return Parameter(name, type, "inout", size)
+
+
+def scalar(name: str, type: str = "size") -> Parameter:
+    """A scalar: `size` (64-bit), `flag` (int), `double`, or `real_value` (the variant's real)."""
+    return Parameter(name, type, "scalar")
+
+
 @dataclass(frozen=True, eq=False)
 class TextKernel(Kernel):
     """A Kernel whose CUDA C++ text is here, not in a file; its twin is the caller's affair."""

@@ -12,15 +12,16 @@ from tqdm import tqdm
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.cost.calibration import (
+from bppsa_cupy.plan.cost import (
     Calibration,
     calibrated,
     calibration_path,
+    find_model,
     load_calibration,
     save_calibration,
     this_machine,
 )
-from bppsa_cupy.plan.cost.model import CostModel, find_model
+from bppsa_cupy.plan.cost_model import CostModel
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model
 from bppsa_cupy.tools.benchmarks.calibration_work import networks, observe, overheads
 from bppsa_cupy.tools.benchmarks.harness import Row, quartiles

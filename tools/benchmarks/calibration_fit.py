@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_cupy.plan.cost.model import CostModel, Rate, work_classes
+from bppsa_cupy.plan.cost_model import CostModel, Rate, work_classes
 
 #: Kinds of work that Python calls one by one; all others are launches that were bound before.
 CALLS = ("vjp", "fill", "transpose")

@@ -17,12 +17,10 @@ from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
 from bppsa_cupy.models import lenet5
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import Chain, Element, Product, Schedule
-from bppsa_cupy.plan.cost.model import MODELS
-from bppsa_cupy.plan.cost.schedule_cost import step_cost
-from bppsa_cupy.plan.product.symbolic import multiply
-from bppsa_cupy.plan.schedule import Step
-from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan import Budget, Chain, Element, Product, Step
+from bppsa_cupy.plan.cost import step_cost
+from bppsa_cupy.plan.product import multiply
+from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation
@@ -125,10 +123,9 @@ def _vector_product(
 ) -> Iterator[Observation]:
     """A CSR matrix times a batch of vectors."""
     step = Step(0, 0, 1, 2, "mv")
-    counts = ChainCounts.of(Chain((element,)), [Schedule.of("linear", 1, [step])])
     if element.pattern.nnz * batch * dtype.itemsize > MOST_BYTES:
         return
-    cost = step_cost(counts, step, batch, dtype.itemsize, MODELS["ideal"])
+    cost = step_cost(CountedSizes(Chain((element,))), step, Budget(batch, dtype.itemsize))
     matrix, maps = _values(device, dtype, element, batch), IndexMaps(device)
     rows, columns = element.pattern.shape
     x, y = _ones(device, dtype, (columns, batch)), device.empty((rows, batch), dtype)
@@ -142,8 +139,7 @@ def _product(
 ) -> tuple[Observation, Element] | None:
     """The product of two neighbours, timed, and what it makes; None where it is too large."""
     step = Step(0, 1, 2, 3, "mm")
-    counts = ChainCounts.of(Chain((nearer, farther)), [Schedule.of("linear", 2, [step])])
-    cost = step_cost(counts, step, batch, dtype.itemsize, MODELS["ideal"])
+    cost = step_cost(CountedSizes(Chain((nearer, farther))), step, Budget(batch, dtype.itemsize))
     if cost.bytes > MOST_BYTES or cost.multiply_adds > MOST_MULTIPLY_ADDS:
         return None
     product: Product = multiply(farther.pattern, nearer.pattern)

@@ -94,7 +94,7 @@ def peak_host_bytes() -> int:
 
     Linux's VmHWM: ru_maxrss of a child starts at its parent's.
     """
-    with open("/proc/self/status") as lines:
+    with open("/proc/self/status", encoding="utf-8") as lines:
         for line in lines:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024

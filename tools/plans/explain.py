@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Chain, Plan, Schedule
-from bppsa_cupy.plan.budget import Size
-from bppsa_cupy.plan.cost.model import MODELS, CostModel, find_model
-from bppsa_cupy.plan.cost.schedule_cost import preparation_seconds, schedule_cost, vjp_seconds
+from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
+from bppsa_cupy.plan.cost import (
+    MODELS,
+    ScheduleCost,
+    find_model,
+    preparation_seconds,
+    schedule_cost,
+    vjp_seconds,
+)
 from bppsa_cupy.plan.schedule import blelloch, linear, paper_hybrid
-from bppsa_cupy.plan.search.search import Search
-from bppsa_cupy.plan.search.segment_costs import MOST_ELEMENTS, SegmentCosts, searched_segments
-from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan.search import MOST_ELEMENTS, Search, searched_segments
+from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.plans.report import print_table, quantity
@@ -93,7 +98,8 @@ def explain(
     Raises PlanError for an unknown model, and for a chain of more than MOST_ELEMENTS.
     """
     batch = plan.batch_size if batch_size is None else batch_size
-    machine, size = find_model(model), Size(batch, plan.itemsize, memory_limit)
+    machine = find_model(model)
+    budget = Budget(batch, plan.itemsize, model=machine, memory=memory_limit)
     return {
         "model": machine.name,
         "unit": "multiply-adds" if machine.name == "ideal" else "seconds",
@@ -101,7 +107,7 @@ def explain(
         "itemsize": plan.itemsize,
         "memory_limit": memory_limit,
         "chains": [
-            _Explained(chain.chain, machine, size, progress).report(workers or _powers(len(chain.chain)))
+            _Explained(chain.chain, budget, progress).report(workers or _powers(len(chain.chain)))
             for chain in plan.chains
         ],
     }
@@ -115,19 +121,17 @@ def _powers(n: int) -> list[int]:
 class _Explained:
     """One chain, by one model."""
 
-    def __init__(self, chain: Chain, model: CostModel, size: Size, progress: bool) -> None:
+    def __init__(self, chain: Chain, budget: Budget, progress: bool) -> None:
         if len(chain) > MOST_ELEMENTS:
             raise PlanError(
                 f"a chain of {len(chain)} elements is too long to search: explain takes up to {MOST_ELEMENTS}"
             )
-        self.chain, self.model, self.size = chain, model, size
-        self.counts = ChainCounts.of_segments(chain, searched_segments(chain), progress=progress)
-        costs = SegmentCosts.of(self.counts, size.batch_size, size.itemsize, model)
-        fits = None if size.limit is None else lambda s: size.fits(size.bytes(self.counts, s))
-        self.search = Search(costs, fits)
+        self.chain, self.budget, self.segments = chain, budget, searched_segments(chain)
+        self.sizes = CountedSizes(chain, self.segments, progress=progress)
+        self.search = Search.of(self.sizes, budget)
         self.fixed = {name: make(len(chain)) for name, make in FIXED.items()}
-        self.preparation = preparation_seconds(chain, size.batch_size, size.itemsize, model)
-        self.baseline = vjp_seconds(chain, size.batch_size, size.itemsize, model)
+        self.preparation = preparation_seconds(chain, budget)
+        self.baseline = vjp_seconds(chain, budget)
 
     def report(self, workers: Sequence[int]) -> dict[str, Any]:
         unbounded = self.search.best().schedule
@@ -135,7 +139,7 @@ class _Explained:
         rows = [self._on(p) for p in workers]
         return {
             "elements": len(self.chain),
-            "segments": len(searched_segments(self.chain)),
+            "segments": len(self.segments),
             "considered": len(self.search.candidates),
             "baseline": self.baseline,
             "preparation": self.preparation,
@@ -159,27 +163,26 @@ class _Explained:
             "multiply_adds": cost.multiply_adds,
             "work": sum(step.seconds for step in cost.steps),
             "critical_path": cost.critical_path,
-            "memory": self.size.bytes(self.counts, schedule),
+            "memory": self.budget.bytes(self.sizes, schedule),
         }
 
     def _on(self, p: int) -> dict[str, Any]:
         """All schedules on p workers; they share the preparation evenly, an element each at the least."""
         around = self.preparation / min(p, max(len(self.chain), 1))
-        found = self.search.best(p)
+        best = self.search.best(p)
         times = {name: self._cost(schedule, p).seconds + around for name, schedule in self.fixed.items()}
-        times[COMPUTED] = found.seconds + around
-        best = min(times, key=lambda name: times[name])
+        times[COMPUTED] = best.seconds + around
+        quickest = min(times, key=lambda name: times[name])
         return {
             "workers": p,
             "times": times,
-            "lower_bound": found.lower_bound + around,
-            "wins": BASELINE if self.baseline <= times[best] else best,
-            "computed": {**self._facts(COMPUTED, found.schedule), "found_as": found.candidate.name},
+            "lower_bound": best.lower_bound + around,
+            "wins": BASELINE if self.baseline <= times[quickest] else quickest,
+            "computed": {**self._facts(COMPUTED, best.schedule), "found_as": best.candidate.name},
         }
 
-    def _cost(self, schedule: Schedule, p: int) -> Any:
-        sizes = {"batch_size": self.size.batch_size, "itemsize": self.size.itemsize}
-        return schedule_cost(self.counts, schedule, workers=p, model=self.model, **sizes)
+    def _cost(self, schedule: Schedule, p: int) -> ScheduleCost:
+        return schedule_cost(self.sizes, schedule, replace(self.budget, workers=p))
 
     def _first_win(self, rows: Sequence[dict[str, Any]]) -> int | None:
         """The fewest workers on which the computed schedule is quicker than back-propagation."""
@@ -225,7 +228,7 @@ def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], s
     print()
     print_table(("schedule", *columns), rows, "<>>>>>>")
     print()
-    head = ("p", "linear", "blelloch", "paper", "computed", "bound", "wins")
+    head = ("p", *FIXED, COMPUTED, "bound", "wins")
     print_table(
         (*head, *columns[:1], "mm", *columns[3:]), list(_worker_rows(chain["workers"], time)), "<>>>>><>>>>>"
     )

@@ -11,12 +11,10 @@ from typing import Any
 
 from bppsa_cupy.layers import LAYERS, Layer
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.plan import Chain, Plan, Schedule
-from bppsa_cupy.plan.cost.model import find_model
+from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
 from bppsa_cupy.plan.schedule import Step, blelloch, linear, paper_hybrid
-from bppsa_cupy.plan.search.search import Search
-from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments
-from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan.search import Search, searched_segments
+from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.tools.plans.report import element_facts, print_table, quantity
 
 #: The name of the paper's hand-picked schedule among the others.
@@ -47,33 +45,32 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
 def _network(name: str, plan: Plan, chains: Sequence[Chain]) -> dict[str, Any]:
     found = []
     for position, chain in enumerate(chains):
-        counts = ChainCounts.of_segments(chain, searched_segments(chain))
-        named = _schedules(plan, position, counts)
+        sizes = CountedSizes(chain, searched_segments(chain))
+        named = _schedules(plan, position, sizes)
         found.append(
             {
                 "elements": element_facts(chain),
                 "baseline": _baseline(chain),
-                "schedules": [_schedule(label, schedule, counts) for label, schedule in named.items()],
+                "schedules": [_schedule(label, schedule, sizes) for label, schedule in named.items()],
             }
         )
     return {"network": name, "chains": found}
 
 
-def _schedules(plan: Plan, position: int, counts: ChainCounts) -> dict[str, Schedule]:
+def _schedules(plan: Plan, position: int, sizes: CountedSizes) -> dict[str, Schedule]:
     """Every schedule of a chain by name: those that follow from its length, the plan's own hybrid, and the
     one with the shortest critical path."""
-    n = len(counts.chain)
+    n = len(sizes.chain)
     named = {"linear": linear(n), "blelloch": blelloch(n)}
     if "hybrid" in plan.schedules:
         named["hybrid"] = plan.schedule(position, "hybrid")
     named[PAPER] = paper_hybrid(n)
-    costs = SegmentCosts.of(counts, 1, plan.itemsize, find_model("ideal"))
-    named[COMPUTED] = Search(costs).best().schedule
+    named[COMPUTED] = Search.of(sizes, Budget(1, plan.itemsize)).best().schedule
     return named
 
 
-def _schedule(label: str, schedule: Schedule, counts: ChainCounts) -> dict[str, Any]:
-    work = [2 * counts.multiply_adds(step) for step in schedule.steps]
+def _schedule(label: str, schedule: Schedule, sizes: CountedSizes) -> dict[str, Any]:
+    work = [2 * sizes.multiply_adds(step) for step in schedule.steps]
     critical, longest = critical_steps(schedule, work)
     steps = [
         {
@@ -82,9 +79,9 @@ def _schedule(label: str, schedule: Schedule, counts: ChainCounts) -> dict[str, 
             "split": step.split,
             "end": step.end,
             "kind": step.kind,
-            "product": counts.kind(step) if step.kind == "mm" else "csr_mv",
+            "product": sizes.kind(step) if step.kind == "mm" else "csr_mv",
             "flop": flop,
-            "dense_flop": 2 * _dense_multiply_adds(counts.chain, step),
+            "dense_flop": 2 * _dense_multiply_adds(sizes.chain, step),
             "critical": is_critical,
         }
         for step, flop, is_critical in zip(schedule.steps, work, critical, strict=True)

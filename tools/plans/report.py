@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bppsa_cupy.plan import Chain, ChainPlan, Plan, Schedule
-from bppsa_cupy.plan.cost.schedule_cost import StepCost, schedule_cost
-from bppsa_cupy.plan.memory import memory_plan
+from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan
+from bppsa_cupy.plan.cost import StepCost, schedule_cost
 from bppsa_cupy.tools import cli
 
 
@@ -43,10 +42,8 @@ def element_facts(chain: Chain) -> list[dict[str, Any]]:
 
 
 def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[str, Any]:
-    cost = schedule_cost(
-        chain.counts, schedule, batch_size=plan.batch_size, itemsize=plan.itemsize, workers=plan.workers
-    )
-    values = memory_plan(chain.counts, schedule, plan.batch_size, plan.itemsize).total_bytes
+    cost = schedule_cost(chain.sizes, schedule, Budget(plan.batch_size, plan.itemsize, plan.workers))
+    values = memory_plan(chain.sizes, schedule, plan.batch_size, plan.itemsize).total_bytes
     by_level: list[list[StepCost]] = [[] for _ in range(schedule.depth)]
     for step in cost.steps:
         by_level[step.step.level].append(step)
@@ -58,7 +55,7 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "bytes": cost.bytes,
         "critical_path": int(cost.critical_path),
         "value_bytes": values,
-        "index_bytes": max(chain.counts.index_bytes(schedule), default=0),
+        "index_bytes": max(chain.sizes.index_bytes(schedule), default=0),
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
     }
 

@@ -20,7 +20,7 @@ from typing import Any
 import numba
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.cost.model import KINDS, LARGE_BYTES, CostModel, Rate, work_classes
+from bppsa_cupy.plan.cost_model import KINDS, LARGE_BYTES, CostModel, Rate, work_classes
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.system.machine import cpu_model, gpu_models
 

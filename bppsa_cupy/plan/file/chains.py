@@ -11,7 +11,7 @@ from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.file.check_schedule import check_schedule
-from bppsa_cupy.plan.file.parts import integers, naming, number, read_json, write_json
+from bppsa_cupy.plan.file.fields import integers, naming, number, read_json, write_json
 from bppsa_cupy.plan.schedule import KIND, Schedule
 from bppsa_cupy.system.hdf5 import read_array, write_array
 
@@ -31,10 +31,8 @@ def read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
     with naming(group.file.filename, f"chain {group.name.rpartition('/')[2]}"):
         matrices = []
         for k, item in enumerate(read_json(group, "matrices", list)):
-            if not isinstance(item, dict) or [type(item.get(f)) for f in ("pattern", "shared")] != [
-                str,
-                bool,
-            ]:
+            kinds = [type(item.get(name)) for name in ("pattern", "shared")] if isinstance(item, dict) else []
+            if kinds != [str, bool]:
                 raise PlanError(f"matrix {k} lacks a pattern or whether it is shared")
             if item["pattern"] not in patterns:
                 raise PlanError(f"pattern {item['pattern'][:12]} of matrix {k} is missing")

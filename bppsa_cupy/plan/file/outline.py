@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import h5py
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.system.hdf5 import array_size, attribute
+from bppsa_cupy.plan.file.fields import number, product_patterns, text
+from bppsa_cupy.system.hdf5 import array_size
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,6 @@ class ProductOutline:
     multiply_adds: int
     map_bytes: int
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """The digests of A and B."""
-        return self.a.digest, self.b.digest
-
 
 def read_pattern_outlines(groups: Sequence[tuple[str, h5py.Group]]) -> dict[str, PatternOutline]:
     """The sizes of patterns by digest; `groups` are /patterns/<digest> of a plan file. Raises PlanError."""
@@ -49,28 +45,18 @@ def read_pattern_outlines(groups: Sequence[tuple[str, h5py.Group]]) -> dict[str,
 
 
 def _read_pattern_outline(group: h5py.Group) -> PatternOutline:
-    shape = attribute(group, "rows", int, PlanError), attribute(group, "columns", int, PlanError)
+    shape = number(group, "rows"), number(group, "columns")
     pointers, nnz = (array_size(group, name, error=PlanError)[0] for name in ("indptr", "indices"))
     if min(shape) < 0 or pointers != shape[0] + 1:
         raise PlanError(f"{group.file.filename}: {group.name}: {pointers} row pointers for {shape[0]} rows")
     return PatternOutline(shape, nnz, group.name.rpartition("/")[2])
 
 
-def read_product_outline(
-    group: h5py.Group, patterns: Mapping[str, PatternOutline]
-) -> tuple[tuple[str, str], ProductOutline]:
-    """The key and sizes of the product in `group`, /products/<a>_<b> of a plan file. Raises PlanError."""
-    a, _, b = group.name.rpartition("/")[2].partition("_")
-    c = attribute(group, "pattern", str, PlanError)
-    missing = [digest for digest in (a, b, c) if digest not in patterns]
-    if missing:
-        raise PlanError(f"{group.file.filename}: {group.name}: pattern {missing[0][:12]} is missing")
-    product = ProductOutline(
-        patterns[a],
-        patterns[b],
-        patterns[c],
-        attribute(group, "kind", str, PlanError),
-        attribute(group, "multiply_adds", int, PlanError),
+def read_product_outline(group: h5py.Group, patterns: Mapping[str, PatternOutline]) -> ProductOutline:
+    """The sizes of the product in `group`, /products/<a>_<b> of a plan file. Raises PlanError."""
+    return ProductOutline(
+        *product_patterns(group, patterns),
+        text(group, "kind"),
+        number(group, "multiply_adds"),
         sum(array_size(group, name, error=PlanError)[1] for name in group),
     )
-    return product.key, product

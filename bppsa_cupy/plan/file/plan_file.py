@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from typing import Any
@@ -28,44 +28,48 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.file.chains import read_chain, read_schedules, write_chain, write_schedule
-from bppsa_cupy.plan.file.outline import read_pattern_outlines, read_product_outline
-from bppsa_cupy.plan.file.parts import (
+from bppsa_cupy.plan.file.fields import (
     integers,
     json_attribute,
     members,
     naming,
     number,
     numbered,
+    product_patterns,
     read_json,
     text,
     write_json,
 )
-from bppsa_cupy.plan.plan import SCHEDULES, Plan
-from bppsa_cupy.plan.product.check import check_product
-from bppsa_cupy.plan.product.symbolic import MAPS, Product
-from bppsa_cupy.plan.schedule import Schedule
+from bppsa_cupy.plan.file.outline import read_pattern_outlines, read_product_outline
+from bppsa_cupy.plan.product import MAPS, Product, check_product
+from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
 from bppsa_cupy.system.hdf5 import create, open_file, write_array
 
 FORMAT = "bppsa-plan"
 FORMAT_VERSION = 3
+NUMBERS = ("batch_size", "workers", "itemsize")
 
 
 # ---- writing ----
 
 
-def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write `plan` to `path`, whole or not at all. Raises PlanError where the file cannot be written."""
-    products = {key: product for chain in plan.chains for key, product in chain.products.items()}
-    patterns = {element.pattern for chain in plan.chains for element in chain.chain.elements}
+def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
+    """Write a plan, whole or not at all. Raises PlanError where the file cannot be written.
+
+    plan  the fields of a Plan by name
+    """
+    chains: tuple[ChainPlan, ...] = plan["chains"]
+    products = {key: product for chain in chains for key, product in chain.products.items()}
+    patterns = {element.pattern for chain in chains for element in chain.chain.elements}
     patterns.update(product.pattern for product in products.values())
     with create(path, sealed=True, error=PlanError) as file:
         file.attrs["format"] = FORMAT
         file.attrs["format_version"] = FORMAT_VERSION
-        file.attrs["fingerprint"] = plan.fingerprint
-        write_json(file, "network", plan.network)
-        for name in ("batch_size", "workers", "itemsize"):
-            file.attrs[name] = getattr(plan, name)
-        file.attrs["left_out"] = json.dumps(dict(plan.left_out))
+        file.attrs["fingerprint"] = plan["fingerprint"]
+        write_json(file, "network", plan["network"])
+        for name in NUMBERS:
+            file.attrs[name] = plan[name]
+        file.attrs["left_out"] = json.dumps(dict(plan["left_out"]))
         folder = file.create_group("patterns")
         for pattern in sorted(patterns, key=lambda pattern: pattern.digest):
             _write_pattern(folder.create_group(pattern.digest), pattern)
@@ -73,12 +77,12 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
         for (a, b), product in sorted(products.items()):
             _write_product(folder.create_group(f"{a}_{b}"), product)
         folder = file.create_group("chains")
-        for index, chain in enumerate(plan.chains):
+        for index, chain in enumerate(chains):
             write_chain(folder.create_group(str(index)), chain.chain)
         folder = file.create_group("schedules")
-        for name in plan.schedules:
+        for name in chains[0].schedules if chains else ():
             group = folder.create_group(name)
-            for index, chain in enumerate(plan.chains):
+            for index, chain in enumerate(chains):
                 write_schedule(group, str(index), chain.schedules[name])
 
 
@@ -99,32 +103,32 @@ def _write_product(group: h5py.Group, product: Product) -> None:
 # ---- reading ----
 
 
-def load_plan(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
-    """Read a plan that `save_plan` wrote.
+def read_plan(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
+    """The fields of a Plan that `write_plan` wrote, by name.
 
     verify  compare the SHA-256 of the file first; everything else is checked in any case
 
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
     pattern that is not its digest's, a map out of range, an illegal step.
     """
-    return _load(path, verify, _read_patterns, _read_product)
+    return _read(path, verify, _read_patterns, _read_product)
 
 
-def load_outline(path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
-    """Read a plan without its arrays, patterns and products by their sizes: to show what it holds, at once.
+def read_outline(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
+    """The fields of a Plan without its arrays, patterns and products by their sizes: to show what it holds.
 
-    The SHA-256, where `verify` asks for it, takes every byte. Raises PlanError as `load_plan` does, but for
+    The SHA-256, where `verify` asks for it, takes every byte. Raises PlanError as `read_plan` does, but for
     what the arrays alone tell.
     """
-    return _load(path, verify, read_pattern_outlines, read_product_outline)
+    return _read(path, verify, read_pattern_outlines, read_product_outline)
 
 
-def _load(
+def _read(
     path: str | os.PathLike[str],
     verify: bool,
     read_patterns: Callable[[list[tuple[str, h5py.Group]]], dict[str, Any]],
-    read_product: Callable[[h5py.Group, dict[str, Any]], tuple[tuple[str, str], Any]],
-) -> Plan:
+    read_product: Callable[[h5py.Group, dict[str, Any]], Any],
+) -> dict[str, Any]:
     with open_file(path, sealed=True, verify=verify, error=PlanError) as file:
         kind, version = text(file, "format"), number(file, "format_version")
         if kind != FORMAT:
@@ -135,41 +139,42 @@ def _load(
                 "build it again"
             )
         patterns = read_patterns(members(file, "patterns"))
-        products = dict(read_product(group, patterns) for _, group in members(file, "products"))
+        made = [read_product(group, patterns) for _, group in members(file, "products")]
+        products = {(product.a.digest, product.b.digest): product for product in made}
         chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
         schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}
-        return _make_plan(file, chains, schedules, products)
+        planned = _planned_chains(file.filename, chains, schedules, products)
+        numbers = {name: number(file, name) for name in NUMBERS}
+        if min(numbers.values()) < 1:
+            raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
+        return {
+            "network": read_json(file, "network", dict),
+            "fingerprint": text(file, "fingerprint"),
+            "chains": planned,
+            "left_out": json_attribute(file, "left_out", dict),
+            **numbers,
+        }
 
 
-def _make_plan(
-    file: h5py.File,
+def _planned_chains(
+    path: str,
     chains: list[Chain],
     schedules: dict[str, list[Schedule]],
     products: dict[tuple[str, str], Product],
-) -> Plan:
+) -> tuple[ChainPlan, ...]:
     known = [name for name in SCHEDULES if name in schedules]
     if len(known) < len(schedules):
-        raise PlanError(f"{file.filename}: schedules {sorted(schedules)}: there are {', '.join(SCHEDULES)}")
+        raise PlanError(f"{path}: schedules {sorted(schedules)}: there are {', '.join(SCHEDULES)}")
     for name in known:
         if len(schedules[name]) != len(chains):
             raise PlanError(
-                f"{file.filename}: schedule {name} is for {len(schedules[name])} chains, there are "
-                f"{len(chains)}"
+                f"{path}: schedule {name} is for {len(schedules[name])} chains, there are {len(chains)}"
             )
     planned = []
     for index, chain in enumerate(chains):
-        with naming(file.filename, f"chain {index}"):
+        with naming(path, f"chain {index}"):
             planned.append(ChainPlan(chain, {name: schedules[name][index] for name in known}, products))
-    numbers = {name: number(file, name) for name in ("batch_size", "workers", "itemsize")}
-    if min(numbers.values()) < 1:
-        raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
-    return Plan(
-        network=read_json(file, "network", dict),
-        fingerprint=text(file, "fingerprint"),
-        chains=tuple(planned),
-        left_out=json_attribute(file, "left_out", dict),
-        **numbers,
-    )
+    return tuple(planned)
 
 
 def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
@@ -187,19 +192,15 @@ def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
     return patterns
 
 
-def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> tuple[tuple[str, str], Product]:
-    a, _, b = group.name.rpartition("/")[2].partition("_")
-    with naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
-        kind, c = text(group, "kind"), text(group, "pattern")
-        missing = [digest for digest in (a, b, c) if digest not in patterns]
-        if missing:
-            raise PlanError(f"pattern {missing[0][:12]} is missing")
+def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> Product:
+    a, b, c = product_patterns(group, patterns)
+    with naming(group.file.filename, f"product {a.digest[:12]}_{b.digest[:12]}"):
+        kind = text(group, "kind")
         if kind not in MAPS:
             raise PlanError(f"kind {kind!r} is unknown")
         maps = {name: integers(group, name) for name in MAPS[kind]}
         for array in maps.values():
             array.flags.writeable = False
-        terms = number(group, "multiply_adds")
-        product = Product(patterns[a], patterns[b], patterns[c], kind, terms, maps)
+        product = Product(a, b, c, kind, number(group, "multiply_adds"), maps)
         check_product(product)
-    return (a, b), product
+    return product

@@ -7,45 +7,14 @@ of all columns. Such rows are found by hashes, compared in full, and worked out 
 Within one call all index arrays have one dtype, int32 or int64.
 """
 
-from typing import Any
-
 import numpy as np
-from numba import prange, types
-from numba.extending import intrinsic
+from numba import prange
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
-
-
-@intrinsic
-def trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """Number of zero bits below the lowest one of a uint64 that is not 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
-
-    return types.uint64(types.uint64), generate
+from bppsa_cupy.plan.bit_sets import mix, population_count, trailing_zeros
+from bppsa_cupy.system.compiled import compiled
 
 
-@intrinsic
-def population_count(typing_context: Any, word: Any) -> Any:
-    """Number of one bits of a uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint64(types.uint64), generate
-
-
-@twin()
-def mix(state, value):
-    """A hash of a hash and a number, both uint64 (the steps of splitmix64)."""
-    state = (state ^ np.uint64(value)) + np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
-
-
-@twin(parallel=True)
+@compiled(parallel=True)
 def shifted_row_keys(indptr, indices, keys):
     """keys[i], out: a hash of row i's columns, the same for rows that differ by a shift alone."""
     for i in prange(indptr.size - 1):
@@ -55,7 +24,7 @@ def shifted_row_keys(indptr, indices, keys):
         keys[i] = state
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def check_shifted_rows(indptr, indices, like):
     """Set like[i] to i where row i is not row like[i] up to a shift."""
     for i in prange(indptr.size - 1):
@@ -71,7 +40,7 @@ def check_shifted_rows(indptr, indices, like):
             like[i] = i
 
 
-@twin()
+@compiled()
 def product_base(a_indptr, a_indices, b_first, i):
     """The first column of the first row of B that row i of A meets and that is not empty, else -1."""
     for p in range(a_indptr[i], a_indptr[i + 1]):
@@ -80,7 +49,7 @@ def product_base(a_indptr, a_indices, b_first, i):
     return np.int64(-1)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases):
     """Of each row of A·B, out: `product_base`, and a hash that is the same for rows that meet like rows
     of B at like distances.
@@ -98,7 +67,7 @@ def product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases):
         keys[i], bases[i] = state, base
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like):
     """Set like[i] to i where row i of A·B is not row like[i] up to a shift by the bases' distance."""
     for i in prange(a_indptr.size - 1):
@@ -121,17 +90,8 @@ def check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like):
             like[i] = i
 
 
-@twin(parallel=True)
-def set_row_bits(indptr, indices, bits):
-    """bits (rows, words), out: bit c of word w of a row stands for column 64·w + c."""
-    for i in prange(bits.shape[0]):
-        bits[i] = 0
-        for p in range(indptr[i], indptr[i + 1]):
-            bits[i, indices[p] >> 6] |= np.uint64(1) << np.uint64(indices[p] & 63)
-
-
-@twin()
-def unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
+@compiled()
+def unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
     """Set the bits of row i of A·B, and in `touched` those of its words.
 
     b_bits  (rows of B, words), or of no row: then B's rows are read entry by entry
@@ -155,41 +115,22 @@ def unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, i, bits, touched):
                 touched[w >> np.uint64(6)] |= one << (w & np.uint64(63))
 
 
-@twin(parallel=True)
-def row_lengths(a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, lengths):
-    """lengths[k], out: number of entries of row which[k] of A·B."""
-    one = np.uint64(1)
-    words = (columns + 63) // 64
-    for chunk in prange(chunks):
-        bits = np.zeros(words, np.uint64)
-        touched = np.zeros((words + 63) // 64, np.uint64)
-        for k in range(which.size * chunk // chunks, which.size * (chunk + 1) // chunks):
-            unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
-            length = np.uint64(0)
-            for group in range(touched.size):
-                remaining = touched[group]
-                touched[group] = 0
-                while remaining:
-                    word = np.uint64(group * 64) + trailing_zeros(remaining)
-                    remaining &= remaining - one
-                    length += population_count(bits[word])
-                    bits[word] = 0
-            lengths[k] = length
-
-
-@twin(parallel=True)
-def row_columns(
-    a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, starts, indices
+@compiled(parallel=True)
+def product_rows(
+    a_indptr, a_indices, b_indptr, b_indices, b_bits, columns, chunks, which, lengths, starts, indices
 ):  # fmt: skip
-    """indices, out: the sorted columns of row which[k] of A·B, from starts[k] on."""
+    """lengths[k], out: number of entries of row which[k] of A·B.
+
+    indices  out: the sorted columns of that row, from starts[k] on; nothing is written where it is empty
+    """
     one = np.uint64(1)
     words = (columns + 63) // 64
     for chunk in prange(chunks):
         bits = np.zeros(words, np.uint64)
         touched = np.zeros((words + 63) // 64, np.uint64)
         for k in range(which.size * chunk // chunks, which.size * (chunk + 1) // chunks):
-            unite(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
-            place = np.uint64(starts[k])
+            unite_row(a_indptr, a_indices, b_indptr, b_indices, b_bits, which[k], bits, touched)
+            length = np.uint64(0)
             for group in range(touched.size):
                 remaining = touched[group]
                 touched[group] = 0
@@ -198,13 +139,17 @@ def row_columns(
                     remaining &= remaining - one
                     these = bits[word]
                     bits[word] = 0
+                    if indices.size == 0:
+                        length += population_count(these)
+                        continue
                     while these:
-                        indices[place] = word * np.uint64(64) + trailing_zeros(these)
-                        place += one
+                        indices[np.uint64(starts[k]) + length] = word * np.uint64(64) + trailing_zeros(these)
+                        length += one
                         these &= these - one
+            lengths[k] = length
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def copy_rows(indptr, like, shifts, indices):
     """indices, inout: row i becomes row like[i] plus shifts[i], where that is another row."""
     for i in prange(indptr.size - 1):
@@ -214,39 +159,29 @@ def copy_rows(indptr, like, shifts, indices):
                 indices[indptr[i] + k] = indices[source + k] + shifts[i]
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def term_map(
-    a_indptr,
-    a_indices,
-    b_indptr,
-    b_indices,
-    columns,
-    chunks,
-    indptr,
-    indices,
-    row_terms,
-    term_ptr,
-    a_position,
-    b_position,
-):
+    a_indptr, a_indices, b_indptr, b_indices, columns, chunks,
+    indptr, indices, row_terms, term_ptr, a_position, b_position,
+):  # fmt: skip
     """term_ptr (nnz + 1,) and the positions (terms,), out; term_ptr[nnz] is left to the caller.
 
     The terms of an entry are in the order of A's row.
     """
     rows = a_indptr.size - 1
     for chunk in prange(chunks):
-        place = np.empty(columns, np.int64)
+        entry_of = np.empty(columns, np.int64)
         following = np.zeros(columns, np.int64)
         for i in range(rows * chunk // chunks, rows * (chunk + 1) // chunks):
             start = indptr[i]
             length = indptr[i + 1] - start
             for k in range(length):
-                place[indices[start + k]] = k
+                entry_of[indices[start + k]] = k
                 following[k] = 0
             for p in range(a_indptr[i], a_indptr[i + 1]):
                 row = a_indices[p]
                 for q in range(b_indptr[row], b_indptr[row + 1]):
-                    following[place[b_indices[q]]] += 1
+                    following[entry_of[b_indices[q]]] += 1
             term = np.int64(row_terms[i])
             for k in range(length):
                 term_ptr[start + k] = term
@@ -256,7 +191,7 @@ def term_map(
             for p in range(a_indptr[i], a_indptr[i + 1]):
                 row = a_indices[p]
                 for q in range(b_indptr[row], b_indptr[row + 1]):
-                    k = place[b_indices[q]]
+                    k = entry_of[b_indices[q]]
                     a_position[following[k]] = p
                     b_position[following[k]] = q
                     following[k] += 1

@@ -13,7 +13,8 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.plan.product import loops as symbolic_loops
+from bppsa_cupy.plan.bit_sets import set_bits
+from bppsa_cupy.plan.product import loops
 
 #: The kinds of product, in the order in which they are tried, and the maps each needs beyond the
 #: three patterns.
@@ -66,18 +67,13 @@ class Product:
     maps: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
-    def key(self) -> tuple[str, str]:
-        """The digests of A and B: equal keys mean equal products."""
-        return self.a.digest, self.b.digest
-
-    @property
     def map_bytes(self) -> int:
         """Bytes of all maps."""
         return sum(array.nbytes for array in self.maps.values())
 
 
 class Operand(Protocol):
-    """What the choice of a kind looks at: a Pattern, or the counts of one that was never made."""
+    """What the choice of a kind looks at: a Pattern, or the sizes of one that was never made."""
 
     @property
     def shape(self) -> tuple[int, int]: ...
@@ -205,7 +201,7 @@ def _general(a: Pattern, b: Pattern, kind: str, row_terms: np.ndarray) -> Produc
         term_ptr[-1] = multiply_adds
         a_position, b_position = np.empty(multiply_adds, dtype), np.empty(multiply_adds, dtype)
         chunks = CHUNKS * numba.get_num_threads()
-        symbolic_loops.term_map(*operands, b.shape[1], chunks, *known, term_ptr, a_position, b_position)
+        loops.term_map(*operands, b.shape[1], chunks, *known, term_ptr, a_position, b_position)
         maps = {"term_ptr": term_ptr, "a_position": a_position, "b_position": b_position}
     for array in maps.values():
         array.flags.writeable = False
@@ -224,16 +220,16 @@ def _united_rows(operands: list[np.ndarray], shape: tuple[int, int], multiply_ad
     by_words &= (b_indptr.size - 1) * words * 8 <= BITS_BYTES
     bits = np.empty((b_indptr.size - 1 if by_words else 0, words), np.uint64)
     if by_words:
-        symbolic_loops.set_row_bits(b_indptr, b_indices, bits)
+        set_bits(b_indptr, b_indices, 0, columns, bits, np.empty(len(bits), np.bool_))
     sizes = (columns, CHUNKS * numba.get_num_threads())
-    lengths = np.empty(which.size, np.int64)
-    symbolic_loops.row_lengths(*operands, bits, *sizes, which, lengths)
+    lengths, nowhere = np.empty(which.size, np.int64), np.empty(0, np.int32)
+    loops.product_rows(*operands, bits, *sizes, which, lengths, which, nowhere)
     of_rows = np.empty(rows, np.int64)
     of_rows[which] = lengths
     indptr = prefix_sums(of_rows[like])
     indices = np.empty(int(indptr[-1]), index_dtype(max(int(indptr[-1]), *shape)))
-    symbolic_loops.row_columns(*operands, bits, *sizes, which, indptr[which], indices)
-    symbolic_loops.copy_rows(indptr, like, bases - bases[like], indices)
+    loops.product_rows(*operands, bits, *sizes, which, lengths, indptr[which], indices)
+    loops.copy_rows(indptr, like, bases - bases[like], indices)
     return Pattern(shape, indptr, indices)
 
 
@@ -243,16 +239,16 @@ def _like_rows(
     """For each row of A·B one, itself or an earlier one, that it differs from by a shift of its columns
     alone, and the column that the shift is reckoned from."""
     keys = np.empty(b_indptr.size - 1, np.uint64)
-    symbolic_loops.shifted_row_keys(b_indptr, b_indices, keys)
+    loops.shifted_row_keys(b_indptr, b_indices, keys)
     b_like = _first_of_key(keys)
-    symbolic_loops.check_shifted_rows(b_indptr, b_indices, b_like)
+    loops.check_shifted_rows(b_indptr, b_indices, b_like)
     filled = np.diff(b_indptr) > 0
     b_first = np.full(keys.size, -1, np.int64)
     b_first[filled] = b_indices[b_indptr[:-1][filled]]
     keys, bases = np.empty(a_indptr.size - 1, np.uint64), np.empty(a_indptr.size - 1, np.int64)
-    symbolic_loops.product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases)
+    loops.product_row_keys(a_indptr, a_indices, b_first, b_like, keys, bases)
     like = _first_of_key(keys)
-    symbolic_loops.check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like)
+    loops.check_product_rows(a_indptr, a_indices, b_first, b_like, bases, like)
     return like, bases
 
 

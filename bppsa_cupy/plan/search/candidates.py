@@ -1,4 +1,4 @@
-"""The class of schedules that the search takes the best of: `plan.search` describes it."""
+"""The class of schedules that the search takes the best of: `search.search` describes it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
+from bppsa_cupy.plan.cost import timetable
 from bppsa_cupy.plan.schedule import Schedule, Segment, every_hybrid, from_splits, hybrid
-from bppsa_cupy.plan.search import loops as search_loops
+from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts
 
 #: Elements of the longest chain of which all schedules are tried (1284 of them).
 EVERY = 6
-#: Limits, or block sizes, of each family of segment sets.
+#: Thresholds, or block sizes, of each family of segment sets.
 MOST_SETS = 12
-#: Places where blocks may begin, an equal number of elements apart.
+#: Elements where blocks may begin, an equal number of elements apart.
 PREFIXES = 8
 #: Deadlines from the shortest path to the serial scan's length.
 DEADLINES = 10
@@ -54,11 +55,7 @@ class Candidate:
 
     def makespan(self, workers: int) -> float:
         """Seconds on so many workers, by the list scheduler."""
-        steps = len(self.seconds)
-        starts, placed, lengths = np.empty(steps), np.empty(steps, np.int64), np.empty(2)
-        rank = self.splits[:, 2] * (self.n + 2) + self.splits[:, 0]
-        search_loops.place(self.operands, rank, self.seconds, workers, starts, placed, lengths)
-        return float(lengths[0])
+        return timetable(self.operands, self.splits[:, [0, 2]], self.seconds, workers).seconds
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -79,10 +76,8 @@ class Reach:
         if costs.n < 2:
             self.ready[:] = 0.0
             return
-        search_loops.shortest_matrices(
-            classes, costs.mm, most, self.ready, self.work, self.product, self.splits
-        )
-        search_loops.shortest_vectors(classes, costs.mv, self.ready, self.work, self.splits)
+        loops.shortest_matrices(classes, costs.mm, most, self.ready, self.work, self.product, self.splits)
+        loops.shortest_vectors(classes, costs.mv, self.ready, self.work, self.splits)
 
     @property
     def length(self) -> float:
@@ -98,24 +93,14 @@ class Reach:
         return float(known[1:, 2:].min(axis=0).sum())
 
     def within(self, deadline: float) -> np.ndarray:
-        """The splits of little work whose vectors are all there by `deadline`: see `search_loops.relax`."""
-        chosen = np.zeros_like(self.splits)
-        search_loops.relax(
-            self.classes,
-            self.costs.mm,
-            self.costs.mv,
-            self.most,
-            self.ready,
-            self.work,
-            self.splits,
-            deadline,
-            chosen,
-        )
+        """The splits of little work whose vectors are all there by `deadline`: see `loops.relax`."""
+        chosen, seconds = np.zeros_like(self.splits), (self.costs.mm, self.costs.mv)
+        loops.relax(self.classes, *seconds, self.most, self.ready, self.work, self.splits, deadline, chosen)
         return chosen
 
 
-def members(costs: SegmentCosts, limited: bool) -> Iterator[Candidate]:
-    """The class, the hybrids first; `limited` adds the sets of small matrices."""
+def members(costs: SegmentCosts, of_values: bool) -> Iterator[Candidate]:
+    """The class, the hybrids first; `of_values` adds the sets of small matrices."""
     n = costs.n
     for schedule in every_hybrid(n):
         splits = np.zeros(costs.classes.shape, np.int32)
@@ -128,7 +113,7 @@ def members(costs: SegmentCosts, limited: bool) -> Iterator[Candidate]:
         for splits in every_choice(n):
             yield make_candidate(costs, "one of all schedules", splits)
     serial = float(costs.mv[np.diagonal(costs.classes, 1)[1:]].sum())
-    for name, classes, most in _sets(costs, limited):
+    for name, classes, most in _sets(costs, of_values):
         reach = Reach(costs, classes, most)
         ratio = max(serial / reach.length, 1.0) if reach.length else 1.0
         for turn in range(DEADLINES if ratio > 1 else 1):
@@ -144,23 +129,23 @@ def every_choice(n: int) -> Iterator[np.ndarray]:
     vectors = [(0, j) for j in range(n, 1, -1)]
     order = vectors + [(i, i + size) for size in range(n - 1, 1, -1) for i in range(1, n + 1 - size)]
 
-    def choose(place: int, needed: frozenset[Segment]) -> Iterator[np.ndarray]:
-        if place == len(order):
+    def choose(at: int, needed: frozenset[Segment]) -> Iterator[np.ndarray]:
+        if at == len(order):
             yield splits.copy()
             return
-        begin, end = order[place]
+        begin, end = order[at]
         if begin and (begin, end) not in needed:
-            yield from choose(place + 1, needed)
+            yield from choose(at + 1, needed)
             return
         for split in range(begin + 1, end):
             splits[begin, end] = split
-            yield from choose(place + 1, needed | {(begin, split), (split, end)})
+            yield from choose(at + 1, needed | {(begin, split), (split, end)})
         splits[begin, end] = 0
 
     yield from choose(0, frozenset())
 
 
-def _sets(costs: SegmentCosts, limited: bool) -> Iterator[tuple[str, np.ndarray, float]]:
+def _sets(costs: SegmentCosts, of_values: bool) -> Iterator[tuple[str, np.ndarray, float]]:
     """Name, classes and dearest product of every set of segments."""
     n = costs.n
     yield "all segments", costs.classes, np.inf
@@ -169,22 +154,22 @@ def _sets(costs: SegmentCosts, limited: bool) -> Iterator[tuple[str, np.ndarray,
         yield f"products of at most {most:.3g} s", costs.classes, float(most)
     begin, end = np.indices(costs.classes.shape)
     for size in np.unique(np.geomspace(2, n, MOST_SETS).astype(int))[:-1]:
-        for first in sorted({n * part // PREFIXES for part in range(PREFIXES)}):
+        for first in sorted({n * k // PREFIXES for k in range(PREFIXES)}):
             inside = (begin >= first) & ((begin - first) // size == (end - 1 - first) // size)
             kept = np.where(inside | (end == begin + 1), costs.classes, -1)
             yield f"blocks of {size} from a_{first} on", kept, np.inf
-    if limited:
+    if of_values:
         for most in _spread(np.unique(costs.values))[:-1]:
             small = (costs.classes >= 0) & (costs.values[costs.classes] <= most)
             kept = np.where(small | (end == begin + 1), costs.classes, -1)
             yield f"matrices of at most {most} values", kept, np.inf
 
 
-def _spread(limits: np.ndarray) -> np.ndarray:
-    """At most MOST_SETS of sorted limits, by equal steps of their positions, the last one among them."""
-    if limits.size <= MOST_SETS:
-        return limits
-    return limits[np.linspace(0, limits.size - 1, MOST_SETS).astype(int)]
+def _spread(values: np.ndarray) -> np.ndarray:
+    """At most MOST_SETS of sorted values, by equal steps of their positions, the last one among them."""
+    if values.size <= MOST_SETS:
+        return values
+    return values[np.linspace(0, values.size - 1, MOST_SETS).astype(int)]
 
 
 def make_candidate(

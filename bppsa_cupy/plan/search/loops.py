@@ -1,22 +1,20 @@
-"""Compiled loops of the schedule search: shortest paths over segments, and the list scheduler.
+"""Compiled loops of the schedule search: shortest paths over segments.
 
 A segment [i, j), 1 <= i < j <= n, is element (i, j) of a matrix (n + 1, n + 1); `classes` says which
 segments are equal in size, -1 which are not to be computed, `mm` the seconds of the product of classes
 (left, right), `mv` those of a class times a vector. Row 0 of `splits` belongs to the vectors.
 """
 
-import heapq
-
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.system.compiled import compiled
 
 #: What a sum of seconds may lie above a deadline by rounding, relative.
 ROUNDING = 1e-12
 
 
-@twin()
+@compiled()
 def find_pairs(classes, pairs):
     """pairs (C, C, 3), zeros before: begin, split and end of one product for each pair of classes."""
     n = classes.shape[0] - 1
@@ -32,7 +30,7 @@ def find_pairs(classes, pairs):
                     pairs[left, right, 2] = j
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def shortest_matrices(classes, mm, most, ready, work, product, splits):
     """f(i, j) and the work of the tree of least work, for every matrix segment.
 
@@ -71,7 +69,7 @@ def shortest_matrices(classes, mm, most, ready, work, product, splits):
             splits[i, j] = chosen
 
 
-@twin()
+@compiled()
 def shortest_vectors(classes, mv, ready, work, splits):
     """g(j) = min over k of max(g(k), f(k, j)) + mv into row 0 of `ready`, and its k into that of `splits`."""
     n = classes.shape[0] - 1
@@ -88,7 +86,7 @@ def shortest_vectors(classes, mv, ready, work, splits):
         ready[0, j], splits[0, j] = least, chosen
 
 
-@twin()
+@compiled()
 def _settle(classes, mm, mv, most, ready, work, splits, due, i, j, chosen):
     """Choose the split of one segment, and pass its deadline on to its operands."""
     last = due[i, j] * (1 + ROUNDING)
@@ -116,7 +114,7 @@ def _settle(classes, mm, mv, most, ready, work, splits, due, i, j, chosen):
     due[best, j] = min(due[best, j], start)
 
 
-@twin()
+@compiled()
 def relax(classes, mm, mv, most, ready, work, splits, deadline, chosen):
     """Splits of little work whose vectors are all there by `deadline`, given enough workers.
 
@@ -136,55 +134,3 @@ def relax(classes, mm, mv, most, ready, work, splits, deadline, chosen):
         for i in range(1, n + 1 - length):
             if due[i, i + length] < np.inf:
                 _settle(classes, mm, mv, most, ready, work, splits, due, i, i + length, chosen)
-
-
-@twin()
-def place(operands, rank, seconds, workers, starts, placed, lengths):
-    """The list scheduler.
-
-    operands  (steps, 2): positions of the steps whose results a step reads, -1 for an input; earlier ones
-    rank      (steps,): what ties go by
-    starts    out, (steps,): when each step starts
-    placed    out, (steps,): on which worker
-    lengths   out, (2,): the time the last step ends, and the length of the critical path
-    """
-    steps = seconds.size
-    behind = seconds.copy()
-    waiting = np.zeros(steps, np.int64)
-    reader_ptr = np.zeros(steps + 2, np.int64)
-    for p in range(steps - 1, -1, -1):
-        for operand in operands[p]:
-            if operand >= 0:
-                behind[operand] = max(behind[operand], seconds[operand] + behind[p])
-                waiting[p] += 1
-                reader_ptr[operand + 2] += 1
-    reader_ptr = np.cumsum(reader_ptr)
-    readers = np.empty(reader_ptr[-1], np.int64)
-    for p in range(steps):
-        for operand in operands[p]:
-            if operand >= 0:
-                readers[reader_ptr[operand + 1]] = p
-                reader_ptr[operand + 1] += 1
-    ready = [(0.0, 0, 0) for _ in range(0)]
-    for p in range(steps):
-        if waiting[p] == 0:
-            ready.append((-behind[p], rank[p], p))
-    heapq.heapify(ready)
-    idle = [worker for worker in range(min(workers, steps))]
-    running = [(0.0, 0) for _ in range(0)]
-    now = 0.0
-    while len(ready) > 0 or len(running) > 0:
-        while len(ready) > 0 and len(idle) > 0:
-            p = heapq.heappop(ready)[2]
-            placed[p], starts[p] = heapq.heappop(idle), now
-            heapq.heappush(running, (now + seconds[p], p))
-        now = running[0][0]
-        while len(running) > 0 and running[0][0] == now:
-            p = heapq.heappop(running)[1]
-            heapq.heappush(idle, placed[p])
-            for position in range(reader_ptr[p], reader_ptr[p + 1]):
-                reader = readers[position]
-                waiting[reader] -= 1
-                if waiting[reader] == 0:
-                    heapq.heappush(ready, (-behind[reader], rank[reader], reader))
-    lengths[0], lengths[1] = now, behind.max() if steps else 0.0

@@ -8,12 +8,12 @@ For unbounded workers the shortest critical path follows from two recurrences ov
 with f(k, k + 1) = g(1) = 0: every segment reaches its least time at once, since workers do not run out.
 
 For p workers the search takes the best of a class of schedules, each costed by the one list scheduler
-(`search_loops.place`). The class of a chain of n matrices holds
+(`cost.timetable`). The class of a chain of n matrices holds
 
 1. the serial scan, algorithm 1, and hybrid(n, L) for every number L of up-sweep levels, the paper's
    hand-picked schedule (`paper_hybrid`) among them;
 2. where n <= EVERY, all schedules: every choice of a split for every segment that is needed;
-3. for every set S of segments below and every deadline D below, the schedule of `search_loops.relax`: its
+3. for every set S of segments below and every deadline D below, the schedule of `loops.relax`: its
    vectors are there by D, given enough workers, and each segment is split with the least added work that
    this allows. D runs in DEADLINES equal ratios from the least max g over S, which gives a shortest
    critical path, to the length of the serial scan; a last one has no deadline. The sets S are
@@ -22,9 +22,9 @@ For p workers the search takes the best of a class of schedules, each costed by 
    - products of at most so many seconds, MOST_SETS limits from the cheapest to the dearest product;
    - the segments inside the blocks [x, x + m), [x + m, x + 2m), …: MOST_SETS sizes m from 2 to n, and
      PREFIXES starts x from 0 to n, before which the scan is serial;
-   - with a memory limit: matrices of at most so many values, MOST_SETS limits.
+   - where memory is bounded: matrices of at most so many values, MOST_SETS limits.
 
-With a memory limit, schedules over it are left out.
+Schedules that take more than the budget's memory are left out.
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ from functools import cached_property
 
 import numpy as np
 
-from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.schedule import Schedule
-from bppsa_cupy.plan.search import loops as search_loops
-from bppsa_cupy.plan.search.candidates import Candidate, Reach, make_candidate, members
-from bppsa_cupy.plan.search.segment_costs import SegmentCosts
+from bppsa_cupy.plan.budget import Budget
+from bppsa_cupy.plan.cost import schedule_cost
+from bppsa_cupy.plan.schedule import Schedule, every_hybrid
+from bppsa_cupy.plan.search import loops
+from bppsa_cupy.plan.search.candidates import Candidate, Reach, members
+from bppsa_cupy.plan.search.segment_costs import SegmentCosts, is_searched
+from bppsa_cupy.plan.sizes import CountedSizes
 
 
 @dataclass(frozen=True)
-class Found:
+class Best:
     """The best candidate for a number of workers.
 
     workers      None: as many as there are steps
@@ -68,7 +70,7 @@ class Search:
     """The class of schedules over a chain, made once and asked for any number of workers.
 
     costs   of every product
-    fits    whether a schedule is within the memory limit; None where there is none
+    fits    whether there is memory for a schedule; None where there is for any
     """
 
     def __init__(self, costs: SegmentCosts, fits: Callable[[Schedule], bool] | None = None) -> None:
@@ -76,6 +78,12 @@ class Search:
         self._fitting: dict[int, bool] = {}
         self._made: dict[bytes, Candidate] = {}
         self._rest = members(costs, fits is not None)
+
+    @classmethod
+    def of(cls, sizes: CountedSizes, budget: Budget) -> Search:
+        """The class over a chain whose `searched_segments` have been counted."""
+        fits = None if budget.memory is None else lambda one: budget.fits(budget.bytes(sizes, one))
+        return cls(SegmentCosts.of(sizes, budget), fits)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -97,7 +105,7 @@ class Search:
 
     @cached_property
     def least_work(self) -> float:
-        """Seconds that every schedule works at least: see `Found.lower_bound`."""
+        """Seconds that every schedule works at least: see `Best.lower_bound`."""
         return self._reach.least_work
 
     @cached_property
@@ -109,26 +117,24 @@ class Search:
         """Seconds that no schedule over the segments searched falls below."""
         return max(self.least_work / workers if workers else 0.0, self.shortest)
 
-    def best(self, workers: int | None = None) -> Found:
+    def best(self, workers: int | None = None) -> Best:
         """The candidate with the least time on `workers`; ties go to less work, then to fewer levels.
 
-        Where none fits the memory limit, the serial scan. Raises PlanError below one worker.
+        Where there is memory for none, the serial scan. Raises PlanError below one worker.
         """
-        if workers is not None and workers < 1:
-            raise PlanError(f"{workers} workers were asked for: a schedule takes at least 1")
         chosen, least = next(self._each()), (np.inf, np.inf)
         for position, candidate in enumerate(self._each()):
             if workers == 1 and least[0] <= self.lower_bound(1):
                 break  # Time is work then, and none works less.
             bound = max(candidate.work / workers if workers else 0.0, candidate.critical_path)
-            if bound * (1 - search_loops.ROUNDING) > least[0]:
+            if bound * (1 - loops.ROUNDING) > least[0]:
                 continue
             seconds = candidate.critical_path if workers is None else candidate.makespan(workers)
             if (seconds, candidate.work) < least and self._fit(position, candidate):
                 chosen, least = candidate, (seconds, candidate.work)
         if least[0] == np.inf:
             least = chosen.critical_path if workers is None else chosen.makespan(workers), chosen.work
-        return Found(chosen, workers, least[0], self.lower_bound(workers))
+        return Best(chosen, workers, least[0], self.lower_bound(workers))
 
     def _fit(self, position: int, candidate: Candidate) -> bool:
         if self._fits is None:
@@ -138,7 +144,18 @@ class Search:
         return self._fitting[position]
 
 
-def shortest_path(costs: SegmentCosts) -> Candidate:
-    """A schedule with the shortest critical path for unbounded workers, of little work: exact."""
-    reach = Reach(costs, costs.classes, np.inf)
-    return make_candidate(costs, "the shortest path", reach.within(reach.length))
+def compute_schedule(sizes: CountedSizes, budget: Budget) -> Schedule:
+    """The schedule of the class of `Search` with the least predicted time, called "hybrid".
+
+    Of a chain that is too long for a search, the best hybrid(n, levels).
+
+    sizes  of a chain whose `searched_segments` have been counted
+
+    The serial scan where nothing fits the budget.
+    """
+    if is_searched(sizes.chain):
+        return Search.of(sizes, budget).best(budget.workers).schedule
+    hybrids = every_hybrid(len(sizes.chain))
+    seconds = [schedule_cost(sizes, schedule, budget).seconds for schedule in hybrids]
+    quickest = sorted(hybrids, key=lambda schedule: seconds[schedule.levels or 0])
+    return next((one for one in quickest if budget.fits(budget.bytes(sizes, one))), hybrids[0])

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.cost.model import CostModel
-from bppsa_cupy.plan.cost.schedule_cost import step_cost
-from bppsa_cupy.plan.schedule import Segment, Step
-from bppsa_cupy.plan.search import loops as search_loops
-from bppsa_cupy.plan.sizes.counted import ChainCounts
+from bppsa_cupy.plan.cost import step_cost
+from bppsa_cupy.plan.schedule import KIND, Step, blelloch
+from bppsa_cupy.plan.search import loops
+from bppsa_cupy.plan.sizes import CountedSizes
 
 #: Chains of at most so many elements, or of so many different ones, are searched over every segment.
 FEW_ELEMENTS = 64
@@ -43,21 +43,19 @@ class SegmentCosts:
         return self.classes.shape[0] - 1
 
     @classmethod
-    def of(cls, counts: ChainCounts, batch_size: int, itemsize: int, model: CostModel) -> SegmentCosts:
+    def of(cls, sizes: CountedSizes, budget: Budget) -> SegmentCosts:
         """The costs of a chain, by `step_cost`, over the segments that have been counted."""
-        classes, members = _classes(counts)
+        classes, members = _classes(sizes)
         mv = np.zeros(len(members))
-        for number, (k, j) in enumerate(members):
-            mv[number] = step_cost(counts, Step(0, 0, k, j, "mv"), batch_size, itemsize, model).seconds
+        for number, (k, j) in enumerate(members.tolist()):
+            mv[number] = step_cost(sizes, Step(0, 0, k, j, "mv"), budget).seconds
         pairs = np.zeros((len(members), len(members), 3), np.int16)
-        search_loops.find_pairs(classes, pairs)
+        loops.find_pairs(classes, pairs)
         mm = np.full((len(members), len(members)), np.inf)
         for left, right in np.argwhere(pairs[..., 0]):
             begin, split, end = pairs[left, right].tolist()
-            step = Step(0, begin, split, end, "mm")
-            mm[left, right] = step_cost(counts, step, batch_size, itemsize, model).seconds
-        values = np.array([counts.values_size(member, batch_size) for member in members], np.int64)
-        return cls(classes, mm, mv, values)
+            mm[left, right] = step_cost(sizes, Step(0, begin, split, end, "mm"), budget).seconds
+        return cls(classes, mm, mv, sizes.values_sizes(members, budget.batch_size))
 
     def seconds(self, splits: np.ndarray, segments: np.ndarray) -> np.ndarray:
         """(steps,) seconds of the products that make `segments` (steps, 2) by `splits` (n + 1, n + 1)."""
@@ -70,39 +68,47 @@ class SegmentCosts:
         return result
 
 
-def searched_segments(chain: Chain) -> list[Segment]:
-    """The matrix segments a schedule of `chain` may compute, elements included.
+def is_searched(chain: Chain) -> bool:
+    """Whether a chain is short enough for a search."""
+    return len(chain) <= MOST_ELEMENTS
+
+
+def searched_segments(chain: Chain) -> np.ndarray:
+    """(k, 2) the matrix segments that a computed schedule of `chain` may make, elements included.
 
     All that are not dead, [i, j) with 1 <= i < j <= n; of long chains of many different elements, whose
-    counting would take too long, those of algorithm 1, which begin at a multiple of their power of two.
+    counting would take too long, and of those that are not searched, the segments of algorithm 1, which
+    begin at a multiple of their power of two, and are those of every hybrid.
     """
     n = len(chain)
     different = {(element.pattern.digest, element.shared) for element in chain.elements}
-    elements = [(k, k + 1) for k in range(1, n + 1)]
-    if n <= FEW_ELEMENTS or len(different) <= FEW_PATTERNS:
-        return elements + [(i, j) for i in range(1, n) for j in range(i + 2, n + 1)]
-    sizes = [2**d for d in range(1, n.bit_length())]
-    return elements + [(i, i + size) for size in sizes for i in range(size, n + 1 - size, size)]
+    if n <= FEW_ELEMENTS or (is_searched(chain) and len(different) <= FEW_PATTERNS):
+        products = np.stack(np.triu_indices(n, 2), 1) + 1
+    else:
+        made = blelloch(n)
+        products = made.out[made.table[:, KIND] > 0]
+    return np.vstack([np.arange(1, n + 1)[:, None] + [0, 1], products])
 
 
-def _classes(counts: ChainCounts) -> tuple[np.ndarray, list[Segment]]:
-    """`SegmentCosts.classes`, and a segment of each class.
+def _classes(sizes: CountedSizes) -> tuple[np.ndarray, np.ndarray]:
+    """`SegmentCosts.classes`, and (classes, 2) a segment of each.
 
-    Segments of one class have one pattern, known by its count or by its structure.
+    Segments of one class have one pattern, known by its sizes or by its structure.
     """
-    n = len(counts.chain)
-    numbers, sizes = counts.numbers()
+    n = len(sizes.chain)
+    numbers, distinct = sizes.numbers()
     first: dict[Hashable, int] = {}
     same = [
         first.setdefault((one.is_dense, one.shape) if one.is_dense or one.is_diagonal else number, number)
-        for number, one in enumerate(sizes)
+        for number, one in enumerate(distinct)
     ]
-    not_shared = np.cumsum([0, 0, *(not element.shared for element in counts.chain.elements)])
-    begin, end = np.nonzero(numbers[: n + 1, : n + 1] >= 0)
-    shared = not_shared[begin] == not_shared[end]
+    segments = np.argwhere(numbers[: n + 1, : n + 1] >= 0)
+    begin, end = segments.T
     _, chosen, found = np.unique(
-        2 * np.array(same, np.int64)[numbers[begin, end]] + shared, return_index=True, return_inverse=True
+        2 * np.array(same, np.int64)[numbers[begin, end]] + sizes.chain.all_shared(segments),
+        return_index=True,
+        return_inverse=True,
     )
     classes = np.full((n + 1, n + 1), -1, np.int32)
     classes[begin, end] = found
-    return classes, [(int(begin[at]), int(end[at])) for at in chosen]
+    return classes, segments[chosen]

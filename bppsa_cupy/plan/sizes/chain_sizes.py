@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Hashable
 
 import numpy as np
 
@@ -22,14 +21,8 @@ class ChainSizes(abc.ABC):
         """Entries of M(begin, end)."""
 
     @abc.abstractmethod
-    def pattern_key(self, segment: Segment) -> Hashable:
-        """Equal only for segments of equal patterns."""
-
     def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
-        """(k,) a number from 0 on for each of `segments` (k, 2), equal where pattern keys are."""
-        numbers: dict[Hashable, int] = {}
-        keys = map(self.pattern_key, map(tuple, segments.tolist()))
-        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        """(k,) a number from 0 on for each of `segments` (k, 2), equal only where patterns are."""
 
     @abc.abstractmethod
     def multiply_adds(self, step: Step) -> int:

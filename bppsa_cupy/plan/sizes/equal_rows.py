@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.plan.sizes import bit_rows
+from bppsa_cupy.plan.sizes import loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Partition:
 
 
 @dataclass(frozen=True, eq=False)
-class Quotient:
+class GroupedPattern:
     """A pattern with one row for each group of its rows and one column for each group of its columns.
 
     indptr   (row groups + 1,), indices, distinct inside a row and in any order
@@ -73,8 +73,8 @@ class Quotient:
     rows: Partition
 
 
-class Quotients:
-    """Quotients of patterns, each made once.
+class EqualRows:
+    """Patterns with their equal rows and columns grouped, each made once.
 
     Equality is told by 128-bit hashes of sets of columns: two of n rows that differ are taken for equal
     with a probability below n²·2⁻¹²⁸.
@@ -82,14 +82,14 @@ class Quotients:
 
     def __init__(self) -> None:
         self._partitions: dict[bytes, Partition] = {}
-        self._made: dict[tuple[str, int], Quotient] = {}
+        self._made: dict[tuple[str, int], GroupedPattern] = {}
         self._columns: dict[str, Partition] = {}
 
     def identity(self, size: int) -> Partition:
         """The partition in which every row is its own group."""
         return self._same(Partition.of(np.arange(size)))
 
-    def of(self, pattern: Pattern, columns: Partition) -> Quotient:
+    def of(self, pattern: Pattern, columns: Partition) -> GroupedPattern:
         """`pattern` with its columns grouped, and those of its rows that are equal then."""
         key = pattern.digest, id(columns)
         if key not in self._made:
@@ -101,24 +101,24 @@ class Quotients:
         if pattern.digest not in self._columns:
             rows = self.of(pattern, self.identity(pattern.shape[1]))
             hashes = np.empty((pattern.shape[1], 2), np.uint64)
-            bit_rows.hash_columns(rows.indptr, rows.indices, hashes)
+            loops.hash_columns(rows.indptr, rows.indices, hashes)
             self._columns[pattern.digest] = self._same(Partition.of(hashes[:, 0], hashes[:, 1]))
         return self._columns[pattern.digest]
 
-    def _make(self, pattern: Pattern, columns: Partition) -> Quotient:
+    def _make(self, pattern: Pattern, columns: Partition) -> GroupedPattern:
         size = pattern.shape[0]
         grouped = pattern.indptr, pattern.indices, columns.group, columns.groups
         lengths, hashes = np.empty(size, np.int64), np.empty((size, 2), np.uint64)
         # Some chunks a thread, so that uneven rows even out.
-        bit_rows.hash_rows(*grouped, 4 * numba.get_num_threads(), lengths, hashes)
+        loops.hash_rows(*grouped, 4 * numba.get_num_threads(), lengths, hashes)
         rows = self._same(Partition.of(hashes[:, 0], hashes[:, 1], lengths))
         if rows.is_identity and columns.is_identity:
-            return Quotient(pattern.indptr, pattern.indices, rows)
+            return GroupedPattern(pattern.indptr, pattern.indices, rows)
         indptr = np.zeros(rows.groups + 1, pattern.indptr.dtype)
         np.cumsum(lengths[rows.kept], out=indptr[1:])
         indices = np.empty(int(indptr[-1]), pattern.indices.dtype)
-        bit_rows.group_rows(*grouped, rows.kept, indptr, indices)
-        return Quotient(_read_only(indptr), _read_only(indices), rows)
+        loops.group_rows(*grouped, rows.kept, indptr, indices)
+        return GroupedPattern(_read_only(indptr), _read_only(indices), rows)
 
     def _same(self, partition: Partition) -> Partition:
         """The one object for all equal partitions."""

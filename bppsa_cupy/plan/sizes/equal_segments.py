@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import accumulate
 
 import numpy as np
@@ -10,17 +9,14 @@ import numpy as np
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.schedule import Segment
 
-#: (i, j, 0): the product of the non-diagonal elements i to j - 1 of a chain, counted from 0, where no
-#: earlier ones are equal. (0, 0, d): the whole diagonal of d rows.
-Place = tuple[int, int, int]
 
+class EqualSegments:
+    """Gives segments codes: equal codes mean equal patterns.
 
-class Repeats:
-    """Finds for a segment the place of its pattern: equal places mean equal patterns.
-
-    Diagonal elements change no pattern, so only the others count; `patterns` are theirs. Equal stretches
-    are told by longest common prefixes: O(n²) time once, and nothing to remember for each segment. A
-    chain of n equal elements has n places.
+    Diagonal elements change no pattern, so only the others count; `patterns` are theirs. A code stands for
+    the product of patterns i to j - 1, where no earlier stretch is equal (`stretch`), or if it is negative
+    for the whole diagonal of -1 - code rows. Equal stretches are told by longest common prefixes: O(n²)
+    time once, and nothing to remember for each segment. A chain of n equal elements has n codes.
     """
 
     def __init__(self, chain: Chain) -> None:
@@ -29,46 +25,31 @@ class Repeats:
         self._before = [0, 0, *accumulate(int(not e.pattern.is_diagonal) for e in chain.elements)]
         self._first, self._longest = _earlier([pattern.digest for pattern in self.patterns])
 
-    def place(self, segment: Segment) -> Place:
-        """The place of M(begin, end)."""
+    def code(self, segment: Segment) -> int:
+        """The code of M(begin, end)."""
         assert 1 <= segment[0] < segment[1], segment
         i, j = self._before[segment[0]], self._before[segment[1]]
         if i == j:
-            return 0, 0, self._chain.length(segment[0])
+            return -1 - self._chain.length(segment[0])
         while j - i <= self._longest[i]:
             i, j = self._first[i], j - i + self._first[i]
-        return i, j, 0
+        return i * (len(self.patterns) + 1) + j
 
     def codes(self, segments: np.ndarray) -> np.ndarray:
-        """(k,) a number of the place of each of `segments` (k, 2), equal only for equal places."""
+        """(k,) the code of each of `segments` (k, 2)."""
         begin, end = segments.T
         before = np.array(self._before)
-        i, j = self._earliest(before[begin], before[end])
-        return np.where(i < j, i * (len(self.patterns) + 1) + j, -1 - self._chain.lengths[begin])
-
-    def all_starts(self) -> tuple[np.ndarray, np.ndarray]:
-        """(i, j), each (n + 2, n + 2), of the place of every segment [begin, end); diagonals have i = j."""
-        before = np.array(self._before)
-        i, j = np.broadcast_arrays(before[:, None], before)
-        return self._earliest(i, j)
-
-    def _earliest(self, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the stretches [i, j) are met first."""
-        i, j = i.copy(), j.copy()
         first, longest = np.array([*self._first, 0]), np.array([*self._longest, 0])
+        i, j = before[begin], before[end]
         while (repeated := (i < j) & (j - i <= longest[i])).any():
             shift = i[repeated] - first[i[repeated]]
             i[repeated] -= shift
             j[repeated] -= shift
-        return i, j
+        return np.where(i < j, i * (len(self.patterns) + 1) + j, -1 - self._chain.lengths[begin])
 
-    def all_places(self) -> Iterator[Place]:
-        """The place of every segment, each once."""
-        for i, longest in enumerate(self._longest):
-            for j in range(i + longest + 1, len(self.patterns) + 1):
-                yield i, j, 0
-        for size in {e.pattern.shape[0] for e in self._chain.elements if e.pattern.is_diagonal}:
-            yield 0, 0, size
+    def stretch(self, code: int) -> tuple[int, int]:
+        """The patterns, i to j - 1, of a code from 0 on."""
+        return divmod(code, len(self.patterns) + 1)
 
 
 def _earlier(digests: list[str]) -> tuple[list[int], list[int]]:

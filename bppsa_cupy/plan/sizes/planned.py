@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
+
+import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
-from bppsa_cupy.plan.product.symbolic import Product
+from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import Segment, Step
 from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
 
@@ -31,8 +33,10 @@ class PlannedSizes(ChainSizes):
     def nnz(self, segment: Segment) -> int:
         return self._pattern(segment).nnz
 
-    def pattern_key(self, segment: Segment) -> Hashable:
-        return self._pattern(segment).digest
+    def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
+        numbers: dict[str, int] = {}
+        digests = (self._pattern((begin, end)).digest for begin, end in segments.tolist())
+        return np.array([numbers.setdefault(digest, len(numbers)) for digest in digests], np.int64)
 
     def multiply_adds(self, step: Step) -> int:
         return self.nnz(step.right) if step.kind == "mv" else self._product(step).multiply_adds

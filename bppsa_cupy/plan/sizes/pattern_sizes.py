@@ -11,7 +11,7 @@ from bppsa_cupy.csr import Pattern
 
 
 @dataclass(frozen=True, eq=False)
-class Counts:
+class PatternSizes:
     """The sizes of a pattern.
 
     row_lengths    (rows,) int64, entries of each row
@@ -40,18 +40,18 @@ class Counts:
         return self.nnz == self.shape[0] * self.shape[1]
 
     @classmethod
-    def of(cls, pattern: Pattern) -> Counts:
+    def of(cls, pattern: Pattern) -> PatternSizes:
         """The sizes of a pattern that is there."""
         columns = np.bincount(pattern.indices, minlength=pattern.shape[1])
         return cls(pattern.shape, pattern.row_lengths.astype(np.int64), columns, pattern.is_diagonal)
 
     @classmethod
-    def diagonal(cls, size: int) -> Counts:
+    def diagonal(cls, size: int) -> PatternSizes:
         """The sizes of a whole diagonal."""
         ones = np.ones(size, np.int64)
         return cls((size, size), ones, ones, True)
 
 
-def multiply_adds(a: Counts, b: Counts) -> int:
+def multiply_adds(a: PatternSizes, b: PatternSizes) -> int:
     """The number of terms of A·B: every entry of A in column k meets every entry of B in row k."""
     return int(np.dot(a.column_counts, b.row_lengths))

@@ -1,34 +1,17 @@
-"""Compiled loops over the rows of patterns as bit sets: what exact counting needs.
+"""Compiled loops of exact counting: rows as the bit sets of `bit_sets`, and hashes of rows.
 
-A block of columns is a matrix of uint64 words, (rows, words); bit c of word w stands for column
-64·w + c of the block. A row that holds all of the block's columns is marked in `full`, (rows,): a union
-with such a row needs no look at the others.
+A row that holds all of a block's columns is marked in `full`, (rows,): a union with such a row needs no look
+at the others.
 """
 
 import numpy as np
 from numba import njit, prange
 
-from bppsa_cupy.plan.product.loops import population_count, trailing_zeros
-from bppsa_cupy.raw_kernels.twins.twin import twin
+from bppsa_cupy.plan.bit_sets import mix, population_count, trailing_zeros
+from bppsa_cupy.system.compiled import compiled
 
 
-@twin(parallel=True)
-def set_bits(indptr, indices, first_column, columns, bits, full):
-    """bits (rows, words) and full (rows,), out: the `columns` columns from `first_column` on."""
-    rows, words = bits.shape
-    for i in prange(rows):
-        bits[i] = 0
-        for p in range(indptr[i], indptr[i + 1]):
-            column = indices[p] - first_column
-            if 0 <= column < columns:
-                bits[i, column >> 6] |= np.uint64(1) << np.uint64(column & 63)
-        length = np.uint64(0)
-        for w in range(words):
-            length += population_count(bits[i, w])
-        full[i] = length == columns
-
-
-@twin(parallel=True)
+@compiled(parallel=True)
 def unite_rows(indptr, indices, source, source_full, columns, bits, full):
     """bits (rows, words) and full (rows,), out: row i is the union of the rows of `source` it meets."""
     rows, words = bits.shape
@@ -53,7 +36,7 @@ def unite_rows(indptr, indices, source, source_full, columns, bits, full):
         full[i] = length == columns
 
 
-@twin()
+@compiled()
 def weigh_rows(bits, masks, lengths):
     """lengths (rows,), out: the weights of the columns of a row; masks (digits, words) are their bits."""
     rows, words = bits.shape
@@ -76,7 +59,7 @@ def _ripple(counters, carry, plane):
         plane += 1
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def weigh_columns(bits, full, weights, digits, chunks, counts):
     """counts (64·words,), out: the sum over the rows of weights (rows,) where the column's bit is set.
 
@@ -135,23 +118,17 @@ def weigh_columns(bits, full, weights, digits, chunks, counts):
             counts[c] += partial[chunk, c]
 
 
-@njit(inline="always")
-def _mixed(value):
-    """splitmix64's finaliser: 64 bits that depend on all bits of `value`."""
-    z = (value + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+#: The second of two hashes starts from this number, the first from 0.
+SALT = np.uint64(0x5851F42D4C957F2D)
 
 
-@twin(parallel=True)
+@compiled(parallel=True)
 def hash_rows(indptr, indices, group, groups, chunks, lengths, hashes):
     """The set of group[column] (columns,) over each row: lengths (rows,) and hashes (rows, 2), out.
 
     group[column] is from 0 to groups - 1. A hash is a sum over the set, so order does not matter.
     """
     rows = indptr.size - 1
-    salt = np.uint64(0x5851F42D4C957F2D)
     for chunk in prange(chunks):
         seen = np.full(groups, -1, np.int64)
         for i in range(rows * chunk // chunks, rows * (chunk + 1) // chunks):
@@ -162,13 +139,13 @@ def hash_rows(indptr, indices, group, groups, chunks, lengths, hashes):
                 if seen[g] != i:
                     seen[g] = i
                     length += 1
-                    first += _mixed(np.uint64(g))
-                    second += _mixed(np.uint64(g) ^ salt)
+                    first += mix(np.uint64(0), g)
+                    second += mix(SALT, g)
             lengths[i] = length
             hashes[i, 0], hashes[i, 1] = first, second
 
 
-@twin()
+@compiled()
 def group_rows(indptr, indices, group, groups, kept, new_indptr, new_indices):
     """new_indices (new_indptr[-1],), out: the set of group[column] over each of the rows `kept`."""
     seen = np.full(groups, -1, np.int64)
@@ -182,13 +159,12 @@ def group_rows(indptr, indices, group, groups, kept, new_indptr, new_indices):
                 k += 1
 
 
-@twin()
+@compiled()
 def hash_columns(indptr, indices, hashes):
     """hashes (columns, 2), out: a hash of the set of rows of each column."""
-    salt = np.uint64(0x5851F42D4C957F2D)
     hashes[:] = 0
     for i in range(indptr.size - 1):
-        first, second = _mixed(np.uint64(i)), _mixed(np.uint64(i) ^ salt)
+        first, second = mix(np.uint64(0), i), mix(SALT, i)
         for p in range(indptr[i], indptr[i + 1]):
             hashes[indices[p], 0] += first
             hashes[indices[p], 1] += second

@@ -1,11 +1,11 @@
-"""Pieces of a plan file: numbers, texts and folders, each checked as it is read."""
+"""Fields of a plan file: numbers, texts and folders, each checked as it is read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import h5py
 import numpy as np
@@ -13,14 +13,16 @@ import numpy as np
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.system.hdf5 import attribute, read_array, write_array
 
+T = TypeVar("T")
+
 
 @contextmanager
-def naming(path: str, part: str) -> Iterator[None]:
-    """Put the file's and the part's name before the message of an error inside."""
+def naming(path: str, what: str) -> Iterator[None]:
+    """Put the file's name, and of what is read, before the message of an error inside."""
     try:
         yield
     except BppsaError as error:
-        raise PlanError(f"{path}: {part}: {error}") from error
+        raise PlanError(f"{path}: {what}: {error}") from error
 
 
 def members(file: h5py.File, name: str) -> list[tuple[str, h5py.Group]]:
@@ -37,6 +39,17 @@ def numbered(file: h5py.File, name: str) -> list[h5py.Group]:
     if set(groups) != {str(index) for index in range(len(groups))}:
         raise PlanError(f"{file.filename}: /{name} holds {sorted(groups)}: they must be numbered from 0")
     return [groups[str(index)] for index in range(len(groups))]
+
+
+def product_patterns(group: h5py.Group, patterns: Mapping[str, T]) -> tuple[T, T, T]:
+    """The patterns, by their digests, of A, B and C of the product in `group`, /products/<a>_<b>."""
+    a, _, b = group.name.rpartition("/")[2].partition("_")
+    with naming(group.file.filename, f"product {a[:12]}_{b[:12]}"):
+        c = text(group, "pattern")
+        for digest in (a, b, c):
+            if digest not in patterns:
+                raise PlanError(f"pattern {digest[:12]} is missing")
+    return patterns[a], patterns[b], patterns[c]
 
 
 def integers(group: h5py.Group, name: str) -> np.ndarray:

@@ -1,0 +1,54 @@
+"""What a recurrent layer holds for one pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.layers.base import Context, Shape
+from bppsa_cupy.timescan import Stack
+
+
+@dataclass
+class RecurrentContext(Context):
+    """A recurrent layer's part of a pass.
+
+    lengths         (B,) int64, where each sequence ends; None where all are whole
+    initial         the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
+    final_gradient  the gradient by the final state, likewise
+    method          of net.backward that is asked for, "auto" included
+    forward_ways, backward_ways  how the pass went over time, and why: a line an inner layer and direction
+    stack           the passes over time, bound to buffers for the present batch and number of steps
+    """
+
+    lengths: Array | None = None
+    initial: tuple[Array, ...] | None = None
+    final_gradient: tuple[Array, ...] | None = None
+    method: str = "auto"
+    forward_ways: tuple[str, ...] = ()
+    backward_ways: tuple[str, ...] = ()
+    stack: Stack | None = field(default=None, repr=False)
+
+    def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
+        """Bytes that a `reserve` of these would take from the device."""
+        return self.dtype.itemsize * sum(
+            math.prod(shape)
+            for name, shape in shapes.items()
+            if name not in self._buffers or self._buffers[name].size < math.prod(shape)
+        )
+
+    def reserve(self, shapes: Mapping[str, Shape]) -> dict[str, Array]:
+        """A `buffer` for each name and shape.
+
+        Raises DeviceError with the bytes needed and free, before anything is allocated.
+        """
+        needed = self.missing_bytes(shapes)
+        if needed and needed > (free := self.device.free_memory()):
+            raise DeviceError(
+                f"{self.device.name}: a pass takes {needed} more bytes, {free} are free: use a smaller "
+                "batch, or shorter sequences"
+            )
+        return {name: self.buffer(name, shape) for name, shape in shapes.items()}

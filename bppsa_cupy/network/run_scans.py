@@ -1,0 +1,151 @@
+"""Scans over the runs of an architecture, by a plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.plan import Budget, Plan, Prediction, with_input_gradient
+from bppsa_cupy.scan.maps import IndexMaps
+from bppsa_cupy.scan.numeric import NumericScan
+
+
+class RunScans:
+    """One scan a run of layers, set up at its first use and kept for the next pass.
+
+    Raises PlanMismatchError, naming what differs, unless `plan` was made for this architecture.
+    """
+
+    def __init__(self, architecture: Architecture, plan: Plan, device: Device, dtype: np.dtype) -> None:
+        architecture.check_plan(plan)
+        self.architecture, self.plan, self.device, self.dtype = architecture, plan, device, dtype
+        self._maps = IndexMaps(device)
+        self._scans: dict[int, NumericScan] = {}
+        self._needed: dict[tuple[str, tuple[tuple[int, bool], ...]], int] = {}
+        self._predicted: dict[int, Prediction] = {}
+
+    def back_through(
+        self, position: int, current: Pass, gradient: Array, method: str, want_input: bool
+    ) -> Array | None:
+        """Go back through run `position`: fill, scan, parameter gradients (equation 2).
+
+        gradient  by the run's output, (B, ...); the one by its input is returned where it is wanted
+        """
+        run, batch, shapes = self.architecture.runs[position], current.batch, self.architecture.shapes
+        scan = self._scan(position, method, want_input)
+        for k in scan.elements_read:
+            index = run.elements[k - 1]
+            ctx = current.layers[index]
+            self.architecture.jacobians[index].fill(
+                self.device, ctx.parameters, ctx.saved, scan.element(k, batch)
+            )
+        scan.vector(1, batch)[...] = gradient.reshape(batch, -1).T
+        scan.run(batch)
+        for k, index in enumerate(run.elements, 1):
+            current.output_gradients[index] = scan.vector(k, batch).T
+            layer, ctx = self.architecture.layers[index], current.layers[index]
+            if layer.parameter_shapes():
+                by_output = ctx.buffer("output_gradient", (batch, *shapes[index + 1]))
+                by_output.reshape(batch, -1)[...] = scan.vector(k, batch).T
+                layer.parameter_gradients(ctx, by_output)
+        if not want_input:
+            return None
+        result = current.layers[run.start].buffer("input_gradient", (batch, *shapes[run.start]))
+        result.reshape(batch, -1)[...] = scan.vector(len(run.elements) + 1, batch).T
+        return result
+
+    def _scan(self, position: int, method: str, want_input: bool) -> NumericScan:
+        """The scan of one run; another method's buffers are given back before it is set up."""
+        schedule = self.plan.schedule(position, method)
+        if want_input:
+            schedule = with_input_gradient(schedule)
+        present = self._scans[position].schedule if position in self._scans else None
+        if present != schedule:
+            if present is not None and present.name != schedule.name:
+                self._scans.clear()
+            self._scans.pop(position, None)
+            self._scans[position] = NumericScan(
+                self.device,
+                self.dtype,
+                self.plan.chains[position],
+                schedule,
+                self.plan.batch_size,
+                self._maps,
+            )
+        return self._scans[position]
+
+    def fitting(self, architecture: Architecture) -> RunScans:
+        """These scans, or new ones by the same plan where the architecture, its masks, are others now."""
+        if architecture is self.architecture:
+            return self
+        return RunScans(architecture, self.plan, self.device, self.dtype)
+
+    def clear(self) -> None:
+        """Give the scans' buffers back."""
+        self._scans.clear()
+
+    def describe(self) -> tuple[str, ...]:
+        """The schedules that are set up, the first run's first."""
+        lines = []
+        for _, scan in sorted(self._scans.items()):
+            counts = Counter(step.kind for step in scan.schedule.steps)
+            what = f"{counts['mv']} mv and {counts['mm']} mm in {scan.schedule.depth} levels"
+            lines.append(f"{scan.schedule.label}: {what}")
+        return tuple(lines)
+
+    # ---- choosing ----
+
+    def choose(self, batch: int, input_gradient: bool) -> tuple[str, str]:
+        """The method the cost model predicts to be the quickest of those there is memory for, and why."""
+        if batch not in self._predicted:
+            self._predicted[batch] = self.plan.predict(batch, self.device.name)
+        predicted, notes = self._predicted[batch], []
+        seconds = predicted.seconds
+        if batch > self.plan.batch_size and self.plan.schedules:
+            notes.append(f"the plan holds batches up to {self.plan.batch_size}, this one is {batch}")
+        for method in sorted(seconds, key=lambda name: seconds[name]):
+            lack = "" if method == "bp" else self._lacks_memory(method, input_gradient)
+            if not lack:
+                break
+            notes.append(lack)
+        times = ", ".join(f"{name} {1e3 * value:.3g} ms" for name, value in seconds.items())
+        return method, "; ".join([*notes, f"predicted by the cost model {predicted.model}: {times}"])
+
+    def _lacks_memory(self, name: str, input_gradient: bool) -> str:
+        """Why schedule `name` cannot run by the memory there is now; "" where it can.
+
+        What the scans in use hold is given back before others are set up, and so is free.
+        """
+        runs, first_trained = self.architecture.runs, self.architecture.first_trained
+        wanted: dict[int, bool] = {}  # the runs that are scanned, and whether their input gradient is
+        for position in reversed(range(len(runs))):
+            wanted[position] = input_gradient or first_trained < runs[position].start
+            if not wanted[position]:
+                break
+        if all(
+            position in self._scans
+            and self._scans[position].schedule.name == name
+            and self._scans[position].schedule.computes_input_gradient >= by_input
+            for position, by_input in wanted.items()
+        ):
+            return ""
+        key = name, tuple(wanted.items())
+        if key not in self._needed:
+            self._needed[key] = sum(
+                Budget(
+                    self.plan.batch_size,
+                    self.dtype.itemsize,
+                    input_gradient=by_input,
+                    indices=self._maps.copies,
+                ).bytes(self.plan.chains[position].sizes, self.plan.schedule(position, name))
+                for position, by_input in wanted.items()
+            )
+        held = sum(scan.memory.total_bytes for scan in self._scans.values())
+        free = self.device.free_memory() + self._maps.bytes + held
+        if self._needed[key] <= free:
+            return ""
+        return f"{name} takes {self._needed[key]} bytes, {self.device.name} has {free}"

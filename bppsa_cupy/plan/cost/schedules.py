@@ -1,0 +1,132 @@
+"""What a schedule costs: multiply-adds, bytes and predicted time, by step, by level and in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from bppsa_cupy.plan.budget import Budget
+from bppsa_cupy.plan.chain import Chain
+from bppsa_cupy.plan.cost.list_scheduler import list_schedule
+from bppsa_cupy.plan.schedule import Schedule, Step
+from bppsa_cupy.plan.sizes import ChainSizes
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One step.
+
+    kind           of the product, "csr_mv" for a matrix times a vector
+    nnz            entries of the result; rows of v(end) for a vector
+    multiply_adds  for the whole batch
+    bytes          values read and written, and index arrays read
+    seconds        predicted, launch included
+    """
+
+    step: Step
+    kind: str
+    nnz: int
+    multiply_adds: int
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleCost:
+    """A schedule run by a budget's workers.
+
+    schedule  with the worker of each step
+    different the costs of steps that differ in them, each for one of its steps
+    which     (steps,) the position in `different` of each step's cost
+    seconds   until the last one ends
+    critical_path  seconds of the longest chain of steps each of which needs the one before
+    """
+
+    schedule: Schedule
+    different: tuple[StepCost, ...]
+    which: np.ndarray
+    seconds: float
+    critical_path: float
+
+    @cached_property
+    def steps(self) -> tuple[StepCost, ...]:
+        """The cost of each step, in the schedule's order."""
+        steps = zip(self.which.tolist(), self.schedule.steps, strict=True)
+        return tuple(replace(self.different[k], step=step) for k, step in steps)
+
+    @property
+    def multiply_adds(self) -> int:
+        return sum(step.multiply_adds for step in self.steps)
+
+    @property
+    def bytes(self) -> int:
+        return sum(step.bytes for step in self.steps)
+
+
+def step_cost(sizes: ChainSizes, step: Step, budget: Budget) -> StepCost:
+    """The cost of one step. Shared products of shared operands are one product for the whole batch."""
+    batch, model = budget.batch_size, budget.model
+    per_batch = 1 if sizes.chain.shared(*step.out) else batch
+    terms = sizes.multiply_adds(step) * per_batch
+    values = sum(sizes.values_size(segment, batch) for segment in (step.left, step.right, step.out))
+    index_bytes = 4 * sum(sizes.nnz(s) for s in (step.left, step.right) if s[0] > 0)
+    moved = values * budget.itemsize + index_bytes + sizes.map_bytes(step)
+    kind = sizes.kind(step) if step.kind == "mm" else "csr_mv"
+    return StepCost(
+        step=step,
+        kind=kind,
+        nnz=sizes.nnz(step.out) if step.kind == "mm" else sizes.chain.length(step.end),
+        multiply_adds=terms,
+        bytes=moved,
+        seconds=model.work_seconds(kind, terms, moved, per_batch) + model.seconds_per_launch,
+    )
+
+
+def schedule_cost(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> ScheduleCost:
+    """The cost of `schedule`, its steps run by `list_schedule`."""
+    first, which = _different(sizes, schedule)
+    costs = tuple(step_cost(sizes, schedule.step(k), budget) for k in first)
+    seconds = np.array([cost.seconds for cost in costs], np.float64)[which]
+    assigned, times = list_schedule(schedule, seconds, budget.workers)
+    return ScheduleCost(assigned, costs, which, times.seconds, times.critical_path)
+
+
+def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.ndarray]:
+    """Positions of steps that differ in what `step_cost` reads, and which of them each step is like."""
+    operands = np.stack([schedule.left, schedule.right], 1)
+    inner = operands[..., 0] > 0
+    numbers = np.full(inner.shape, -1)
+    numbers[inner] = 2 * sizes.pattern_numbers(operands[inner]) + sizes.chain.all_shared(operands[inner])
+    codes = (numbers[:, 0] + 1) * (numbers.max(initial=0) + 1) + numbers[:, 1]
+    _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    return first.tolist(), which
+
+
+def vjp_seconds(chain: Chain, budget: Budget) -> float:
+    """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other."""
+    batch, model, seconds = budget.batch_size, budget.model, 0.0
+    for k, element in enumerate(chain.elements[:-1], 1):
+        vectors = (chain.length(k) + chain.length(k + 1)) * batch * budget.itemsize
+        seconds += model.work_seconds("vjp", element.vjp_terms * batch, vectors)
+        seconds += model.seconds_per_call
+    return seconds
+
+
+def preparation_seconds(chain: Chain, budget: Budget) -> float:
+    """The predicted time of what surrounds a scan: values of all Jacobians it reads, and vectors moved.
+
+    Moved into the layers' layout are the gradient by the output, and those by the output of layers with
+    parameters, which are taken to be the ones with shared values. a_n is never read.
+    """
+    batch, itemsize, model, seconds = budget.batch_size, budget.itemsize, budget.model, 0.0
+    for k, element in enumerate(chain.elements, 1):
+        nnz, moved = element.pattern.nnz, chain.length(k) * batch * itemsize
+        if k < len(chain):
+            values = nnz if element.shared else nnz * batch
+            seconds += model.work_seconds("fill", values, values * itemsize + 4 * nnz)
+            seconds += model.seconds_per_call
+        if k == 1 or element.shared:
+            seconds += model.work_seconds("transpose", 0, 2 * moved) + model.seconds_per_call
+    return seconds

@@ -1,0 +1,85 @@
+"""What a first run says while it compiles: a line on stderr, a count on a terminal, else nothing."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from bppsa_cupy.system import compilation
+
+#: Compiles two small kernels where they are not in the cache.
+PROGRAM = """
+import numpy as np
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.system import compilation
+compilation.PATIENCE = {patience}
+KERNELS["step_count"].twin(np.zeros(1, np.int32), np.zeros(1, np.int64))
+KERNELS["finite_check"].twin(np.zeros(1, np.float32), np.zeros(1, np.int32), 1)
+"""
+
+
+def run(cache, stderr=subprocess.PIPE, patience=0.0, **variables):
+    environment = {name: value for name, value in os.environ.items() if name != "BPPSA_QUIET"}
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(patience=patience)],
+        env={**environment, "XDG_CACHE_HOME": str(cache), **variables},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        encoding="utf-8",
+        check=True,
+    )
+
+
+def test_one_line_in_a_pipe_and_none_from_the_cache(tmp_path):
+    first = run(tmp_path)
+    assert first.stderr == (
+        "bppsa-cupy compiles its kernels for this machine, once: step_count, … "
+        f"(kept in {tmp_path}/bppsa-cupy)\n"
+    )
+    again = run(tmp_path)
+    assert again.stderr == first.stdout == again.stdout == ""
+
+
+@pytest.mark.parametrize("options", [{"BPPSA_QUIET": "1"}, {"patience": 1e9}], ids=["quiet", "quick"])
+def test_nothing_where_it_is_silenced_or_quick(tmp_path, options):
+    assert run(tmp_path, **options).stderr == ""
+
+
+def test_a_count_on_a_terminal(tmp_path):
+    terminal, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    with open(terminal, "rb", buffering=0) as shown:
+        run(tmp_path, stderr=end)
+        os.close(end)
+        text = b"".join(iter(lambda: read(shown), b"")).decode()
+    line, _, counts = text.partition("\r\n")
+    assert line.startswith("bppsa-cupy compiles its kernels for this machine, once: step_count, … (kept in ")
+    assert re.search(r"\rstep_count \(0 compiled, 00:\d\d\)", counts)
+    assert re.search(r"\rfinite_check \(1 compiled, 00:\d\d\)", counts)
+    assert counts.split("\r")[-2].strip() == "" and "\n" not in counts, "the count is wiped off at the end"
+
+
+def read(terminal):
+    try:
+        return terminal.read(4096)
+    except OSError:  # what a terminal without another end gives
+        return b""
+
+
+def test_the_compiler_of_a_gpu_says_so_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("BPPSA_QUIET", raising=False)
+    monkeypatch.setattr(compilation, "_NOTICE", compilation._Notice())
+    monkeypatch.setattr(compilation, "PATIENCE", 0.0)
+    for name in ("relu_fill", "conv2d_vjp"):
+        with compilation.compiling(name, tmp_path):
+            pass
+    assert capsys.readouterr() == (
+        "",
+        f"bppsa-cupy compiles its kernels for this machine, once: relu_fill, … (kept in {tmp_path})\n",
+    )
