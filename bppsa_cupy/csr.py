@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse
 
+from bppsa_cupy.arguments import as_integer, as_integers
 from bppsa_cupy.errors import ShapeError
 
 
@@ -29,40 +30,49 @@ class Pattern:
     indices: np.ndarray
 
     def __post_init__(self) -> None:
-        rows, columns = (int(side) for side in self.shape)
-        indptr, indices = np.asarray(self.indptr), np.asarray(self.indices)
+        rows, columns = self._checked_shape()
+        indptr, indices = (
+            as_integers("a pattern", name, getattr(self, name)) for name in ("indptr", "indices")
+        )
+        self._check(rows, columns, indptr, indices)
         dtype = index_dtype(max(indices.size, rows, columns))
-        indptr = np.ascontiguousarray(indptr, dtype=dtype)
-        indices = np.ascontiguousarray(indices, dtype=dtype)
         object.__setattr__(self, "shape", (rows, columns))
-        object.__setattr__(self, "indptr", indptr)
-        object.__setattr__(self, "indices", indices)
-        self._check()
-        indptr.flags.writeable = False
-        indices.flags.writeable = False
+        for name, array in (("indptr", indptr), ("indices", indices)):
+            stored = np.ascontiguousarray(array, dtype=dtype)
+            stored.flags.writeable = False
+            object.__setattr__(self, name, stored)
 
-    def _check(self) -> None:
-        rows, columns = self.shape
-        if self.indptr.shape != (rows + 1,) or self.indices.ndim != 1:
+    def _checked_shape(self) -> tuple[int, int]:
+        try:
+            rows, columns = self.shape
+        except (TypeError, ValueError):
+            raise ShapeError(f"a pattern got shape={self.shape!r}: it takes (rows, columns)") from None
+        return as_integer("a pattern", "rows", rows, 0), as_integer("a pattern", "columns", columns, 0)
+
+    @staticmethod
+    def _check(rows: int, columns: int, indptr: np.ndarray, indices: np.ndarray) -> None:
+        """Raise ShapeError where a rule is broken; the arrays are of any integer type yet."""
+        if indptr.shape != (rows + 1,) or indices.ndim != 1:
             raise ShapeError(
-                f"a pattern of {rows} rows got indptr of shape {self.indptr.shape} and indices of "
-                f"shape {self.indices.shape}: it takes ({rows + 1},) and (nnz,)"
+                f"a pattern of {rows} rows got indptr of shape {indptr.shape} and indices of "
+                f"shape {indices.shape}: it takes ({rows + 1},) and (nnz,)"
             )
-        if self.indptr[0] != 0 or self.indptr[-1] != self.indices.size:
+        if indptr[0] != 0 or indptr[-1] != indices.size:
             raise ShapeError(
-                f"indptr runs from {self.indptr[0]} to {self.indptr[-1]}: it must run from 0 to "
-                f"the number of indices, {self.indices.size}"
+                f"indptr runs from {indptr[0]} to {indptr[-1]}: it must run from 0 to "
+                f"the number of indices, {indices.size}"
             )
-        if rows and np.any(np.diff(self.indptr) < 0):
+        if np.any(indptr[1:] < indptr[:-1]):
             raise ShapeError("indptr decreases: every row's end must be at or after its start")
-        if self.indices.size:
-            if self.indices.min() < 0 or self.indices.max() >= columns:
+        if indices.size:
+            if indices.min() < 0 or indices.max() >= columns:
                 raise ShapeError(
-                    f"indices run from {self.indices.min()} to {self.indices.max()}: a matrix of "
+                    f"indices run from {indices.min()} to {indices.max()}: a matrix of "
                     f"{columns} columns takes 0 to {columns - 1}"
                 )
-            rising = self.indices[1:] > self.indices[:-1]
-            rising[self.indptr[1:-1][(self.indptr[1:-1] > 0) & (self.indptr[1:-1] < self.nnz)] - 1] = True
+            rising = indices[1:] > indices[:-1]
+            inner = indptr[1:-1].astype(np.int64)
+            rising[inner[(inner > 0) & (inner < indices.size)] - 1] = True
             if not rising.all():
                 raise ShapeError("indices must increase strictly inside a row: sort, and sum duplicates")
 

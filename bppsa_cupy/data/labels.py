@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.timescan.lengths import check_lengths
 
@@ -19,7 +20,7 @@ def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = 
     lengths  (B,) integers from 1 to T, or None; with labels (B, T) alone. Raises ShapeError naming sample,
              length and T.
     """
-    counted = labels != ignore_index
+    counted = labels != as_integer("cross_entropy", "ignore_index", ignore_index)
     if lengths is None:
         return counted
     array = on_host(lengths)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +26,9 @@ def read(file: Path) -> tuple[Raw, Raw | None]:
             arrays = {name: archive[name] for name in archive.files}
     except DataError:
         raise
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as cause:
-        raise DataError(f"{file} is no NumPy archive of plain arrays, or is damaged ({cause})") from cause
+    except Exception as cause:  # zipfile, its decompressors and the header's parser raise what they like
+        reason = str(cause) or type(cause).__name__
+        raise DataError(f"{file} is no NumPy archive of plain arrays, or is damaged ({reason})") from cause
     if {"x_train", "y_train"} <= arrays.keys():
         train, known = _raw(file, arrays, ("x_train", "y_train")), {"x_test", "y_test"} & arrays.keys()
         if len(known) == 1:

@@ -70,7 +70,7 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
     """
     device = device or device_of(output)
     output = device.asarray(output)
-    if output.dtype.kind != "f":
+    if output.dtype not in (np.float32, np.float64):
         raise ShapeError(f"mse_loss got an output of {output.dtype}: it takes float32 or float64")
     wanted = device.asarray(target, dtype=output.dtype)
     if wanted.shape != output.shape:

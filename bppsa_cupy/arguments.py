@@ -1,0 +1,96 @@
+"""Checking arguments: each is taken for what it is, or refused by name.
+
+Every function raises `error`, ShapeError by default, with a message that names `owner` (who was called), the
+argument, what was given and what it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import BppsaError, ShapeError
+
+#: The largest size of an array, or number of anything.
+LARGEST = 2**63 - 1
+
+
+def as_integer(
+    owner: str,
+    name: str,
+    value: Any,
+    least: int | None = None,
+    most: int = LARGEST,
+    *,
+    error: type[BppsaError] = ShapeError,
+) -> int:
+    """`value`, an integer of Python or NumPy from `least` to `most`, as an int; True and False are none."""
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        number = None
+    else:
+        try:
+            number = value.__index__()
+        except TypeError:  # an array of more than one element, or of no integers
+            number = None
+    if number is None or not (least is None or number >= least) or number > most:
+        least_text = "" if least is None else f" of at least {least}"
+        most_text = f" and at most {most}" if number is not None and number > most else ""
+        raise error(f"{owner} got {name}={value!r}: it takes an integer{least_text}{most_text}")
+    return int(number)
+
+
+def as_flag(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> bool:
+    """`value`, True or False (or 1 or 0), as a bool."""
+    if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
+        raise error(f"{owner} got {name}={value!r}: it takes True or False")
+    return bool(value)
+
+
+def as_number(
+    owner: str,
+    name: str,
+    value: Any,
+    least: float = -math.inf,
+    most: float = math.inf,
+    *,
+    what: str = "a finite number",
+    error: type[BppsaError] = ShapeError,
+) -> float:
+    """`value`, a finite real number from `least` to `most`, as a float; `what` says it in the message."""
+    is_real = isinstance(value, (Real, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+    if not is_real or not math.isfinite(value) or not least <= value <= most:
+        raise error(f"{owner} got {name}={value!r}: it takes {what}")
+    return float(value)
+
+
+def as_pair(owner: str, name: str, value: Any, least: int) -> tuple[int, int]:
+    """`value`, an integer, a sequence of one or a pair of integers of at least `least`, as a pair."""
+    sides = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(sides) not in (1, 2) or not all(hasattr(side, "__index__") for side in sides):
+        raise ShapeError(f"{owner} got {name}={value!r}: it takes an integer or a pair of them")
+    first, last = (as_integer(owner, name, side, least) for side in (sides[0], sides[-1]))
+    return first, last
+
+
+def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:
+    """`value` as an array of the integer type it has; an empty one of any type counts as integers."""
+    array = as_plain_array(owner, name, value, error=error)
+    if array.dtype.kind not in "iu" and array.size:
+        raise error(f"{owner} got {name} of {array.dtype}: it takes integers")
+    return array if array.dtype.kind in "iu" else array.astype(np.int64)
+
+
+def as_plain_array(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:
+    """`value` as a NumPy array of numbers or bools; a masked array, whose mask would be lost, is refused."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise error(f"{owner} got {name} as a masked array: it takes one without a mask, as array.filled(0)")
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as cause:
+        raise error(f"{owner} got {name} that is no array ({cause}): it takes numbers") from cause
+    if array.dtype.kind not in "biufc":
+        raise error(f"{owner} got {name} of {array.dtype}: it takes numbers")
+    return array

@@ -1,0 +1,44 @@
+"""Patterns: what is no pattern is refused by name, before anything is cast."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+
+ROWS, COLUMNS = 2, 3
+INDPTR, INDICES = [0, 1, 3], [2, 0, 1]
+
+WRONG = {
+    "index beyond int32": ((2, 3), INDPTR, [2**32, 0, 1], "indices run from 0 to 4294967296"),
+    "index that is no integer": ((2, 3), INDPTR, [1.7, 0, 1], "indices of float64: it takes integers"),
+    "pointer that is no integer": ((2, 3), [0.0, 1.0, 3.0], INDICES, "indptr of float64"),
+    "pointer beyond int64": ((2, 3), np.array([0, 2**63 + 1, 3], np.uint64), INDICES, "indptr decreases"),
+    "unsigned pointer that decreases": ((2, 3), np.array([0, 4, 3], np.uint64), INDICES, "indptr decreases"),
+    "negative index": ((2, 3), INDPTR, [-1, 0, 1], "indices run from -1"),
+    "text": ((2, 3), INDPTR, ["2", "0", "1"], "indices of <U1"),
+    "masked indices": ((2, 3), INDPTR, np.ma.array(INDICES, mask=[1, 0, 0]), "indices as a masked array"),
+    "three sizes": ((2, 3, 1), INDPTR, INDICES, r"takes \(rows, columns\)"),
+    "a size alone": (2, INDPTR, INDICES, r"takes \(rows, columns\)"),
+    "negative size": ((2, -3), INDPTR, INDICES, "columns=-3"),
+    "size that is no integer": ((2, 3.5), INDPTR, INDICES, "columns=3.5"),
+    "bools": ((2, 3), INDPTR, [True, False, True], "indices of bool"),
+}
+
+
+@pytest.mark.parametrize("shape, indptr, indices, message", WRONG.values(), ids=WRONG)
+def test_what_is_no_pattern_is_refused_by_name(shape, indptr, indices, message):
+    with pytest.raises(bp.ShapeError, match=message):
+        bp.Pattern(shape, indptr, indices)
+
+
+@given(st.sampled_from([np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64, np.uint64]))
+def test_every_integer_type_is_taken(dtype):
+    pattern = bp.Pattern((ROWS, COLUMNS), np.array(INDPTR, dtype), np.array(INDICES, dtype))
+    assert pattern.indptr.dtype == pattern.indices.dtype == np.int32
+    assert pattern == bp.Pattern((ROWS, COLUMNS), INDPTR, INDICES)
+
+
+def test_an_empty_pattern():
+    assert bp.Pattern((0, 0), [0], []).nnz == bp.Pattern((0, 5), [0], []).nnz == 0
