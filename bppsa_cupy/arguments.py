@@ -6,8 +6,6 @@ argument, what was given and what it takes.
 
 from __future__ import annotations
 
-import math
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -40,39 +38,6 @@ def as_integer(
         most_text = f" and at most {most}" if number is not None and number > most else ""
         raise error(f"{owner} got {name}={value!r}: it takes an integer{least_text}{most_text}")
     return int(number)
-
-
-def as_flag(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> bool:
-    """`value`, True or False (or 1 or 0), as a bool."""
-    if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
-        raise error(f"{owner} got {name}={value!r}: it takes True or False")
-    return bool(value)
-
-
-def as_number(
-    owner: str,
-    name: str,
-    value: Any,
-    least: float = -math.inf,
-    most: float = math.inf,
-    *,
-    what: str = "a finite number",
-    error: type[BppsaError] = ShapeError,
-) -> float:
-    """`value`, a finite real number from `least` to `most`, as a float; `what` says it in the message."""
-    is_real = isinstance(value, (Real, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-    if not is_real or not math.isfinite(value) or not least <= value <= most:
-        raise error(f"{owner} got {name}={value!r}: it takes {what}")
-    return float(value)
-
-
-def as_pair(owner: str, name: str, value: Any, least: int) -> tuple[int, int]:
-    """`value`, an integer, a sequence of one or a pair of integers of at least `least`, as a pair."""
-    sides = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if len(sides) not in (1, 2) or not all(hasattr(side, "__index__") for side in sides):
-        raise ShapeError(f"{owner} got {name}={value!r}: it takes an integer or a pair of them")
-    first, last = (as_integer(owner, name, side, least) for side in (sides[0], sides[-1]))
-    return first, last
 
 
 def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:

@@ -11,7 +11,13 @@ ROOT = Path(__file__).parent.parent
 
 #: Layers in order; a module belongs to the longest prefix that fits.
 LAYERS = [
-    ["bppsa_cupy.errors", "bppsa_cupy.csr", "bppsa_cupy.geometry", "bppsa_cupy.system"],
+    [
+        "bppsa_cupy.errors",
+        "bppsa_cupy.arguments",
+        "bppsa_cupy.csr",
+        "bppsa_cupy.geometry",
+        "bppsa_cupy.system",
+    ],
     ["bppsa_cupy.raw_kernels"],
     ["bppsa_cupy.devices"],
     ["bppsa_cupy.timescan"],
