@@ -145,6 +145,6 @@ def test_values_are_found_in_the_pattern_or_refused() -> None:
     for form in (matrix, shuffled):
         np.testing.assert_array_equal(in_pattern(form, pattern), values)
     with pytest.raises(BenchmarkError, match="an entry outside"):
-        in_pattern(matrix, Pattern((9, 7), np.zeros(10), np.zeros(0)))
+        in_pattern(matrix, Pattern((9, 7), np.zeros(10, int), np.zeros(0, int)))
     with pytest.raises(BenchmarkError, match=r"is \(9, 7\), the planned one \(7, 9\)"):
         in_pattern(matrix, Pattern.dense(7, 9))
