@@ -1,6 +1,7 @@
 """What a first run says while it compiles: a line on stderr, a count on a terminal, else nothing."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -9,9 +10,11 @@ import subprocess
 import sys
 import termios
 
+import numba
 import pytest
 
 from bppsa_cupy.system import compilation
+from bppsa_cupy.system.compile_cache import CompileCache
 
 #: Compiles two small kernels where they are not in the cache.
 PROGRAM = """
@@ -70,6 +73,66 @@ def read(terminal):
         return terminal.read(4096)
     except OSError:  # what a terminal without another end gives
         return b""
+
+
+#: Two forms of one kernel, which three processes want at the same time; what each compiled.
+SHARED = """
+import json, sys
+import numpy as np
+from bppsa_cupy.raw_kernels import KERNELS
+twin = KERNELS["finite_check"].twin
+print("ready", flush=True)
+sys.stdin.readline()
+for real in sys.argv[1:]:
+    twin(np.ones(3, real), np.zeros(1, np.int32), 3)
+print(json.dumps(sum(twin.stats.cache_misses.values())))
+"""
+
+
+def test_processes_that_need_the_same_function_compile_it_once(tmp_path):
+    orders = [("float32", "float64"), ("float64", "float32"), ("float32",)]
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", SHARED, *order],
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+        for order in orders
+    ]
+    assert [program.stdout.readline() for program in programs] == ["ready\n"] * 3
+    for program in programs:
+        program.stdin.write("go\n")
+        program.stdin.flush()
+    assert sum(json.loads(program.communicate(timeout=120)[0]) for program in programs) == 2
+    kept = [file.name for file in (tmp_path / "bppsa-cupy" / "numba").rglob("*finite_check-*")]
+    assert len(kept) == 2, kept
+
+
+def test_a_function_that_does_not_compile_holds_nobody_up(tmp_path):
+    def wrong(value):
+        return value.no_such_attribute
+
+    for _ in range(2):
+        dispatcher = numba.njit(wrong)
+        dispatcher._cache = CompileCache(wrong, tmp_path)
+        with pytest.raises(numba.TypingError):
+            dispatcher(1)
+        assert not list(tmp_path.iterdir())
+
+
+def test_functions_that_differ_by_what_they_close_over(tmp_path):
+    def adder(number):
+        def add(value):
+            return value + number
+
+        dispatcher = numba.njit(add)
+        dispatcher._cache = CompileCache(add, tmp_path)
+        return dispatcher
+
+    assert [adder(number)(1) for number in (1, 2, 1)] == [2, 3, 2]
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_compiler_of_a_gpu_says_so_too(tmp_path, capsys, monkeypatch):

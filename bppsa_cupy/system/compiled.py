@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Callable
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core import config
 
 from bppsa_cupy.system import compilation
+from bppsa_cupy.system.compile_cache import CompileCache
 
 
 def sources_digest(package: str) -> str:
     """SHA-256 over the Python sources of a package or module, by their names, and of this file."""
-    state = hashlib.sha256(numba.__version__.encode() + Path(__file__).read_bytes())
+    state = sha256(numba.__version__.encode() + Path(__file__).read_bytes())
     source = Path(str(sys.modules[package].__file__))
     paths = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
     for path in paths:
@@ -32,13 +32,13 @@ def cache_folder(package: str) -> Path:
 
 
 def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a loop: nopython, no Python object, no fastmath, cached on disk; the first run says what it
-    compiles (`compilation`).
+    """Decorate a loop: nopython, no Python object, no fastmath, kept on disk (`CompileCache`); a first run
+    says what it compiles (`compilation`).
 
     Law: a compiled function calls only compiled functions of its own room, `bppsa_cupy.raw_kernels` or
-    `bppsa_cupy.plan`. Numba's own cache notices an edit of the function's file alone, hence the digest of the
-    whole room in the path; one of the whole project would compile all anew after every edit. Where the cache
-    folder cannot be made, functions are compiled in each process.
+    `bppsa_cupy.plan`. The path holds the digest of the whole room's sources, so that an edit of a called
+    function in another file counts; one of the whole project would compile all anew after every edit. Where
+    the cache folder cannot be made, functions are compiled in each process.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,11 +49,7 @@ def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             return dispatcher
-        previous, config.CACHE_DIR = config.CACHE_DIR, str(folder)
-        try:
-            dispatcher.enable_caching()
-        finally:
-            config.CACHE_DIR = previous
+        dispatcher._cache = CompileCache(function, folder)
         return dispatcher
 
     return decorate
