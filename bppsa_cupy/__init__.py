@@ -1,6 +1,7 @@
 """Back-propagation as a parallel scan over sparse transposed Jacobians (BPPSA, Wang et al. 2020)."""
 
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.distributed import Group, distribute
 from bppsa_cupy.errors import (
     BppsaError,
     CheckpointError,
@@ -20,7 +21,7 @@ from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
 from bppsa_cupy.layers import *  # noqa: F403
 from bppsa_cupy.layers import __all__ as _layers
 from bppsa_cupy.network import Sequential, prune
-from bppsa_cupy.plan import Plan
+from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan import scan
@@ -35,10 +36,12 @@ __all__ = [
     "DataError",
     "DeviceError",
     "DistributedError",
+    "Group",
     "JacobianFileError",
     "JacobianRecord",
     "LabelError",
     "NonFiniteError",
+    "Partition",
     "PassError",
     "Pattern",
     "Plan",
@@ -49,6 +52,7 @@ __all__ = [
     "ShapeError",
     "clip_grad_norm",
     "cross_entropy",
+    "distribute",
     "exact_max_pool2d",
     "load_jacobians",
     "mse_loss",

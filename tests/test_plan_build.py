@@ -14,7 +14,7 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.plan import Chain, ChainPlan, Element, Plan, differences, with_input_gradient
 from bppsa_cupy.plan import build as build_module
-from bppsa_cupy.plan.schedule import hybrid, linear
+from bppsa_cupy.plan.algorithms import hybrid, linear
 from bppsa_cupy.scan import NumericScan
 
 

@@ -15,8 +15,8 @@ import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element
+from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
 from bppsa_cupy.plan.cost import MODELS, find_model, list_schedule, schedule_cost, vjp_seconds
-from bppsa_cupy.plan.schedule import blelloch, hybrid, linear
 from bppsa_cupy.plan.search import compute_schedule, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
 

@@ -10,8 +10,9 @@ from symbolic_oracle import random_pattern
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.plan import Chain, Element
+from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
 from bppsa_cupy.plan.product.symbolic import multiply
-from bppsa_cupy.plan.schedule import Step, blelloch, hybrid, linear
+from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.sizes import sweep as count_products
 from bppsa_cupy.plan.sizes.counted import CountedSizes, count
 from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes

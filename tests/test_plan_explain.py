@@ -8,8 +8,9 @@ from plan_cases import plan_of, random_chain, small_network
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.models import build_model
 from bppsa_cupy.plan import Budget, Chain, Element
+from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, paper_hybrid
 from bppsa_cupy.plan.cost import MODELS, schedule_cost, vjp_seconds
-from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, paper_hybrid, up_sweep_levels
+from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plans.explain import explain
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from plan_cases import plan_of, small_network
 
 import bppsa_cupy as bp
-from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels
+from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
+from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plans.flops import critical_steps, flops
 

@@ -10,9 +10,10 @@ from plan_cases import plan_of, random_chain, small_network
 
 from bppsa_cupy.csr import index_dtype
 from bppsa_cupy.plan import Budget
+from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, with_input_gradient
 from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
 from bppsa_cupy.plan.product.symbolic import map_bytes, map_dtype
-from bppsa_cupy.plan.schedule import blelloch, hybrid, linear, up_sweep_levels, with_input_gradient
+from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.plan.sizes.counted import CountedSizes
 from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes, multiply_adds
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Budget, Chain, Element
+from bppsa_cupy.plan.algorithms import blelloch, from_splits, hybrid, linear, paper_hybrid
 from bppsa_cupy.plan.cost import MODELS, list_schedule, schedule_cost
 from bppsa_cupy.plan.file.check_schedule import check_schedule
-from bppsa_cupy.plan.schedule import blelloch, from_splits, hybrid, linear, paper_hybrid
 from bppsa_cupy.plan.search.candidates import Reach, every_choice, make_candidate
 from bppsa_cupy.plan.search.search import Search
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments

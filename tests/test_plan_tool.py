@@ -10,7 +10,8 @@ import pytest
 from plan_cases import general_chains, plan_of, random_chain, small_network
 
 from bppsa_cupy.plan import Plan, build_plan
-from bppsa_cupy.plan.schedule import blelloch, dead_products, hybrid, up_sweep_levels
+from bppsa_cupy.plan.algorithms import blelloch, dead_products, hybrid
+from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.system.hdf5 import create
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plans.report import report

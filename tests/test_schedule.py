@@ -8,18 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.file.check_schedule import check_schedule
-from bppsa_cupy.plan.schedule import (
-    Schedule,
+from bppsa_cupy.plan.algorithms import (
     blelloch,
     dead_products,
     from_splits,
     hybrid,
     linear,
     paper_hybrid,
-    up_sweep_levels,
     with_input_gradient,
 )
+from bppsa_cupy.plan.file.check_schedule import check_schedule
+from bppsa_cupy.plan.schedule import Schedule, up_sweep_levels
 
 SIZES = range(41)
 

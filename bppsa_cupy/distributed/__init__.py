@@ -1,8 +1,9 @@
-"""Ranks: processes that MPI starts, each with a device, and messages between them."""
+"""Ranks: processes that MPI starts, each with a device, and networks that lie on several of them."""
 
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.guard import guard
 from bppsa_cupy.distributed.launch import launched_size
+from bppsa_cupy.distributed.network import RankSequential, distribute
 from bppsa_cupy.distributed.waiting import Handle
 
-__all__ = ["Group", "Handle", "guard", "launched_size"]
+__all__ = ["Group", "Handle", "RankSequential", "distribute", "guard", "launched_size"]

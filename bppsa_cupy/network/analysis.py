@@ -14,6 +14,8 @@ def jacobian_records(current: Pass) -> list[JacobianRecord]:
     records: list[JacobianRecord] = []
     for index, (layer, jacobian) in enumerate(zip(architecture.layers, architecture.jacobians, strict=True)):
         ctx, geometry = current.layers[index], described[index]
+        if not ctx.saved:  # another rank's layer
+            continue
         for name, direction, pattern, values in layer.step_jacobians(ctx):
             for step, data in enumerate(values):
                 records.append(JacobianRecord(index, name, pattern, data, step, direction, geometry))

@@ -145,6 +145,7 @@ class Architecture:
                         self.jacobians[index].pattern,
                         self.jacobians[index].shared,
                         self.layers[index].vjp_multiply_adds(self.shapes[index]),
+                        index,
                     )
                     for index in run.elements
                 )

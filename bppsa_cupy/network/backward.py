@@ -76,7 +76,7 @@ class Backward:
         if method == "auto":
             method, reason = "bp", "no plan is in use"
             if self.scans is not None:
-                method, reason = self.scans.choose(current.batch, input_gradient)
+                method, reason = self._choose(self.scans, current.batch, input_gradient)
         launched = current.device.launched
         before = launched.copy()
         self._forget_gradients()
@@ -84,7 +84,7 @@ class Backward:
         for ctx in current.recurrent.values():
             ctx.method, ctx.backward_ways = requested, ()
         if method == "bp":
-            result = _by_vjp(current, gradient, range(len(current.layers)), input_gradient)
+            result = self._by_vjps(current, gradient, input_gradient)
         else:
             result = self._by_scan(current, gradient, method, input_gradient)
         report = BackwardReport(
@@ -104,6 +104,14 @@ class Backward:
         if last is not None:
             last.output_gradients.clear()
 
+    def _choose(self, scans: RunScans, batch: int, input_gradient: bool) -> tuple[str, str]:
+        """The method that "auto" takes, and why."""
+        return scans.choose(batch, input_gradient)
+
+    def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
+        """Back-propagation through all layers."""
+        return by_vjp(current, gradient, range(len(current.layers)), input_gradient)
+
     def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
         """Scans over the runs, VJPs over what lies between them, from the last layer to the first.
 
@@ -113,12 +121,12 @@ class Backward:
         stop = len(architecture.layers)
         result: Array | None = gradient
         for position, run in reversed(list(enumerate(architecture.runs))):
-            result = _by_vjp(current, result, range(run.stop, stop), True)
+            result = by_vjp(current, result, range(run.stop, stop), True)
             want_input = input_gradient or architecture.first_trained < run.start
             if self.scans is not None:
                 result = self.scans.back_through(position, current, result, method, want_input)
             elif len(run.elements) == 1:
-                result = _by_vjp(current, result, range(run.start, run.stop), want_input)
+                result = by_vjp(current, result, range(run.start, run.stop), want_input)
             else:
                 raise PlanError(
                     f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
@@ -127,10 +135,10 @@ class Backward:
             if result is None:
                 return None
             stop = run.start
-        return _by_vjp(current, result, range(stop), input_gradient)
+        return by_vjp(current, result, range(stop), input_gradient)
 
 
-def _by_vjp(current: Pass, gradient: Array, layers: range, input_gradient: bool) -> Array | None:
+def by_vjp(current: Pass, gradient: Array, layers: range, input_gradient: bool) -> Array | None:
     """Equation 3, a layer at a time, over `layers`; the gradient by the first one's input."""
     architecture = current.architecture
     result: Array | None = gradient

@@ -1,4 +1,4 @@
-"""The forward pass: a batch through every layer, in order."""
+"""The forward pass: a batch through layers, in order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequences import set_sequences
 
 
-def run_forward(
-    current: Pass, x: Any, lengths: Any, states: Any, training: bool, random_state: Mapping[str, int]
-) -> Array:
-    """Fill a pass from a batch; its output. See `Sequential.forward`, and raises what that raises."""
+def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
+    """Take a batch into a pass; it is on the device then. Raises what `Sequential.forward` raises."""
     given, architecture = current.device.asarray(x), current.architecture
     architecture.check_input(given.shape)
     if given.dtype != current.dtype:
@@ -29,12 +27,16 @@ def run_forward(
     current.input, current.version = given, current.parameters.version
     current.output_gradients.clear()
     set_sequences(current, lengths, states)
-    y = given
-    for index, (layer, ctx) in enumerate(zip(architecture.layers, current.layers, strict=True)):
+    return given
+
+
+def through(current: Pass, x: Array, layers: range, training: bool, random_state: Mapping[str, int]) -> Array:
+    """The output of `layers`, one after another, for `x`, the input of the first; fills their contexts."""
+    for index in layers:
+        ctx = current.layers[index]
         ctx.training, ctx.draw = training, _draw(random_state, index)
-        y = layer.forward(ctx, y)
-    current.output = y
-    return y
+        x = current.architecture.layers[index].forward(ctx, x)
+    return x
 
 
 def new_context(

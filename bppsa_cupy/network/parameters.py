@@ -27,12 +27,7 @@ class ParameterSet(Mapping[str, Array]):
     """
 
     def __init__(self, device: Device, dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        step = ALIGNMENT // dtype.itemsize
-        spans, end = {}, 0
-        for name, shape in shapes.items():
-            size = math.prod(shape)
-            spans[name] = slice(end, end + size), shape
-            end += -(-size // step) * step
+        spans, end = lay_out(dtype, shapes)
         self.device, self.dtype = device, dtype
         self.flat = device.zeros((end,), dtype)
         self.masks: Mapping[str, Array] = {}
@@ -91,6 +86,37 @@ class ParameterSet(Mapping[str, Array]):
     def to_host(self) -> dict[str, np.ndarray]:
         """Copies on the host, by name."""
         return {name: np.array(self.device.to_host(array)) for name, array in self.items()}
+
+    # ---- among ranks, each of which may hold a part of a network's parameters; here one holds all ----
+
+    def gathered(self, flat: Array) -> np.ndarray:
+        """A host copy of an array laid out as `flat` is, over all of the network's parameters."""
+        return np.array(self.device.to_host(flat))
+
+    def part(self, whole: np.ndarray) -> np.ndarray:
+        """What of an array over all of the network's parameters is laid out as `flat` is; a view."""
+        return whole
+
+    def of_all_ranks(self, value: Array) -> Array:
+        """(ranks, …) a small array of each rank, in rank order."""
+        return value[None]
+
+    def set_where_any(self, flag: Array) -> None:
+        """Set a flag, (1,) int32, where it is set on any rank."""
+
+
+Spans = dict[str, tuple[slice, tuple[int, ...]]]
+
+
+def lay_out(dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Spans, int]:
+    """Where each array lies in `flat`, with its shape, by name; and the values of `flat`."""
+    step = ALIGNMENT // dtype.itemsize
+    spans, end = {}, 0
+    for name, shape in shapes.items():
+        size = math.prod(shape)
+        spans[name] = slice(end, end + size), shape
+        end += -(-size // step) * step
+    return spans, end
 
 
 def real_dtype(dtype: Any) -> np.dtype:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.architecture import Architecture, Run
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.plan import Budget, Plan, Prediction, with_input_gradient
+from bppsa_cupy.plan import Budget, Plan, Prediction, Schedule, with_input_gradient
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
@@ -35,30 +36,45 @@ class RunScans:
 
         gradient  by the run's output, (B, ...); the one by its input is returned where it is wanted
         """
-        run, batch, shapes = self.architecture.runs[position], current.batch, self.architecture.shapes
-        scan = self._scan(position, method, want_input)
+        run, batch = self.architecture.runs[position], current.batch
+        scan = self.scan(position, method, want_input)
+        self.fill(scan, run, current)
+        scan.vector(1, batch)[...] = gradient.reshape(batch, -1).T
+        scan.run(batch)
+        self.parameter_gradients(scan, run, current, range(1, len(run.elements) + 1))
+        return self.input_gradient(scan, run, current) if want_input else None
+
+    def fill(self, scan: NumericScan, run: Run, current: Pass) -> None:
+        """Write the values of every Jacobian that the scan reads."""
         for k in scan.elements_read:
             index = run.elements[k - 1]
             ctx = current.layers[index]
             self.architecture.jacobians[index].fill(
-                self.device, ctx.parameters, ctx.saved, scan.element(k, batch)
+                self.device, ctx.parameters, ctx.saved, scan.element(k, current.batch)
             )
-        scan.vector(1, batch)[...] = gradient.reshape(batch, -1).T
-        scan.run(batch)
-        for k, index in enumerate(run.elements, 1):
+
+    def parameter_gradients(
+        self, scan: NumericScan, run: Run, current: Pass, elements: Iterable[int]
+    ) -> None:
+        """Equation 2 for the layers of these elements, from the vectors of a scan that has run."""
+        batch, shapes = current.batch, self.architecture.shapes
+        for k in elements:
+            index = run.elements[k - 1]
             current.output_gradients[index] = scan.vector(k, batch).T
             layer, ctx = self.architecture.layers[index], current.layers[index]
             if layer.parameter_shapes():
                 by_output = ctx.buffer("output_gradient", (batch, *shapes[index + 1]))
                 by_output.reshape(batch, -1)[...] = scan.vector(k, batch).T
                 layer.parameter_gradients(ctx, by_output)
-        if not want_input:
-            return None
-        result = current.layers[run.start].buffer("input_gradient", (batch, *shapes[run.start]))
+
+    def input_gradient(self, scan: NumericScan, run: Run, current: Pass) -> Array:
+        """The gradient by the run's input, (B, ...), of a scan that has run."""
+        batch, shape = current.batch, self.architecture.shapes[run.start]
+        result = current.layers[run.elements[-1]].buffer("input_gradient", (batch, *shape))
         result.reshape(batch, -1)[...] = scan.vector(len(run.elements) + 1, batch).T
         return result
 
-    def _scan(self, position: int, method: str, want_input: bool) -> NumericScan:
+    def scan(self, position: int, method: str, want_input: bool) -> NumericScan:
         """The scan of one run; another method's buffers are given back before it is set up."""
         schedule = self.plan.schedule(position, method)
         if want_input:
@@ -68,15 +84,13 @@ class RunScans:
             if present is not None and present.name != schedule.name:
                 self._scans.clear()
             self._scans.pop(position, None)
-            self._scans[position] = NumericScan(
-                self.device,
-                self.dtype,
-                self.plan.chains[position],
-                schedule,
-                self.plan.batch_size,
-                self._maps,
-            )
+            self._scans[position] = self._set_up(position, schedule)
         return self._scans[position]
+
+    def _set_up(self, position: int, schedule: Schedule) -> NumericScan:
+        """A new scan of one run."""
+        chain, batch = self.plan.chains[position], self.plan.batch_size
+        return NumericScan(self.device, self.dtype, chain, schedule, batch, self._maps)
 
     def fitting(self, architecture: Architecture) -> RunScans:
         """These scans, or new ones by the same plan where the architecture, its masks, are others now."""

@@ -18,7 +18,7 @@ def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
     """Hand lengths and initial states to the recurrent layers of a pass. Raises ShapeError."""
     taken = None
     if lengths is not None:
-        if not current.recurrent:
+        if not current.architecture.recurrent:
             raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
         taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
     initial = _checked_states(current, states, "the initial state")

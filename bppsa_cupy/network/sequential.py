@@ -14,11 +14,11 @@ from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
-from bppsa_cupy.network.forward import new_context, run_forward
+from bppsa_cupy.network.forward import begin, new_context, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.plan import Chain, Plan, build_plan, model_of
+from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, model_of
 from bppsa_cupy.records.record import JacobianRecord
 
 
@@ -145,10 +145,14 @@ class Sequential:
         )
         if current.architecture is not self.architecture:  # the pass is older than the masks
             current.architecture, current.layers = self.architecture, self._contexts()
-        y = run_forward(current, x, lengths, states, self.training, self.random_state)
+        y = current.output = self._through(current, begin(current, x, lengths, states))
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
+
+    def _through(self, current: Pass, x: Array) -> Array:
+        """The output of all layers."""
+        return through(current, x, range(len(self)), self.training, self.random_state)
 
     def set_masks(self, masks: Mapping[str, Any]) -> None:
         """Give weights these masks, by parameter name, in place of all the network has: those that are 0 or
@@ -216,6 +220,7 @@ class Sequential:
         *,
         schedules: Sequence[str] | None = None,
         memory_limit: int | None = None,
+        partition: Partition | None = None,
         progress: bool = False,
         tell: Callable[[str], None] | None = None,
     ) -> Plan:
@@ -227,6 +232,7 @@ class Sequential:
         batch_size    the largest batch the scan will take
         schedules     some of "linear", "blelloch", "hybrid"; by default all that fit the memory limit
         memory_limit  bytes; by default three quarters of what the device has free
+        partition     of the layers over ranks: see `bp.distribute`
         tell          called with a line on each schedule that the limit leaves out, and what would fit
 
         Raises PlanError where a schedule that was named needs more memory than the limit, and for arguments
@@ -244,6 +250,7 @@ class Sequential:
             itemsize=self.dtype.itemsize,
             memory_limit=limit,
             model=model_of(self.device.name),
+            partition=partition,
             progress=progress,
             tell=tell,
         )

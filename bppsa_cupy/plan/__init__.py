@@ -1,12 +1,14 @@
 """The planner: all that is worked out offline, from patterns alone."""
 
+from bppsa_cupy.plan.algorithms import with_input_gradient
 from bppsa_cupy.plan.budget import Budget, too_large
 from bppsa_cupy.plan.build import build_plan
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.cost import model_of
-from bppsa_cupy.plan.memory import memory_plan, vector_sizes
+from bppsa_cupy.plan.memory import MemoryPlan, memory_plan, rank_memory_plan, vector_sizes
+from bppsa_cupy.plan.partition import Message, Partition, Placement, place
 from bppsa_cupy.plan.plan import Plan, Prediction
 from bppsa_cupy.plan.product import Product
-from bppsa_cupy.plan.schedule import SCHEDULES, Schedule, Segment, Step, with_input_gradient
+from bppsa_cupy.plan.schedule import SCHEDULES, Schedule, Segment, Step

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bppsa_cupy.plan.algorithms import hybrid_of_at_most, with_input_gradient
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel
-from bppsa_cupy.plan.memory import level_tops, vector_sizes
-from bppsa_cupy.plan.schedule import Schedule, hybrid_of_at_most, with_input_gradient
+from bppsa_cupy.plan.memory import level_tops, rank_memory_plan, vector_sizes
+from bppsa_cupy.plan.partition import place
+from bppsa_cupy.plan.schedule import Schedule
 from bppsa_cupy.plan.sizes import ChainSizes
 
 
@@ -23,6 +25,8 @@ class Budget:
     input_gradient  whether the gradient by the chain's input is computed too
     indices         whether patterns and maps take memory, which a host holds anyway
     affine          whether there are injected vectors
+    owners          the rank of each element a_1, …, a_n, of `workers` ranks: each step runs where its last
+                    element is, and bytes are those of the rank that takes most; None where workers share all
     """
 
     batch_size: int
@@ -33,10 +37,29 @@ class Budget:
     input_gradient: bool = True
     indices: bool = True
     affine: bool = False
+    owners: tuple[int, ...] | None = None
 
     def bytes(self, sizes: ChainSizes, schedule: Schedule) -> int:
         """Bytes that `schedule` takes."""
-        return self.bytes_by_level(sizes, schedule)[-1]
+        return (
+            self.bytes_by_level(sizes, schedule)[-1]
+            if self.owners is None
+            else max(self.bytes_by_rank(sizes, schedule))
+        )
+
+    def bytes_by_rank(self, sizes: ChainSizes, schedule: Schedule) -> list[int]:
+        """Bytes that each of the ranks takes: the values of `rank_memory_plan`, and with `indices` the
+        patterns and maps of its own steps."""
+        assert self.owners is not None
+        if self.input_gradient:
+            schedule = with_input_gradient(schedule)
+        placement = place(schedule, self.owners, self.workers)
+        taken = []
+        for rank in range(self.workers):
+            values = rank_memory_plan(sizes, placement, rank, self.batch_size, self.itemsize).total_bytes
+            own = replace(schedule, table=schedule.table[placement.steps_of(rank)])
+            taken.append(values + (max(sizes.index_bytes(own), default=0) if self.indices else 0))
+        return taken
 
     def bytes_by_level(self, sizes: ChainSizes, schedule: Schedule) -> list[int]:
         """Bytes that `schedule` has taken when its inputs are in and after each level, (depth + 1,).

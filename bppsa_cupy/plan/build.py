@@ -11,22 +11,16 @@ import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.algorithms import blelloch, hybrid_of_at_most, linear
 from bppsa_cupy.plan.budget import Budget, too_large
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
 from bppsa_cupy.plan.cost import find_model, schedule_cost
 from bppsa_cupy.plan.cost_model import CostModel
+from bppsa_cupy.plan.partition import Partition
 from bppsa_cupy.plan.plan import Plan
 from bppsa_cupy.plan.product import Product
-from bppsa_cupy.plan.schedule import (
-    KIND,
-    SCHEDULES,
-    Schedule,
-    blelloch,
-    hybrid_of_at_most,
-    linear,
-    up_sweep_levels,
-)
+from bppsa_cupy.plan.schedule import KIND, SCHEDULES, Schedule, up_sweep_levels
 from bppsa_cupy.plan.search import compute_schedule, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
 
@@ -43,6 +37,7 @@ def build_plan(
     itemsize: int = 4,
     memory_limit: int | None = None,
     model: str | CostModel = "host",
+    partition: Partition | None = None,
     progress: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Plan:
@@ -56,6 +51,8 @@ def build_plan(
     batch_size, itemsize  samples the buffers hold, bytes of a value
     memory_limit  bytes for values, patterns and maps of one schedule; none by default
     model         the cost model for `levels="auto"` and for the steps' workers
+    partition     of the network's layers over ranks, which are the workers then: each step is its owner's,
+                  `levels="auto"` counts the messages' time, and the memory limit is of the fullest rank
     progress      show a bar on a terminal
     tell          called with a line on each schedule that is left out: where it passes the limit, what fits
 
@@ -65,6 +62,10 @@ def build_plan(
     names = _known(schedules)
     if memory_limit is not None:
         memory_limit = _integer("memory_limit", memory_limit, 0)
+    if partition is not None:
+        ranks = partition.ranks if workers is None else workers
+        partition.check(len(network["layers"]), ranks, "layers")
+        workers = ranks
     budget = Budget(
         _integer("batch_size", batch_size, 1),
         itemsize,
@@ -74,15 +75,18 @@ def build_plan(
     )
     asked = _checked_levels(levels, chains)
     sizes = [_count(chain, names, asked, progress) for chain in chains]
-    made = {name: _make_schedules(name, sizes, asked, budget) for name in names}
-    needed = {name: budget.bytes_of_all(sizes, made[name]) for name in names}
+    budgets = [
+        budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
+    ]
+    made = {name: _make_schedules(name, sizes, asked, budgets) for name in names}
+    needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
         name = min(left_out, key=lambda n: left_out[n])
-        raise PlanError(too_large(name, sizes, made[name], budget))
+        raise PlanError(_too_large(name, sizes, made[name], budget, partition, left_out[name]))
     if tell is not None:
-        for name in left_out:
-            tell(too_large(name, sizes, made[name], budget))
+        for name, amount in left_out.items():
+            tell(_too_large(name, sizes, made[name], budget, partition, amount))
     kept = {name: made[name] for name in names if name not in left_out}
     products: dict[tuple[str, str], Product] = {}
     steps = sum(int(schedule.table[:, KIND].sum()) for every in kept.values() for schedule in every)
@@ -91,11 +95,35 @@ def build_plan(
             for _ in multiply_chain(chain, own, products):
                 bar.update()
     planned = []
-    for counted, *own in zip(sizes, *kept.values(), strict=True):
-        assigned = [schedule_cost(counted, schedule, budget).schedule for schedule in own]
+    for counted, own_budget, *own in zip(sizes, budgets, *kept.values(), strict=True):
+        assigned = [schedule_cost(counted, schedule, own_budget).schedule for schedule in own]
         planned.append(ChainPlan(counted.chain, dict(zip(kept, assigned, strict=True)), products))
     return Plan(
-        dict(network), fingerprint, budget.batch_size, budget.workers, itemsize, tuple(planned), left_out
+        dict(network),
+        fingerprint,
+        budget.batch_size,
+        budget.workers,
+        itemsize,
+        tuple(planned),
+        left_out,
+        partition,
+    )
+
+
+def _too_large(
+    name: str,
+    sizes: Sequence[CountedSizes],
+    schedules: Sequence[Schedule],
+    budget: Budget,
+    partition: Partition | None,
+    needed: int,
+) -> str:
+    """What to say of a schedule over the memory limit."""
+    if partition is None:
+        return too_large(name, sizes, schedules, budget)
+    return (
+        f"schedule {name} takes {needed} bytes on the fullest of {partition.ranks} ranks, the memory limit "
+        f"is {budget.memory} bytes: more ranks, fewer --levels or a smaller --batch-size take less"
     )
 
 
@@ -142,9 +170,9 @@ def _fixed(name: str, n: int, levels: int | None) -> Schedule:
 
 
 def _make_schedules(
-    name: str, sizes: Sequence[CountedSizes], levels: int | None, budget: Budget
+    name: str, sizes: Sequence[CountedSizes], levels: int | None, budgets: Sequence[Budget]
 ) -> list[Schedule]:
-    """The schedule called `name` of each chain.
+    """The schedule called `name` of each chain, by its budget.
 
     A computed one has the memory that is left once the schedules before it and the serial scans after it
     are in.
@@ -152,9 +180,9 @@ def _make_schedules(
     if name != "hybrid" or levels is not None:
         return [_fixed(name, len(own.chain), levels) for own in sizes]
     made: list[Schedule] = []
-    serial = [budget.bytes(own, linear(len(own.chain))) for own in sizes]
+    serial = [budget.bytes(own, linear(len(own.chain))) for own, budget in zip(sizes, budgets, strict=True)]
     spent = sum(serial)
-    for own, least in zip(sizes, serial, strict=True):
+    for own, budget, least in zip(sizes, budgets, serial, strict=True):
         spent -= least
         left = None if budget.memory is None else budget.memory - spent
         made.append(compute_schedule(own, replace(budget, memory=left)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.plan.partition import Partition
 
 
 @dataclass(frozen=True)
@@ -20,12 +21,14 @@ class Element:
     shared   whether one set of values, (nnz,), serves every sample
     vjp_multiply_adds  of the layer's own VJP of one sample, where they are not the pattern's nnz: a pruned
              convolution's runs dense
+    item     its position among what a `Partition` cuts: a network's layers, or the matrices of a chain
     """
 
     name: str
     pattern: Pattern
     shared: bool
     vjp_multiply_adds: int | None = None
+    item: int = 0
 
     @property
     def vjp_terms(self) -> int:
@@ -68,6 +71,10 @@ class Chain:
         if k <= len(self):
             return self.elements[k - 1].pattern.shape[1]
         return self.elements[-1].pattern.shape[0] if self.elements else 0
+
+    def owners(self, partition: Partition) -> tuple[int, ...]:
+        """The rank of each element."""
+        return tuple(int(partition.owners[element.item]) for element in self.elements)
 
     @cached_property
     def lengths(self) -> np.ndarray:

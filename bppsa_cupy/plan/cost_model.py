@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from bppsa_cupy.plan.product import MAPS
 
@@ -36,6 +37,18 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class Link:
+    """What a message from one rank to another takes: a start, and its bytes."""
+
+    latency: float
+    bytes_per_second: float
+
+    def seconds(self, nbytes: Any) -> Any:
+        """The time of messages of so many bytes, a number or an array."""
+        return self.latency + nbytes / self.bytes_per_second
+
+
+@dataclass(frozen=True)
 class CostModel:
     """A worker in a few numbers. Steps that run at once run on workers of their own, each as fast.
 
@@ -45,6 +58,7 @@ class CostModel:
     seconds_per_launch  added to every step of a scan, a launch that was bound before
     seconds_per_call    added to every VJP, fill and transposition, which Python calls one by one
     rates               rates of single `KINDS`, and of single `work_classes` of them
+    link                between ranks; a rank is a worker that holds its own elements
     """
 
     name: str
@@ -52,6 +66,7 @@ class CostModel:
     seconds_per_launch: float
     seconds_per_call: float
     rates: Mapping[str, Rate] = field(default_factory=dict)
+    link: Link = Link(0.0, math.inf)
 
     def work_seconds(self, kind: str, multiply_adds: int, moved: int, width: int | None = None) -> float:
         """The time of work of one of `KINDS`, without its launch or call, at its class's rate.

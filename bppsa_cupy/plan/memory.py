@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment
+from bppsa_cupy.plan.partition import Placement
+from bppsa_cupy.plan.schedule import BEGIN, END, KIND, LEVEL, SPLIT, Schedule, Segment
 from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
 ALIGNMENT = 64
+
+#: Segments (k, 2) that take space, and the first (k,) and last time (k,) at which each is needed.
+Live = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,30 @@ def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize
     batch_size  samples the arena is for
     itemsize    bytes of a value
     """
-    segments, values, offsets, tops = _lay_out(sizes, schedule, batch_size)
+    return _memory_plan(sizes, _live(schedule), schedule.depth, batch_size, itemsize)
+
+
+def rank_memory_plan(
+    sizes: ChainSizes, placement: Placement, rank: int, batch_size: int, itemsize: int
+) -> MemoryPlan:
+    """Lay out what one rank of `placement` holds: the inputs it reads, what it computes and receives.
+
+    A rank runs its steps one after another, so a segment is live by steps here, not by levels; `tops` is by
+    steps too, (steps of the rank + 1,). What it sends and what it receives is live from the beginning or
+    until the end: a message may be under way.
+    """
+    live = _live_on_rank(placement, rank)
+    return _memory_plan(sizes, live, len(placement.steps_of(rank)), batch_size, itemsize)
+
+
+def _memory_plan(sizes: ChainSizes, live: Live, depth: int, batch_size: int, itemsize: int) -> MemoryPlan:
+    segments, values, offsets, tops = _lay_out(sizes, live, depth, batch_size)
     ranges = zip(offsets, values, strict=True)
     by_segment = dict(zip(map(tuple, segments.tolist()), ranges, strict=True))
     return MemoryPlan(tops[-1] * itemsize, by_segment, tuple(tops))
 
 
-def _live(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _live(schedule: Schedule) -> Live:
     """Segments (k, 2) that take space, and the first (k,) and last level (k,) at which each is needed.
 
     Inputs begin at -1; those that no step reads, as a_n where no input gradient is asked for, are left out,
@@ -70,11 +91,34 @@ def _live(schedule: Schedule) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     )
 
 
+def _live_on_rank(placement: Placement, rank: int) -> Live:
+    """Likewise of one rank's segments, by the positions of its steps instead of levels."""
+    schedule, owners = placement.schedule, placement.owners
+    steps, sent = schedule.table[placement.steps_of(rank)], placement.sent
+    first: dict[Segment, int] = {(0, 1): -1} if owners[0] == rank else {}
+    last = dict.fromkeys(first, len(steps))
+    for position, (begin, split, end) in enumerate(steps[:, [BEGIN, SPLIT, END]].tolist()):
+        for operand in ((begin, split), (split, end)):
+            first.setdefault(operand, -1)
+            last[operand] = max(last.get(operand, -1), position)
+        first[begin, end] = position
+        last[begin, end] = len(steps) if begin == 0 else position
+    for _, begin, end, source, target in sent.tolist():
+        if rank in (source, target):
+            first.setdefault((begin, end), -1)
+            last[begin, end] = len(steps)
+    for segment in first:
+        if segment[0] == 0:
+            last[segment] = len(steps)
+    segments = np.array(list(first), np.int64).reshape(-1, 2)
+    return segments, np.array(list(first.values()), np.int64), np.array([last[s] for s in first], np.int64)
+
+
 def _lay_out(
-    sizes: ChainSizes, schedule: Schedule, batch_size: int
+    sizes: ChainSizes, live: Live, depth: int, batch_size: int
 ) -> tuple[np.ndarray, list[int], list[int], list[int]]:
     """Segments in the order in which they are placed, the values and the offset of each, and `tops`."""
-    segments, first, last = _live(schedule)
+    segments, first, last = live
     values = sizes.values_sizes(segments, batch_size)
     order = np.lexsort((segments[:, 1], segments[:, 0], -values, first))
     segments, first, last, values = segments[order], first[order], last[order], values[order]
@@ -83,7 +127,7 @@ def _lay_out(
         first[starts].tolist(), np.diff(starts, append=first.size).tolist(), strict=True
     )
     ending = np.argsort(last, kind="stable")
-    ends = np.searchsorted(last[ending], np.arange(-1, schedule.depth), side="right").tolist()
+    ends = np.searchsorted(last[ending], np.arange(-1, depth), side="right").tolist()
     amounts, freed = values.tolist(), ending.tolist()
     arena, given = _Arena(), 0
     offsets: list[int] = []
@@ -102,7 +146,7 @@ def _lay_out(
 
 def level_tops(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> list[int]:
     """The `tops` of a `memory_plan`, without its offsets."""
-    return _lay_out(sizes, schedule, batch_size)[-1]
+    return _lay_out(sizes, _live(schedule), schedule.depth, batch_size)[-1]
 
 
 def vector_sizes(sizes: ChainSizes, schedule: Schedule, batch_size: int) -> dict[Segment, int]:

@@ -13,6 +13,7 @@ from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.cost import model_of, preparation_seconds, schedule_cost, vjp_seconds
 from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
+from bppsa_cupy.plan.partition import Partition, Placement, place
 from bppsa_cupy.plan.schedule import Schedule
 
 
@@ -39,6 +40,7 @@ class Plan:
     itemsize     bytes of a value the memory was reckoned with; the maps do not depend on it
     chains       one a run of layers, from the first run to the last
     left_out     schedules that did not fit the memory limit -> the bytes they would take
+    partition    which layers each rank owns, where the plan is for ranks; they are its workers then
 
     Law: save and load give an equal plan. All chains have the same schedules.
     """
@@ -50,6 +52,7 @@ class Plan:
     itemsize: int
     chains: tuple[ChainPlan, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
+    partition: Partition | None = None
 
     @property
     def schedules(self) -> tuple[str, ...]:
@@ -71,6 +74,13 @@ class Plan:
             f"the plan has no schedule {name!r}{cause}, it has {', '.join(chain.schedules) or 'none'}: "
             f"build it with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
         )
+
+    def placement(self, chain_index: int, name: str) -> Placement:
+        """Where the steps of a schedule of a plan over ranks run, and its messages. Raises PlanError."""
+        if self.partition is None:
+            raise PlanError("the plan is for one rank: build it with --ranks P, or net.plan(partition=…)")
+        owners = self.chains[chain_index].chain.owners(self.partition)
+        return place(self.schedule(chain_index, name), owners, self.partition.ranks)
 
     def check(self, geometry: Mapping[str, Any], what: str = "network") -> None:
         """Raise PlanMismatchError, naming what differs, unless the plan is of this geometry."""

@@ -10,7 +10,17 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import DeviceError, PlanError
-from bppsa_cupy.plan import Budget, ChainPlan, Schedule, Segment, memory_plan, too_large, vector_sizes
+from bppsa_cupy.plan import (
+    Budget,
+    ChainPlan,
+    MemoryPlan,
+    Schedule,
+    Segment,
+    Step,
+    memory_plan,
+    too_large,
+    vector_sizes,
+)
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
@@ -49,11 +59,10 @@ class NumericScan:
         self.chain_plan, self.schedule = chain_plan, schedule
         self.capacity, self.affine = capacity, affine
         self.maps = maps or IndexMaps(device)
-        sizes = chain_plan.sizes
-        self.memory = memory_plan(sizes, schedule, capacity, self.dtype.itemsize)
+        self.memory = self._memory_plan(capacity)
         self._check_memory()
         self._arena = device.empty((self.memory.total_bytes // self.dtype.itemsize,), self.dtype)
-        injected = vector_sizes(sizes, schedule, capacity) if affine else {}
+        injected = self._affine_sizes() if affine else {}
         self._affine_arena = device.empty((sum(injected.values()),), self.dtype)
         self._affine_offsets = dict(zip(injected, accumulate(injected.values(), initial=0), strict=False))
         self._runs: dict[int, Launch] = {}
@@ -82,10 +91,14 @@ class NumericScan:
         """Compute every v(k) of the schedule from the element values and v(1)."""
         if batch not in self._runs:
             self._check_batch(batch)
-            if len(self._runs) >= MAXIMAL_RUNS:
-                del self._runs[next(iter(self._runs))]
-            self._runs[batch] = self.device.sequence(self._bind(batch))
+            self._keep(batch, self.device.sequence(self._bind(batch)))
         self._runs[batch]()
+
+    def _keep(self, batch: int, run: Launch) -> None:
+        """Keep the run of a batch size."""
+        if len(self._runs) >= MAXIMAL_RUNS:
+            del self._runs[next(iter(self._runs))]
+        self._runs[batch] = run
 
     def _check_memory(self) -> None:
         """Raise DeviceError, with what would fit, where the device has too little for the whole scan."""
@@ -104,9 +117,16 @@ class NumericScan:
 
     # ---- views of the arena ----
 
+    def _memory_plan(self, batch: int) -> MemoryPlan:
+        return memory_plan(self.chain_plan.sizes, self.schedule, batch, self.dtype.itemsize)
+
+    def _affine_sizes(self) -> dict[Segment, int]:
+        """Values of the injected vector of every matrix, by segment."""
+        return vector_sizes(self.chain_plan.sizes, self.schedule, self.capacity)
+
     def _check_batch(self, batch: int) -> None:
         if batch > self.capacity:
-            layout = memory_plan(self.chain_plan.sizes, self.schedule, batch, self.dtype.itemsize)
+            layout = self._memory_plan(batch)
             raise PlanError(
                 f"a batch of {batch} was given, the plan's buffers hold {self.capacity}: a batch of {batch} "
                 f"would take {layout.total_bytes} bytes; plan it with batch_size={batch}"
@@ -125,21 +145,21 @@ class NumericScan:
     # ---- launches ----
 
     def _bind(self, batch: int) -> list[Launch]:
-        launches: list[Launch] = []
-        for step in self.schedule.steps:
-            right = self._matrix(step.right, batch)
-            addend = self._affine_vector(step.right, batch) if self.affine else None
-            if step.kind == "mv":
-                x, y = self.vector(step.split, batch), self.vector(step.end, batch)
-                launches.append(bind_spmv(self.device, self.maps, right, x, addend, y))
-                continue
-            left = self._matrix(step.left, batch)
-            product = self.chain_plan.product(step)
-            out = self._matrix(step.out, batch).values
-            launches.append(bind_product(self.device, self.maps, product, right, left, out, batch))
-            if self.affine:
-                x, y = self._affine_vector(step.left, batch), self._affine_vector(step.out, batch)
-                launches.append(bind_spmv(self.device, self.maps, right, x, addend, y))
+        return [launch for step in self.schedule.steps for launch in self._bind_step(step, batch)]
+
+    def _bind_step(self, step: Step, batch: int) -> list[Launch]:
+        right = self._matrix(step.right, batch)
+        addend = self._affine_vector(step.right, batch) if self.affine else None
+        if step.kind == "mv":
+            x, y = self.vector(step.split, batch), self.vector(step.end, batch)
+            return [bind_spmv(self.device, self.maps, right, x, addend, y)]
+        left = self._matrix(step.left, batch)
+        product = self.chain_plan.product(step)
+        out = self._matrix(step.out, batch).values
+        launches = [bind_product(self.device, self.maps, product, right, left, out, batch)]
+        if self.affine:
+            x, y = self._affine_vector(step.left, batch), self._affine_vector(step.out, batch)
+            launches.append(bind_spmv(self.device, self.maps, right, x, addend, y))
         return launches
 
 

@@ -15,6 +15,7 @@ from bppsa_cupy.plan import (
     SCHEDULES,
     Chain,
     Element,
+    Partition,
     Plan,
     build_plan,
     fingerprint,
@@ -24,6 +25,7 @@ from bppsa_cupy.plan import (
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan.launches import Matrix
 from bppsa_cupy.scan.numeric import NumericScan
+from bppsa_cupy.scan.ranks import Ranks, RankScan
 
 
 def scan(
@@ -36,7 +38,9 @@ def scan(
     input_gradient: bool = True,
     levels: int | str = "auto",
     device: str | Device = "auto",
-) -> list[Array]:
+    group: Ranks | None = None,
+    partition: Partition | None = None,
+) -> list[Array | None]:
     """The exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A (equation 4), without its identity.
 
     gradient    v(1): (d,) or, for a batch, (d, B), float32 or float64
@@ -47,8 +51,13 @@ def scan(
     plan        of `plan_scan`, to use again for other values of the same patterns; made here without it
     injections  e_1 … e_n, each of v(k + 1)'s shape or None: v(k + 1) = J_k v(k) + e_k, an affine scan
     input_gradient  whether v(n + 1) is computed
+    group       ranks that share the scan: every one calls this with the same arguments, and values are read
+                of its own J_k alone. Those of others may be any array of their shape, as
+                np.broadcast_to(0.0, shape); so may the gradient on a rank without J_1
+    partition   which J_k each rank owns, by position; by default equal numbers
 
-    Returns [v(1), …, v(n), v(n + 1)] in the gradient's layout, on the device; v(1) is the gradient.
+    Returns [v(1), …, v(n), v(n + 1)] in the gradient's layout, on the device; v(1) is the gradient. Over
+    ranks, v(k) is None where J_k is another rank's, and v(n + 1) where J_n is.
     Law: every method gives the same vectors up to rounding. Raises ShapeError, PlanMismatchError,
     PlanError, DeviceError.
     """
@@ -67,32 +76,54 @@ def scan(
     batch = start.shape[1] if start.ndim == 2 else 1
     chain = make_chain([(operand.pattern, not operand.batched) for operand in operands])
     _check(chain, operands, start, batch, injections)
+    if group is not None:
+        partition = partition or Partition.equal(len(chain), group.size)
+        partition.check(len(chain), group.size, "matrices")
+    elif partition is not None:
+        raise PlanError("a partition was given without a group: ranks share a scan by scan(…, group=Group())")
     if plan is None:
-        plan = plan_scan(chain, (method,), levels=levels, batch_size=batch, device=target)
+        plan = plan_scan(
+            chain, (method,), levels=levels, batch_size=batch, partition=partition, device=target
+        )
     plan.check(_describe(chain), "chain")
     schedule = plan.schedule(0, method)
     if input_gradient:
         schedule = with_input_gradient(schedule)
-    numeric = NumericScan(
-        target, start.dtype, plan.chains[0], schedule, plan.batch_size, affine=injections is not None
-    )
+    arguments = target, start.dtype, plan.chains[0], schedule, plan.batch_size
+    affine, own = injections is not None, range(len(chain))
+    numeric: NumericScan
+    if group is None or partition is None:
+        numeric = NumericScan(*arguments, affine=affine)
+    else:
+        group.agree(
+            chain=plan.fingerprint,
+            schedule=schedule.digest,
+            partition=partition.bounds,
+            gradient=(start.dtype.name, start.shape),
+            affine=affine,
+        )
+        numeric = RankScan(group, partition.owners, *arguments, affine=affine)
+        own = partition.part(group.rank)
+    count = len(operands) + (1 if input_gradient else 0)
+    mine = [min(k, len(operands)) - 1 in own for k in range(1, count + 1)]
     for k in numeric.elements_read:
         values = target.asarray(operands[k - 1].values, dtype=start.dtype)
         numeric.element(k, batch)[...] = values
-    numeric.vector(1, batch)[...] = start.reshape(-1, batch)
+    if mine[0]:
+        numeric.vector(1, batch)[...] = start.reshape(-1, batch)
     for k, injected in enumerate(injections or (), 1):
-        numeric.injection(k, batch)[...] = (
-            0 if injected is None else target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
-        )
+        if mine[k - 1]:
+            numeric.injection(k, batch)[...] = (
+                0 if injected is None else target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
+            )
     numeric.run(batch)
-    count = len(operands) + (1 if input_gradient else 0)
-    results = [numeric.vector(k, batch) for k in range(1, count + 1)]
-    return results if start.ndim == 2 else [result.reshape(-1) for result in results]
+    results = [numeric.vector(k, batch) if mine[k - 1] else None for k in range(1, count + 1)]
+    return results if start.ndim == 2 else [None if v is None else v.reshape(-1) for v in results]
 
 
 def make_chain(matrices: Sequence[tuple[Pattern, bool]]) -> Chain:
     """The chain of (pattern, shared) pairs in the scan's order. Raises ShapeError where sizes do not fit."""
-    return Chain(tuple(Element(f"J_{k}", pattern, shared) for k, (pattern, shared) in enumerate(matrices, 1)))
+    return Chain(tuple(Element(f"J_{k + 1}", *matrix, None, k) for k, matrix in enumerate(matrices)))
 
 
 def plan_scan(
@@ -103,6 +134,7 @@ def plan_scan(
     workers: int | None = None,
     batch_size: int = 1,
     memory_limit: int | None = None,
+    partition: Partition | None = None,
     device: str | Device = "auto",
 ) -> Plan:
     """A plan for `scan` over a chain of `make_chain`, for batches up to `batch_size`. Raises PlanError."""
@@ -117,6 +149,7 @@ def plan_scan(
         batch_size=batch_size,
         itemsize=8,
         model=model_of(target.name),
+        partition=partition,
         memory_limit=memory_limit if memory_limit is not None else target.free_memory() * 3 // 4,
     )
 

@@ -200,6 +200,7 @@ def _is_finite(network: Sequential) -> bool:
     device, flat = network.device, network.parameters.flat
     flag = device.zeros((1,), np.int32)
     device.launch(KERNELS["finite_check"], flat, flag, flat.size)
+    network.parameters.set_where_any(flag)
     return not device.to_host(flag)[0]
 
 

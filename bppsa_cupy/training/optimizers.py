@@ -27,12 +27,12 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     """
     check_max_norm(max_norm)
     flat, xp = gradients.flat, gradients.device.xp
-    if not flat.size:
-        return xp.zeros((), np.float64)
     with np.errstate(invalid="ignore"):
-        largest = xp.abs(flat).max()
+        own = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
+        largest = gradients.of_all_ranks(own).max()
         scale = largest + (largest == 0)
-        norm = xp.sqrt(xp.square(flat / scale).sum(dtype=np.float64)) * scale.astype(np.float64)
+        squares = gradients.of_all_ranks(xp.square(flat / scale).sum(dtype=np.float64)).sum()
+        norm = xp.sqrt(squares) * scale.astype(np.float64)
         flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
     return norm
 
@@ -84,6 +84,7 @@ class Optimizer(abc.ABC):
         self._flag[...] = 0
         device = self.parameters.device
         device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
+        self.parameters.set_where_any(self._flag)
         device.launch(KERNELS["step_count"], self._flag, self._steps)
         kernel, arrays, hyperparameters = self._kernel()
         flat, size = self.parameters.flat, gradients.flat.size
@@ -114,9 +115,7 @@ class Optimizer(abc.ABC):
             "name": type(self).__name__,
             "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
             "steps": self.steps,
-            "arrays": {
-                name: np.array(self.parameters.device.to_host(array)) for name, array in self._state.items()
-            },
+            "arrays": {name: self.parameters.gathered(array) for name, array in self._state.items()},
         }
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
@@ -144,7 +143,7 @@ class Optimizer(abc.ABC):
                 + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
             )
         for name, array in state["arrays"].items():
-            if array.shape != self._state[name].shape:
+            if self.parameters.part(array).shape != self._state[name].shape:
                 raise CheckpointError(
                     f"the checkpoint's {name} holds {array.size} values, the network {self._state[name].size}"
                 )
@@ -159,7 +158,8 @@ class Optimizer(abc.ABC):
         then, where it is another optimizer's."""
         self.check_state_dict(state)
         for name, array in state["arrays"].items():
-            self._state[name][...] = self.parameters.device.asarray(array, self.parameters.flat.dtype)
+            own = self.parameters.part(array)
+            self._state[name][...] = self.parameters.device.asarray(own, self.parameters.flat.dtype)
         self._masks = None
         for name, value in state["hyperparameters"].items():
             setattr(self, name, value)

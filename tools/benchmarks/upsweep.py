@@ -16,8 +16,8 @@ from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import prune
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Product, Segment, Step
+from bppsa_cupy.plan.algorithms import dead_products, hybrid
 from bppsa_cupy.plan.product import multiply
-from bppsa_cupy.plan.schedule import dead_products, hybrid
 from bppsa_cupy.scan.launches import Matrix, bind_product
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError

@@ -11,6 +11,7 @@ from typing import Any
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
+from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.cost import (
     MODELS,
     ScheduleCost,
@@ -19,7 +20,6 @@ from bppsa_cupy.plan.cost import (
     schedule_cost,
     vjp_seconds,
 )
-from bppsa_cupy.plan.schedule import blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.search import MOST_ELEMENTS, Search, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.system.files import check_writable

@@ -12,7 +12,8 @@ from typing import Any
 from bppsa_cupy.layers import LAYERS, Layer
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
-from bppsa_cupy.plan.schedule import Step, blelloch, linear, paper_hybrid
+from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
+from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.search import Search, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.tools.plans.report import element_facts, print_table, quantity

@@ -1,4 +1,4 @@
-"""The compiled loop of the list scheduler."""
+"""The compiled loops that tell when steps run."""
 
 import heapq
 
@@ -57,3 +57,20 @@ def assign(operands, rank, seconds, workers, starts, assigned, lengths):
                 if waiting[reader] == 0:
                     heapq.heappush(ready, (-behind[reader], rank[reader], reader))
     lengths[0], lengths[1] = now, behind.max() if steps else 0.0
+
+
+@compiled()
+def run_in_order(operands, ranks, seconds, travel, free, ends):
+    """Run steps on given ranks, each rank its own ones in the order of the steps.
+
+    operands  (steps, 2): positions of the steps whose results a step reads, earlier ones; -1 for an input
+    ranks     (steps,): where each step runs
+    travel    (steps,): seconds the left operand is under way
+    free      in and out, (ranks,): when each rank has nothing more to do
+    ends      out, (steps,): when each step ends
+    """
+    for p in range(seconds.size):
+        left, right = operands[p]
+        start = travel[p] + (ends[left] if left >= 0 else 0.0)
+        start = max(start, ends[right] if right >= 0 else 0.0, free[ranks[p]])
+        ends[p] = free[ranks[p]] = start + seconds[p]

@@ -6,7 +6,7 @@ import math
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.cost.calibration import calibrated
-from bppsa_cupy.plan.cost_model import IDEAL, CostModel, Rate
+from bppsa_cupy.plan.cost_model import IDEAL, CostModel, Link, Rate
 
 #: What `bppsa-bench calibrate` found on 2 cores of an AMD EPYC (Zen 5), in round numbers.
 _HOST_RATES = {
@@ -30,12 +30,15 @@ _HOST_RATES = {
     "vjp": Rate(3.2e10, 5e10),
 }
 
+#: Two processes of one host, and two GPUs over pinned memory of their host.
+_HOST_LINK, _CUDA_LINK = Link(2e-5, 4e9), Link(5e-5, 1e10)
+
 #: `host` and `cuda` are estimates for where nothing was measured; `cuda` is of an H200's copy rate and a
 #: launch inside a CUDA graph.
 MODELS = {
     "ideal": IDEAL,
-    "host": CostModel("host", Rate(2e10, 3e10, 1e9), 4e-6, 7e-6, rates=_HOST_RATES),
-    "cuda": CostModel("cuda", Rate(1.5e13, 3.5e12), 2.5e-6, 2e-5, rates={"vjp": Rate(2e13, 3.5e12)}),
+    "host": CostModel("host", Rate(2e10, 3e10, 1e9), 4e-6, 7e-6, _HOST_RATES, _HOST_LINK),
+    "cuda": CostModel("cuda", Rate(1.5e13, 3.5e12), 2.5e-6, 2e-5, {"vjp": Rate(2e13, 3.5e12)}, _CUDA_LINK),
 }
 
 

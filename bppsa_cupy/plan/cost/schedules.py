@@ -10,6 +10,8 @@ import numpy as np
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost.list_scheduler import list_schedule
+from bppsa_cupy.plan.cost.ranks import rank_times
+from bppsa_cupy.plan.partition import place
 from bppsa_cupy.plan.schedule import Schedule, Step
 from bppsa_cupy.plan.sizes import ChainSizes
 
@@ -85,12 +87,16 @@ def step_cost(sizes: ChainSizes, step: Step, budget: Budget) -> StepCost:
 
 
 def schedule_cost(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> ScheduleCost:
-    """The cost of `schedule`, its steps run by `list_schedule`."""
+    """The cost of `schedule`, its steps run by `list_schedule`, or where the budget has owners by `place`."""
     first, which = _different(sizes, schedule)
     costs = tuple(step_cost(sizes, schedule.step(k), budget) for k in first)
     seconds = np.array([cost.seconds for cost in costs], np.float64)[which]
     assigned, times = list_schedule(schedule, seconds, budget.workers)
-    return ScheduleCost(assigned, costs, which, times.seconds, times.critical_path)
+    if budget.owners is None:
+        return ScheduleCost(assigned, costs, which, times.seconds, times.critical_path)
+    placement = place(schedule, budget.owners, budget.workers)
+    over_ranks = rank_times(sizes, placement, seconds, budget.model.link, budget.batch_size, budget.itemsize)
+    return ScheduleCost(placement.schedule, costs, which, over_ranks.seconds, times.critical_path)
 
 
 def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.ndarray]:

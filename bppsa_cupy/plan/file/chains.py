@@ -24,6 +24,7 @@ def write_chain(group: h5py.Group, chain: Chain) -> None:
     write_json(group, "matrices", [dict(zip(names, kind, strict=True)) for kind in positions])
     write_array(group, "elements", np.array([positions[k] for k in kinds], np.int32), compress=True)
     write_json(group, "names", [element.name for element in chain.elements])
+    write_array(group, "items", np.array([e.item for e in chain.elements], np.int32), compress=True)
 
 
 def read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
@@ -48,8 +49,14 @@ def read_chain(group: h5py.Group, patterns: Mapping[str, Pattern]) -> Chain:
                 f"elements are matrices {elements.min()} to {elements.max()}: there are 0 to "
                 f"{len(matrices) - 1}"
             )
-        which = elements.tolist()
-        return Chain(tuple(Element(name, *matrices[k]) for name, k in zip(names, which, strict=True)))
+        # Plans of before there were ranks have no items.
+        items = integers(group, "items") if "items" in group else np.zeros_like(elements)
+        if items.size != elements.size or items.min(initial=0) < 0:
+            raise PlanError(
+                f"{elements.size} elements have items {items.tolist()}: each takes one, from 0 on"
+            )
+        every = zip(names, (matrices[k] for k in elements.tolist()), items.tolist(), strict=True)
+        return Chain(tuple(Element(name, m[0], m[1], m[2], item) for name, m, item in every))
 
 
 def write_schedule(group: h5py.Group, name: str, schedule: Schedule) -> None:

@@ -1,13 +1,13 @@
 """The plan file: HDF5, sealed, everything checked when it is read.
 
 /                       format = "bppsa-plan", format_version, fingerprint, batch_size, workers, itemsize,
-                        left_out (JSON)
+                        left_out (JSON); of a plan over ranks partition (JSON), its bounds
 /network                JSON
 /patterns/<digest>      rows, columns; indptr, indices
 /products/<a>_<b>       kind, multiply_adds, pattern (a digest); the maps of its kind
 /chains/<i>             matrices (JSON): pattern (a digest), shared and vjp_multiply_adds (an integer or
                         null) of each different one; elements (n,): which of them a_1, …, a_n are; names
-                        (JSON) of a_1, …, a_n
+                        (JSON) and items (n,) of a_1, …, a_n
 /schedules/<name>/<i>   (steps, 6) of level, begin, split, end, kind (0 mv, 1 mm), worker; n, and
                         levels where the schedule has them
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 from typing import Any
@@ -41,6 +41,7 @@ from bppsa_cupy.plan.file.fields import (
     write_json,
 )
 from bppsa_cupy.plan.file.outline import read_pattern_outlines, read_product_outline
+from bppsa_cupy.plan.partition import Partition, place
 from bppsa_cupy.plan.product import MAPS, Product, check_product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
 from bppsa_cupy.system.hdf5 import create, open_file, write_array
@@ -70,6 +71,8 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
         for name in NUMBERS:
             file.attrs[name] = plan[name]
         file.attrs["left_out"] = json.dumps(dict(plan["left_out"]))
+        if plan["partition"] is not None:
+            file.attrs["partition"] = json.dumps(plan["partition"].bounds)
         folder = file.create_group("patterns")
         for pattern in sorted(patterns, key=lambda pattern: pattern.digest):
             _write_pattern(folder.create_group(pattern.digest), pattern)
@@ -143,13 +146,33 @@ def _read(
         numbers = {name: number(file, name) for name in NUMBERS}
         if min(numbers.values()) < 1:
             raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
+        network = read_json(file, "network", dict)
         return {
-            "network": read_json(file, "network", dict),
+            "network": network,
+            "partition": _read_partition(file, network, planned, numbers["workers"]),
             "fingerprint": text(file, "fingerprint"),
             "chains": planned,
             "left_out": json_attribute(file, "left_out", dict),
             **numbers,
         }
+
+
+def _read_partition(
+    file: h5py.File, network: Mapping[str, Any], planned: Sequence[ChainPlan], ranks: int
+) -> Partition | None:
+    """The partition of a plan over ranks, whose steps must be where it puts them."""
+    if "partition" not in file.attrs:
+        return None
+    with naming(file.filename, "partition"):
+        partition = Partition(tuple(json_attribute(file, "partition", list)))
+        partition.check(len(network.get("layers", ())), ranks, "layers")
+        for chain in planned:
+            for schedule in chain.schedules.values():
+                if max((element.item for element in chain.chain.elements), default=-1) >= partition.items:
+                    raise PlanError(f"an element is of none of the {partition.items} layers")
+                if place(schedule, chain.chain.owners(partition), ranks).schedule != schedule:
+                    raise PlanError(f"schedule {schedule.name} has steps that are not on their owner's rank")
+    return partition
 
 
 def _planned_chains(

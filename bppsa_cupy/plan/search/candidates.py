@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+from bppsa_cupy.plan.algorithms import every_hybrid, from_splits, hybrid
 from bppsa_cupy.plan.cost import timetable
-from bppsa_cupy.plan.schedule import SPLIT, Schedule, Segment, every_hybrid, from_splits, hybrid
+from bppsa_cupy.plan.schedule import SPLIT, Schedule, Segment
 from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts
 

@@ -35,9 +35,10 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from bppsa_cupy.plan.algorithms import every_hybrid
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.cost import schedule_cost
-from bppsa_cupy.plan.schedule import Schedule, every_hybrid
+from bppsa_cupy.plan.schedule import Schedule
 from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.search.candidates import Candidate, Reach, members
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts, is_searched
@@ -65,10 +66,16 @@ class Search:
 
     costs   of every product
     fits    whether there is memory for a schedule; None where there is for any
+    placed  seconds of a schedule over ranks, messages included; None where workers share all steps
     """
 
-    def __init__(self, costs: SegmentCosts, fits: Callable[[Schedule], bool] | None = None) -> None:
-        self.costs = costs
+    def __init__(
+        self,
+        costs: SegmentCosts,
+        fits: Callable[[Schedule], bool] | None = None,
+        placed: Callable[[Schedule], float] | None = None,
+    ) -> None:
+        self.costs, self._placed = costs, placed
         self._fits = cache(lambda candidate: fits is None or fits(candidate.schedule))
         self._made: dict[bytes, Candidate] = {}
         self._rest = members(costs, fits is not None)
@@ -77,7 +84,8 @@ class Search:
     def of(cls, sizes: CountedSizes, budget: Budget) -> Search:
         """The class over a chain whose `searched_segments` have been counted."""
         fits = None if budget.memory is None else lambda one: budget.fits(budget.bytes(sizes, one))
-        return cls(SegmentCosts.of(sizes, budget), fits)
+        placed = None if budget.owners is None else lambda one: schedule_cost(sizes, one, budget).seconds
+        return cls(SegmentCosts.of(sizes, budget), fits, placed)
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -114,12 +122,17 @@ class Search:
             bound = max(candidate.work / workers if workers else 0.0, candidate.critical_path)
             if bound * (1 - loops.ROUNDING) > least[0]:
                 continue
-            seconds = candidate.critical_path if workers is None else candidate.makespan(workers)
+            seconds = self._seconds(candidate, workers)
             if (seconds, candidate.work) < least and self._fits(candidate):
                 chosen, least = candidate, (seconds, candidate.work)
         if least[0] == np.inf:
-            return Best(chosen, chosen.critical_path if workers is None else chosen.makespan(workers))
+            return Best(chosen, self._seconds(chosen, workers))
         return Best(chosen, least[0])
+
+    def _seconds(self, candidate: Candidate, workers: int | None) -> float:
+        if self._placed is not None:
+            return self._placed(candidate.schedule)
+        return candidate.critical_path if workers is None else candidate.makespan(workers)
 
 
 def compute_schedule(sizes: CountedSizes, budget: Budget) -> Schedule:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bppsa_cupy.plan.algorithms import blelloch
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost import step_cost
-from bppsa_cupy.plan.schedule import KIND, Step, blelloch
+from bppsa_cupy.plan.schedule import KIND, Step
 from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.sizes import CountedSizes
 

@@ -1,0 +1,140 @@
+"""The backward pass of a network whose layers lie on several ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.distributed.scans import RankScans
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.layers import Context, Layer
+from bppsa_cupy.network.backward import METHODS, Backward
+from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.plan import Partition
+
+#: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
+FORWARD, BACKWARD = 0, 1
+
+
+class RankBackward(Backward):
+    """One rank's part of the backward passes; every rank runs them with the same arguments.
+
+    Every rank goes through the same layers in the same order and works at its own ones: where a layer's
+    gradient is on another rank, it travels.
+    """
+
+    def __init__(self, group: Group, partition: Partition) -> None:
+        super().__init__()
+        self._group, self._owners = group, partition.owners.tolist()
+
+    def _choose(self, scans: RunScans, batch: int, input_gradient: bool) -> tuple[str, str]:
+        """Rank 0's choice, which the others take."""
+        method, reason = super()._choose(scans, batch, input_gradient)
+        number = np.array([METHODS.index(method)])
+        self._group.broadcast(number)
+        chosen = METHODS[int(number[0])]
+        return chosen, reason if chosen == method else f"rank 0 chose it; here {method}: {reason}"
+
+    def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
+        """Back-propagation: the vector for the next rank leaves first, own parameter gradients follow."""
+        walk = _Walk(self._group, self._owners, current, gradient, input_gradient)
+        walk.back_through(range(len(current.layers)))
+        return walk.finish()
+
+    def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
+        """Scans over the runs, VJPs over what lies between them, from the last layer to the first."""
+        architecture, stop = current.architecture, len(current.layers)
+        walk = _Walk(self._group, self._owners, current, gradient, input_gradient)
+        for position, run in reversed(list(enumerate(architecture.runs))):
+            walk.back_through(range(run.stop, stop))
+            if isinstance(self.scans, RankScans):
+                if walk.wants(run.stop):
+                    want_input = walk.wants(run.start)
+                    walk.move_to(run.elements[0], run.stop)
+                    walk.gradient = self.scans.back_through(
+                        position, current, walk.gradient, method, want_input
+                    )
+                    walk.holder = self._owners[run.elements[-1]]
+            elif len(run.elements) == 1:
+                walk.back_through(range(run.start, run.stop))
+            else:
+                raise PlanError(
+                    f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
+                    "net.use(Plan.load(path)) with a file of bppsa-plan build"
+                )
+            stop = run.start
+        walk.back_through(range(stop))
+        return walk.finish()
+
+
+class _Walk:
+    """A gradient on its way from the output to the input, from rank to rank.
+
+    gradient  by the input of the layer passed last, on the rank that holds it; None on the others
+    holder    that rank; None for all of them
+    """
+
+    def __init__(
+        self, group: Group, owners: list[int], current: Pass, gradient: Array, input_gradient: bool
+    ) -> None:
+        self.gradient: Array | None = gradient
+        self.holder: int | None = None
+        self._group, self._owners, self._current = group, owners, current
+        self._input_gradient = input_gradient
+        self._behind: list[tuple[Layer, Context, Array]] = []
+
+    def wants(self, index: int) -> bool:
+        """Whether the gradient by the input of layer `index`, by the output of the one before it, is
+        needed."""
+        return self._input_gradient or self._current.architecture.first_trained < index
+
+    def back_through(self, layers: range) -> None:
+        """Cross layers by their VJPs; parameter gradients wait for `finish` where they can."""
+        current = self._current
+        for index in reversed(layers):
+            if not self.wants(index + 1):
+                return
+            self.move_to(index, index + 1)
+            if self.holder != self._group.rank:
+                self.gradient = None
+                continue
+            layer, ctx = current.architecture.layers[index], current.layers[index]
+            gradient = current.output_gradients[index] = self.gradient
+            if type(layer).backward is Layer.backward:
+                self._behind.append((layer, ctx, gradient))
+                self.gradient = layer.vjp(ctx, gradient) if self.wants(index) else None
+            else:  # its parameter gradients come with its VJP
+                self.gradient = layer.backward(ctx, gradient, self.wants(index))
+
+    def move_to(self, index: int, boundary: int) -> None:
+        """Bring the gradient to the rank of layer `index`; it is by the input of layer `boundary`."""
+        source, target, group = self.holder, self._owners[index], self._group
+        self.holder = target
+        if source is None or source == target:
+            return
+        current = self._current
+        if group.rank == source:
+            group.isend(current.device.xp.ascontiguousarray(self.gradient), target, BACKWARD)
+        elif group.rank == target:
+            shape = current.shape_at(boundary)
+            self.gradient = current.layers[index].buffer("received_gradient", shape)
+            group.receive(self.gradient, source, BACKWARD)
+
+    def finish(self) -> Array | None:
+        """Write the parameter gradients that are left; the gradient by the input, on every rank, where it is
+        asked for."""
+        for layer, ctx, gradient in self._behind:
+            layer.parameter_gradients(ctx, gradient)
+        if not self._input_gradient:
+            return None
+        current = self._current
+        result, root = self.gradient, self.holder
+        if root is None:  # a network without layers
+            return result
+        if self._group.rank != root:
+            result = current.layers[0].buffer("received_input_gradient", current.shape_at(0))
+        result = current.device.xp.ascontiguousarray(result)
+        self._group.broadcast(result, root)
+        return result

@@ -1,0 +1,74 @@
+"""Scans over the runs of an architecture whose layers lie on several ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.plan import Partition, Plan, Schedule
+from bppsa_cupy.scan.ranks import RankScan
+
+
+class RankScans(RunScans):
+    """One rank's part of a scan a run of layers.
+
+    Raises what RunScans raises, PlanError for a plan of another partition, and DistributedError for plans
+    that differ between ranks.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        partition: Partition,
+        architecture: Architecture,
+        plan: Plan,
+        device: Device,
+        dtype: np.dtype,
+    ) -> None:
+        super().__init__(architecture, plan, device, dtype)
+        if plan.partition is not None and plan.partition != partition:
+            raise PlanError(
+                f"the plan is for the partition {plan.partition.bounds}, the network lies by "
+                f"{partition.bounds}: distribute(net, group, plan.partition), or plan it anew"
+            )
+        self.group, self.partition = group, partition
+        schedules = [chain.schedules[name].digest for name in plan.schedules for chain in plan.chains]
+        group.agree(plan=(plan.fingerprint, plan.batch_size, plan.schedules, schedules))
+
+    def fitting(self, architecture: Architecture) -> RunScans:
+        if architecture is self.architecture:
+            return self
+        return RankScans(self.group, self.partition, architecture, self.plan, self.device, self.dtype)
+
+    def _set_up(self, position: int, schedule: Schedule) -> RankScan:
+        chain = self.plan.chains[position]
+        owners = chain.chain.owners(self.partition)
+        capacity = self.plan.batch_size
+        return RankScan(self.group, owners, self.device, self.dtype, chain, schedule, capacity, self._maps)
+
+    def back_through(
+        self, position: int, current: Pass, gradient: Array | None, method: str, want_input: bool
+    ) -> Array | None:
+        """Go back through run `position`, with the other ranks, which call this too.
+
+        gradient  by the run's output, on the rank of its last layer with a Jacobian
+
+        The gradient by the run's input is returned on the rank of its first layer with a Jacobian.
+        """
+        run, batch = self.architecture.runs[position], current.batch
+        scan = self.scan(position, method, want_input)
+        assert isinstance(scan, RankScan)
+        self.fill(scan, run, current)
+        if scan.has_gradient:
+            assert gradient is not None
+            scan.vector(1, batch)[...] = gradient.reshape(batch, -1).T
+        scan.run(batch)
+        self.parameter_gradients(scan, run, current, scan.own)
+        if want_input and len(run.elements) in scan.own:
+            return self.input_gradient(scan, run, current)
+        return None

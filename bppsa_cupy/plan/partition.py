@@ -1,0 +1,222 @@
+"""Which rank owns which part of a chain, and what travels between ranks. Integers, made without a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan.schedule import BEGIN, END, LEVEL, SPLIT, WORKER, Schedule, Segment
+
+
+@dataclass(frozen=True)
+class Partition:
+    """Contiguous parts of a row of items, one a rank: rank r owns the items bounds[r] <= i < bounds[r + 1].
+
+    Items are the layers of a network, from the first on, or the matrices of a chain.
+
+    bounds  (ranks + 1,) integers that do not fall, from 0 to the number of items
+
+    A rank whose two bounds are equal owns nothing. Raises PlanError for bounds of another kind.
+    """
+
+    bounds: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        given: Any = self.bounds
+        try:
+            bounds = np.array(given)
+        except (TypeError, ValueError):
+            bounds = np.zeros(0)
+        if bounds.ndim != 1 or bounds.size < 2 or bounds.dtype.kind not in "iu":
+            raise PlanError(
+                f"the bounds of a partition are {given!r}: give integers, as (0, 3, 8) for 2 ranks"
+            )
+        if bounds[0] != 0 or (np.diff(bounds) < 0).any():
+            raise PlanError(f"the bounds of a partition are {given!r}: they begin with 0 and do not fall")
+        object.__setattr__(self, "bounds", tuple(bounds.tolist()))
+
+    @classmethod
+    def equal(cls, items: int, ranks: int) -> Partition:
+        """Parts of equal numbers of items, or one more. Raises PlanError below one rank."""
+        return cls.balanced(np.ones(items), ranks)
+
+    @classmethod
+    def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
+        """Parts of about equal weight: the heaviest is as light as contiguous parts allow.
+
+        weights  (items,) of each item, not negative: its predicted seconds, or its bytes
+
+        Of the partitions with that heaviest part, one whose other parts are near the mean of what is left.
+        Raises PlanError below one rank, and for a weight that is negative or not finite.
+        """
+        if ranks < 1:
+            raise PlanError(f"{ranks} ranks were asked for: a partition takes at least 1")
+        given = np.array(weights, np.float64)
+        if not (np.isfinite(given).all() and (given >= 0).all()):
+            raise PlanError(f"a weight of a partition is {given[~(given >= 0)][:1]}: they are 0 or more")
+        ends = np.concatenate([[0.0], np.cumsum(given)])
+        limit = _lightest_heaviest(ends, ranks)
+        earliest = _earliest_starts(ends, ranks, limit)
+        bounds = [0]
+        for rank in range(ranks - 1):
+            start, left = bounds[-1], ranks - rank
+            most = int(np.searchsorted(ends, ends[start] + limit, side="right")) - 1
+            wanted = ends[start] + (ends[-1] - ends[start]) / left
+            nearest = int(np.searchsorted(ends, wanted))
+            if nearest > start and wanted - ends[nearest - 1] < ends[min(nearest, len(given))] - wanted:
+                nearest -= 1
+            bounds.append(min(max(nearest, earliest[rank + 1], start), max(most, start)))
+        return cls((*bounds, len(given)))
+
+    @property
+    def ranks(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def items(self) -> int:
+        return self.bounds[-1]
+
+    @cached_property
+    def owners(self) -> np.ndarray:
+        """(items,) the rank of each item."""
+        return np.repeat(np.arange(self.ranks), np.diff(self.bounds))
+
+    def part(self, rank: int) -> range:
+        """The items of a rank."""
+        return range(self.bounds[rank], self.bounds[rank + 1])
+
+    def check(self, items: int, ranks: int, what: str) -> None:
+        """Raise PlanError unless this covers so many items with so many ranks; `what` names the items."""
+        if (self.items, self.ranks) != (items, ranks):
+            raise PlanError(
+                f"the partition {self.bounds} is of {self.items} {what} over {self.ranks} ranks: it must "
+                f"cover {items} over {ranks}"
+            )
+
+
+def _lightest_heaviest(ends: np.ndarray, ranks: int) -> float:
+    """The least weight that a heaviest part can have; `ends` are the sums of the first items."""
+    low = max(float(np.diff(ends).max(initial=0.0)), ends[-1] / ranks)
+    high = low
+    while _reach(ends, ranks, high) < ends.size - 1:
+        high *= 2
+    while np.nextafter(low, high) < high:
+        middle = low + (high - low) / 2
+        if _reach(ends, ranks, middle) < ends.size - 1:
+            low = middle
+        else:
+            high = middle
+    return low if _reach(ends, ranks, low) == ends.size - 1 else high
+
+
+def _reach(ends: np.ndarray, ranks: int, limit: float) -> int:
+    """How many items fit into parts of at most `limit`, one after another."""
+    start = 0
+    for _ in range(ranks):
+        start = int(np.searchsorted(ends, ends[start] + limit, side="right")) - 1
+        if start == ends.size - 1:
+            break
+    return start
+
+
+def _earliest_starts(ends: np.ndarray, ranks: int, limit: float) -> list[int]:
+    """For each rank the least first item with which it and the ranks behind it hold all the rest."""
+    starts = [ends.size - 1]
+    for _ in range(ranks):
+        until = ends[starts[-1]]
+        start = int(np.searchsorted(ends, until - limit))
+        while start > 0 and ends[start - 1] + limit >= until:
+            start -= 1
+        while ends[start] + limit < until:
+            start += 1
+        starts.append(start)
+    return starts[:0:-1]
+
+
+class Message(NamedTuple):
+    """A segment that one rank sends to another.
+
+    level  before whose steps it is sent: the one behind the level that computes it, 0 for an input
+    bytes  of its values
+    """
+
+    level: int
+    segment: Segment
+    source: int
+    target: int
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A schedule over ranks: the owner of a step's last element runs it, and the nearer operand travels.
+
+    schedule  each step's worker is its rank
+    owners    (n + 1,) the rank of a_0, …, a_n; they do not fall, or do not rise
+    ranks     how many there are, those included that own nothing
+    sent      (messages, 5) level, begin, end, source, target; sorted
+
+    Laws: an operand is on its step's rank before the step's level, computed or received there. v(k) reaches
+    the owner of a_k, which needs it for its parameters' gradients. A segment goes to a rank once. Sent and
+    received in this order, with waits for each other, the messages never block.
+    """
+
+    schedule: Schedule
+    owners: np.ndarray
+    ranks: int
+    sent: np.ndarray
+
+    def messages(self, bytes_of: Any = None) -> Iterator[Message]:
+        """Every message; `bytes_of` (messages,) its bytes."""
+        amounts = [0] * len(self.sent) if bytes_of is None else np.asarray(bytes_of).tolist()
+        for (level, begin, end, source, target), amount in zip(self.sent.tolist(), amounts, strict=True):
+            yield Message(level, (begin, end), source, target, amount)
+
+    @cached_property
+    def travels(self) -> np.ndarray:
+        """(steps,) whether a step's left operand comes from another rank."""
+        table = self.schedule.table
+        return self.owners[table[:, SPLIT] - 1] != table[:, WORKER]
+
+    def steps_of(self, rank: int) -> np.ndarray:
+        """(k,) the positions of a rank's steps."""
+        return np.flatnonzero(self.schedule.table[:, WORKER] == rank)
+
+
+def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) -> Placement:
+    """Put every step on the owner of its last element, and list what travels.
+
+    owners  (n,) the rank of a_1, …, a_n; they do not fall, or do not rise. a_0 is with a_1
+
+    Raises PlanError where owners do not cover the chain.
+    """
+    given = np.asarray(owners, np.int64)
+    if given.shape != (schedule.n,) or (given.size and not 0 <= given.min() <= given.max() < ranks):
+        raise PlanError(
+            f"owners of {given.size} elements on {ranks} ranks were given: the chain has {schedule.n}, and "
+            f"ranks are 0 to {ranks - 1}"
+        )
+    if (np.diff(given) < 0).any() and (np.diff(given) > 0).any():
+        raise PlanError(f"owners {given.tolist()} were given: a rank's elements must be contiguous")
+    owner = np.concatenate([given[:1] if given.size else [0], given])
+    table = schedule.table.copy()
+    table[:, WORKER] = owner[table[:, END] - 1]
+    placed = replace(schedule, table=table)
+    made = np.where(schedule.makers[:, 0] < 0, 0, table[schedule.makers[:, 0], LEVEL] + 1)
+    operands = np.stack(
+        [made, table[:, BEGIN], table[:, SPLIT], owner[table[:, SPLIT] - 1], table[:, WORKER]], axis=1
+    )
+    vectors = np.arange(1, schedule.n + 1)
+    ready = np.zeros(schedule.n + 2, np.int64)
+    of_vectors = table[table[:, BEGIN] == 0]
+    ready[of_vectors[:, END]] = of_vectors[:, LEVEL] + 1
+    wanted = np.stack(
+        [ready[vectors], np.zeros_like(vectors), vectors, owner[vectors - 1], owner[vectors]], axis=1
+    )
+    sent = np.vstack([operands, wanted])
+    return Placement(placed, owner, ranks, np.unique(sent[sent[:, 3] != sent[:, 4]], axis=0))

@@ -1,0 +1,191 @@
+"""What every rank does in one start of mpiexec: scans and networks over ranks, against one process's.
+
+Each rank makes the whole problem, runs its part, and compares it to the bit with the run of one process,
+which it makes too.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import scipy.sparse
+
+import bppsa_cupy as bp
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.distributed import Group, guard
+from bppsa_cupy.models import build_model
+from bppsa_cupy.scan import make_chain, plan_scan
+
+METHODS = ("linear", "blelloch", "hybrid")
+
+
+def random_chain(rng, n, batch):
+    """J_1 … J_n of random kinds, some shared, some batched, and some empty."""
+    width, operands = int(rng.integers(1, 6)), []
+    for _ in range(n):
+        kind = rng.integers(4)
+        rows = width if kind == 0 else int(rng.integers(1, 6))
+        if kind == 0:
+            pattern = Pattern.diagonal(width)
+        elif kind == 1:
+            pattern = Pattern.dense(rows, width)
+        else:
+            density = 0.5 if kind == 2 else float(rng.integers(2))
+            pattern = Pattern.from_scipy(scipy.sparse.random_array((rows, width), density=density, rng=rng))
+        shape = (pattern.nnz,) if rng.integers(2) else (pattern.nnz, batch)
+        operands.append((pattern, rng.standard_normal(shape)))
+        width = rows
+    return operands
+
+
+def random_partition(rng, items, ranks):
+    """Contiguous parts anywhere, empty ones among them."""
+    cuts = np.sort(rng.integers(0, items + 1, ranks - 1)).tolist()
+    return bp.Partition((0, *cuts, items))
+
+
+def only_own(operands, own):
+    """The operands, with NaN for the values of those that are not in `own`."""
+    return [
+        (pattern, values if k in own else np.full_like(values, np.nan))
+        for k, (pattern, values) in enumerate(operands)
+    ]
+
+
+def case_scans_of_every_length(group: Group) -> None:
+    for n in [*range(3), *range(3 + group.size % 4, 34, 4)]:
+        rng = np.random.default_rng([n, group.size])
+        batch = int(rng.integers(1, 4))
+        operands = random_chain(rng, n, batch)
+        width = operands[0][0].shape[1] if operands else 3
+        gradient = rng.standard_normal((width, batch)).astype(("float32", "float64")[n % 2])
+        injections = [
+            None if rng.integers(3) == 0 else rng.standard_normal((pattern.shape[0], batch))
+            for pattern, _ in operands
+        ]
+        partition = random_partition(rng, n, group.size) if n % 3 else None
+        plan = None
+        if n % 2 == 0:
+            chain = make_chain([(pattern, values.ndim == 1) for pattern, values in operands])
+            cut = partition or bp.Partition.equal(n, group.size)
+            plan = plan_scan(chain, batch_size=batch + 1, partition=cut, device="host")
+        for method in METHODS if plan or not n else METHODS[:2]:
+            for injected in (None, injections):
+                options = {"injections": injected, "device": "host", "plan": plan}
+                expected = bp.scan(gradient, operands, method, **options)
+                own = (partition or bp.Partition.equal(n, group.size)).part(group.rank)
+                got = bp.scan(
+                    gradient if 0 in own or n == 0 else np.full_like(gradient, np.nan),
+                    only_own(operands, own),
+                    method,
+                    group=group,
+                    partition=partition,
+                    **options,
+                )
+                for k, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
+                    if n == 0 or min(k, n - 1) in own:
+                        np.testing.assert_array_equal(ours, theirs, strict=True)
+                    else:
+                        assert ours is None
+
+
+def check_network(group: Group, make, x, methods, partition=None, plan_options=None, **options) -> None:
+    """Outputs, gradients and input gradient of a network over ranks, by every method."""
+    whole, net = make(), bp.distribute(make(), group, partition)
+    if any(method not in ("bp", "auto") for method in methods):
+        plan = net.plan(batch_size=len(x), **(plan_options or {}))
+        net.use(plan)
+        whole.use(whole.plan(batch_size=len(x), partition=net.partition, **(plan_options or {})))
+    rng = np.random.default_rng(7)
+    for method in methods:
+        for input_gradient in (False, True):
+            expected, got = whole.forward(x, **options), net.forward(x, **options)
+            np.testing.assert_array_equal(got, expected, strict=True)
+            gradient = rng.standard_normal(expected.shape).astype(expected.dtype)
+            theirs = whole.backward(gradient, method, input_gradient)
+            ours = net.backward(gradient, method, input_gradient)
+            if method == "auto":
+                theirs = whole.backward(gradient, net.last_backward.method, input_gradient)
+            for name, array in net.gradients.items():
+                np.testing.assert_array_equal(array, whole.gradients[name], err_msg=f"{method} {name}")
+            if input_gradient:
+                np.testing.assert_array_equal(ours, theirs, strict=True)
+            else:
+                assert ours is None
+    state, expected_state = net.state_dict(), whole.state_dict()
+    assert list(state) == list(expected_state)
+    for name, array in state.items():
+        np.testing.assert_array_equal(array, expected_state[name], strict=True)
+
+
+def case_lenet5(group: Group) -> None:
+    for dtype in ("float32", "float64") if group.size < 4 else ("float32",):
+        x = np.random.default_rng(0).standard_normal((3, 3, 32, 32)).astype(dtype)
+
+        def make(dtype=dtype):
+            return build_model("lenet5", device="host", dtype=dtype, seed=3)
+
+        check_network(group, make, x, ("bp", "linear", "hybrid", "auto"))
+
+
+def small(dtype="float32", **options):
+    layers = [
+        bp.Conv2d(1, 3, 3), bp.ReLU(), bp.Dropout(0.3), bp.MaxPool2d(2), bp.Conv2d(3, 4, 3, padding=1),
+        bp.Flatten(), bp.Linear(36, 8), bp.Tanh(), bp.Flatten(), bp.Linear(8, 5),
+    ]  # fmt: skip
+    return bp.Sequential(layers, (1, 8, 8), seed=5, dtype=dtype, device="host", **options)
+
+
+def case_every_partition_of_a_small_network(group: Group) -> None:
+    for trial in range(4):
+        dtype = ("float32", "float64")[trial % 2]
+        x = np.random.default_rng(trial).standard_normal((2, 1, 8, 8)).astype(dtype)
+        partition = random_partition(np.random.default_rng([trial, group.size]), 10, group.size)
+        check_network(group, lambda dtype=dtype: small(dtype), x, ("bp", *METHODS, "auto"), partition)
+
+
+def pruned(model, fraction, dtype):
+    network = build_model(model, device="host", dtype=dtype, seed=1)
+    bp.prune(network, fraction)
+    return network
+
+
+def case_pruned_network(group: Group) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype("float32")
+    check_network(group, lambda: pruned("lenet5", 0.9, "float32"), x, ("bp", *METHODS))
+
+
+def case_recurrent_networks(group: Group) -> None:
+    def make():
+        layers = [
+            bp.LSTM(3, 4, num_layers=2), bp.Linear(4, 6), bp.ReLU(),
+            bp.GRU(6, 5, bidirectional=True, outputs="last"), bp.Linear(10, 3),
+        ]  # fmt: skip
+        return bp.Sequential(layers, (None, 3), seed=2, dtype="float64", device="host")
+
+    x = np.random.default_rng(0).standard_normal((3, 7, 3))
+    check_network(group, make, x, ("bp", "auto"), lengths=np.array([7, 2, 5]))
+
+
+def case_networks_of_one_or_no_layer(group: Group) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype("float32")
+    for layers in ([], [bp.Linear(4, 3)], [bp.ReLU()], [bp.Flatten(), bp.ReLU()]):
+        check_network(
+            group, lambda layers=layers: bp.Sequential(layers, (4,), device="host"), x, ("bp", "linear")
+        )
+
+
+def main() -> None:
+    with guard():
+        group = Group(device="host")
+        cases = sys.argv[1:] or [name for name in globals() if name.startswith("case_")]
+        for name in cases:
+            globals()[name](group)
+            if group.rank == 0:
+                print(name, flush=True)
+        group.close()
+
+
+if __name__ == "__main__":
+    main()
