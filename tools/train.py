@@ -13,7 +13,7 @@ from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
-from bppsa_cupy.tools import cli
+from bppsa_cupy.tools import cli, ranks
 from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
@@ -58,12 +58,13 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--resume", type=Path, help="checkpoint to go on from")
     result.add_argument("--log", type=Path, help="one JSON object an iteration")
     result.add_argument("--plot", type=Path, help="PNG of the loss")
+    ranks.add_ranks(result)
     return result
 
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of bppsa-train; returns the exit code."""
-    return cli.run(run, parser().parse_args(argv))
+    return ranks.run(run, parser().parse_args(argv))
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -76,11 +77,15 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plot is not None:
         check_picture(arguments.plot)
     dataset = load(arguments.data)
+    group = ranks.make_group(arguments, lambda: {"data": dataset.digest})
     network = cli.make_network(arguments, dataset)
     if arguments.resume is not None and arguments.prune is None and arguments.start is None:
         cli.take_masks(network, load_checkpoint(arguments.resume))
-    if arguments.plan is not None:
-        plan = Plan.load(arguments.plan)
+    plan = None if arguments.plan is None else Plan.load(arguments.plan)
+    if group is not None:
+        partition = arguments.partition or (plan.partition if plan is not None else None)
+        network = ranks.over_ranks(network, group, partition)
+    if plan is not None:
         network.use(plan)
         check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))
     elif arguments.method not in ("auto", "bp") and network.needs_plan:
@@ -90,9 +95,12 @@ def run(arguments: argparse.Namespace) -> None:
         )
     optimizer = _optimizer(network, arguments)
     check_dataset(network, dataset)
-    print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
+    if network.writes:
+        print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
     started = time.perf_counter()
     history = train(network, dataset, optimizer, settings, resume=arguments.resume)
+    if not network.writes:
+        return
     _print_summary(history, time.perf_counter() - started)
     if arguments.plot is not None:
         plot_history(history, arguments.plot, title=f"{arguments.model} on {dataset.name}")

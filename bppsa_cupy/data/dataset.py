@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -104,6 +105,18 @@ class Dataset:
     train: Split
     test: Split | None
     normalization: Normalization | None
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all samples and labels, in their order."""
+        state = hashlib.sha256(repr((self.input_shape, self.classes, self.normalization)).encode())
+        for split in (self.train, self.test):
+            arrays = () if split is None else (split.inputs, split.labels, split.lengths)
+            for array in arrays:
+                if array is not None:
+                    state.update(repr((array.dtype.str, array.shape)).encode())
+                    state.update(np.ascontiguousarray(array).data)
+        return state.hexdigest()
 
     @property
     def per_step(self) -> bool:

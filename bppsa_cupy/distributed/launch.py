@@ -6,6 +6,13 @@ import os
 
 #: The number of processes, by launcher: MPICH's, Intel's and MVAPICH's mpiexec; Open MPI's; Slurm's srun.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+#: A process's own number, likewise.
+RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
+
+
+def launched_rank() -> int:
+    """Which of them this one is, from 0 on; 0 without mpiexec or srun. Needs no MPI."""
+    return max((int(rank) for rank in map(os.environ.get, RANKS) if rank and rank.isdecimal()), default=0)
 
 
 def launched_size() -> int:

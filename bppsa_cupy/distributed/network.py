@@ -76,6 +76,10 @@ class RankSequential(Sequential):
         self._backward = RankBackward(group, partition)
         self._holders = [rank for rank in range(group.size) if partition.part(rank)]
 
+    @property
+    def writes(self) -> bool:
+        return self.group.rank == 0
+
     def plan(
         self, levels: str | int = "auto", workers: int | None = None, batch_size: int = 256, **options: Any
     ) -> Plan:

@@ -65,7 +65,7 @@ class RankParameters(ParameterSet):
 
     def of_all_ranks(self, value: Array) -> Array:
         every = self.device.empty((self._group.size, *value.shape), value.dtype)
-        self._group.allgather(self.device.xp.ascontiguousarray(value)[None], every)
+        self._group.allgather(self.device.xp.ascontiguousarray(value[None]), every)
         return every
 
     def set_where_any(self, flag: Array) -> None:

@@ -62,6 +62,11 @@ class Sequential:
         self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
         self._backward = Backward()
 
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files and speaks; of several ranks one alone does."""
+        return True
+
     # ---- what its architecture says: see there ----
 
     @property

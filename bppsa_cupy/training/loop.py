@@ -70,7 +70,7 @@ def train(
     check_dataset(network, dataset)
     if optimizer.parameters is not network.parameters:
         raise BppsaError("the optimizer holds another network's parameters: make it of network.parameters")
-    if settings.checkpoint is not None:
+    if settings.checkpoint is not None and network.writes:
         check_writable(settings.checkpoint, error=CheckpointError)
     step, good = 0, resume
     if resume is not None:
@@ -78,8 +78,9 @@ def train(
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last = settings.last_step(per_epoch)
     history = History()
-    bar = tqdm(total=last, initial=step, unit="step", disable=not settings.progress, dynamic_ncols=True)
-    with TrainingLog(settings.log, step) as log, bar, _telling_of(lambda: good):
+    shown = settings.progress and network.writes
+    bar = tqdm(total=last, initial=step, unit="step", disable=not shown, dynamic_ncols=True)
+    with TrainingLog(settings.log if network.writes else None, step) as log, bar, _telling_of(lambda: good):
         while step < last:
             stop = min(last, (step // per_epoch + 1) * per_epoch)
             for row in _epoch(network, dataset.train, optimizer, settings, step, stop, history):
@@ -90,7 +91,7 @@ def train(
                     if not math.isfinite(loss):
                         raise _not_finite(f"the test loss is {loss} after", stop)
                     row.update(test_loss=loss, test_accuracy=accuracy)
-                    if settings.progress:
+                    if shown:
                         bar.write(f"epoch {row['epoch']}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
                 history.rows.append(row)
                 # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
@@ -100,7 +101,8 @@ def train(
                 if not _is_finite(network):
                     raise _not_finite("a parameter is not finite after", step)
                 state = snapshot(network, optimizer, settings, dataset, step, per_epoch)
-                save_checkpoint(settings.checkpoint, state)
+                if network.writes:
+                    save_checkpoint(settings.checkpoint, state)
                 good = settings.checkpoint
     return history
 

@@ -1,0 +1,83 @@
+"""bppsa-train over ranks: the losses of one process, refusals on one line, and kills."""
+
+import os
+import re
+import subprocess
+import sys
+
+import mpi
+import numpy as np
+import pytest
+import rank_kills
+
+from bppsa_cupy.training.checkpoint import load_checkpoint
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """Losses and checkpoint of one process."""
+    folder = tmp_path_factory.mktemp("whole")
+    return rank_kills.whole_run(folder), load_checkpoint(folder / "net.h5")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_losses_and_checkpoint_are_those_of_one_process(ranks, expected, tmp_path):
+    ended = mpi.finish(rank_kills.train(tmp_path, ranks))
+    assert ended.returncode == 0, ended.stderr
+    held = re.findall(r"(\d+) to (\d+)", ended.stdout.splitlines()[0])
+    assert ended.stdout.startswith(f"{ranks} ranks with layers 0 to ") and held[-1][1] == "11"
+    losses, theirs = expected
+    ours = load_checkpoint(tmp_path / "net.h5")
+    assert rank_kills.losses(tmp_path) == losses
+    assert (ours.step, ours.random_state, ours.network) == (theirs.step, theirs.random_state, theirs.network)
+    arrays = [(ours.parameters, theirs.parameters)]
+    arrays.append((ours.optimizer.pop("arrays"), dict(theirs.optimizer).pop("arrays")))
+    assert ours.optimizer == {name: value for name, value in theirs.optimizer.items() if name != "arrays"}
+    for mine, other in arrays:
+        assert list(mine) == list(other)
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, other[name], strict=True)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_rank_that_is_killed(seed, expected):
+    rank_kills.kill_and_resume(seed, expected[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "mpiexec started 2 processes.*give --ranks layers"),
+        (["--ranks", "layers", "--partition", "0,4"], "rank 0: the partition .* over 1 ranks.*12 over 2"),
+        (["--ranks", "layers", "--data", "/no/data"], "rank 0: .*/no/data"),
+        (["--ranks", "layers", "--lr", "1e30"], "rank 0: .*not finite|rank 0: the loss is"),
+    ],
+)
+def test_an_error_is_told_once(options, words, tmp_path):
+    program = ["-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--optimizer", "sgd", *options]
+    ended = mpi.finish(mpi.start(2, *program))
+    assert ended.returncode == 1
+    assert re.fullmatch(f"error: ({words}).*\n", ended.stderr), ended.stderr
+
+
+def test_ranks_that_are_given_different_arguments():
+    both = [f"{sys.executable} -m bppsa_cupy.tools.train {' '.join(rank_kills.OPTIONS)} --ranks layers"] * 2
+    command = f"if [ $PMI_RANK = 0 ]; then {both[0]}; else {both[1]} --seed 1; fi"
+    process = subprocess.run(
+        [str(mpi.MPIEXEC), "-n", "2", "sh", "-c", command],
+        env=os.environ | {"NUMBA_NUM_THREADS": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert re.match(r"error: rank 0: ranks 0 and 1 differ in arguments: .*\n$", process.stderr), (
+        process.stderr
+    )
+
+
+def test_a_partition_without_ranks():
+    program = [sys.executable, "-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--partition", "0,12"]
+    process = subprocess.run(program, capture_output=True, encoding="utf-8", check=False)
+    assert process.returncode == 1 and "give --ranks layers" in process.stderr

@@ -1,0 +1,97 @@
+"""Commands over ranks: how they start, what the ranks agree on, and which one of them speaks."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from bppsa_cupy.distributed import Group, RankSequential, distribute, guard, launched_rank, launched_size
+from bppsa_cupy.distributed.choice import TRANSPORTS
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.plan import Partition
+from bppsa_cupy.tools import cli
+
+#: What ranks may share: the layers of a network.
+WAYS = ("layers",)
+
+
+def add_ranks(parser: argparse.ArgumentParser) -> None:
+    """--ranks, --partition and --transport."""
+    group = parser.add_argument_group("ranks", "processes that mpiexec -n P starts, each with a device")
+    group.add_argument(
+        "--ranks", choices=WAYS, help="what the ranks share: the network's layers, each rank its own"
+    )
+    group.add_argument(
+        "--partition",
+        type=bounds,
+        metavar="0,…,LAYERS",
+        help="rank r holds the layers from number r on up to the next number (default: balanced by "
+        "predicted seconds, or the plan's)",
+    )
+    group.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        default="host",
+        help="of arrays on GPUs: through pinned memory of the host (default), by an MPI that knows CUDA, "
+        "or by NCCL",
+    )
+
+
+def bounds(text: str) -> Partition:
+    """The argument type of a partition: "0,4,9"."""
+    try:
+        return Partition(tuple(int(one) for one in text.split(",")))
+    except (ValueError, BppsaError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no partition: give 0, where the ranks' parts end, and the number "
+            f"of layers, as 0,4,9 for 2 ranks"
+        ) from error
+
+
+def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
+    """The exit code of `main`, run by every rank where ranks are asked for: an error on one ends all."""
+
+    def over_ranks(arguments: argparse.Namespace) -> None:
+        with guard():
+            main(arguments)
+
+    def refuse(arguments: argparse.Namespace) -> None:
+        raise BppsaError(
+            f"mpiexec started {launched_size()} processes, and without --ranks each would do the same work "
+            "and write the same files: give --ranks layers, or start one process"
+        )
+
+    if arguments.ranks is not None:
+        return cli.run(over_ranks, arguments)
+    if launched_size() == 1:
+        return cli.run(main, arguments)
+    return cli.run(refuse, arguments) if launched_rank() == 0 else 1
+
+
+def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any]]) -> Group | None:
+    """The ranks, which must have been given equal arguments; None where no ranks are asked for.
+
+    agreed  gives what else must be equal on all of them
+
+    Raises BppsaError where an option is given that is of ranks alone.
+    """
+    if arguments.ranks is None:
+        if arguments.partition is not None:
+            raise BppsaError("--partition says which rank holds which layers: give --ranks layers with it")
+        return None
+    group = Group(device=arguments.device, transport=arguments.transport)
+    given = {name: value for name, value in sorted(vars(arguments).items()) if not callable(value)}
+    group.agree(arguments=given, **agreed())
+    return group
+
+
+def over_ranks(network: Sequential, group: Group, partition: Partition | None) -> RankSequential:
+    """The network over the group's ranks; says which layers each holds."""
+    result = distribute(network, group, partition)
+    if result.writes:
+        parts = (result.partition.part(rank) for rank in range(group.size))
+        held = (f"{part.start} to {part.stop - 1}" if part else "none" for part in parts)
+        print(f"{group.size} ranks with layers {'; '.join(held)}", flush=True)
+    return result
