@@ -6,22 +6,32 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-from bppsa_cupy.distributed import Group, RankSequential, distribute, guard, launched_rank, launched_size
+from bppsa_cupy.distributed import (
+    Group,
+    RankSequential,
+    TimeSequential,
+    distribute,
+    guard,
+    launched_rank,
+    launched_size,
+)
 from bppsa_cupy.distributed.choice import TRANSPORTS
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools import cli
 
-#: What ranks may share: the layers of a network.
-WAYS = ("layers",)
+#: What ranks may share: the layers of a network, or the steps of its sequences.
+WAYS = ("layers", "time")
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
     """--ranks, --partition and --transport."""
     group = parser.add_argument_group("ranks", "processes that mpiexec -n P starts, each with a device")
     group.add_argument(
-        "--ranks", choices=WAYS, help="what the ranks share: the network's layers, each rank its own"
+        "--ranks",
+        choices=WAYS,
+        help="what the ranks share: the network's layers, or the steps of its sequences",
     )
     group.add_argument(
         "--partition",
@@ -87,10 +97,15 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
     return group
 
 
-def over_ranks(network: Sequential, group: Group, partition: Partition | None) -> RankSequential:
+def over_ranks(
+    network: Sequential, group: Group, partition: Partition | None, over: str
+) -> RankSequential | TimeSequential:
     """The network over the group's ranks; says which layers each holds."""
-    result = distribute(network, group, partition)
-    if result.writes:
+    result = distribute(network, group, partition, over=over)
+    if isinstance(result, TimeSequential):
+        if result.writes:
+            print(f"{group.size} ranks with equal parts of the steps", flush=True)
+    elif result.writes:
         parts = (result.partition.part(rank) for rank in range(group.size))
         held = (f"{part.start} to {part.stop - 1}" if part else "none" for part in parts)
         print(f"{group.size} ranks with layers {'; '.join(held)}", flush=True)

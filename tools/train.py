@@ -83,8 +83,10 @@ def run(arguments: argparse.Namespace) -> None:
         cli.take_masks(network, load_checkpoint(arguments.resume))
     plan = None if arguments.plan is None else Plan.load(arguments.plan)
     if group is not None:
-        partition = arguments.partition or (plan.partition if plan is not None else None)
-        network = ranks.over_ranks(network, group, partition)
+        partition = arguments.partition
+        if partition is None and plan is not None and arguments.ranks == "layers":
+            partition = plan.partition
+        network = ranks.over_ranks(network, group, partition, arguments.ranks)
     if plan is not None:
         network.use(plan)
         check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))

@@ -4,6 +4,16 @@ from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.guard import guard
 from bppsa_cupy.distributed.launch import launched_rank, launched_size
 from bppsa_cupy.distributed.network import RankSequential, distribute
+from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.distributed.waiting import Handle
 
-__all__ = ["Group", "Handle", "RankSequential", "distribute", "guard", "launched_rank", "launched_size"]
+__all__ = [
+    "Group",
+    "Handle",
+    "RankSequential",
+    "TimeSequential",
+    "distribute",
+    "guard",
+    "launched_rank",
+    "launched_size",
+]

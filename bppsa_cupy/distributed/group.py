@@ -65,6 +65,7 @@ class Group:
         self, communicator: Any = None, device: str | Device = "auto", transport: str = "host"
     ) -> None:
         check_transport(transport)
+        self.transport = transport
         mpi = import_mpi()
         self._communicator = (mpi.COMM_WORLD if communicator is None else communicator).Dup()
         self.rank: int = self._communicator.rank
@@ -119,6 +120,21 @@ class Group:
     def receive(self, array: Array, source: int, tag: int = 0) -> None:
         """Fill `array` with a message, and wait for it. Raises as `post`."""
         self.post(array, source, tag).wait()
+
+    def first(self, count: int) -> Group | None:
+        """A group of the first `count` ranks, with the same device and transport; None on the others.
+
+        Collective. Raises DistributedError unless 1 <= count <= size.
+        """
+        if not 1 <= count <= self.size:
+            raise DistributedError(f"a group of the first {count} ranks: it takes 1 to {self.size}")
+        mpi = import_mpi()
+        communicator = self._communicator.Split(0 if self.rank < count else mpi.UNDEFINED, self.rank)
+        if communicator == mpi.COMM_NULL:
+            return None
+        group = Group(communicator, self.device, self.transport)
+        communicator.Free()
+        return group
 
     def progress(self) -> None:
         """Go on with sends under way, without waiting: MPI moves long messages inside of its calls only."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Any
 
-import numpy as np
-
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.backward import FORWARD, RankBackward
 from bppsa_cupy.distributed.balance import layer_seconds
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import RankParameters
 from bppsa_cupy.distributed.scans import RankScans
+from bppsa_cupy.distributed.shared import SharedSequential
+from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.network.forward import through
@@ -21,24 +21,44 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition, Plan
 
 
-def distribute(network: Sequential, group: Group, partition: Partition | None = None) -> RankSequential:
-    """A network over ranks: each holds parameters, activations, Jacobians and gradients of its own layers.
+def distribute(
+    network: Sequential,
+    group: Group,
+    partition: Partition | None = None,
+    *,
+    over: str = "layers",
+    chunk: int | None = None,
+) -> RankSequential | TimeSequential:
+    """A network over ranks.
 
     network    every rank gives the same one, of the same seed or state; it is left as it is, and may be
                dropped
+    over       "layers": each rank holds parameters, activations, Jacobians and gradients of its own layers;
+               "time": each holds all parameters, and activations of its own steps of the sequences
     partition  which layers each rank owns; by default balanced by predicted seconds. Ranks beyond the
                layers hold nothing and run along
+    chunk      over time, steps that are reduced together; by default the cost model's choice
 
-    Collective. Raises DistributedError where what the ranks give differs, or the group has another device,
-    and PlanError where the partition does not cover the layers.
+    Collective. Raises DistributedError where what the ranks give differs, the group has another device, or
+    the network cannot be split over time, and PlanError where the partition does not cover the layers.
     """
+    if over not in ("layers", "time"):
+        raise DistributedError(f"over={over!r} was asked for: ranks share 'layers' or 'time'")
+    if over == "time":
+        if partition is not None:
+            raise DistributedError("a partition is of layers: leave it out with over='time'")
+        return TimeSequential(
+            network, group, None if chunk is None else as_integer("distribute", "chunk", chunk, 1)
+        )
+    if chunk is not None:
+        raise DistributedError("a chunk is of steps: leave it out with over='layers'")
     if partition is None:
         partition = Partition.balanced(layer_seconds(network.architecture, network.device.name), group.size)
     return RankSequential(network, group, partition)
 
 
-class RankSequential(Sequential):
-    """One rank's part of a network, with the interface of Sequential; made by `distribute`.
+class RankSequential(SharedSequential):
+    """One rank's layers of a network, with the interface of Sequential; made by `distribute`.
 
     Every rank calls `forward`, `backward`, `use`, `state_dict`, the optimizer's `step` and its `state_dict`
     with the same arguments, in the same order; `forward` returns the output on every rank. `parameters`
@@ -51,34 +71,12 @@ class RankSequential(Sequential):
 
     def __init__(self, network: Sequential, group: Group, partition: Partition) -> None:
         partition.check(len(network), group.size, "layers")
-        if network.device is not group.device:
-            raise DistributedError(
-                f"the network is on {network.device!r} and the group on {group.device!r}: make the network "
-                "with device=group.device"
-            )
-        group.agree(
-            network=network.describe(),
-            dtype=network.dtype.name,
-            partition=partition.bounds,
-            random_state=network.random_state,
-            versions=(version("bppsa-cupy"), np.__version__),
-        )
-        self.group, self.partition, self.own = group, partition, partition.part(group.rank)
-        self.architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
-        self.training = network.training
-        self.last_pass, self.last_backward = None, None
-        shapes = self.architecture.parameter_shapes()
-        self.parameters = RankParameters(group, partition, self.dtype, shapes)
-        self.gradients = RankParameters(group, partition, self.dtype, shapes)
-        self.parameters.set_masks(self.architecture.masks)
-        self.parameters.assign(network.state_dict())
-        self.random_state = dict(network.random_state)
-        self._backward = RankBackward(group, partition)
+        shapes = network.architecture.parameter_shapes()
+        parameters, gradients = (RankParameters(group, partition, network.dtype, shapes) for _ in range(2))
+        backward = RankBackward(group, partition)
+        super().__init__(network, group, parameters, gradients, backward, partition=partition.bounds)
+        self.partition, self.own = partition, partition.part(group.rank)
         self._holders = [rank for rank in range(group.size) if partition.part(rank)]
-
-    @property
-    def writes(self) -> bool:
-        return self.group.rank == 0
 
     def plan(
         self, levels: str | int = "auto", workers: int | None = None, batch_size: int = 256, **options: Any
@@ -121,8 +119,3 @@ class RankSequential(Sequential):
         y = self.device.xp.ascontiguousarray(y)
         group.broadcast(y, last)
         return y
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        raise DistributedError(
-            "a network over ranks cannot be copied or pickled: load its state_dict() into a Sequential"
-        )

@@ -147,14 +147,14 @@ class Recurrent(Layer):
         stack.take(x)
         stack.forward()
         ctx.forward_ways = stack.forward_ways
-        ctx.saved["states"] = self._get_states(ctx, "states", [d.walk.final for d in stack.directions])
+        ctx.saved["states"] = self._get_states(ctx, "states", stack.final_states)
         if self.outputs == "all":
             y = ctx.buffer("output", (batch, steps, self.directions * H))
             stack.put(y)
         else:
             y = ctx.buffer("output", (batch, self.directions * H))
-            for number, last in enumerate(stack.layers[-1]):
-                y[:, number * H : (number + 1) * H] = last.walk.final[:H].T
+            for number, last in enumerate(stack.final_states[-self.directions :]):
+                y[:, number * H : (number + 1) * H] = last[:H].T
         ctx.saved.update(input=x, output=y)
         ctx.saved.pop("state_gradients", None)
         return y
@@ -183,8 +183,7 @@ class Recurrent(Layer):
                 last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
         stack.backward(ctx.method)
         ctx.backward_ways = stack.backward_ways
-        entering = [d.entering for d in stack.directions]
-        ctx.saved["state_gradients"] = self._get_states(ctx, "state_gradients", entering)
+        ctx.saved["state_gradients"] = self._get_states(ctx, "state_gradients", stack.state_gradients)
         return stack
 
     @staticmethod
@@ -218,7 +217,9 @@ class Recurrent(Layer):
                 check_forward(ctx.device, sizes, self.forward_method, taken)
             buffers = ctx.reserve(shapes)
             buffers["lengths"] = ctx.buffer("lengths", (batch,), np.int64)
-            ctx.stack = Stack(ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method)
+            ctx.stack = ctx.make_stack(
+                ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method
+            )
         return ctx.stack
 
     # ---- states ----

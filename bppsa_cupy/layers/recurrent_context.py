@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bppsa_cupy.devices import Array
@@ -21,7 +21,8 @@ class RecurrentContext(Context):
     final_gradient  the gradient by the final state, likewise
     method          of net.backward that is asked for, "auto" included
     forward_ways, backward_ways  how the pass went over time, and why: a line an inner layer and direction
-    stack           the passes over time, bound to buffers for the present batch and number of steps
+    make_stack      makes the passes over time, from the arguments of Stack
+    stack           these, bound to buffers for the present batch and number of steps
     """
 
     lengths: Array | None = None
@@ -30,6 +31,7 @@ class RecurrentContext(Context):
     method: str = "auto"
     forward_ways: tuple[str, ...] = ()
     backward_ways: tuple[str, ...] = ()
+    make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
     stack: Stack | None = field(default=None, repr=False)
 
     def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:

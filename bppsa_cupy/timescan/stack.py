@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.raw_kernels.sequence_gather import KERNEL as GATHER
@@ -14,6 +15,16 @@ from bppsa_cupy.timescan.forward import TimeForward
 from bppsa_cupy.timescan.sizes import StackSize
 
 
+class Pass(Protocol):
+    """A pass of one direction over time, bound to its arrays."""
+
+    def __call__(self) -> None: ...
+
+    @property
+    def description(self) -> str:
+        """What the latest call ran, and why."""
+
+
 class Stack:
     """Bound launches of a recurrent layer on buffers of `stack_shapes`; nothing is allocated in a pass.
 
@@ -21,6 +32,8 @@ class Stack:
     parameters, gradients  by PyTorch's names ("weight_ih_l0")
     forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
     layers         the directions of each inner layer; `directions` has all of them, in PyTorch's order
+    final_states, state_gradients  (S, B), one a direction: the states after the last step of the latest
+                   `forward`, and the gradients by the initial states of the latest `backward`
 
     A pass fills `lengths` and the walks' initial states, and the input by `take`; then `forward`; then, for
     the way back, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
@@ -39,11 +52,13 @@ class Stack:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
         self.layers = make_directions(sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
+        self.final_states: list[Array] = [direction.walk.final for direction in self.directions]
+        self.state_gradients: list[Array] = [direction.entering for direction in self.directions]
         self._workspace = buffers["sums"]
-        self._forwards: list[TimeForward] = []
+        self._forwards: list[Pass] = []
         self._forward = self._bind_forward(forward_method, self._free_for_each())
         self._method: str | None = None
-        self._scans: list[TimeScan] = []
+        self._scans: list[Pass] = []
         self._backward: list[Launch] = []
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
@@ -92,9 +107,13 @@ class Stack:
                     d.walk.bias_n[...] = 0
                 weight, walk = d.parameters.weight_ih, d.walk
                 launches.append(products.project(self.device, d.values, weight, d.bias, walk.projected))
-                self._forwards.append(TimeForward(self.device, walk, method, free))
+                self._forwards.append(self._forward_pass(d, method, free))
                 launches.append(self._forwards[-1])
         return launches
+
+    def _forward_pass(self, direction: Direction, method: str, free: int) -> Pass:
+        """The pass of one direction from its first step to its last."""
+        return TimeForward(self.device, direction.walk, method, free)
 
     def _join(self, below: list[Direction], joined: Array) -> Launch:
         """The outputs of both directions side by side."""
@@ -141,14 +160,15 @@ class Stack:
             self._method = None
             self._scans, self._backward = [], []  # their memory is given back before others take theirs
             free = self._free_for_each()
-            self._scans = [
-                TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
-                for d in self.directions
-            ]
+            self._scans = [self._backward_pass(direction, method, free) for direction in self.directions]
             self._backward = self._bind_backward()
             self._method = method
         for launch in self._backward:
             launch()
+
+    def _backward_pass(self, d: Direction, method: str, free: int) -> Pass:
+        """The pass of one direction from its last step to its first."""
+        return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
 
     @property
     def backward_ways(self) -> tuple[str, ...]:

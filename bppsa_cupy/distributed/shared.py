@@ -1,0 +1,63 @@
+"""What every network over ranks is: made of a network that all ranks have."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.errors import DistributedError
+from bppsa_cupy.network.backward import Backward
+from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.network.sequential import Sequential
+
+
+class SharedSequential(Sequential):
+    """A network that ranks share; each calls the same methods with the same arguments, in the same order.
+
+    parameters, gradients  this rank's, to be filled from the network's; `backward` goes back through passes
+    agreed  what must be equal on every rank, beside the network itself
+
+    Raises DistributedError where what the ranks have differs, or the group has another device.
+    """
+
+    def __init__(
+        self,
+        network: Sequential,
+        group: Group,
+        parameters: ParameterSet,
+        gradients: ParameterSet,
+        backward: Backward,
+        **agreed: object,
+    ) -> None:
+        if network.device is not group.device:
+            raise DistributedError(
+                f"the network is on {network.device!r} and the group on {group.device!r}: make the network "
+                "with device=group.device"
+            )
+        group.agree(
+            network=network.describe(),
+            dtype=network.dtype.name,
+            random_state=network.random_state,
+            versions=(version("bppsa-cupy"), np.__version__),
+            **agreed,
+        )
+        self.group = group
+        self.architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
+        self.training, self.random_state = network.training, dict(network.random_state)
+        self.last_pass, self.last_backward = None, None
+        self.parameters, self.gradients = parameters, gradients
+        self.parameters.set_masks(self.architecture.masks)
+        self.parameters.assign(network.state_dict())
+        self._backward = backward
+
+    @property
+    def writes(self) -> bool:
+        return self.group.rank == 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise DistributedError(
+            "a network over ranks cannot be copied or pickled: load its state_dict() into a Sequential"
+        )

@@ -1,0 +1,218 @@
+"""A network over sequences whose steps lie on several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.distributed.shared import SharedSequential
+from bppsa_cupy.distributed.time_passes import (
+    RelayedForward,
+    TimeRanges,
+    backward_pass,
+    split_steps,
+)
+from bppsa_cupy.errors import DistributedError
+from bppsa_cupy.layers import Linear, Recurrent, ReLU, Sigmoid, Tanh
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.backward import Backward
+from bppsa_cupy.network.forward import through
+from bppsa_cupy.network.parameters import ParameterSet, lay_out
+from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.timescan import Stack, StackSize, WalkSize, cost
+from bppsa_cupy.timescan.direction import Direction
+
+#: Layers that work at each step on its own, beside recurrent ones.
+PER_STEP = (Linear, ReLU, Sigmoid, Tanh)
+
+
+class RankStack(Stack):
+    """The passes of a recurrent layer over this rank's steps, joined with those of the other ranks."""
+
+    def __init__(
+        self,
+        ranges: TimeRanges,
+        device: Device,
+        sizes: StackSize,
+        buffers: Mapping[str, Array],
+        parameters: Mapping[str, Array],
+        gradients: Mapping[str, Array],
+        forward_method: str = "auto",
+    ) -> None:
+        self._ranges = ranges
+        super().__init__(device, sizes, buffers, parameters, gradients, forward_method)
+        self.final_states = [device.empty(d.walk.final.shape, d.walk.final.dtype) for d in self.directions]
+        self.state_gradients = [device.empty(d.entering.shape, d.entering.dtype) for d in self.directions]
+
+    def forward(self) -> None:
+        super().forward()
+        for d, final in zip(self.directions, self.final_states, strict=True):
+            final[...] = d.walk.final
+            self._ranges.group.broadcast(final, self._ranges.order(d.walk.reverse)[-1])
+
+    def backward(self, method: str = "auto") -> None:
+        super().backward(method)
+        for d, gradient in zip(self.directions, self.state_gradients, strict=True):
+            gradient[...] = d.entering
+            self._ranges.group.broadcast(gradient, self._ranges.order(d.walk.reverse)[0])
+
+    def _forward_pass(self, direction: Direction, method: str, free: int) -> RelayedForward:
+        return RelayedForward(self.device, direction, self._ranges)
+
+    def _backward_pass(self, d: Direction, method: str, free: int) -> Any:
+        return backward_pass(self.device, d, self._ranges, method)
+
+
+class TimeSequential(SharedSequential):
+    """One rank's part of a network over sequences, with the interface of Sequential; made by `distribute`.
+
+    Every rank holds all parameters, and a range of the steps of every sequence: activations, states and
+    deltas of these alone. Every rank calls `forward` and `backward` with the same whole batches; both give
+    whole results on every rank; states of recurrent layers are on those that hold steps: of fewer chunks than
+    ranks the first ones. Layers behind the one that puts out a last state are computed by every rank.
+
+    Gradients of weights over steps are summed over the ranks, in rank order: the same bits in every run.
+    Raises DistributedError for a layer that couples steps and is not recurrent.
+    """
+
+    def __init__(self, network: Sequential, group: Group, chunk: int | None = None) -> None:
+        shapes = network.architecture.parameter_shapes()
+        parameters, gradients = (ParameterSet(network.device, network.dtype, shapes) for _ in range(2))
+        super().__init__(network, group, parameters, gradients, _TimeBackward(self), chunk=chunk)
+        self.chunk, self.per_step = chunk, _per_step(network.architecture)
+        self._groups: dict[int, Group | None] = {group.size: group}
+
+    def ranges(self, steps: int, batch: int) -> TimeRanges | None:
+        """Who holds which of so many steps; None on a rank that holds none."""
+        starts = split_steps(steps, self.group.size, self._chunk(steps, batch))
+        holders = len(starts) - 1
+        if holders not in self._groups:
+            self._groups[holders] = self.group.first(holders)
+        group = self._groups[holders]
+        return None if group is None else TimeRanges(group, starts, self._chunk(steps, batch))
+
+    def _chunk(self, steps: int, batch: int) -> int:
+        """The chunk length: as asked for, or the cost model's, so short that every rank has one."""
+        if self.chunk is not None:
+            return self.chunk
+        layer = next(iter(self.architecture.recurrent.values()))
+        size = WalkSize(layer.cell, steps, batch, layer.hidden_size, self.dtype.itemsize)
+        choice = cost.choose(cost.model_of(self.device), size, method="chunked")
+        return max(1, min(choice.chunk, -(-steps // self.group.size)))
+
+    def _through(self, current: Pass, x: Array) -> Array:
+        steps, xp = x.shape[1], self.device.xp
+        ranges = self.ranges(steps, len(x))
+        for ctx in current.recurrent.values():
+            if ranges is not None and ctx.lengths is not None:
+                ctx.lengths = (ctx.lengths - ranges.own.start).clip(0, ranges.own.stop - ranges.own.start)
+            if ranges is not None:
+                ctx.make_stack = _kept_stack(ctx, ranges)
+        y = None
+        if ranges is not None:
+            own = xp.ascontiguousarray(x[:, ranges.own])
+            y = through(current, own, self.per_step, self.training, self.random_state)
+        y = whole_steps(self.group, y, current, self.per_step.stop)
+        rest = range(self.per_step.stop, len(self))
+        return through(current, y, rest, self.training, self.random_state)
+
+
+def _kept_stack(ctx: RecurrentContext, ranges: TimeRanges) -> Any:
+    """What makes a stack over these ranges; one that was made over others is given up."""
+    made = getattr(ctx.make_stack, "args", ())
+    if made != (ranges,):
+        ctx.stack = None
+    return partial(RankStack, ranges)
+
+
+def whole_steps(group: Group, own: Array | None, current: Pass, index: int) -> Array:
+    """What lies before layer `index` for all steps, on every rank, from each holder's own steps.
+
+    Without a step axis, as behind a last state, all holders have the same, and the first gives it.
+    """
+    device = current.device
+    xp, shape = device.xp, current.shape_at(index)
+    if len(shape) != 3:
+        result = device.empty(shape, current.dtype) if own is None else xp.ascontiguousarray(own)
+        group.broadcast(result, 0)
+        return result
+    by_time = device.empty((shape[1], shape[0], *shape[2:]), current.dtype)
+    given = device.empty((0, shape[0], *shape[2:]), current.dtype)
+    if own is not None:
+        given = xp.ascontiguousarray(own.swapaxes(0, 1))
+    counts = np.zeros(group.size, np.int64)
+    group.allgather(np.array([len(given)]), counts)
+    group.allgather(given, by_time, counts.tolist())
+    return xp.ascontiguousarray(by_time.swapaxes(0, 1))
+
+
+class _TimeBackward(Backward):
+    """The way back of a TimeSequential."""
+
+    def __init__(self, network: TimeSequential) -> None:
+        super().__init__()
+        self._network = network
+
+    def _by_vjps(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
+        return self._walk(current, gradient, input_gradient)
+
+    def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
+        return self._walk(current, gradient, input_gradient)
+
+    def _walk(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
+        """Layers behind the steps on every rank, those over steps each rank its own; then the sums."""
+        network, result = self._network, gradient
+        architecture, per_step, xp = current.architecture, network.per_step, current.device.xp
+        steps = current.input.shape[1]
+        ranges = network.ranges(steps, current.batch)
+        for index in reversed(range(len(architecture.layers))):
+            want = input_gradient or architecture.first_trained < index
+            if index == per_step.stop - 1:
+                if ranges is None:
+                    result = None
+                elif len(architecture.shapes[index + 1]) == 2:
+                    result = xp.ascontiguousarray(result[:, ranges.own])
+            if index in per_step and ranges is None:
+                continue
+            current.output_gradients[index] = result
+            result = architecture.layers[index].backward(current.layers[index], result, want)
+            if result is None:
+                break
+        self._sum(ranges is not None)
+        if not input_gradient:
+            return None
+        return whole_steps(network.group, result, current, 0)
+
+    def _sum(self, holds: bool) -> None:
+        """Gradients of layers over steps, summed over the ranks."""
+        network = self._network
+        shapes = network.architecture.parameter_shapes()
+        ours = {n: shape for n, shape in shapes.items() if int(n.partition(".")[0]) in network.per_step}
+        part = network.gradients.flat[: lay_out(network.dtype, ours)[1]]  # the first layers are over steps
+        if not holds:
+            part[...] = 0
+        network.group.sum(part)
+
+
+def _per_step(architecture: Architecture) -> range:
+    """The layers that lie over steps: from the first on to the first that puts out one state alone."""
+    stop = len(architecture.layers)
+    for index, (layer, shape) in enumerate(zip(architecture.layers, architecture.shapes[1:], strict=True)):
+        if not isinstance(layer, (*PER_STEP, Recurrent)):
+            raise DistributedError(
+                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers and "
+                f"{', '.join(kind.__name__ for kind in PER_STEP)} can, up to a last state"
+            )
+        if len(shape) != 2:
+            stop = index + 1
+            break
+    if not architecture.recurrent:
+        raise DistributedError("the network has no recurrent layer: there are no steps to split over ranks")
+    return range(stop)
