@@ -37,8 +37,8 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
         "--partition",
         type=bounds,
         metavar="0,…,LAYERS",
-        help="rank r holds the layers from number r on up to the next number (default: balanced by "
-        "predicted seconds, or the plan's)",
+        help="rank r holds the layers from number r on up to the next number (default: the plan's, "
+        "or the one predicted to be the quickest)",
     )
     group.add_argument(
         "--transport",

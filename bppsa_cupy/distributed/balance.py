@@ -1,32 +1,91 @@
-"""What a layer costs, for partitions of a network."""
+"""What layers cost, and the partitions of a network that cost the least."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
 
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.plan import model_of
+from bppsa_cupy.plan import Partition, model_of
 
 #: Samples, and steps where a network leaves them open, that layers are weighed by.
 BATCH, STEPS = 16, 100
 
 
-def layer_seconds(architecture: Architecture, device: str, batch: int = BATCH) -> list[float]:
-    """The predicted seconds of each layer in a training step: its forward pass, its VJP, and its parameters'
-    gradients, each of them as long as the VJP. `device` names the cost model."""
-    model, seconds = model_of(device), []
+@dataclass(frozen=True)
+class LayerTimes:
+    """Seconds of each layer: its forward pass, its VJP, and its parameters' gradients."""
+
+    forward: Sequence[float]
+    vjp: Sequence[float]
+    gradients: Sequence[float]
+
+
+def layer_times(architecture: Architecture, device: str, batch: int = BATCH) -> LayerTimes:
+    """Predicted: all three of a layer take as long as its VJP. `device` names the cost model."""
+    model, vjp = model_of(device), []
+    weights = [sum(map(math.prod, layer.parameter_shapes().values())) for layer in architecture.layers]
     for index, layer in enumerate(architecture.layers):
         shape = tuple(STEPS if size is None else size for size in architecture.shapes[index])
         jacobian = architecture.jacobians[index]
-        weights = sum(map(math.prod, layer.parameter_shapes().values()))
         terms = layer.vjp_multiply_adds(shape)
         if terms is None:
             # One without a Jacobian is recurrent, and uses its weights at each step, or reshapes.
-            terms = jacobian.pattern.nnz if jacobian is not None else weights * shape[0]
-        if not terms:
-            seconds.append(0.0)
-            continue
+            terms = jacobian.pattern.nnz if jacobian is not None else weights[index] * shape[0]
         moved = 8 * batch * math.prod(shape)
-        once = model.work_seconds("vjp", terms * batch, moved) + model.seconds_per_call
-        seconds.append(once * (3 if weights else 2))
-    return seconds
+        vjp.append(model.work_seconds("vjp", terms * batch, moved) + model.seconds_per_call if terms else 0.0)
+    return LayerTimes(vjp, vjp, [seconds if own else 0.0 for seconds, own in zip(vjp, weights, strict=True)])
+
+
+def layer_seconds(architecture: Architecture, device: str, batch: int = BATCH) -> list[float]:
+    """The predicted seconds of each layer in a training step."""
+    times = layer_times(architecture, device, batch)
+    return [sum(parts) for parts in zip(times.forward, times.vjp, times.gradients, strict=True)]
+
+
+def backward_seconds(times: LayerTimes, partition: Partition, message: float = 0.0) -> float:
+    """The time of back-propagation over ranks: a rank starts when the gradient reaches it, sends its own on
+    after its VJPs, and works out its parameters' gradients then.
+
+    message  seconds that a gradient travels
+    """
+    start = end = 0.0
+    for rank in reversed(range(partition.ranks)):
+        own = partition.part(rank)
+        if not own:
+            continue
+        start += sum(times.vjp[own.start : own.stop])
+        end = max(end, start + sum(times.gradients[own.start : own.stop]))
+        start += message
+    return end
+
+
+def backward_partition(times: LayerTimes, ranks: int) -> Partition:
+    """The partition with the least `backward_seconds`.
+
+    The rank of layers [begin, end) ends after all VJPs from `begin` on and its own parameters' gradients.
+    Within a limit, each rank from the first on takes as many layers as it can: those behind it start
+    sooner then.
+    """
+    vjps = np.cumsum([0.0, *times.vjp[::-1]])[::-1]  # from a layer to the last
+    gradients = np.cumsum([0.0, *times.gradients])
+
+    def bounds(limit: float) -> tuple[int, ...] | None:
+        cuts = [0]
+        for _ in range(ranks):
+            room = gradients[cuts[-1]] + limit - vjps[cuts[-1]]
+            cuts.append(max(int(np.searchsorted(gradients, room, side="right")) - 1, cuts[-1]))
+        return tuple(cuts) if cuts[-1] == len(gradients) - 1 else None
+
+    low, high = float(vjps[0]), float(vjps[0] + gradients[-1])
+    found = bounds(high)
+    for _ in range(60):
+        middle = (low + high) / 2
+        if (better := bounds(middle)) is None:
+            low = middle
+        else:
+            found, high = better, middle
+    return Partition(found or (0, *[len(times.vjp)] * ranks))

@@ -1,0 +1,128 @@
+"""A backward pass over several ranks against one process of one of them, and messages against bare mpi4py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bppsa_cupy.plan import SCHEDULES
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.benchmarks.harness import BenchmarkError, Row, timed_row
+from bppsa_cupy.tools.benchmarks.workload import thread_variables
+
+AGAINST = ("one",)
+METHODS = ("bp", *SCHEDULES)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--ranks, --model, --prune, --batch-size, --methods, --steps, --hidden-size."""
+    parser.add_argument("--ranks", type=cli.positive, default=2, metavar="P", help="processes (default 2)")
+    parser.add_argument("--model", default="vgg11", help="as bppsa-train takes it (default vgg11)")
+    parser.add_argument("--prune", type=cli.fraction, metavar="F", help="prune this part of every layer")
+    parser.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["bp"], help="default bp")
+    parser.add_argument(
+        "--steps", type=cli.positive, default=30000, metavar="T", help="of the RNN over time (default 30000)"
+    )
+    parser.add_argument(
+        "--hidden-size", type=cli.positive, default=20, metavar="H", help="its units (default 20)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """Back-propagation over ranks of one thread each, over layers and over time, and messages."""
+    if arguments.quick:
+        arguments.model, arguments.batch_size, arguments.steps = "lenet5", 2, 200
+    options = {
+        "layers": {
+            "model": arguments.model,
+            "prune": arguments.prune,
+            "batch_size": arguments.batch_size,
+            "methods": arguments.methods,
+            "repeats": arguments.repeats,
+        },
+        "time": {
+            "steps": arguments.steps,
+            "hidden": arguments.hidden_size,
+            "batch_size": 16,
+            "repeats": arguments.repeats,
+        },
+    }
+    found = measure(arguments.ranks, options)
+    return [
+        *_layer_rows(arguments, found["layers"]),
+        *_time_rows(arguments, found["time"]),
+        *_trip_rows(found.get("trips", {})),
+    ]
+
+
+def measure(ranks: int, options: dict[str, Any]) -> dict[str, Any]:
+    """What `ranks_program` measures, on ranks of one thread each. Raises BenchmarkError where it fails."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if launcher is None:
+        raise BenchmarkError("no mpiexec is beside this Python or on PATH: pip install mpich brings one")
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "options.json"
+        file.write_text(json.dumps(options), encoding="utf-8")
+        program = [sys.executable, "-m", "bppsa_cupy.tools.benchmarks.ranks_program", str(file)]
+        result = subprocess.run(
+            [launcher, "-n", str(ranks), *program],
+            env=os.environ | thread_variables(1),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            check=False,
+        )
+        if result.returncode:
+            raise BenchmarkError(f"the ranks failed: {result.stdout.strip().rpartition(chr(10))[2]}")
+        found: dict[str, Any] = json.loads(file.with_suffix(".out").read_text(encoding="utf-8"))
+    return found
+
+
+def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:
+    pruned = "" if arguments.prune is None else f" pruned by {100 * arguments.prune:g} %"
+    case = f"{arguments.model}{pruned} B={arguments.batch_size}, {arguments.ranks} ranks"
+    rows = []
+    for method, samples in found["methods"].items():
+        note = f"layers from {', '.join(map(str, found['partition'][:-1]))}; gradients equal to the bit"
+        if method == "bp":
+            predicted = found["predicted"] / found["predicted_alone"]
+            note += f"; predicted {predicted:.2f} of one process's time, from each layer's"
+        rows.append(
+            timed_row(
+                f"{case}, {method}",
+                "backward",
+                samples["together"],
+                samples["alone"],
+                "one process",
+                note=note,
+            )
+        )
+    return rows
+
+
+def _time_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:
+    case = f"RNN T={arguments.steps} B=16 H={arguments.hidden_size}, {arguments.ranks} ranks over time"
+    return [
+        timed_row(
+            f"{case}, {method}", "backward", samples["together"], samples["alone"], "one process, serially",
+            note="; ".join(found["ran"]) if method == "blelloch" else "relayed from rank to rank",
+        )
+        for method, samples in found["ways"].items()
+    ]  # fmt: skip
+
+
+def _trip_rows(trips: dict[str, Any]) -> list[Row]:
+    return [
+        timed_row(f"{int(size):,} bytes to and fro", "message", samples["group"], samples["mpi4py"], "mpi4py")
+        for size, samples in trips.items()
+    ]
