@@ -28,7 +28,7 @@ def start(size: int, *arguments: object) -> subprocess.Popen[str]:
     """Start Python on `arguments` (a file of the tests, or "-c" and a text) as `size` ranks."""
     assert MPIEXEC.exists(), f"{MPIEXEC} is missing: the extra test brings it"
     first, *others = map(str, arguments)
-    program = [first if first.startswith("-") else str(FOLDER / first), *others]
+    program = [first if first.startswith("-") else str(FOLDER / first), *others]  # an absolute path stays
     environment = os.environ | {"PYTHONPATH": str(FOLDER), "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [str(MPIEXEC), "-n", str(size), sys.executable, "-W", "error", *program],

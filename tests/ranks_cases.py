@@ -7,6 +7,8 @@ which it makes too.
 from __future__ import annotations
 
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse
@@ -174,6 +176,47 @@ def case_networks_of_one_or_no_layer(group: Group) -> None:
         check_network(
             group, lambda layers=layers: bp.Sequential(layers, (4,), device="host"), x, ("bp", "linear")
         )
+
+
+def large_pruned_vgg11(group: Group) -> None:
+    """VGG-11 pruned by 97 %, by every schedule of at most one level and the computed one; rank 0 compares.
+
+    Not among the cases, for its size: `mpiexec -n 4 python ranks_cases.py large_pruned_vgg11`.
+    """
+    network = pruned("vgg11", 0.97, "float32")
+    x = np.random.default_rng(0).standard_normal((4, 3, 32, 32)).astype("float32")
+    partition = bp.Partition.equal(len(network), group.size)
+    plans = {}
+    with tempfile.TemporaryDirectory() as folder:
+        paths = np.frombuffer(folder.encode().ljust(256), np.uint8).copy()
+        group.broadcast(paths)
+        where = Path(paths.tobytes().decode().strip())
+        for name, options in {"computed": {}, "one level": {"levels": 1}}.items():
+            if group.rank == 0:
+                schedules = ["linear", "hybrid"]
+                plan = network.plan(batch_size=4, schedules=schedules, partition=partition, **options)
+                plan.save(where / f"{name}.h5")
+            group.barrier()
+            plans[name] = bp.Plan.load(where / f"{name}.h5")
+            group.barrier()
+    net = bp.distribute(network, group, partition)
+    gradient = np.random.default_rng(1).standard_normal(network.forward(x).shape).astype("float32")
+    for name, plan in plans.items():
+        net.use(plan)
+        if group.rank == 0:
+            network.use(plan)
+        for method in ("bp", "linear", "hybrid", "auto"):
+            net.forward(x)
+            net.backward(gradient, method)
+            got = net.gradients.to_host()
+            if group.rank == 0:
+                network.forward(x)
+                network.backward(gradient, net.last_backward.method)
+                for key, array in network.gradients.to_host().items():
+                    np.testing.assert_array_equal(got[key], array, err_msg=f"{method} {key}")
+                print(
+                    f"{group.size} ranks, {name}, {method}: {len(got)} gradients equal to the bit", flush=True
+                )
 
 
 def main() -> None:

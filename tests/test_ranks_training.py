@@ -81,3 +81,14 @@ def test_a_partition_without_ranks():
     program = [sys.executable, "-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--partition", "0,12"]
     process = subprocess.run(program, capture_output=True, encoding="utf-8", check=False)
     assert process.returncode == 1 and "give --ranks layers" in process.stderr
+
+
+def test_the_program_of_the_page_on_ranks(tmp_path):
+    page = (mpi.FOLDER.parent / "docs" / "ranks.md").read_text(encoding="utf-8")
+    program = tmp_path / "program.py"
+    program.write_text(
+        re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)[0], "utf-8"
+    )
+    told = sorted(re.findall(r"rank (\d) holds (\[.*?\]), loss (\d\.\d+)", mpi.run(2, program).stdout))
+    assert [held for _, held, _ in told] == ["['0.weight', '0.bias']", "['4.weight', '4.bias']"]
+    assert told[0][2] == told[1][2]
