@@ -13,6 +13,10 @@ assumed behind a chunk becomes that chunk's end, plus what earlier corrections m
 
 When to stop: a mismatch says little of the states' error, which is the mismatches carried on by the products
 of Jacobians. The undamped correction is that error, to first order, so the correction is what must be small.
+Then comes the proof: chunks are walked again, each from the end of the one before, until no state at a
+boundary changes. Every chunk then starts from what the chunk before it gave, as in the serial pass. Where the
+dynamics contract, a walk or two do. Where rounding never settles, the states are taken only if it can be
+told to stay far below the tolerance, carried on by the same products; else the serial pass is.
 """
 
 from __future__ import annotations
@@ -31,6 +35,10 @@ from bppsa_cupy.timescan.walk import Walk
 #: rounding times the state's size.
 MAXIMAL_ITERATIONS = 16
 TOLERANCE = 16.0
+#: Walks in which the boundaries are to settle, or of short chunks as many as take so many steps.
+SETTLING_WALKS, SETTLING_STEPS = 32, 64
+#: By how much the tolerance must exceed what becomes of a rounding, where boundaries do not settle.
+MARGIN = 64.0
 
 
 @dataclass(frozen=True)
@@ -38,9 +46,9 @@ class NewtonReport:
     """What an iteration came to.
 
     converged   whether every error is within the tolerance; if not, the serial pass gave the states
-    iterations  walks over all chunks
-    error       of the last of them, to first order: the largest of its boundaries' and samples', each by the
-                size of its own state
+    iterations  Newton's steps; the walks in which boundaries settle come on top
+    error       of the states, the largest of all boundaries and samples, each by the size of its own state: 0
+                where every boundary is, to the bit, the end of the chunk before it
     tolerance   what it had to reach
     chunks      that were walked at once
     diagonal    whether the diagonal alone of each chunk's product was taken
@@ -70,13 +78,10 @@ class NewtonForward:
     tolerance   a state's error by its size; by default 16 roundings
     iterations  the most there may be
 
-    Promised: at every boundary and for every sample, the state differs from the serial pass's by at most
-    `tolerance` times its own largest element (h and c of an LSTM apart), or by the smallest normal number,
-    or by a rounding of the terms that its last step sums, where these are large and cancel.
-    The difference is Newton's own undamped correction, so it is exact but for terms of its square; inside a
-    chunk it goes on as the Jacobians there carry it. Where that is not reached within `iterations`, where
-    rounding alone exceeds it (expanding dynamics), and where values leave the range, the serial pass is
-    run. `report` is of the latest call.
+    Promised: each chunk begins with the very state in which the one before it ends, as in the serial pass.
+    With a tolerance far above rounding, boundaries that do not settle may differ from the serial pass's by
+    that tolerance times the state's largest element (h and c of an LSTM apart). Where neither is reached,
+    and where values leave the range, the serial pass is run. `report` is of the latest call.
     """
 
     def __init__(
@@ -192,7 +197,16 @@ class NewtonForward:
             error, mismatch = map(float, self._device.to_host(self._errors(ends)))  # waits for the device
             # The first walk tells of the states that were guessed, not of any correction.
             if mismatch == 0 or (error <= self._tolerance and iteration > 1):
-                return NewtonReport(True, iteration, error, self._tolerance, chunks, self._diagonal)
+                left = self._left(starts, ends, error)
+                converged = left <= self._tolerance
+                return NewtonReport(
+                    converged,
+                    iteration,
+                    left if converged else error,
+                    self._tolerance,
+                    chunks,
+                    self._diagonal,
+                )
             if iteration == self._iterations or mismatch != mismatch:
                 break
             damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
@@ -205,21 +219,46 @@ class NewtonForward:
             starts[1:] = ends[:-1] + xp.where(xp.isfinite(carried), carried, 0)
         return NewtonReport(False, iteration, error, self._tolerance, chunks, self._diagonal)
 
+    def _left(self, starts: Array, ends: Array, error: float) -> float:
+        """The states' error by their sizes once the correction is within the tolerance: 0 where boundaries
+        settle, else the correction and what rounding may become; infinite beyond the tolerance."""
+        xp, walks = self._device.xp, max(SETTLING_WALKS, -(-SETTLING_STEPS // self._chunk))
+        for _ in range(walks):
+            moved = xp.stack([xp.max(xp.abs(ends[:-1] - starts[1:]))])
+            if self._device.to_host(moved)[0] == 0:
+                return 0.0
+            starts[1:] = ends[:-1]
+            self._walk_pieces()
+        self._reduce()
+        sizes = self._largest(ends)
+        signs = xp.asarray(np.random.default_rng(0).choice([-2.0, 2.0], self._mismatch.shape))
+        roundings = signs * np.finfo(self._mismatch.dtype).eps * xp.repeat(sizes, self._walk.size.hidden, 1)
+        self._mismatch[...] = roundings.reshape(self._mismatch.shape)
+        self._mismatch[-1] = 0
+        self._corrections[1.0]()
+        rounding = float(self._device.to_host(self._errors(ends))[0])
+        self._mismatch[:-1] = ends[:-1] - starts[1:]
+        self._mismatch[-1] = 0
+        self._corrections[1.0]()
+        error = max(error, float(self._device.to_host(self._errors(ends))[0]))
+        left = 2 * error + MARGIN * rounding
+        return left if left <= self._tolerance else float("inf")
+
+    def _largest(self, values: Array) -> Array:
+        """The largest magnitude of each boundary, each of h and c, and each sample: (K, states, B)."""
+        walk, xp = self._walk, self._device.xp
+        shape = self._chunks, walk.size.cell.states, walk.size.hidden, walk.size.batch
+        return xp.max(xp.abs(values).reshape(shape), 2)
+
     def _errors(self, ends: Array) -> Array:
         """Two numbers: the largest undamped correction by the size of its state, NaN where one is not
         finite; and the largest mismatch by the size of its sample's largest state, NaN where a state is."""
         walk, xp = self._walk, self._device.xp
         least = float(np.finfo(walk.state.dtype).tiny)
-
-        def largest(values: Array) -> Array:
-            """That of each boundary, each of h and c, and each sample."""
-            shape = self._chunks, walk.size.cell.states, walk.size.hidden, walk.size.batch
-            return xp.max(xp.abs(values).reshape(shape), 2)
-
-        sizes = largest(ends)
+        sizes = self._largest(ends)
         allowed = xp.maximum(self._tolerance * sizes, least)
-        error = xp.max(largest(self._step) / allowed) * self._tolerance
-        mismatch = xp.max(largest(self._mismatch).max(0) / xp.maximum(sizes.max(0), least))
+        error = xp.max(self._largest(self._step) / allowed) * self._tolerance
+        mismatch = xp.max(self._largest(self._mismatch).max(0) / xp.maximum(sizes.max(0), least))
         return xp.stack([error, mismatch])
 
     def _put(self) -> None:
