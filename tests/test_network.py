@@ -252,6 +252,11 @@ def test_copies_learn_on_their_own(duplicate, rng):
         (lambda: bp.Linear(2.7, 3), "in_features=2.7: it takes an integer of at least 1"),
         (lambda: bp.Linear("a", 3), "in_features='a'"),
         (lambda: bp.Conv2d(1.5, 2, 3), "in_channels=1.5"),
+        (lambda: small().forward(np.ma.masked_array(np.ones((2, 1, 4, 4)), False)), "as a masked array"),
+        (
+            lambda: small().load_state_dict({n: a.astype(str) for n, a in small().state_dict().items()}),
+            "got an array of <U32: it takes numbers",
+        ),
         (lambda: small().use("p.h5"), "use got a str: it takes a Plan"),
         (lambda: small().forward([[1, 2], [3]]), "a list cannot be read as an array"),
         (lambda: small().forward(torch.nn.Parameter(torch.zeros(1, 1, 4, 4))), r"tensor.detach\(\)"),

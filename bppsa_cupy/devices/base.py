@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import check_plain
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.raw_kernels.kernel import (
     ARRAY_TYPES,
@@ -91,7 +92,8 @@ class Device(abc.ABC):
     def asarray(self, array: Any, dtype: Any = None) -> Array:
         """`array` on this device, C-contiguous; from NumPy, CuPy or anything with DLPack.
 
-        Shares memory where it can.
+        Shares memory where it can. Raises ShapeError for a masked array, whose mask would be lost, and for
+        text, dates and objects, which a conversion might read as numbers.
         """
 
     @abc.abstractmethod
@@ -218,8 +220,10 @@ def from_dlpack(array: Any) -> np.ndarray:
         ) from error
 
 
-def check_real(array: Any, dtype: Any) -> None:
-    """Raise ShapeError where a conversion to `dtype` would lose an imaginary part."""
+def check_array(array: Any, dtype: Any) -> None:
+    """Raise ShapeError where an array is none of numbers (`check_plain`), or a conversion to `dtype` would
+    lose an imaginary part."""
+    check_plain("a device", "an array", array)
     if dtype is not None and array.dtype.kind == "c" and np.dtype(dtype).kind != "c":
         raise ShapeError(
             f"an array of {array.dtype} was given: it takes {np.dtype(dtype)}; give the real part"

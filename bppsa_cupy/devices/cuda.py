@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices.base import Device, Launch, check_real, from_dlpack
+from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 from bppsa_cupy.system.compilation import compiling
@@ -63,7 +63,7 @@ class CudaDevice(Device):
         if not isinstance(array, self.xp.ndarray):
             on_gpu = hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == 2
             array = self.xp.from_dlpack(array) if on_gpu else from_dlpack(array)
-        check_real(array, dtype)
+        check_array(array, dtype)
         return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
 
     def to_host(self, array: Any) -> np.ndarray:
