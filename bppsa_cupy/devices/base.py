@@ -20,6 +20,7 @@ from bppsa_cupy.raw_kernels.kernel import (
     SCALAR_TYPES,
     VARIANTS,
     Kernel,
+    LaunchShape,
     Variant,
 )
 
@@ -138,13 +139,14 @@ class Device(abc.ABC):
         """Check `arguments` once and return a call without arguments that launches the kernel.
 
         The call reads and writes the very arrays that were given, each time it is called. A launch
-        of no work is not made.
+        of no work is not made. Raises DeviceError where a block takes more shared memory than there is.
         """
         variant, checked = self._check(kernel, arguments)
         scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if p.role == "scalar"}
-        shape = kernel.launch(scalars)
+        shape = kernel.launch({**scalars, "itemsize": variant.itemsize})
         if 0 in shape.grid:
             return _nothing
+        self.check_shared(kernel, shape)
         run = self._prepare(kernel, variant, shape, checked)
         launched, name = self.launched, kernel.name
 
@@ -163,13 +165,28 @@ class Device(abc.ABC):
 
         return call
 
+    def check_shared(self, kernel: Kernel, shape: LaunchShape) -> None:
+        """Raise DeviceError, with the bytes needed and there, where a block of this launch takes more shared
+        memory than the device has for one."""
+        there = self.shared_bytes
+        if there is not None and shape.shared_bytes > there:
+            raise DeviceError(
+                f"{self.name}: a block of {kernel.name} takes {shape.shared_bytes} bytes of shared memory, "
+                f"{there} are there: take fewer hidden units, or float32 for float64, or device='host'"
+            )
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """Bytes of shared memory that a block can have at most; None where kernels take none."""
+        return None
+
     @property
     @abc.abstractmethod
     def workers(self) -> int:
         """How many products can be worked on at once: threads of the host, multiprocessors of a GPU."""
 
     @abc.abstractmethod
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         """The bare launch of checked arguments."""
 
     def _check(self, kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Variant, list[Any]]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.system.compilation import compiling
 
 #: No fast-math: tanh and sigmoid stay within 4 ulp. Line information serves the profilers.
@@ -106,6 +106,10 @@ class CudaDevice(Device):
         return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
 
     @property
+    def shared_bytes(self) -> int:
+        return int(self.xp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+
+    @property
     def workers(self) -> int:
         return int(self.xp.cuda.Device().attributes["MultiProcessorCount"])
 
@@ -149,9 +153,11 @@ class CudaDevice(Device):
         run_all = super().sequence(launches)
         return _Graph(self, run_all) if launches else run_all
 
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         function = _function(self.xp, kernel, variant)
         grid, block, shared_bytes = shape
+        if shared_bytes > function.max_dynamic_shared_size_bytes:  # 48 KiB unless a kernel opts in to more
+            function.max_dynamic_shared_size_bytes = shared_bytes
         packed = tuple(arguments)
         return lambda: function(grid, block, packed, shared_mem=shared_bytes)
 

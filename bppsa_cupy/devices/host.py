@@ -12,7 +12,7 @@ import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded h
 import threadpoolctl
 
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
-from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.system.memory import free_host_memory
 
 # How Numba's OpenMP threads wait for one another, unless the environment says otherwise. By default they
@@ -68,7 +68,7 @@ class HostDevice(Device):
     def synchronize(self) -> None:
         """Every host launch is done when it returns."""
 
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         twin = kernel.twin
         flat = tuple(a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments)
         return lambda: twin(*flat)
