@@ -6,6 +6,8 @@ argument, what was given and what it takes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,12 @@ def as_integer(
     name: str,
     value: Any,
     least: int | None = None,
-    most: int = LARGEST,
+    most: int | None = LARGEST,
     *,
     error: type[BppsaError] = ShapeError,
 ) -> int:
-    """`value`, an integer of Python or NumPy from `least` to `most`, as an int; True and False are none."""
+    """`value`, an integer of Python or NumPy from `least` to `most`, as an int; True and False are none. A
+    bound that is None is no bound."""
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         number = None
     else:
@@ -33,11 +36,52 @@ def as_integer(
             number = value.__index__()
         except TypeError:  # an array of more than one element, or of no integers
             number = None
-    if number is None or not (least is None or number >= least) or number > most:
+    above = number is not None and most is not None and number > most
+    if number is None or above or (least is not None and number < least):
         least_text = "" if least is None else f" of at least {least}"
-        most_text = f" and at most {most}" if number is not None and number > most else ""
+        most_text = f" and at most {most}" if above else ""
         raise error(f"{owner} got {name}={value!r}: it takes an integer{least_text}{most_text}")
     return int(number)
+
+
+def as_pair(owner: str, name: str, value: Any, least: int) -> tuple[int, int]:
+    """`value`, an integer of at least `least`, one in a list or tuple, or two, as a pair."""
+    sides = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if len(sides) not in (1, 2) or not all(hasattr(side, "__index__") for side in sides):
+        raise ShapeError(f"{owner} got {name}={value!r}: it takes an integer or a pair of them")
+    first, last = (as_integer(owner, name, side, least) for side in (sides[0], sides[-1]))
+    return first, last
+
+
+def as_flag(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> bool:
+    """`value`, True or False (or 1 or 0), as a bool."""
+    if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
+        raise error(f"{owner} got {name}={value!r}: it takes True or False")
+    return bool(value)
+
+
+def as_number(
+    owner: str,
+    name: str,
+    value: Any,
+    fits: Callable[[float], bool],
+    takes: str,
+    *,
+    error: type[BppsaError] = ShapeError,
+) -> float:
+    """`value`, a real number of Python or NumPy that `fits`, as a float; True and False are none.
+
+    takes  what the message says that fits, as "a number from 0 to 1"; NaN fits no comparison
+    """
+    number = None
+    if not isinstance(value, (bool, np.bool_)) and isinstance(value, Real):
+        try:
+            number = float(value)
+        except OverflowError:  # an integer beyond the largest float
+            pass
+    if number is None or not fits(number):
+        raise error(f"{owner} got {name}={value!r}: it takes {takes}")
+    return number
 
 
 def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:
@@ -49,13 +93,21 @@ def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = 
 
 
 def as_plain_array(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:
-    """`value` as a NumPy array of numbers or bools; a masked array, whose mask would be lost, is refused."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise error(f"{owner} got {name} as a masked array: it takes one without a mask, as array.filled(0)")
+    """`value`, of NumPy, CuPy or what NumPy reads, as a NumPy array of numbers or bools (`check_plain`)."""
+    check_plain(owner, name, value, error=error)
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as cause:
+        array = np.asarray(value.get() if hasattr(value, "__cuda_array_interface__") else value)
+    except (AttributeError, RuntimeError, TypeError, ValueError) as cause:
         raise error(f"{owner} got {name} that is no array ({cause}): it takes numbers") from cause
-    if array.dtype.kind not in "biufc":
-        raise error(f"{owner} got {name} of {array.dtype}: it takes numbers")
+    check_plain(owner, name, array, error=error)
     return array
+
+
+def check_plain(owner: str, name: str, array: Any, *, error: type[BppsaError] = ShapeError) -> None:
+    """Refuse a masked array, whose mask would be lost, and one of text, dates or objects, which a conversion
+    might read as numbers. What is no array of NumPy or CuPy is left to its conversion."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise error(f"{owner} got {name} as a masked array: it takes one without a mask, as array.filled(0)")
+    dtype = getattr(array, "dtype", None)
+    if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
+        raise error(f"{owner} got {name} of {dtype}: it takes numbers")

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse
 
-from bppsa_cupy.arguments import as_integer, as_integers
+from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
 from bppsa_cupy.errors import ShapeError
 
 
@@ -126,7 +126,9 @@ class Pattern:
 
     def to_scipy(self, data: np.ndarray | None = None) -> scipy.sparse.csr_array:
         """This pattern as a SciPy CSR array, with ones where `data` (nnz,) is not given."""
-        values = np.ones(self.nnz) if data is None else np.asarray(data)
+        values = np.ones(self.nnz) if data is None else as_plain_array("a pattern", "data", data)
+        if values.shape != (self.nnz,):
+            raise ShapeError(f"a pattern got data of shape {values.shape}: it takes ({self.nnz},)")
         return scipy.sparse.csr_array((values, self.indices.copy(), self.indptr.copy()), shape=self.shape)
 
     @classmethod
@@ -139,11 +141,16 @@ class Pattern:
     @classmethod
     def diagonal(cls, size: int) -> Pattern:
         """The whole diagonal of a square matrix of `size` rows."""
+        size = as_integer("a pattern", "rows", size, 0)
         return cls((size, size), np.arange(size + 1), np.arange(size))
 
     @classmethod
     def dense(cls, rows: int, columns: int) -> Pattern:
         """Every element of a matrix."""
+        rows, columns = (
+            as_integer("a pattern", "rows", rows, 0),
+            as_integer("a pattern", "columns", columns, 0),
+        )
         return cls((rows, columns), np.arange(rows + 1) * columns, np.tile(np.arange(columns), rows))
 
     def __eq__(self, other: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integers
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pool2dGeometry
@@ -17,7 +18,8 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
                   plane, one sample of `saved["indices"]`
 
     Raises ShapeError where windows overlap (stride below the window), as the paper's algorithms assume
-    that each input is the maximum of one window at most, or where `pool_indices` has another shape.
+    that each input is the maximum of one window at most, or where `pool_indices` has another shape, or a
+    position outside the plane.
     """
     if geometry.stride != geometry.kernel_size or geometry.dilation != (1, 1):
         raise ShapeError(
@@ -25,9 +27,15 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
             f"stride {geometry.stride}, dilation {geometry.dilation}"
         )
     shape = (geometry.channels, *geometry.out_size)
+    pool_indices = as_integers("exact_max_pool2d", "pool_indices", pool_indices)
     if pool_indices.shape != shape:
         raise ShapeError(f"pool_indices has shape {pool_indices.shape}: this pooling takes {shape}")
     in_plane, out_plane = int(np.prod(geometry.in_size)), int(np.prod(geometry.out_size))
+    outside = pool_indices[(pool_indices < 0) | (pool_indices >= in_plane)]
+    if outside.size:
+        raise ShapeError(
+            f"pool_indices has {outside[0]}: a position of this input plane is 0 to {in_plane - 1}"
+        )
     mapping = np.full(geometry.channels * in_plane, -1)
     plane = np.repeat(np.arange(geometry.channels) * in_plane, out_plane)
     mapping[plane + pool_indices.reshape(-1)] = np.arange(geometry.channels * out_plane)

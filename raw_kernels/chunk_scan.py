@@ -37,4 +37,4 @@ def chunk_scan(maps, exponents, offsets, last, boundary, chunks, size, batch, af
                 boundary[(k * size + i) * batch + b] = values[i]
 
 
-KERNEL = kernel(chunk_scan, lambda s: block_per(s["batch"], s["size"], 2 * max(40, s["size"])))
+KERNEL = kernel(chunk_scan, lambda s: block_per(s["batch"], s["size"], 2 * max(40, s["size"]), s["itemsize"]))

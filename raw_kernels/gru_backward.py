@@ -103,6 +103,9 @@ def gru_backward(
 KERNEL = kernel(
     gru_backward,
     lambda s: block_per(
-        -(-s["steps"] // s["chunk"]) * s["batch"], 3 * s["hidden"], 4 * s["hidden"] + 3 * padded(s["hidden"])
+        -(-s["steps"] // s["chunk"]) * s["batch"],
+        3 * s["hidden"],
+        4 * s["hidden"] + 3 * padded(s["hidden"]),
+        s["itemsize"],
     ),
 )

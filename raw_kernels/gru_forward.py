@@ -98,5 +98,6 @@ def gru_forward(
 
 
 KERNEL = kernel(
-    gru_forward, lambda s: block_per(s["batch"], 3 * s["hidden"], padded(s["hidden"]) + 4 * s["hidden"])
+    gru_forward,
+    lambda s: block_per(s["batch"], 3 * s["hidden"], padded(s["hidden"]) + 4 * s["hidden"], s["itemsize"]),
 )

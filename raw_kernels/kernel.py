@@ -113,7 +113,7 @@ class LaunchShape(NamedTuple):
     shared_bytes: int = 0
 
 
-#: A kernel's scalar arguments by name -> the shape of its launch.
+#: A kernel's scalar arguments by name, and as `itemsize` the bytes of a real -> the shape of its launch.
 Launch = Callable[[Mapping[str, Any]], LaunchShape]
 
 MAXIMAL_GRID = 65535 * 8
@@ -131,6 +131,11 @@ class Variant:
 
     real: str = "float32"
     index: str = "uint32"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a real."""
+        return np.dtype(self.real).itemsize
 
     def type_definitions(self) -> str:
         real = {"float32": "float", "float64": "double"}[self.real]
@@ -150,8 +155,8 @@ class Kernel:
 
     name        the entry point in `NAME.cu`, and the name of the twin
     parameters  in the order both take them
-    launch      scalar arguments by name -> LaunchShape; results never depend on it beyond the
-                requirements the .cu text states
+    launch      scalar arguments by name, and as `itemsize` the bytes of a real -> LaunchShape; results
+                never depend on it beyond the requirements the .cu text states
     twin        Numba-compiled function with the same parameters (arrays one-dimensional)
 
     Law: for equal arguments the twin and the CUDA text leave equal values in every `out` and

@@ -123,6 +123,9 @@ def lstm_backward(
 KERNEL = kernel(
     lstm_backward,
     lambda s: block_per(
-        -(-s["steps"] // s["chunk"]) * s["batch"], 4 * s["hidden"], 6 * s["hidden"] + 4 * padded(s["hidden"])
+        -(-s["steps"] // s["chunk"]) * s["batch"],
+        4 * s["hidden"],
+        6 * s["hidden"] + 4 * padded(s["hidden"]),
+        s["itemsize"],
     ),
 )

@@ -86,5 +86,6 @@ def lstm_forward(projected, weight_hh, initial, lengths, state, gates, final, st
 
 
 KERNEL = kernel(
-    lstm_forward, lambda s: block_per(s["batch"], 4 * s["hidden"], padded(s["hidden"]) + 5 * s["hidden"])
+    lstm_forward,
+    lambda s: block_per(s["batch"], 4 * s["hidden"], padded(s["hidden"]) + 5 * s["hidden"], s["itemsize"]),
 )

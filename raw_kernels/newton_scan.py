@@ -26,4 +26,4 @@ def newton_scan(maps, exponents, mismatch, step, chunks, size, batch, damping):
             now, later = later, now
 
 
-KERNEL = kernel(newton_scan, lambda s: block_per(s["batch"], s["size"], 2 * s["size"]))
+KERNEL = kernel(newton_scan, lambda s: block_per(s["batch"], s["size"], 2 * s["size"], s["itemsize"]))

@@ -84,5 +84,7 @@ def rnn_backward(
 
 KERNEL = kernel(
     rnn_backward,
-    lambda s: block_per(-(-s["steps"] // s["chunk"]) * s["batch"], s["hidden"], 2 * padded(s["hidden"])),
+    lambda s: block_per(
+        -(-s["steps"] // s["chunk"]) * s["batch"], s["hidden"], 2 * padded(s["hidden"]), s["itemsize"]
+    ),
 )

@@ -61,4 +61,6 @@ def rnn_forward(projected, weight_hh, initial, lengths, state, final, steps, hid
         )  # fmt: skip
 
 
-KERNEL = kernel(rnn_forward, lambda s: block_per(s["batch"], s["hidden"], 2 * padded(s["hidden"])))
+KERNEL = kernel(
+    rnn_forward, lambda s: block_per(s["batch"], s["hidden"], 2 * padded(s["hidden"]), s["itemsize"])
+)

@@ -175,12 +175,26 @@ class Event:
             pass
 
 
+#: Shared memory that a block of sm_90 can opt in to.
+OPT_IN_BYTES = 227 * 1024
+
+
 class Function:
-    """A kernel of a RawModule."""
+    """A kernel of a RawModule. A launch gets 48 KiB of shared memory until the attribute says more."""
 
     def __init__(self, name: str, code: str) -> None:
         self.name = name
         self._library = Library(name, compile_text(code, name, KERNELS[name].parameters))
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        return self._library.opted_in - self._library.static_shared_bytes
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, taken: int) -> None:
+        if taken + self._library.static_shared_bytes > OPT_IN_BYTES:
+            raise CUDARuntimeError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        self._library.opted_in = taken + self._library.static_shared_bytes
 
     def __call__(self, grid: tuple, block: tuple, arguments: tuple, *, shared_mem: int = 0) -> None:
         assert len(grid) == len(block) == 3 and 0 not in grid
@@ -206,7 +220,7 @@ class Gpu:
 
     def __init__(self, number: int | None = None) -> None:
         self._number = Gpu.current if number is None else number
-        self.attributes = {"MultiProcessorCount": 132}
+        self.attributes = {"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": OPT_IN_BYTES}
         self.pci_bus_id = f"0000:0{self._number + 1}:00.0"
 
     def use(self) -> None:

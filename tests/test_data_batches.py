@@ -97,8 +97,11 @@ def test_a_constant_channel_keeps_its_scale():
 
 def test_wrong_requests_are_refused():
     split = split_of(5)
-    with pytest.raises(DataError, match="batch size 0 was asked for"):
+    with pytest.raises(DataError, match="batches got batch_size=0: it takes an integer of at least 1"):
         batches(split, 0)
+    for options in ({"batch_size": 1.5}, {"seed": -1}, {"seed": 1.5}, {"epoch": -1}, {"shuffle": "no"}):
+        with pytest.raises(DataError, match=f"batches got {next(iter(options))}="):
+            batches(split, **{"batch_size": 2, **options})
     with pytest.raises(DataError, match="batch 4 was asked for: an epoch of 5 samples has 3"):
         batches(split, 2, start=4)
     with pytest.raises(DataError, match="has 2 channels and the inputs"):

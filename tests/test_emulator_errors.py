@@ -8,6 +8,7 @@ from emulator.build import EmulationError
 from emulator.device import EmulatedDevice
 from emulator.text_kernel import array_in, array_inout, array_out, scalar, text_kernel
 
+from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Parameter
 
 OUT = array_out("out", "real", "32")
@@ -159,8 +160,13 @@ def test_a_block_too_large(emulated: EmulatedDevice, block: tuple[int, int, int]
 
 
 def test_too_much_shared_memory(emulated: EmulatedDevice) -> None:
-    with pytest.raises(EmulationError, match="takes 49156 bytes of shared memory, it gets 49152"):
-        launch(emulated, "extern __shared__ char held[]; held[0] = 1;", shared_bytes=49156)
+    """With the dynamic part alone the device says so, with the static part what runs the launch."""
+    with pytest.raises(DeviceError, match="a block of probe takes 65540 bytes of shared memory, 65536 are"):
+        launch(emulated, "extern __shared__ char held[]; held[0] = 1;", shared_bytes=65540)
+    text = """extern __shared__ char held[]; __shared__ char more[8];
+    held[0] = more[threadIdx.x % 8] = 1; __syncthreads(); out[threadIdx.x] = more[threadIdx.x / 8];"""
+    with pytest.raises(EmulationError, match="takes 65537 bytes of shared memory, it gets 65536"):
+        launch(emulated, text, shared_bytes=65529)
 
 
 def test_a_text_whose_parameters_differ(emulated: EmulatedDevice) -> None:

@@ -126,6 +126,49 @@ def test_a_record_checks_its_data():
         JacobianRecord(7, "ReLU", pattern, np.zeros((3, 1)), sample=0)
 
 
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"layer": 1.5}, "layer=1.5: it takes an integer of at least 0"),
+        ({"layer": "0"}, "layer='0'"),
+        ({"step": -1}, "step=-1"),
+        ({"sample": -1}, "sample=-1"),
+        ({"gradient_norm": "x"}, "gradient_norm='x': it takes a number"),
+        ({"gradient_norm": -1.0}, "gradient_norm=-1.0"),
+        ({"name": 3}, "a int as name: it takes a str"),
+        ({"direction": None}, "a NoneType as direction"),
+        ({"geometry": 3}, "a int as geometry: it takes a dict"),
+        ({"pattern": 3}, "a int as pattern: it takes a Pattern"),
+        ({"data": [1.0, 2.0]}, "0 ReLU got a list as data: it takes an array"),
+        ({"data": np.ma.masked_array([1.0, 2.0], [0, 1])}, "0 ReLU got data as a masked array"),
+    ],
+)
+def test_a_record_checks_its_fields(fields, message):
+    """What a record takes a file takes too, and gives again."""
+    right = {"layer": 0, "name": "ReLU", "pattern": Pattern.diagonal(2), "data": np.zeros(2)}
+    with pytest.raises(ShapeError, match=message):
+        JacobianRecord(**{**right, **fields})
+
+
+@pytest.mark.parametrize("sample", [1.0, "1", True, None])
+def test_a_sample_is_an_integer(sample):
+    with pytest.raises(ShapeError, match=r"0 Conv2d got sample=.*: it takes an integer"):
+        make(0, (4, 5), 3).to_scipy(sample)
+
+
+def test_what_is_no_record_is_not_saved(tmp_path):
+    for source in (3, [3], None):
+        with pytest.raises(JacobianFileError, match="it takes a network, or a list of JacobianRecords"):
+            save_jacobians(tmp_path / "a.h5", source)
+    with pytest.raises(JacobianFileError, match="compress='no': it takes True or False"):
+        save_jacobians(tmp_path / "a.h5", [make(0, (2, 2), 1)], compress="no")
+    with pytest.raises(JacobianFileError, match="sealed='False': it takes True or False"):
+        load_jacobians(tmp_path / "a.h5", sealed="False")
+    with pytest.raises(JacobianFileError, match="None is no path"):
+        save_jacobians(None, [make(0, (2, 2), 1)])
+    assert not list(tmp_path.iterdir())
+
+
 def test_records_must_differ(tmp_path):
     with pytest.raises(JacobianFileError, match="2 records are named 000_Conv2d_forward_000000"):
         save_jacobians(tmp_path / "a.h5", [make(0, (2, 2), 1), make(0, (2, 2), 1)])

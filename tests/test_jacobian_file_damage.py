@@ -33,7 +33,7 @@ DAMAGES = {
     "no encoding": (lambda f, g: g.attrs.__delitem__("encoding-type"), "'encoding-type' .* is missing"),
     "batch": (lambda f, g: g.attrs.update(batch=3), "holds 2 samples, its batch is 3"),
     "layer": (lambda f, g: g.attrs.update(layer="x"), "'layer'"),
-    "negative layer": (lambda f, g: g.attrs.update(layer=-1), "negative"),
+    "negative layer": (lambda f, g: g.attrs.update(layer=-1), "layer=-1: it takes an integer of at least 0"),
     "shape": (lambda f, g: g.attrs.update(shape=(4, 4, 4)), "must be two sizes"),
     "negative shape": (lambda f, g: g.attrs.update(shape=(4, -4)), "must be two sizes"),
     "rows": (lambda f, g: g.attrs.update(shape=(5, 4)), "indptr of shape"),

@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import AvgPool2d, Conv2d, Flatten, Linear, MaxPool2d
+from bppsa_cupy.layers import AvgPool2d, Conv2d, Dropout, Flatten, Linear, MaxPool2d
 
 REFUSED_ARGUMENTS = [
-    (lambda: Conv2d(3, 6, 0), "Conv2d(3, 6, 0) got kernel_size=0: it must be at least 1"),
+    (lambda: Conv2d(3, 6, 0), "Conv2d(3, 6, 0) got kernel_size=0: it takes an integer of at least 1"),
     (lambda: Conv2d(3, 6, (1, 2, 3)), "kernel_size=(1, 2, 3): it takes an integer or a pair"),
     (lambda: Conv2d(3, 6, 2.5), "kernel_size=2.5: it takes an integer or a pair"),
     (lambda: Conv2d(0, 6, 3), "Conv2d(0, 6, 3) got in_channels=0: it takes an integer of at least 1"),
     (lambda: Conv2d(3, 6, 3, groups=0), "got groups=0: it takes an integer of at least 1"),
     (lambda: Conv2d(3, 6, 3, groups=2), "groups=2: it must divide 3 input and 6 output channels"),
-    (lambda: Conv2d(3, 6, 3, stride=0), "stride=0: it must be at least 1"),
-    (lambda: Conv2d(3, 6, 3, dilation=0), "dilation=0: it must be at least 1"),
-    (lambda: Conv2d(3, 6, 3, padding=-1), "padding=-1: it must be at least 0"),
+    (lambda: Conv2d(3, 6, 3, stride=0), "stride=0: it takes an integer of at least 1"),
+    (lambda: Conv2d(3, 6, 3, dilation=0), "dilation=0: it takes an integer of at least 1"),
+    (lambda: Conv2d(3, 6, 3, padding=-1), "padding=-1: it takes an integer of at least 0"),
     (lambda: Conv2d(3, 6, 3, padding="full"), "padding='full': as a word it takes 'same' or 'valid'"),
     (lambda: Conv2d(3, 6, 3, 2, "same"), "padding='same' and stride=2: 'same' takes stride 1"),
     (lambda: Conv2d(3, 6, 3, padding_mode="reflect"), "padding_mode='reflect': it takes 'zeros'"),
@@ -25,11 +25,35 @@ REFUSED_ARGUMENTS = [
     ),
     (lambda: Linear(0, 3), "Linear got in_features=0: it takes an integer of at least 1"),
     (lambda: Linear(4, 3, mask=np.ones((4, 3))), "mask of shape (4, 3): its weight has shape (3, 4)"),
-    (lambda: MaxPool2d(0), "kernel_size=0: it must be at least 1"),
+    (
+        lambda: Linear(2, 3, mask=np.ma.masked_array(np.ones((3, 2)), np.eye(3, 2))),
+        "Linear got mask as a masked array: it takes one without a mask, as array.filled(0)",
+    ),
+    (lambda: Linear(2, 1, mask=[[1, np.nan]]), "Linear got a mask that is nan at (0, 1): it takes 0 or 1"),
+    (lambda: Linear(2, 1, mask=[["1", ""]]), "Linear got mask of <U1: it takes numbers"),
+    (lambda: Linear(2, 2, mask=[[1], [1, 0]]), "Linear got mask that is no array"),
+    (lambda: MaxPool2d(0), "kernel_size=0: it takes an integer of at least 1"),
     (lambda: MaxPool2d(3, padding=2), "padding=(2, 2) and kernel_size=(3, 3): padding is at most half"),
-    (lambda: MaxPool2d(3, stride=0), "stride=0: it must be at least 1"),
+    (lambda: MaxPool2d(3, stride=0), "stride=0: it takes an integer of at least 1"),
     (lambda: AvgPool2d(2, padding=(1, 2)), "padding=(1, 2) and kernel_size=(2, 2): padding is at most half"),
     (lambda: AvgPool2d(2, divisor_override=0), "divisor_override=0: it must not be 0"),
+    (lambda: AvgPool2d(2, divisor_override=2.7), "divisor_override=2.7: it takes an integer"),
+    (lambda: AvgPool2d(2, divisor_override=float("nan")), "divisor_override=nan: it takes an integer"),
+    (lambda: AvgPool2d(2, divisor_override=True), "divisor_override=True: it takes an integer"),
+    (lambda: AvgPool2d(2, count_include_pad="no"), "count_include_pad='no': it takes True or False"),
+    (lambda: AvgPool2d(2, ceil_mode="False"), "AvgPool2d(2) got ceil_mode='False': it takes True or False"),
+    (lambda: AvgPool2d(2, padding=()), "padding=(): it takes an integer or a pair of them"),
+    (lambda: MaxPool2d(2, ceil_mode=2), "MaxPool2d(2) got ceil_mode=2: it takes True or False"),
+    (lambda: MaxPool2d(True), "kernel_size=True: it takes an integer of at least 1"),
+    (lambda: MaxPool2d((2, 1.5)), "kernel_size=(2, 1.5): it takes an integer or a pair of them"),
+    (lambda: Linear(4, 3, bias="no"), "Linear got bias='no': it takes True or False"),
+    (lambda: Linear(4, 2**70), f"out_features={2**70}: it takes an integer of at least 1 and at most"),
+    (lambda: Conv2d(3, 6, 3, bias="no"), "Conv2d(3, 6, 3) got bias='no': it takes True or False"),
+    (lambda: Dropout("0.5"), "Dropout got p='0.5': it takes a probability from 0 to 1"),
+    (lambda: Dropout(True), "Dropout got p=True: it takes a probability from 0 to 1"),
+    (lambda: Dropout(10**400), "it takes a probability from 0 to 1"),
+    (lambda: Flatten(1.7), "Flatten got start_dim=1.7: it takes an integer"),
+    (lambda: Flatten(1, "2"), "Flatten got end_dim='2': it takes an integer"),
     (lambda: Flatten(0), "would join the batch, axis 0: start at 1"),
 ]
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from layer_cases import make_context
+from tolerances import assert_close
 
-from bppsa_cupy.layers import MaxPool2d, ReLU, Sigmoid, Tanh
+from bppsa_cupy.layers import AvgPool2d, MaxPool2d, ReLU, Sigmoid, Tanh
 
 
 def forward_and_vjp(layer, device, x, gradient):
@@ -67,3 +68,16 @@ def test_a_window_without_candidates_passes_no_gradient(device):
     assert np.all(y == -np.inf) and not result.any()
     assert np.all(device.to_host(ctx.saved["indices"]) == -1)
     assert layer.jacobian((1, 1, 1)).pattern.nnz == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"padding": (1,)}, {"stride": (1,)}, {"kernel_size": (2,)}, {"kernel_size": [2], "stride": [3]}],
+)
+def test_a_size_in_a_tuple_of_one_is_that_of_both_axes(arguments, device, rng):
+    """As PyTorch's pooling takes it."""
+    arguments = {"kernel_size": 2, **arguments}
+    x = rng.standard_normal((2, 3, 5, 6))
+    expected = torch.nn.AvgPool2d(**arguments)(torch.from_numpy(x)).numpy()
+    y, _, _ = forward_and_vjp(AvgPool2d(**arguments), device, x, np.ones_like(expected))
+    assert_close(y, expected)

@@ -105,6 +105,10 @@ def test_mse_loss_equals_pytorch(rng):
         ([-1, 0], bp.LabelError, "label -1 of sample 0"),
         ([0], bp.ShapeError, "a batch of 2 takes integers of shape"),
         ([0.0, 1.0], bp.ShapeError, "labels are float64"),
+        (["0", "1"], bp.ShapeError, "cross_entropy got labels of <U1: it takes numbers"),
+        ([[0], [0, 1]], bp.ShapeError, "cross_entropy got labels that is no array"),
+        (None, bp.ShapeError, "cross_entropy got labels of object"),
+        (np.ma.masked_array([0, 1], [1, 0]), bp.ShapeError, "labels as a masked array"),
     ],
 )
 def test_labels_that_are_refused(labels, error, message):
@@ -126,6 +130,7 @@ def test_labels_that_are_refused(labels, error, message):
             "sample 1 has length 3: a length is from 1 to T = 2",
         ),
         ([[0, 1]] * 2, {"lengths": [2]}, bp.ShapeError, "a batch of 2 takes integers of shape"),
+        ([[0, 1]] * 2, {"lengths": np.ma.masked_array([2, 1], [1, 0])}, bp.ShapeError, "lengths as a masked"),
     ],
 )
 def test_labels_by_step_that_are_refused(labels, options, error, message):
@@ -154,6 +159,19 @@ def test_scores_come_as_lists_and_by_dlpack():
     assert float(loss) == pytest.approx(np.log(2)) and np.allclose(gradient, [[0.5, -0.5]])
     _, by_dlpack = bp.cross_entropy(torch.zeros(1, 2, dtype=torch.float64), [1])
     assert np.array_equal(by_dlpack, gradient)
+
+
+@pytest.mark.parametrize(
+    "target, message",
+    [
+        (np.array([["1", "2"]]), "got an array of <U1: it takes numbers"),
+        (np.array([[1, None]]), "got an array of object"),
+        (np.ma.masked_array([[1.0, 2.0]], [[1, 0]]), "got an array as a masked array"),
+    ],
+)
+def test_targets_are_numbers(target, message):
+    with pytest.raises(bp.ShapeError, match=message):
+        bp.mse_loss(np.zeros((1, 2)), target)
 
 
 def test_an_integer_output_is_refused():

@@ -15,6 +15,12 @@ def small(seed=0, dtype="float64", **options):
     return bp.Sequential(layers, (1, 4, 4), seed=seed, dtype=dtype, device="host", **options)
 
 
+def run():
+    net = small()
+    net.forward(np.zeros((2, 1, 4, 4)))
+    return net
+
+
 def test_parameters_are_named_as_pytorchs():
     net = small()
     theirs = torch.nn.Sequential(
@@ -249,9 +255,21 @@ def test_copies_learn_on_their_own(duplicate, rng):
         (lambda: bp.Sequential([bp.ReLU()], 3), "input_shape is 3"),
         (lambda: bp.Sequential([bp.ReLU()], (3, -1)), r"input_shape is \(3, -1\)"),
         (lambda: bp.Sequential([bp.ReLU()], (1,), dtype="foo"), "dtype 'foo' was asked for"),
+        (lambda: bp.Sequential([bp.ReLU()], (True, 3)), r"input_shape is \(True, 3\)"),
+        (lambda: bp.Sequential(bp.ReLU(), (1,)), r"layers=ReLU\(\): it takes a list of layers"),
+        (lambda: small(seed=-1), "Sequential got seed=-1: it takes an integer of at least 0"),
+        (lambda: small(seed=1.5), "seed=1.5: it takes an integer"),
+        (lambda: small(seed="3"), "seed='3': it takes an integer"),
+        (lambda: small(seed=None), "seed=None: it takes an integer"),
+        (lambda: run().backward(np.zeros((2, 3)), input_gradient="no"), "input_gradient='no': it"),
         (lambda: bp.Linear(2.7, 3), "in_features=2.7: it takes an integer of at least 1"),
         (lambda: bp.Linear("a", 3), "in_features='a'"),
         (lambda: bp.Conv2d(1.5, 2, 3), "in_channels=1.5"),
+        (lambda: small().forward(np.ma.masked_array(np.ones((2, 1, 4, 4)), False)), "as a masked array"),
+        (
+            lambda: small().load_state_dict({n: a.astype(str) for n, a in small().state_dict().items()}),
+            "got an array of <U32: it takes numbers",
+        ),
         (lambda: small().use("p.h5"), "use got a str: it takes a Plan"),
         (lambda: small().forward([[1, 2], [3]]), "a list cannot be read as an array"),
         (lambda: small().forward(torch.nn.Parameter(torch.zeros(1, 1, 4, 4))), r"tensor.detach\(\)"),

@@ -117,14 +117,19 @@ def test_refusals():
     network = bp.Sequential([bp.Linear(2, 2)], (2,), device="host")
     with pytest.raises(bp.BppsaError, match="Nesterov momentum needs a momentum above 0"):
         bp.SGD(network.parameters, nesterov=True)
-    with pytest.raises(bp.BppsaError, match="lr=-1: it must be"):
+    with pytest.raises(bp.BppsaError, match="Adam got lr=-1: it takes a finite number"):
         bp.Adam(network.parameters, lr=-1)
     with pytest.raises(bp.BppsaError, match="it takes two, both at least 0 and below 1"):
         bp.Adam(network.parameters, betas=(1.0, 0.9))
     with pytest.raises(bp.BppsaError, match="SGD got dict: it takes a network's parameters"):
         bp.SGD({})
-    for options in ({"lr": None}, {"lr": np.inf}, {"dampening": -1}):
-        with pytest.raises(bp.BppsaError, match="it must be a finite number of at least 0"):
+    for betas in (5, "ab", (0.9,), (np.nan, 0.9), ("0.9", "0.99"), (True, 0.9)):
+        with pytest.raises(bp.BppsaError, match=r"Adam got betas=.*: it takes two, both at least 0"):
+            bp.Adam(network.parameters, betas=betas)
+    with pytest.raises(bp.BppsaError, match="SGD got nesterov='no': it takes True or False"):
+        bp.SGD(network.parameters, momentum=0.9, nesterov="no")
+    for options in ({"lr": None}, {"lr": np.inf}, {"dampening": -1}, {"lr": True}, {"lr": 10**400}):
+        with pytest.raises(bp.BppsaError, match="it takes a finite number of at least 0"):
             bp.SGD(network.parameters, **options)
     with pytest.raises(bp.BppsaError, match="the gradients are dict"):
         bp.SGD(network.parameters).step({})

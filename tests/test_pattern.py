@@ -27,6 +27,22 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: bp.Pattern.dense("2", 3), "rows='2': it takes an integer of at least 0"),
+        (lambda: bp.Pattern.dense(2, 1.5), "columns=1.5"),
+        (lambda: bp.Pattern.diagonal(2.5), "rows=2.5"),
+        (lambda: bp.Pattern.diagonal(-1), "rows=-1"),
+        (lambda: bp.Pattern.diagonal(2).to_scipy([1.0]), r"data of shape \(1,\): it takes \(2,\)"),
+        (lambda: bp.Pattern.diagonal(2).to_scipy(["1", "2"]), "data of <U1: it takes numbers"),
+    ],
+)
+def test_sizes_and_data_of_another_kind_are_refused(make, message):
+    with pytest.raises(bp.ShapeError, match=message):
+        make()
+
+
 @pytest.mark.parametrize("shape, indptr, indices, message", WRONG.values(), ids=WRONG)
 def test_what_is_no_pattern_is_refused_by_name(shape, indptr, indices, message):
     with pytest.raises(bp.ShapeError, match=message):

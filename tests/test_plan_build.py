@@ -12,7 +12,7 @@ from symbolic_oracle import evaluate
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.plan import Chain, ChainPlan, Element, Plan, differences, with_input_gradient
+from bppsa_cupy.plan import Chain, ChainPlan, Element, Partition, Plan, differences, with_input_gradient
 from bppsa_cupy.plan import build as build_module
 from bppsa_cupy.plan.algorithms import hybrid, linear
 from bppsa_cupy.scan import NumericScan
@@ -197,13 +197,17 @@ def test_automatic_levels_stay_below_the_limit():
         ({"schedules": []}, "there are linear"),
         ({"levels": 3}, "takes 0 to 2, or 'auto'"),
         ({"levels": "most"}, "takes 0 to 2, or 'auto'"),
-        ({"batch_size": 0}, "batch_size=0 .* at least 1"),
-        ({"batch_size": 2.5}, r"batch_size=2\.5 was asked for: it must be an integer and at least 1"),
+        ({"batch_size": 0}, "batch_size=0: .* at least 1"),
+        ({"batch_size": 2.5}, r"plan got batch_size=2\.5: it takes an integer of at least 1"),
+        ({"batch_size": 2**62}, f"a batch of {2**62} was asked for: .* values a sample, so it takes at most"),
+        ({"batch_size": 2**62, "memory_limit": 2**70}, f"a batch of {2**62} was asked for"),
+        ({"batch_size": 2**70}, "batch_size=.* and at most"),
         ({"workers": 0}, "at least 1"),
-        ({"workers": 1.5}, "workers=1.5 .* integer"),
-        ({"workers": True}, "workers=True .* integer"),
-        ({"memory_limit": "1GiB"}, "memory_limit='1GiB' .* integer and at least 0"),
-        ({"memory_limit": -1}, "memory_limit=-1 .* at least 0"),
+        ({"workers": 1.5}, "workers=1.5: .* integer"),
+        ({"workers": True}, "workers=True: .* integer"),
+        ({"memory_limit": "1GiB"}, "memory_limit='1GiB': it takes an integer of at least 0"),
+        ({"memory_limit": -1}, "memory_limit=-1: .* at least 0"),
+        ({"partition": (0, 3)}, r"plan got partition=\(0, 3\): it takes a bp.Partition"),
         ({"levels": True}, "levels True .* takes 0 to 2"),
         ({"levels": 1.0}, "takes 0 to 2"),
         (
@@ -280,3 +284,26 @@ def test_other_differences():
         "layer 1: type ReLU in the plan, Tanh in the network",
         "layer 2 Flatten is in the network, not in the plan",
     ]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Partition((0, 1.5)), "bounds of float64: it takes integers"),
+        (lambda: Partition(("0", "1")), "bounds of <U1: it takes numbers"),
+        (lambda: Partition(np.ma.masked_array([0, 1], [0, 1])), "bounds as a masked array"),
+        (lambda: Partition(()), r"the bounds of a partition are \(\)"),
+        (lambda: Partition.equal(2.5, 1), "items=2.5: it takes an integer of at least 0"),
+        (lambda: Partition.equal(-2, 1), "items=-2"),
+        (lambda: Partition.equal(2, 1.5), "ranks=1.5: it takes an integer of at least 1"),
+        (lambda: Partition.balanced(["1", "2"], 1), "weights of <U1: it takes numbers"),
+        (lambda: Partition.balanced([1j], 1), "weights of complex128"),
+        (lambda: Partition.balanced([[1.0]], 1), r"of shape \(items,\)"),
+        (lambda: Partition.balanced([1, np.inf], 1), "a weight of a partition is inf"),
+        (lambda: plan_of(small_network()).bytes("linear", 2.5), "batch_size=2.5: it takes an integer"),
+        (lambda: plan_of(small_network()).bytes("linear", 2**62), "it takes at most"),
+    ],
+)
+def test_partitions_and_sizes_of_other_kinds_are_refused(make, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        make()

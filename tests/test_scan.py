@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, small_network
@@ -273,11 +274,32 @@ def test_positions_beyond_two_to_the_31_are_reached(tmp_path):
         (np.zeros((3, 2)), [(Pattern.diagonal(3), np.zeros((3, 4)))], {}, bp.ShapeError, "J_1 got values"),
         (np.zeros(3), [scipy.sparse.eye_array(3), scipy.sparse.eye_array(4)], {}, bp.ShapeError,
          "they must be equal"),
+        (np.zeros(2), [(Pattern.diagonal(2), np.array(["1", "2"]))], {}, bp.ShapeError,
+         "scan got the values of J_1 of <U1: it takes numbers"),
+        (np.zeros(2), [(Pattern.diagonal(2), np.array([1, 2], object))], {}, bp.ShapeError, "J_1 of object"),
+        (np.zeros(2), [(Pattern.diagonal(2), None)], {}, bp.ShapeError, "the values of J_1 that cannot be"),
+        (np.zeros(2), [(Pattern.diagonal(2), [1, [2]])], {}, bp.ShapeError, "J_1 that cannot be taken"),
+        (np.zeros(2), [(Pattern.diagonal(2), np.ma.masked_array([1, 2], [0, 1]))], {}, bp.ShapeError,
+         "the values of J_1 as a masked array"),
+        (np.zeros(2), [scipy.sparse.eye_array(2, dtype=complex)], {}, bp.ShapeError, "give the real part"),
+        (np.ma.masked_array([1.0, 2], [0, 1]), [], {}, bp.ShapeError, "as a masked array"),
+        (np.zeros(2), [scipy.sparse.eye_array(2)], {"injections": [np.array(["1", "2"])]}, bp.ShapeError,
+         "injection 1 of <U1"),
+        (np.zeros(2), [scipy.sparse.eye_array(2)], {"input_gradient": "no"}, bp.ShapeError,
+         "scan got input_gradient='no': it takes True or False"),
+        (np.zeros(2), [scipy.sparse.eye_array(2)], {"plan": "p.h5"}, bp.PlanError, "scan got a str as plan"),
     ],
 )  # fmt: skip
 def test_refusals(gradient, jacobians, options, error, message):
     with pytest.raises(error, match=message):
         bp.scan(gradient, jacobians, **options)
+
+
+def test_values_and_injections_come_as_lists_and_by_dlpack():
+    pattern, expected = Pattern.diagonal(2), [1, 2]
+    for values, injected in (([1, 2], [3.0, 4.0]), (torch.tensor([1, 2]), torch.tensor([3.0, 4.0]))):
+        result = bp.scan([1.0, 1.0], [(pattern, values)], injections=[injected], device="host")
+        np.testing.assert_array_equal(result[1], np.add(expected, [3, 4]))
 
 
 def test_a_plan_of_another_chain_is_refused(rng):

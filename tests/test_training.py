@@ -183,3 +183,19 @@ def test_refusals(dataset, tmp_path):
     with pytest.raises(bp.CheckpointError):
         run(dataset, net, resume=file)
     assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 1.5},
+        {"batch_size": 0},
+        {"batch_size": "4"},
+        {"seed": -1},
+        {"seed": 1.5},
+        {"iterations": -1},
+    ],
+)
+def test_settings_of_another_kind_are_refused(settings):
+    with pytest.raises(bp.BppsaError, match=f"training got {next(iter(settings))}=.*: it takes an integer"):
+        Settings(**settings)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.errors import DataError
 
@@ -31,9 +32,7 @@ class Batch(NamedTuple):
 
 def number_of_batches(split: Split, batch_size: int) -> int:
     """The number of batches of one epoch, the last smaller one included."""
-    if batch_size < 1:
-        raise DataError(f"batch size {batch_size} was asked for: it must be at least 1")
-    return -(-len(split) // batch_size)
+    return -(-len(split) // as_integer("batches", "batch_size", batch_size, 1, error=DataError))
 
 
 def batches(
@@ -50,9 +49,15 @@ def batches(
 
     Every sample comes once; the last batch may be smaller. The order follows from (seed, epoch) and the
     number of samples alone, so `start` (the number of batches to leave out) resumes an epoch exactly
-    where it stopped. Each batch is a copy; the split is only read. Raises DataError for a batch size below 1.
+    where it stopped. Each batch is a copy; the split is only read. Raises DataError for a
+    batch size below 1, and for seed and epoch below 0.
     """
     count = number_of_batches(split, batch_size)
+    seed, epoch = (
+        as_integer("batches", name, value, 0, None, error=DataError)
+        for name, value in (("seed", seed), ("epoch", epoch))
+    )
+    shuffle = as_flag("batches", "shuffle", shuffle, error=DataError)
     if not 0 <= start <= count:
         raise DataError(f"batch {start} was asked for: an epoch of {len(split)} samples has {count} of them")
     return _batches(split, batch_size, seed, epoch, shuffle, range(start, count), np.dtype(dtype))

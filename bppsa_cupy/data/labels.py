@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.arguments import as_integer, as_plain_array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.timescan.lengths import check_lengths
 
@@ -23,14 +23,9 @@ def counted_labels(labels: np.ndarray, lengths: Any = None, ignore_index: int = 
     counted = labels != as_integer("cross_entropy", "ignore_index", ignore_index)
     if lengths is None:
         return counted
-    array = on_host(lengths)
+    array = as_plain_array("cross_entropy", "lengths", lengths)
     if labels.ndim != 2:
         raise ShapeError("lengths were given with one label a sample: they take labels (B, T), one a step")
     batch, steps = labels.shape
     check_lengths(array, batch, steps)
     return counted & (np.arange(steps) < array[:, None])
-
-
-def on_host(array: Any) -> np.ndarray:
-    """A NumPy array of what may lie on a GPU."""
-    return np.asarray(array.get() if hasattr(array, "get") else array)

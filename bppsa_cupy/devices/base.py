@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import check_plain
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.raw_kernels.kernel import (
     ARRAY_TYPES,
@@ -19,6 +20,7 @@ from bppsa_cupy.raw_kernels.kernel import (
     SCALAR_TYPES,
     VARIANTS,
     Kernel,
+    LaunchShape,
     Variant,
 )
 
@@ -91,7 +93,8 @@ class Device(abc.ABC):
     def asarray(self, array: Any, dtype: Any = None) -> Array:
         """`array` on this device, C-contiguous; from NumPy, CuPy or anything with DLPack.
 
-        Shares memory where it can.
+        Shares memory where it can. Raises ShapeError for a masked array, whose mask would be lost, and for
+        text, dates and objects, which a conversion might read as numbers.
         """
 
     @abc.abstractmethod
@@ -136,13 +139,14 @@ class Device(abc.ABC):
         """Check `arguments` once and return a call without arguments that launches the kernel.
 
         The call reads and writes the very arrays that were given, each time it is called. A launch
-        of no work is not made.
+        of no work is not made. Raises DeviceError where a block takes more shared memory than there is.
         """
         variant, checked = self._check(kernel, arguments)
         scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if p.role == "scalar"}
-        shape = kernel.launch(scalars)
+        shape = kernel.launch({**scalars, "itemsize": variant.itemsize})
         if 0 in shape.grid:
             return _nothing
+        self.check_shared(kernel, shape)
         run = self._prepare(kernel, variant, shape, checked)
         launched, name = self.launched, kernel.name
 
@@ -161,13 +165,28 @@ class Device(abc.ABC):
 
         return call
 
+    def check_shared(self, kernel: Kernel, shape: LaunchShape) -> None:
+        """Raise DeviceError, with the bytes needed and there, where a block of this launch takes more shared
+        memory than the device has for one."""
+        there = self.shared_bytes
+        if there is not None and shape.shared_bytes > there:
+            raise DeviceError(
+                f"{self.name}: a block of {kernel.name} takes {shape.shared_bytes} bytes of shared memory, "
+                f"{there} are there: take fewer hidden units, or float32 for float64, or device='host'"
+            )
+
+    @property
+    def shared_bytes(self) -> int | None:
+        """Bytes of shared memory that a block can have at most; None where kernels take none."""
+        return None
+
     @property
     @abc.abstractmethod
     def workers(self) -> int:
         """How many products can be worked on at once: threads of the host, multiprocessors of a GPU."""
 
     @abc.abstractmethod
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         """The bare launch of checked arguments."""
 
     def _check(self, kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Variant, list[Any]]:
@@ -218,8 +237,10 @@ def from_dlpack(array: Any) -> np.ndarray:
         ) from error
 
 
-def check_real(array: Any, dtype: Any) -> None:
-    """Raise ShapeError where a conversion to `dtype` would lose an imaginary part."""
+def check_array(array: Any, dtype: Any) -> None:
+    """Raise ShapeError where an array is none of numbers (`check_plain`), or a conversion to `dtype` would
+    lose an imaginary part."""
+    check_plain("a device", "an array", array)
     if dtype is not None and array.dtype.kind == "c" and np.dtype(dtype).kind != "c":
         raise ShapeError(
             f"an array of {array.dtype} was given: it takes {np.dtype(dtype)}; give the real part"

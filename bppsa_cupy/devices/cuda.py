@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices.base import Device, Launch, check_real, from_dlpack
+from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.system.compilation import compiling
 
 #: No fast-math: tanh and sigmoid stay within 4 ulp. Line information serves the profilers.
@@ -63,7 +63,7 @@ class CudaDevice(Device):
         if not isinstance(array, self.xp.ndarray):
             on_gpu = hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == 2
             array = self.xp.from_dlpack(array) if on_gpu else from_dlpack(array)
-        check_real(array, dtype)
+        check_array(array, dtype)
         return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
 
     def to_host(self, array: Any) -> np.ndarray:
@@ -104,6 +104,10 @@ class CudaDevice(Device):
     def free_memory(self) -> int:
         free, _ = self.xp.cuda.runtime.memGetInfo()
         return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
+
+    @property
+    def shared_bytes(self) -> int:
+        return int(self.xp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
 
     @property
     def workers(self) -> int:
@@ -149,9 +153,11 @@ class CudaDevice(Device):
         run_all = super().sequence(launches)
         return _Graph(self, run_all) if launches else run_all
 
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         function = _function(self.xp, kernel, variant)
         grid, block, shared_bytes = shape
+        if shared_bytes > function.max_dynamic_shared_size_bytes:  # 48 KiB unless a kernel opts in to more
+            function.max_dynamic_shared_size_bytes = shared_bytes
         packed = tuple(arguments)
         return lambda: function(grid, block, packed, shared_mem=shared_bytes)
 

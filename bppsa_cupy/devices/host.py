@@ -11,8 +11,8 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
 import threadpoolctl
 
-from bppsa_cupy.devices.base import Device, Launch, check_real, from_dlpack
-from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.system.memory import free_host_memory
 
 # How Numba's OpenMP threads wait for one another, unless the environment says otherwise. By default they
@@ -48,7 +48,7 @@ class HostDevice(Device):
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):
             array = array.get() if hasattr(array, "get") else from_dlpack(array)
-        check_real(array, dtype)
+        check_array(array, dtype)
         return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
 
     def to_host(self, array: np.ndarray) -> np.ndarray:
@@ -68,7 +68,7 @@ class HostDevice(Device):
     def synchronize(self) -> None:
         """Every host launch is done when it returns."""
 
-    def _prepare(self, kernel: Kernel, variant: Variant, shape: Any, arguments: list[Any]) -> Launch:
+    def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         twin = kernel.twin
         flat = tuple(a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments)
         return lambda: twin(*flat)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair, Pool2dGeometry
@@ -32,12 +33,14 @@ class AvgPool2d(Pool2d):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__(kernel_size, stride, padding, 1, ceil_mode)
-        self.count_include_pad = bool(count_include_pad)
-        if divisor_override == 0:
+        self.count_include_pad = as_flag(self.name, "count_include_pad", count_include_pad)
+        self.divisor_override = divisor_override
+        if divisor_override is not None:
+            self.divisor_override = as_integer(self.name, "divisor_override", divisor_override)
+        if self.divisor_override == 0:
             raise ShapeError(
                 f"{self.name} got divisor_override=0: it must not be 0 (None for the window's size)"
             )
-        self.divisor_override = None if divisor_override is None else int(divisor_override)
 
     def config(self) -> dict[str, Any]:
         return {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bppsa_cupy.arguments import as_flag, as_integer, as_pair
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.layers.arguments import as_argument, as_mask, as_pair, as_size, check_images
+from bppsa_cupy.layers.arguments import as_argument, as_mask, check_images
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.raw_kernels import conv2d_forward, conv2d_vjp, conv2d_weight_gradient
@@ -47,9 +48,10 @@ class Conv2d(Weighted):
         self.kernel_size = as_pair(name, "kernel_size", kernel_size, 1)
         self.stride = as_pair(name, "stride", stride, 1)
         self.dilation = as_pair(name, "dilation", dilation, 1)
-        self.in_channels = as_size(name, "in_channels", in_channels)
-        self.out_channels = as_size(name, "out_channels", out_channels)
-        self.groups, self.bias = as_size(name, "groups", groups), bool(bias)
+        self.in_channels = as_integer(name, "in_channels", in_channels, 1)
+        self.out_channels = as_integer(name, "out_channels", out_channels, 1)
+        self.groups = as_integer(name, "groups", groups, 1)
+        self.bias = as_flag(name, "bias", bias)
         if self.in_channels % self.groups or self.out_channels % self.groups:
             raise ShapeError(
                 f"{name} got groups={groups}: it must divide {in_channels} input and {out_channels} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Shape
@@ -18,7 +19,8 @@ class Flatten(Layer):
     """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        self.start_dim, self.end_dim = int(start_dim), int(end_dim)
+        self.start_dim = as_integer("Flatten", "start_dim", start_dim)
+        self.end_dim = as_integer("Flatten", "end_dim", end_dim)
         if self.start_dim == 0 or self.end_dim == 0:
             raise ShapeError(f"{self!r} would join the batch, axis 0: start at 1")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.linear import LinearJacobian
-from bppsa_cupy.layers.arguments import as_mask, as_size
+from bppsa_cupy.layers.arguments import as_mask
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.weighted import Weighted
 
@@ -21,9 +22,9 @@ class Linear(Weighted):
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, mask: Any = None) -> None:
-        self.in_features = as_size("Linear", "in_features", in_features)
-        self.out_features = as_size("Linear", "out_features", out_features)
-        self.bias = bool(bias)
+        self.in_features = as_integer("Linear", "in_features", in_features, 1)
+        self.out_features = as_integer("Linear", "out_features", out_features, 1)
+        self.bias = as_flag("Linear", "bias", bias)
         self.mask = as_mask("Linear", mask, self.weight_shape)
 
     def config(self) -> dict[str, Any]:

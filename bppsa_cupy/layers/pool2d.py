@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bppsa_cupy.arguments import as_flag, as_pair
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair, Pool2dGeometry
-from bppsa_cupy.layers.arguments import as_argument, as_pair, check_images
+from bppsa_cupy.layers.arguments import as_argument, check_images
 from bppsa_cupy.layers.base import Layer, Shape
 
 
@@ -31,7 +32,7 @@ class Pool2d(Layer):
         self.stride = self.kernel_size if stride is None else as_pair(name, "stride", stride, 1)
         self.padding = as_pair(name, "padding", padding, 0)
         self.dilation = as_pair(name, "dilation", dilation, 1)
-        self.ceil_mode = bool(ceil_mode)
+        self.ceil_mode = as_flag(name, "ceil_mode", ceil_mode)
         if any(2 * p > k for p, k in zip(self.padding, self.kernel_size, strict=True)):
             raise ShapeError(
                 f"{name} got padding={self.padding} and kernel_size={self.kernel_size}: padding is at most "

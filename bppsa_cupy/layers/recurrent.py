@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
-from bppsa_cupy.layers.arguments import as_flag, as_size
 from bppsa_cupy.layers.base import Layer, Shape, uniform_fan_in
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.timescan import Cell, Stack, StackSize, WalkSize, check_forward, stack_shapes, suffix
@@ -65,9 +65,9 @@ class Recurrent(Layer):
         forward_method: str = "auto",
     ) -> None:
         name = type(self).__name__
-        self.input_size = as_size(name, "input_size", input_size)
-        self.hidden_size = as_size(name, "hidden_size", hidden_size)
-        self.num_layers = as_size(name, "num_layers", num_layers)
+        self.input_size = as_integer(name, "input_size", input_size, 1)
+        self.hidden_size = as_integer(name, "hidden_size", hidden_size, 1)
+        self.num_layers = as_integer(name, "num_layers", num_layers, 1)
         self.bias = as_flag(name, "bias", bias)
         self.batch_first = as_flag(name, "batch_first", batch_first)
         self.bidirectional = as_flag(name, "bidirectional", bidirectional)

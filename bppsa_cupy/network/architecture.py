@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Layer, Recurrent
 from bppsa_cupy.layers.weighted import Weighted
@@ -214,6 +214,8 @@ def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
 
 
 def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    if not isinstance(layers, Iterable):
+        raise ShapeError(f"a network got layers={layers!r}: it takes a list of layers, as [bp.ReLU()]")
     for index, layer in enumerate(layers):
         if not isinstance(layer, Layer):
             raise ShapeError(f"layer {index} is {layer!r}: a network takes layer objects, as bp.ReLU()")
@@ -224,9 +226,9 @@ def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
     try:
         sizes = tuple(input_shape)
         steps = sizes[:1] if len(sizes) == 2 and sizes[0] is None else ()
-        shape = tuple(operator.index(size) for size in sizes[len(steps) :])
-    except TypeError:
-        steps, shape = (), (0,)
-    if min(shape, default=1) < 1:
-        raise ShapeError(f"input_shape is {input_shape!r}: it takes sizes of at least 1, as (3, 32, 32)")
+        shape = [as_integer("a network", "a size", size, 1) for size in sizes[len(steps) :]]
+    except (TypeError, ShapeError) as cause:
+        raise ShapeError(
+            f"input_shape is {input_shape!r}: it takes sizes of at least 1, as (3, 32, 32)"
+        ) from cause
     return (*steps, *shape)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
+from bppsa_cupy.arguments import as_number
 from bppsa_cupy.errors import PruneError
 from bppsa_cupy.network.sequential import Sequential
 
@@ -32,7 +31,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     Raises PruneError for another fraction or scope, weights that are not finite, and a network with no such
     layer; nothing is pruned then.
     """
-    fraction = _checked_fraction(fraction)
+    takes = "a number from 0 to 1, as 0.97"
+    fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, takes, error=PruneError)
     if scope not in SCOPES:
         raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
     present = {f"{index}.weight": layer.mask for index, layer in network.architecture.weighted.items()}
@@ -52,14 +52,6 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     }
     network.set_masks(masks)
     return network.masks
-
-
-def _checked_fraction(fraction: float) -> float:
-    is_number = isinstance(fraction, (int, float, np.integer, np.floating)) and not isinstance(fraction, bool)
-    value = float(fraction) if is_number else math.nan
-    if not 0 <= value <= 1:
-        raise PruneError(f"prune got fraction={fraction!r}: it takes a number from 0 to 1, as 0.97")
-    return value
 
 
 def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.ndarray:

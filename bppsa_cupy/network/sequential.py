@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.network.analysis import jacobian_records
@@ -27,7 +28,7 @@ class Sequential:
 
     layers       Layer objects in order
     input_shape  of one sample, e.g. (3, 32, 32), or (T, F) of sequences; (None, F) takes any T
-    seed         of the initial parameters (PyTorch's default distributions)
+    seed         of the initial parameters (PyTorch's default distributions), an integer of at least 0
     dtype        "float32" or "float64", of parameters, activations and gradients
     device       "auto", "cuda" or "host"
 
@@ -56,7 +57,7 @@ class Sequential:
         shapes = self.architecture.parameter_shapes()
         self.parameters = ParameterSet(self.device, self.dtype, shapes)
         self.gradients = ParameterSet(self.device, self.dtype, shapes)
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(as_integer("Sequential", "seed", seed, 0, None))
         self.parameters.assign(self.architecture.initialize(generator))
         self.parameters.set_masks(self.architecture.masks)
         self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
@@ -212,9 +213,8 @@ class Sequential:
         plan lacks the method, ShapeError for a gradient of another shape or dtype.
         """
         current = current_pass(of or self.last_pass, self.parameters, "backward")
-        result, self.last_backward = self._backward.run(
-            current, gradient, method, input_gradient, state_gradients
-        )
+        wanted = as_flag("backward", "input_gradient", input_gradient)
+        result, self.last_backward = self._backward.run(current, gradient, method, wanted, state_gradients)
         return result
 
     def plan(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.algorithms import blelloch, hybrid_of_at_most, linear
 from bppsa_cupy.plan.budget import Budget, too_large
@@ -17,7 +18,7 @@ from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
 from bppsa_cupy.plan.cost import find_model, schedule_cost
 from bppsa_cupy.plan.cost_model import CostModel
-from bppsa_cupy.plan.partition import Partition
+from bppsa_cupy.plan.partition import Partition, as_partition
 from bppsa_cupy.plan.plan import Plan
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import KIND, SCHEDULES, Schedule, up_sweep_levels
@@ -61,15 +62,16 @@ def build_plan(
     """
     names = _known(schedules)
     if memory_limit is not None:
-        memory_limit = _integer("memory_limit", memory_limit, 0)
+        memory_limit = as_integer("plan", "memory_limit", memory_limit, 0, None, error=PlanError)
     if partition is not None:
+        partition = as_partition("plan", partition)
         ranks = partition.ranks if workers is None else workers
         partition.check(len(network["layers"]), ranks, "layers")
         workers = ranks
     budget = Budget(
-        _integer("batch_size", batch_size, 1),
+        as_integer("plan", "batch_size", batch_size, 1, error=PlanError),
         itemsize,
-        _integer("workers", 1 if workers is None else workers, 1),
+        as_integer("plan", "workers", 1 if workers is None else workers, 1, error=PlanError),
         find_model(model),
         memory_limit,
     )
@@ -127,13 +129,6 @@ def _too_large(
     )
 
 
-def _integer(name: str, value: int, least: int) -> int:
-    """An argument as Python's integer; NumPy's are taken, bool is not."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise PlanError(f"{name}={value!r} was asked for: it must be an integer and at least {least}")
-    return int(value)
-
-
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(schedules, str) or not isinstance(schedules, (Iterable, type(None))):
         raise PlanError(f"schedules={schedules!r} were asked for: give a list of names, as {['linear']}")
@@ -148,9 +143,12 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
     if levels == "auto":
         return None
     most = max((up_sweep_levels(len(chain)) for chain in chains), default=0)
-    if isinstance(levels, bool) or not isinstance(levels, (int, np.integer)) or not 0 <= levels <= most:
-        raise PlanError(f"levels {levels!r} were asked for: this network takes 0 to {most}, or 'auto'")
-    return int(levels)
+    try:
+        return as_integer("plan", "levels", levels, 0, most, error=PlanError)
+    except PlanError as refused:
+        raise PlanError(
+            f"levels {levels!r} were asked for: this network takes 0 to {most}, or 'auto'"
+        ) from refused
 
 
 def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> CountedSizes:

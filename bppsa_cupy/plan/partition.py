@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.schedule import BEGIN, END, LEVEL, SPLIT, WORKER, Schedule, Segment
 
@@ -28,11 +29,8 @@ class Partition:
 
     def __post_init__(self) -> None:
         given: Any = self.bounds
-        try:
-            bounds = np.array(given)
-        except (TypeError, ValueError):
-            bounds = np.zeros(0)
-        if bounds.ndim != 1 or bounds.size < 2 or bounds.dtype.kind not in "iu":
+        bounds = as_integers("a partition", "bounds", given, error=PlanError)
+        if bounds.ndim != 1 or bounds.size < 2:
             raise PlanError(
                 f"the bounds of a partition are {given!r}: give integers, as (0, 3, 8) for 2 ranks"
             )
@@ -43,7 +41,7 @@ class Partition:
     @classmethod
     def equal(cls, items: int, ranks: int) -> Partition:
         """Parts of equal numbers of items, or one more. Raises PlanError below one rank."""
-        return cls.balanced(np.ones(items), ranks)
+        return cls.balanced(np.ones(as_integer("a partition", "items", items, 0, error=PlanError)), ranks)
 
     @classmethod
     def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
@@ -54,11 +52,17 @@ class Partition:
         Of the partitions with that heaviest part, one whose other parts are near the mean of what is left.
         Raises PlanError below one rank, and for a weight that is negative or not finite.
         """
-        if ranks < 1:
-            raise PlanError(f"{ranks} ranks were asked for: a partition takes at least 1")
-        given = np.array(weights, np.float64)
-        if not (np.isfinite(given).all() and (given >= 0).all()):
-            raise PlanError(f"a weight of a partition is {given[~(given >= 0)][:1]}: they are 0 or more")
+        ranks = as_integer("a partition", "ranks", ranks, 1, error=PlanError)
+        given = as_plain_array("a partition", "weights", weights, error=PlanError)
+        if given.ndim != 1 or given.dtype.kind == "c":
+            raise PlanError(
+                f"a partition got weights of {given.dtype} and shape {given.shape}: it takes a real number "
+                "an item, of shape (items,)"
+            )
+        given = given.astype(np.float64)
+        fits = np.isfinite(given) & (given >= 0)
+        if not fits.all():
+            raise PlanError(f"a weight of a partition is {given[~fits][0]}: they are finite, and 0 or more")
         ends = np.concatenate([[0.0], np.cumsum(given)])
         limit = _lightest_heaviest(ends, ranks)
         earliest = _earliest_starts(ends, ranks, limit)
@@ -97,6 +101,15 @@ class Partition:
                 f"the partition {self.bounds} is of {self.items} {what} over {self.ranks} ranks: it must "
                 f"cover {items} over {ranks}"
             )
+
+
+def as_partition(owner: str, value: Any) -> Partition:
+    """`value`, which must be a Partition. Raises PlanError."""
+    if not isinstance(value, Partition):
+        raise PlanError(
+            f"{owner} got partition={value!r}: it takes a bp.Partition, as bp.Partition((0, 3, 8))"
+        )
+    return value
 
 
 def _lightest_heaviest(ends: np.ndarray, ranks: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
@@ -92,7 +93,8 @@ class Plan:
     def bytes(self, name: str, batch_size: int | None = None) -> int:
         """Bytes that a scan by schedule `name` takes with the gradient by the input: values for a batch,
         patterns and maps."""
-        budget = Budget(self.batch_size if batch_size is None else batch_size, self.itemsize)
+        batch = self.batch_size if batch_size is None else batch_size
+        budget = Budget(as_integer("plan", "batch_size", batch, 1, error=PlanError), self.itemsize)
         schedules = [self.schedule(index, name) for index in range(len(self.chains))]
         return budget.bytes_of_all([chain.sizes for chain in self.chains], schedules)
 

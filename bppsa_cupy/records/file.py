@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import h5py
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import JacobianFileError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
@@ -42,7 +43,13 @@ def save_jacobians(
     compress  shuffle and gzip the data sets
     Raises JacobianFileError where a record cannot be told from another or the file cannot be written.
     """
-    records = list(source.transposed_jacobians() if hasattr(source, "transposed_jacobians") else source)
+    compress = as_flag("save_jacobians", "compress", compress, error=JacobianFileError)
+    given: Any = source.transposed_jacobians() if hasattr(source, "transposed_jacobians") else source
+    if not isinstance(given, Sequence) or not all(isinstance(one, JacobianRecord) for one in given):
+        raise JacobianFileError(
+            f"save_jacobians got a {type(source).__name__}: it takes a network, or a list of JacobianRecords"
+        )
+    records: Sequence[JacobianRecord] = given
     patterns: dict[Pattern, h5py.Group] = {}
     with create(path, error=JacobianFileError) as file:
         file.attrs.update(format=FORMAT, format_version=VERSION)
@@ -60,6 +67,7 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> list
 
     Raises JacobianFileError where the file is missing, damaged, truncated or of another kind.
     """
+    sealed = as_flag("load_jacobians", "sealed", sealed, error=JacobianFileError)
     patterns: dict[tuple, Pattern] = {}
     unsealed = "if it is trusted, read it by load_jacobians(path, sealed=False) or with --unsealed"
     with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
@@ -137,8 +145,6 @@ def _read(group: Any, patterns: dict[tuple, Pattern]) -> JacobianRecord:
     data = read_array(group, "data", kinds="f", ndim=1 if encoding == MATRIX else 2, error=JacobianFileError)
     if encoding == BATCH and data.shape[1] != get("batch", int):
         raise JacobianFileError(f"{where} holds {data.shape[1]} samples, its batch is {get('batch', int)}")
-    if get("layer", int) < 0 or get("step", int) < 0 or (optional("sample", int) or 0) < 0:
-        raise JacobianFileError(f"{where} has a negative layer, step or sample: they count from 0")
     try:
         return JacobianRecord(
             **{name: get(name, kind) for name, kind in ATTRIBUTES.items()},

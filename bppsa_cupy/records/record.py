@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from bppsa_cupy.arguments import as_integer, as_number, check_plain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
@@ -28,7 +29,8 @@ class JacobianRecord:
                    was no backward pass
     sample         the one sample that `data` (nnz,) belongs to; None otherwise
 
-    Raises ShapeError where data and pattern do not fit.
+    Raises ShapeError where data and pattern do not fit, and for a field of another kind; layer, step and
+    sample count from 0.
     """
 
     layer: int
@@ -42,6 +44,22 @@ class JacobianRecord:
     sample: int | None = None
 
     def __post_init__(self) -> None:
+        owner = "a JacobianRecord"
+        for name in ("layer", "step", "sample"):
+            value = getattr(self, name)
+            if name != "sample" or value is not None:
+                object.__setattr__(self, name, as_integer(owner, name, value, 0))
+        if self.gradient_norm is not None:
+            takes = "a number of at least 0"
+            norm = as_number(owner, "gradient_norm", self.gradient_norm, lambda v: not v < 0, takes)
+            object.__setattr__(self, "gradient_norm", norm)
+        for name, kind in (("name", str), ("direction", str), ("geometry", dict), ("pattern", Pattern)):
+            if not isinstance(getattr(self, name), kind):
+                given = type(getattr(self, name)).__name__
+                raise ShapeError(f"{owner} got a {given} as {name}: it takes a {kind.__name__}")
+        if not hasattr(self.data, "dtype"):
+            raise ShapeError(f"{self.label} got a {type(self.data).__name__} as data: it takes an array")
+        check_plain(self.label, "data", self.data)
         axes = (1,) if self.sample is not None else (1, 2)
         if self.data.ndim not in axes or self.data.shape[0] != self.pattern.nnz:
             takes = f"({self.pattern.nnz},)" + (f" or ({self.pattern.nnz}, B)" if 2 in axes else "")
@@ -70,6 +88,7 @@ class JacobianRecord:
 
     def values(self, sample: int = 0) -> Array:
         """(nnz,) the values of one sample, 0 <= sample < batch, where they are. Raises ShapeError."""
+        sample = as_integer(self.label, "sample", sample)
         if sample < 0 or (self.batch is not None and sample >= self.batch):
             known = "any sample from 0" if self.batch is None else f"samples 0 to {self.batch - 1}"
             raise ShapeError(f"{self.label}: sample {sample} was asked for, the record holds {known}")

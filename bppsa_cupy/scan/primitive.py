@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from bppsa_cupy.arguments import as_flag, check_plain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
@@ -46,7 +47,8 @@ def scan(
     gradient    v(1): (d,) or, for a batch, (d, B), float32 or float64
     jacobians   J_1 … J_n in the scan's order, J_1 next to the gradient: SciPy sparse matrices, (Pattern,
                 values) pairs or JacobianRecords, J_k of shape (d_{k+1}, d_k) with d_1 = d; values are
-                (nnz,) for every sample, or (nnz, B). The values' stored zeros stay in the pattern.
+                (nnz,) for every sample, or (nnz, B), real numbers of any type, which are converted to the
+                gradient's. The values' stored zeros stay in the pattern.
     method      "linear", "blelloch" or "hybrid" (with `levels`)
     plan        of `plan_scan`, to use again for other values of the same patterns; made here without it
     injections  e_1 … e_n, each of v(k + 1)'s shape or None: v(k + 1) = J_k v(k) + e_k, an affine scan
@@ -70,12 +72,14 @@ def scan(
         )
     if method not in SCHEDULES:
         raise PlanError(f"method {method!r} was asked for: a scan takes {', '.join(SCHEDULES)}")
-    operands = [_operand(k, jacobian) for k, jacobian in enumerate(jacobians, 1)]
+    input_gradient = as_flag("scan", "input_gradient", input_gradient)
+    operands = [_operand(target, k, jacobian) for k, jacobian in enumerate(jacobians, 1)]
     if not operands:
         return [start]
     batch = start.shape[1] if start.ndim == 2 else 1
     chain = make_chain([(operand.pattern, not operand.batched) for operand in operands])
-    _check(chain, operands, start, batch, injections)
+    injected_vectors = _injected(target, injections)
+    _check(chain, operands, start, batch, injected_vectors)
     if group is not None:
         partition = partition or Partition.equal(len(chain), group.size)
         partition.check(len(chain), group.size, "matrices")
@@ -85,12 +89,14 @@ def scan(
         plan = plan_scan(
             chain, (method,), levels=levels, batch_size=batch, partition=partition, device=target
         )
+    if not isinstance(plan, Plan):
+        raise PlanError(f"scan got a {type(plan).__name__} as plan: it takes one of plan_scan")
     plan.check(_describe(chain), "chain")
     schedule = plan.schedule(0, method)
     if input_gradient:
         schedule = with_input_gradient(schedule)
     arguments = target, start.dtype, plan.chains[0], schedule, plan.batch_size
-    affine, own = injections is not None, range(len(chain))
+    affine, own = injected_vectors is not None, range(len(chain))
     numeric: NumericScan
     if group is None or partition is None:
         numeric = NumericScan(*arguments, affine=affine)
@@ -111,7 +117,7 @@ def scan(
         numeric.element(k, batch)[...] = values
     if mine[0]:
         numeric.vector(1, batch)[...] = start.reshape(-1, batch)
-    for k, injected in enumerate(injections or (), 1):
+    for k, injected in enumerate(injected_vectors or (), 1):
         if mine[k - 1]:
             numeric.injection(k, batch)[...] = (
                 0 if injected is None else target.asarray(injected, dtype=start.dtype).reshape(-1, batch)
@@ -163,14 +169,15 @@ def _describe(chain: Chain) -> dict[str, Any]:
     }
 
 
-def _operand(k: int, jacobian: Any) -> Matrix:
+def _operand(device: Device, k: int, jacobian: Any) -> Matrix:
     """Pattern and values of J_k, whatever it came as; a SciPy matrix's values serve every sample."""
+    what = f"the values of J_{k}"
     if isinstance(jacobian, JacobianRecord):
         return Matrix(jacobian.pattern, jacobian.data)
     if scipy.sparse.issparse(jacobian):
         csr = scipy.sparse.csr_array(jacobian, copy=True)
         csr.sum_duplicates()
-        return Matrix(Pattern(csr.shape, csr.indptr, csr.indices), csr.data)
+        return Matrix(Pattern(csr.shape, csr.indptr, csr.indices), _numbers(device, what, csr.data))
     try:
         pattern, values = jacobian
     except (TypeError, ValueError):
@@ -180,11 +187,37 @@ def _operand(k: int, jacobian: Any) -> Matrix:
             f"J_{k} is a {type(jacobian).__name__}: scan takes SciPy sparse matrices, (Pattern, values) "
             "pairs and JacobianRecords"
         )
-    return Matrix(pattern, values)
+    return Matrix(pattern, _numbers(device, what, values))
+
+
+def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | None] | None:
+    """The injected vectors as arrays."""
+    if injections is None:
+        return None
+    return [
+        None if injected is None else _numbers(device, f"injection {k}", injected)
+        for k, injected in enumerate(injections, 1)
+    ]
+
+
+def _numbers(device: Device, what: str, given: Any) -> Array:
+    """`given` as it is where it is an array, which another rank may own and nobody here read, else as an
+    array of the device. Raises ShapeError, naming `what`, unless it holds real numbers."""
+    if isinstance(given, (np.ndarray, device.xp.ndarray)):
+        check_plain("scan", what, given)
+        array = given
+    else:
+        try:
+            array = device.asarray(given)
+        except ShapeError as cause:
+            raise ShapeError(f"scan got {what} that cannot be taken: {cause}") from cause
+    if array.dtype.kind == "c":
+        raise ShapeError(f"scan got {what} of {array.dtype}: it takes real numbers; give the real part")
+    return array
 
 
 def _check(
-    chain: Chain, operands: list[Matrix], start: Array, batch: int, injections: Sequence[Any] | None
+    chain: Chain, operands: list[Matrix], start: Array, batch: int, injections: list[Array | None] | None
 ) -> None:
     length = chain.elements[0].pattern.shape[1]
     if start.shape[0] != length:

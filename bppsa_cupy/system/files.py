@@ -65,7 +65,10 @@ def write_failure(path: str | os.PathLike[str], cause: OSError) -> str:
 
 
 def _target(path: str | os.PathLike[str], error: type[BppsaError]) -> Path:
-    target = Path(os.path.realpath(path))
+    try:
+        target = Path(os.path.realpath(path))
+    except (TypeError, ValueError) as cause:  # no text, or one that holds a null character
+        raise error(f"{path!r} is no path ({cause}): give the name of a file") from cause
     if target.exists() and not target.is_file():
         raise error(f"{path} cannot be written: it exists and is no regular file: give another path")
     return target

@@ -77,8 +77,10 @@ def choose_forward(
 
 
 def check_forward(device: Device, sizes: StackSize, method: str, taken: int) -> None:
-    """Raise DeviceError, with the bytes needed and free, where the iterations that `method` asks for will
-    not fit beside `taken` bytes that a stack has yet to take."""
+    """Raise DeviceError, with the bytes needed and free, where a block takes more shared memory than there
+    is, or the iterations that `method` asks for will not fit beside `taken` bytes that a stack has yet to
+    take."""
+    serial.check_shared(device, sizes.walk)
     if method not in ("serial", "auto"):
         free = (device.free_memory() - taken) // (sizes.layers * sizes.directions)
         choose_forward(device, sizes.walk, method, max(0, free))

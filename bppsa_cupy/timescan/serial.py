@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.walk import Walk
+
+
+def check_shared(device: Device, size: WalkSize) -> None:
+    """Raise DeviceError, with the bytes needed and there, where a block of either pass takes more shared
+    memory than the device has: before anything of a pass is launched."""
+    sizes = {"steps": size.steps, "hidden": size.hidden, "batch": size.batch, "chunk": size.steps}
+    for direction in ("forward", "backward"):
+        kernel = size.cell.kernel(direction)
+        device.check_shared(kernel, kernel.launch({**sizes, "itemsize": size.itemsize}))
 
 
 def forward(device: Device, walk: Walk) -> Launch:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data.labels import IGNORED, counted_labels, on_host
+from bppsa_cupy.arguments import as_plain_array
+from bppsa_cupy.data.labels import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
@@ -39,7 +40,7 @@ def cross_entropy(
             "(B, T, classes)"
         )
     *shape, classes = scores.shape
-    array = on_host(labels)
+    array = as_plain_array("cross_entropy", "labels", labels)
     if array.shape != tuple(shape) or array.dtype.kind not in "iu":
         raise ShapeError(
             f"labels are {array.dtype} of shape {array.shape}: a batch of {shape[0]} takes integers of "

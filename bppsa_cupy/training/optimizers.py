@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag, as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.parameters import ParameterSet
@@ -25,7 +26,7 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
     `max_norm` is above 0.
     """
-    check_max_norm(max_norm)
+    max_norm = check_max_norm(max_norm)
     flat, xp = gradients.flat, gradients.device.xp
     with np.errstate(invalid="ignore"):
         own = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
@@ -37,10 +38,10 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     return norm
 
 
-def check_max_norm(max_norm: float) -> None:
-    """Raise BppsaError unless `max_norm` is above 0."""
-    if not max_norm > 0:
-        raise BppsaError(f"max_norm={max_norm}: gradients are clipped to a norm above 0")
+def check_max_norm(max_norm: Any) -> float:
+    """`max_norm` as a float. Raises BppsaError unless it is a number above 0."""
+    takes = "a number above 0"
+    return as_number("clip_grad_norm", "max_norm", max_norm, lambda norm: norm > 0, takes, error=BppsaError)
 
 
 class Optimizer(abc.ABC):
@@ -180,16 +181,18 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        _check_not_negative(lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
-        if nesterov and (momentum <= 0 or dampening != 0):
+        self.lr, self.momentum = _not_negative("SGD", lr=lr, momentum=momentum)
+        self.dampening, self.weight_decay = _not_negative(
+            "SGD", dampening=dampening, weight_decay=weight_decay
+        )
+        self.nesterov = as_flag("SGD", "nesterov", nesterov, error=BppsaError)
+        if self.nesterov and (momentum <= 0 or dampening != 0):
             raise BppsaError(
                 f"SGD got nesterov=True with momentum={momentum} and dampening={dampening}: Nesterov "
                 "momentum needs a momentum above 0 and a dampening of 0"
             )
         self.arrays = ("velocity",) if momentum else ()
         super().__init__(parameters)
-        self.lr, self.momentum, self.dampening = lr, momentum, dampening
-        self.weight_decay, self.nesterov = weight_decay, nesterov
         self._none = parameters.device.empty((0,), parameters.flat.dtype)
 
     def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
@@ -212,18 +215,26 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        _check_not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
-        if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-            raise BppsaError(f"Adam got betas={betas}: it takes two, both at least 0 and below 1")
+        self.lr, self.eps, self.weight_decay = _not_negative(
+            "Adam", lr=lr, eps=eps, weight_decay=weight_decay
+        )
+        takes = "two, both at least 0 and below 1"
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise BppsaError(f"Adam got betas={betas!r}: it takes {takes}")
+        first, second = (
+            as_number("Adam", "betas", beta, lambda b: 0 <= b < 1, takes, error=BppsaError) for beta in betas
+        )
+        self.betas = first, second
         super().__init__(parameters)
-        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
 
     def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
         moments = self._state["first"], self._state["second"]
         return KERNELS["adam_step"], moments, (self.lr, *self.betas, self.eps, self.weight_decay)
 
 
-def _check_not_negative(**values: float) -> None:
-    for name, value in values.items():
-        if not isinstance(value, (int, float, np.number)) or not 0 <= value < math.inf:
-            raise BppsaError(f"{name}={value!r}: it must be a finite number of at least 0")
+def _not_negative(owner: str, **values: Any) -> list[float]:
+    takes = "a finite number of at least 0"
+    return [
+        as_number(owner, name, value, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
+        for name, value in values.items()
+    ]

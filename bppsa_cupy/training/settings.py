@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.optimizers import check_max_norm
 
@@ -25,7 +27,7 @@ class Settings:
     clip              largest 2-norm of all gradients together, None for no clipping
     gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
 
-    Raises BppsaError for a `clip` that is not above 0.
+    Raises BppsaError for numbers of another kind or range.
     """
 
     method: str = "auto"
@@ -40,6 +42,9 @@ class Settings:
     gradient_hook: Callable[[Sequential], None] | None = None
 
     def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0), ("iterations", 0)):
+            if name != "iterations" or self.iterations is not None:
+                as_integer("training", name, getattr(self, name), least, None, error=BppsaError)
         if self.clip is not None:
             check_max_norm(self.clip)
 

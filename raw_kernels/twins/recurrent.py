@@ -6,11 +6,11 @@ from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape
 THREADS = 256
 
 
-def block_per(count, rows, values):
-    """A block for each of `count` walks, a thread a row in whole warps, `values` reals of shared memory
-    (of 8 bytes)."""
+def block_per(count, rows, values, itemsize):
+    """A block for each of `count` walks, a thread a row in whole warps, `values` reals of `itemsize` bytes of
+    shared memory."""
     threads = min(THREADS, max(32, -(-rows // 32) * 32))
-    return LaunchShape((min(count, MAXIMAL_GRID), 1, 1), (threads, 1, 1), values * 8)
+    return LaunchShape((min(count, MAXIMAL_GRID), 1, 1), (threads, 1, 1), values * itemsize)
 
 
 def padded(hidden):

@@ -36,12 +36,16 @@ def reduce_launch(gates, parts, coefficients, columns, tile_columns):
     def launch(s):
         hidden, per_step = s["hidden"], 1 if s["per_step"] else 0
         maps = max(0, -(-s["steps"] // s["chunk"]) - s["first"]) * s["batch"]
-        size = parts * hidden
+        size, itemsize = parts * hidden, s["itemsize"]
         if hidden <= REGISTER_HIDDEN:
             shape = one_thread_per(maps * (-(-size // columns) + per_step), BLOCK)
-            return shape._replace(shared_bytes=gates * REGISTER_HIDDEN**2 * 8)
+            return shape._replace(shared_bytes=gates * REGISTER_HIDDEN**2 * itemsize)
         rows = -(-hidden // TILE_ROWS)
-        bytes_of = lambda tiles: tiles * tile_columns * (8 * size + 4) + 8 * coefficients * hidden  # noqa: E731
+
+        def bytes_of(tiles):
+            reals = tiles * tile_columns * size + coefficients * hidden
+            return reals * itemsize + tiles * tile_columns * 4
+
         tiles = min(-(-(size + per_step) // tile_columns), max(1, BLOCK_THREADS // rows))
         while tiles > 1 and bytes_of(tiles) > SHARED_BYTES:
             tiles -= 1

@@ -15,6 +15,9 @@ from emulator.buffers import Buffer, bits, poison, require
 from emulator.build import EmulationError, compile_text
 from emulator.library import Library
 
+#: Shared memory that a block can opt in to on sm_75, the least of the architectures there are kernels for.
+SHARED_BYTES = 64 * 1024
+
 #: ctypes of the scalar parameters, by NumPy dtype.
 C_TYPES = {
     "int64": ctypes.c_longlong,
@@ -29,15 +32,18 @@ class EmulatedDevice(HostDevice):
 
     A launch raises EmulationError where a GPU could go wrong: an array shorter than its parameter's
     size, a write outside an array or into an input, an output element that is not written or is
-    read, overlapping outputs, results that depend on the order, a barrier not all threads reach.
+    read, overlapping outputs, results that depend on the order, a barrier not all threads reach. What a block
+    takes of shared memory is held to SHARED_BYTES, as a GPU's device holds it.
     """
 
     name = "emulated"
+    shared_bytes = SHARED_BYTES
 
     def _prepare(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]
     ) -> Callable[[], None]:
         library = load(kernel, variant)
+        library.opted_in = self.shared_bytes
         library.check_shape(shape)
         sizes = declared_sizes(kernel, arguments)
         _require_disjoint(kernel, arguments, sizes)

@@ -14,7 +14,7 @@ from bppsa_cupy.raw_kernels.kernel import LaunchShape
 from emulator.build import EmulationError
 
 MAXIMAL_THREADS = 1024
-#: What a launch gets of shared memory, static and dynamic together, unless it opts in to more.
+#: What a launch gets of shared memory, static and dynamic together, unless the function opts in to more.
 MAXIMAL_SHARED_BYTES = 48 * 1024
 STACK_BYTES = 256 * 1024
 
@@ -23,10 +23,13 @@ _stacks: list[tuple[mmap.mmap, int]] = []
 
 
 class Library:
-    """The shared object of one kernel; launches are made one at a time."""
+    """The shared object of one kernel; launches are made one at a time.
+
+    opted_in  bytes of shared memory, static and dynamic together, that a launch may take
+    """
 
     def __init__(self, name: str, path: Path) -> None:
-        self.name = name
+        self.name, self.opted_in = name, MAXIMAL_SHARED_BYTES
         self._source = path.with_suffix(".cpp")
         handle = ctypes.CDLL(str(path))
         self._launch = handle.emulator_launch
@@ -34,7 +37,7 @@ class Library:
         self._entry = ctypes.cast(handle.emulator_entry, ctypes.c_void_p)
         self._bound = ctypes.c_int.in_dll(handle, "emulator_launch_bound").value
         handle.emulator_static_shared_bytes.restype = ctypes.c_size_t
-        self._static_shared_bytes = handle.emulator_static_shared_bytes()
+        self.static_shared_bytes: int = handle.emulator_static_shared_bytes()
 
     def check_shape(self, shape: LaunchShape) -> None:
         """Raise EmulationError where a GPU would refuse the launch."""
@@ -46,10 +49,10 @@ class Library:
             raise EmulationError(
                 f"{self.name}: a block of {(bx, by, bz)} threads is launched, it takes at most {self._bound}"
             )
-        total = shared_bytes + self._static_shared_bytes
-        if total > MAXIMAL_SHARED_BYTES:
+        total = shared_bytes + self.static_shared_bytes
+        if total > self.opted_in:
             raise EmulationError(
-                f"{self.name}: a block takes {total} bytes of shared memory, it gets {MAXIMAL_SHARED_BYTES}"
+                f"{self.name}: a block takes {total} bytes of shared memory, it gets {self.opted_in}"
             )
 
     def run(self, arguments: Sequence[Any], shape: LaunchShape, *, descending: bool = False) -> None:

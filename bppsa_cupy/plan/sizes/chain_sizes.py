@@ -7,8 +7,12 @@ import abc
 import numpy as np
 
 from bppsa_cupy.csr import index_dtype
+from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.schedule import KIND, LEVEL, Schedule, Segment, Step
+
+#: Values of one segment at most, a petabyte: bytes of all segments are added up in 64 bits.
+MOST_VALUES = 2**48
 
 
 class ChainSizes(abc.ABC):
@@ -44,14 +48,22 @@ class ChainSizes(abc.ABC):
         return self.nnz(segment) * (1 if self.chain.shared(begin, end) else batch_size)
 
     def values_sizes(self, segments: np.ndarray, batch_size: int) -> np.ndarray:
-        """(k,) `values_size` of each of `segments` (k, 2)."""
-        sizes = self.chain.lengths[segments[:, 1]] * batch_size
+        """(k,) `values_size` of each of `segments` (k, 2). Raises PlanError for a batch of which
+        one takes more than MOST_VALUES."""
+        each = self.chain.lengths[segments[:, 1]]
+        copies = np.ones(len(segments), bool)
         inner = segments[:, 0] > 0
         matrices = segments[inner]
         _, first, which = np.unique(self.pattern_numbers(matrices), return_index=True, return_inverse=True)
         nnz = np.array([self.nnz((begin, end)) for begin, end in matrices[first].tolist()], np.int64)[which]
-        sizes[inner] = nnz * np.where(self.chain.all_shared(matrices), 1, batch_size)
-        return sizes
+        each[inner], copies[inner] = nnz, ~self.chain.all_shared(matrices)
+        largest = int(each[copies].max(initial=0))
+        if largest * batch_size > MOST_VALUES:
+            raise PlanError(
+                f"a batch of {batch_size} was asked for: a matrix or vector of the scan holds {largest} "
+                f"values a sample, so it takes at most {MOST_VALUES // largest}"
+            )
+        return np.where(copies, each * batch_size, each)
 
     def pattern_bytes(self, segment: Segment) -> int:
         """Bytes of the pattern of M(begin, end)."""
