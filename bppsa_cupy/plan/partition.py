@@ -51,14 +51,16 @@ class Partition:
 
         weights  (items,) of each item, not negative: its predicted seconds, or its bytes
 
-        Of the partitions with that heaviest part, one whose other parts are near the mean of what is left.
-        Raises PlanError below one rank, and for a weight that is negative or not finite.
+        Of the partitions with that heaviest part, one whose other parts are near the mean of what is left,
+        and none is empty while there are items enough. Raises PlanError below one rank, and for a weight that
+        is negative or not finite.
         """
         if ranks < 1:
             raise PlanError(f"{ranks} ranks were asked for: a partition takes at least 1")
         given = np.array(weights, np.float64)
-        if not (np.isfinite(given).all() and (given >= 0).all()):
-            raise PlanError(f"a weight of a partition is {given[~(given >= 0)][:1]}: they are 0 or more")
+        refused = given[~(np.isfinite(given) & (given >= 0))]
+        if refused.size:
+            raise PlanError(f"a weight of a partition is {refused[0]}: they are finite, and 0 or more")
         ends = np.concatenate([[0.0], np.cumsum(given)])
         limit = _lightest_heaviest(ends, ranks)
         earliest = _earliest_starts(ends, ranks, limit)
@@ -70,7 +72,9 @@ class Partition:
             nearest = int(np.searchsorted(ends, wanted))
             if nearest > start and wanted - ends[nearest - 1] < ends[min(nearest, len(given))] - wanted:
                 nearest -= 1
-            bounds.append(min(max(nearest, earliest[rank + 1], start), max(most, start)))
+            # An item at least for this rank, and for each one behind it.
+            least, last = max(earliest[rank + 1], start + 1), max(len(given) - left + 1, start + 1)
+            bounds.append(min(max(nearest, least), last, max(most, start)))
         return cls((*bounds, len(given)))
 
     @property
