@@ -75,6 +75,10 @@ def test_errors_name_both_sides():
     for ranks in (0, -1):
         with pytest.raises(PlanError, match="at least 1"):
             Partition.balanced([1.0], ranks)
+        with pytest.raises(PlanError, match="at least 1"):
+            Partition.equal(1, ranks)
+    with pytest.raises(PlanError, match="do not fall"):
+        Partition.equal(-2, 2)
     for weight in (-1.0, np.nan, np.inf):
         with pytest.raises(PlanError, match=f"is {weight}: they are finite"):
             Partition.balanced([1.0, weight], 2)

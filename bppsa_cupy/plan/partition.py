@@ -42,8 +42,12 @@ class Partition:
 
     @classmethod
     def equal(cls, items: int, ranks: int) -> Partition:
-        """Parts of equal numbers of items, or one more. Raises PlanError below one rank."""
-        return cls.balanced(np.ones(items), ranks)
+        """Parts of equal numbers of items, or one more: rank r begins with item ⌊r·items/ranks⌋.
+
+        Raises PlanError below one rank.
+        """
+        _check_ranks(ranks)
+        return cls(tuple(items * rank // ranks for rank in range(ranks + 1)))
 
     @classmethod
     def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
@@ -55,8 +59,7 @@ class Partition:
         and none is empty while there are items enough. Raises PlanError below one rank, and for a weight that
         is negative or not finite.
         """
-        if ranks < 1:
-            raise PlanError(f"{ranks} ranks were asked for: a partition takes at least 1")
+        _check_ranks(ranks)
         given = np.array(weights, np.float64)
         refused = given[~(np.isfinite(given) & (given >= 0))]
         if refused.size:
@@ -101,6 +104,11 @@ class Partition:
                 f"the partition {self.bounds} is of {self.items} {what} over {self.ranks} ranks: it must "
                 f"cover {items} over {ranks}"
             )
+
+
+def _check_ranks(ranks: int) -> None:
+    if ranks < 1:
+        raise PlanError(f"{ranks} ranks were asked for: a partition takes at least 1")
 
 
 def _lightest_heaviest(ends: np.ndarray, ranks: int) -> float:
