@@ -1,10 +1,13 @@
-"""Chains to plan, made without a network."""
+"""Chains to plan, made without a network, and plan files to read."""
 
+import h5py
 import numpy as np
 from symbolic_oracle import random_pattern, random_selection
 
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Chain, Element, build_plan
+from bppsa_cupy.system.hdf5 import create
 
 
 def convolution(channels_in, height, channels_out, size):
@@ -81,7 +84,16 @@ def plan_of(*chains, **options):
 
 
 def assert_equal_plans(one, two):
-    for name in ("network", "fingerprint", "batch_size", "workers", "itemsize", "left_out", "schedules"):
+    for name in (
+        "network",
+        "fingerprint",
+        "batch_size",
+        "workers",
+        "itemsize",
+        "left_out",
+        "schedules",
+        "partition",
+    ):
         assert getattr(one, name) == getattr(two, name)
     assert len(one.chains) == len(two.chains)
     for a, b in zip(one.chains, two.chains, strict=True):
@@ -99,3 +111,14 @@ def assert_equal_plans(one, two):
             for name, array in product.maps.items():
                 np.testing.assert_array_equal(array, other.maps[name])
                 assert array.dtype == other.maps[name].dtype
+
+
+def edited(path, target, change):
+    """A sealed copy of the plan file at `path` with one change: what a checksum cannot see."""
+    with h5py.File(path) as source, create(target, error=PlanError) as file:
+        for name, value in source.attrs.items():
+            file.attrs[name] = value
+        for name in source:
+            source.copy(name, file)
+        change(file)
+    return target

@@ -21,7 +21,7 @@ from bppsa_cupy.plan.cost.calibration import (
     this_machine,
 )
 from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
-from bppsa_cupy.plan.cost_model import KINDS, CostModel, Rate
+from bppsa_cupy.plan.cost_model import KINDS, CostModel, Link, Rate
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model, fit_rate
 
 POSITIVE = st.floats(1e-12, 1e18)
@@ -42,9 +42,12 @@ def measured(device="host", **changes):
 rates = st.builds(Rate, POSITIVE | st.just(math.inf), POSITIVE, POSITIVE | st.just(math.inf))
 
 
-@given(rates, st.dictionaries(st.sampled_from(KINDS), rates), st.floats(0, 1), st.floats(0, 1))
-def test_a_kept_model_is_the_one_that_was_saved(rate, of_kinds, launch, call):
-    model = CostModel("host", rate, launch, call, of_kinds)
+links = st.builds(Link, st.floats(0, 1), POSITIVE | st.just(math.inf))
+
+
+@given(rates, st.dictionaries(st.sampled_from(KINDS), rates), st.floats(0, 1), st.floats(0, 1), links)
+def test_a_kept_model_is_the_one_that_was_saved(rate, of_kinds, launch, call, link):
+    model = CostModel("host", rate, launch, call, of_kinds, link)
     save_calibration(Calibration(model, this_machine("host"), {}, "2026-01-01"))
     assert load_calibration("host").model == model
 
@@ -94,13 +97,17 @@ def sealed(path, change):
         (lambda c: c["machine"].update(cpu="another"), "another"),
         (lambda c: c["machine"].update(threads=10_000), "10000"),
         (lambda c: c.update(device="cuda"), "cuda"),
-        (lambda c: c.update(format_version=2), "2"),
+        (lambda c: c.update(format_version=1), "cost-model 1"),
         (lambda c: c["model"]["rates"].update(unheard={"multiply_adds_per_second": 1}), "KeyError"),
         (lambda c: c["model"]["rates"].update(unheard=c["model"]["rates"]["terms"]), "unheard"),
         (lambda c: c["model"]["rates"]["terms"].update(bytes_per_second=-1), "-1"),
         (lambda c: c["model"]["rates"]["terms"].update(bytes_per_second="fast"), "fast"),
         (lambda c: c["model"].update(seconds_per_call=-1), "seconds"),
         (lambda c: c["model"].pop("rates"), "rates"),
+        (lambda c: c["model"].pop("link"), "link"),
+        (lambda c: c["model"]["link"].update(latency=-1e-6), "seconds"),
+        (lambda c: c["model"]["link"].update(latency=None), "TypeError"),
+        (lambda c: c["model"]["link"].update(bytes_per_second=0), "no rate"),
         (lambda c: c["model"]["rates"].pop(""), "KeyError"),
         (lambda c: c.pop("date"), "date"),
     ],

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_cases import assert_equal_plans, general_chains, plan_of, random_chain, small_network
+from plan_cases import assert_equal_plans, edited, general_chains, plan_of, random_chain, small_network
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.plan.file.plan_file import read_plan
-from bppsa_cupy.system.hdf5 import create
 
 
 @settings(max_examples=20)
@@ -91,17 +90,6 @@ def test_truncated(saved, tmp_path, keep):
 def test_missing_file(tmp_path):
     with pytest.raises(PlanError, match="does not exist"):
         Plan.load(tmp_path / "none.h5")
-
-
-def edited(path, target, change):
-    """A sealed copy of the plan file at `path` with one change: what a checksum cannot see."""
-    with h5py.File(path) as source, create(target, error=PlanError) as file:
-        for name, value in source.attrs.items():
-            file.attrs[name] = value
-        for name in source:
-            source.copy(name, file)
-        change(file)
-    return target
 
 
 def first(file, folder, having=None):
@@ -254,7 +242,7 @@ def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
     before = path.read_bytes()
     code = """
 import os, signal, sys
-from plan_cases import assert_equal_plans, general_chains, plan_of, small_network
+from plan_cases import assert_equal_plans, edited, general_chains, plan_of, small_network
 from bppsa_cupy.plan.file import plan_file as file
 file._write_product = lambda group, product: os.kill(os.getpid(), signal.SIGKILL)
 plan_of(small_network()).save(sys.argv[1])

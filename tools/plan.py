@@ -11,14 +11,17 @@ from tqdm import tqdm
 
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.plan import SCHEDULES, Plan
+from bppsa_cupy.plan.cost import message_bytes
 from bppsa_cupy.plan.product import check_against_new
 from bppsa_cupy.plan.sizes import count
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.tools.plans.balance import add_partition, make_partition
 from bppsa_cupy.tools.plans.explain import add_explain
 from bppsa_cupy.tools.plans.flops import flops, print_flops
 from bppsa_cupy.tools.plans.flops_picture import draw_flops
+from bppsa_cupy.tools.plans.ranks_picture import draw_placement
 from bppsa_cupy.tools.plans.report import print_report, report
 from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
 
@@ -61,8 +64,9 @@ def parser() -> argparse.ArgumentParser:
         "--memory-limit",
         type=cli.byte_size,
         metavar="BYTES",
-        help="of a schedule, as 2GiB (default: 3/4 of what is free)",
+        help="of a schedule, over ranks on each of them, as 2GiB (default: 3/4 of what is free)",
     )
+    add_partition(build)
     build.set_defaults(run=run_build)
 
     show = commands.add_parser("show", help="what a plan holds, a table a schedule")
@@ -90,7 +94,7 @@ def parser() -> argparse.ArgumentParser:
     cli.add_network_options(verify)
     verify.set_defaults(run=run_verify)
 
-    draw = commands.add_parser("draw", help="draw a schedule (paper, figure 3)")
+    draw = commands.add_parser("draw", help="draw a schedule (paper, figure 3), over ranks with its messages")
     draw.add_argument("file", type=Path, metavar="FILE")
     draw.add_argument("-o", "--output", type=Path, required=True, metavar="PNG")
     draw.add_argument("--schedule", choices=SCHEDULES, help="default: the last one the plan holds")
@@ -141,10 +145,14 @@ def run_build(arguments: argparse.Namespace) -> None:
     print(f"device {network.device.name}, {network.dtype}", flush=True)
     left_out: list[str] = []
     options = cli.taken(arguments, "levels", "workers", "batch_size", "schedules", "memory_limit")
-    plan = network.plan(**options, progress=True, tell=left_out.append)
+    partition = make_partition(
+        network, arguments.ranks, arguments.partition, arguments.balance, arguments.batch_size
+    )
+    plan = network.plan(**options, partition=partition, progress=True, tell=left_out.append)
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
-    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}, {size} bytes")
+    over = "" if partition is None else f", {partition.ranks} ranks by {','.join(map(str, partition.bounds))}"
+    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}{over}, {size} bytes")
     for line in left_out:
         print(f"left out: {line}")
 
@@ -192,7 +200,12 @@ def run_draw(arguments: argparse.Namespace) -> None:
         raise PlanError(f"chain {arguments.chain} was asked for: the plan has {len(plan.chains)}, from 0 on")
     chain = plan.chains[arguments.chain]
     name = arguments.schedule or plan.schedules[-1]
-    draw_schedule(chain.chain, plan.schedule(arguments.chain, name), arguments.output)
+    if plan.partition is None:
+        draw_schedule(chain.chain, plan.schedule(arguments.chain, name), arguments.output)
+        return
+    placement = plan.placement(arguments.chain, name)
+    amounts = message_bytes(chain.sizes, placement, plan.batch_size, plan.itemsize)
+    draw_placement(chain.chain, placement, amounts, arguments.output)
 
 
 def run_flops(arguments: argparse.Namespace) -> None:

@@ -13,6 +13,8 @@ from bppsa_cupy.plan import Partition, model_of
 
 #: Samples, and steps where a network leaves them open, that layers are weighed by.
 BATCH, STEPS = 16, 100
+#: What equal parts may cost, as a multiple of the least time of back-propagation.
+EQUAL_PARTS_COST = 1.1
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,13 @@ def layer_times(architecture: Architecture, device: str, batch: int = BATCH) -> 
     return LayerTimes(vjp, vjp, [seconds if own else 0.0 for seconds, own in zip(vjp, weights, strict=True)])
 
 
-def layer_seconds(architecture: Architecture, device: str, batch: int = BATCH) -> list[float]:
-    """The predicted seconds of each layer in a training step."""
-    times = layer_times(architecture, device, batch)
-    return [sum(parts) for parts in zip(times.forward, times.vjp, times.gradients, strict=True)]
+def best_partition(times: LayerTimes, ranks: int) -> Partition:
+    """Parts of equal seconds of a training step, which share the memory too; where back-propagation takes
+    more than EQUAL_PARTS_COST of the least time by them, `backward_partition`."""
+    step = [sum(parts) for parts in zip(times.forward, times.vjp, times.gradients, strict=True)]
+    equal, quickest = Partition.balanced(step, ranks), backward_partition(times, ranks)
+    allowed = EQUAL_PARTS_COST * backward_seconds(times, quickest)
+    return equal if backward_seconds(times, equal) <= allowed else quickest
 
 
 def backward_seconds(times: LayerTimes, partition: Partition, message: float = 0.0) -> float:

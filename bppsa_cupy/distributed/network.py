@@ -7,7 +7,7 @@ from typing import Any
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.backward import FORWARD, RankBackward
-from bppsa_cupy.distributed.balance import backward_partition, layer_times
+from bppsa_cupy.distributed.balance import best_partition, layer_times
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import RankParameters
 from bppsa_cupy.distributed.scans import RankScans
@@ -35,8 +35,8 @@ def distribute(
                dropped
     over       "layers": each rank holds parameters, activations, Jacobians and gradients of its own layers;
                "time": each holds all parameters, and activations of its own steps of the sequences
-    partition  which layers each rank owns; by default the one whose back-propagation is predicted to be
-               the quickest. Ranks beyond the layers hold nothing and run along
+    partition  which layers each rank owns; by default equal parts by predicted seconds, or those by which
+               back-propagation is much quicker. Ranks beyond the layers hold nothing and run along
     chunk      over time, steps that are reduced together; by default the cost model's choice
 
     Collective. Raises DistributedError where what the ranks give differs, the group has another device, or
@@ -53,7 +53,7 @@ def distribute(
     if chunk is not None:
         raise DistributedError("a chunk is of steps: leave it out with over='layers'")
     if partition is None:
-        partition = backward_partition(layer_times(network.architecture, network.device.name), group.size)
+        partition = best_partition(layer_times(network.architecture, network.device.name), group.size)
     return RankSequential(network, group, partition)
 
 

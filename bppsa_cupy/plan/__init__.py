@@ -7,7 +7,14 @@ from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.cost import model_of
-from bppsa_cupy.plan.memory import MemoryPlan, memory_plan, rank_memory_plan, vector_sizes
+from bppsa_cupy.plan.memory import (
+    MemoryPlan,
+    memory_plan,
+    rank_memory_plan,
+    rank_memory_plans,
+    rank_peaks,
+    vector_sizes,
+)
 from bppsa_cupy.plan.partition import Message, Partition, Placement, place
 from bppsa_cupy.plan.plan import Plan, Prediction
 from bppsa_cupy.plan.product import Product

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bppsa_cupy.plan.algorithms import hybrid_of_at_most, with_input_gradient
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel
-from bppsa_cupy.plan.memory import level_tops, rank_memory_plan, vector_sizes
+from bppsa_cupy.plan.memory import level_tops, rank_memory_plans, vector_sizes
 from bppsa_cupy.plan.partition import place
 from bppsa_cupy.plan.schedule import Schedule
 from bppsa_cupy.plan.sizes import ChainSizes
@@ -54,11 +54,11 @@ class Budget:
         if self.input_gradient:
             schedule = with_input_gradient(schedule)
         placement = place(schedule, self.owners, self.workers)
-        taken = []
-        for rank in range(self.workers):
-            values = rank_memory_plan(sizes, placement, rank, self.batch_size, self.itemsize).total_bytes
+        layouts = rank_memory_plans(sizes, placement, self.batch_size, self.itemsize)
+        taken = [layout.total_bytes for layout in layouts]
+        for rank in range(self.workers) if self.indices else ():
             own = replace(schedule, table=schedule.table[placement.steps_of(rank)])
-            taken.append(values + (max(sizes.index_bytes(own), default=0) if self.indices else 0))
+            taken[rank] += max(sizes.index_bytes(own), default=0)
         return taken
 
     def bytes_by_level(self, sizes: ChainSizes, schedule: Schedule) -> list[int]:

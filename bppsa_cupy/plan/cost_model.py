@@ -38,7 +38,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Link:
-    """What a message from one rank to another takes: a start, and its bytes."""
+    """What a message from one rank to another takes: a start, and its bytes.
+
+    latency           seconds of a message of no bytes
+    bytes_per_second  of a long one; infinity where bytes cost nothing
+    """
 
     latency: float
     bytes_per_second: float

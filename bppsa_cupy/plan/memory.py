@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bppsa_cupy.plan.partition import Placement
-from bppsa_cupy.plan.schedule import BEGIN, END, KIND, LEVEL, SPLIT, Schedule, Segment
+from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, WORKER, Schedule, Segment
 from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Offsets are multiples of this many values, so that every segment starts on its own 256 bytes in float32.
@@ -56,8 +56,49 @@ def rank_memory_plan(
     steps too, (steps of the rank + 1,). What it sends and what it receives is live from the beginning or
     until the end: a message may be under way.
     """
-    live = _live_on_rank(placement, rank)
-    return _memory_plan(sizes, live, len(placement.steps_of(rank)), batch_size, itemsize)
+    return rank_memory_plans(sizes, placement, batch_size, itemsize, (rank,))[0]
+
+
+def rank_memory_plans(
+    sizes: ChainSizes,
+    placement: Placement,
+    batch_size: int,
+    itemsize: int,
+    ranks: Sequence[int] | None = None,
+) -> list[MemoryPlan]:
+    """The `rank_memory_plan` of each of `ranks`, by default of all."""
+    of, *live = _live_on_ranks(placement)
+    starts = np.searchsorted(of, np.arange(placement.ranks + 1))
+    steps = np.bincount(placement.schedule.table[:, WORKER], minlength=placement.ranks)
+    plans = []
+    for rank in range(placement.ranks) if ranks is None else ranks:
+        own = slice(starts[rank], starts[rank + 1])
+        segments, first, last = (array[own] for array in live)
+        plans.append(_memory_plan(sizes, (segments, first, last), int(steps[rank]), batch_size, itemsize))
+    return plans
+
+
+def rank_peaks(
+    sizes: ChainSizes, placement: Placement, batch_size: int, itemsize: int, *, matrices: bool = False
+) -> np.ndarray:
+    """(ranks,) the bytes of the segments each rank holds at once, at the most.
+
+    matrices  count matrices alone, the Jacobians and their products
+
+    No layout falls below it; that of `rank_memory_plan` has holes too. Quick for long schedules.
+    """
+    of, segments, first, last = _live_on_ranks(placement)
+    if matrices:
+        kept = segments[:, 0] > 0
+        of, segments, first, last = of[kept], segments[kept], first[kept], last[kept]
+    # A row of moments a rank: before its first step, each step, behind its last one, and nothing held.
+    steps = np.bincount(placement.schedule.table[:, WORKER], minlength=placement.ranks)
+    starts = np.concatenate([[0], np.cumsum(steps + 3)])
+    changes = np.zeros(starts[-1], np.int64)
+    amounts = sizes.values_sizes(segments, batch_size) * itemsize
+    np.add.at(changes, starts[of] + first + 1, amounts)
+    np.subtract.at(changes, starts[of] + last + 2, amounts)
+    return np.asarray(np.maximum.reduceat(np.cumsum(changes), starts[:-1]))
 
 
 def _memory_plan(sizes: ChainSizes, live: Live, depth: int, batch_size: int, itemsize: int) -> MemoryPlan:
@@ -91,27 +132,36 @@ def _live(schedule: Schedule) -> Live:
     )
 
 
-def _live_on_rank(placement: Placement, rank: int) -> Live:
-    """Likewise of one rank's segments, by the positions of its steps instead of levels."""
-    schedule, owners = placement.schedule, placement.owners
-    steps, sent = schedule.table[placement.steps_of(rank)], placement.sent
-    first: dict[Segment, int] = {(0, 1): -1} if owners[0] == rank else {}
-    last = dict.fromkeys(first, len(steps))
-    for position, (begin, split, end) in enumerate(steps[:, [BEGIN, SPLIT, END]].tolist()):
-        for operand in ((begin, split), (split, end)):
-            first.setdefault(operand, -1)
-            last[operand] = max(last.get(operand, -1), position)
-        first[begin, end] = position
-        last[begin, end] = len(steps) if begin == 0 else position
-    for _, begin, end, source, target in sent.tolist():
-        if rank in (source, target):
-            first.setdefault((begin, end), -1)
-            last[begin, end] = len(steps)
-    for segment in first:
-        if segment[0] == 0:
-            last[segment] = len(steps)
-    segments = np.array(list(first), np.int64).reshape(-1, 2)
-    return segments, np.array(list(first.values()), np.int64), np.array([last[s] for s in first], np.int64)
+def _live_on_ranks(placement: Placement) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Likewise of every rank's segments, by the positions of its own steps instead of levels.
+
+    Returns (k,) ranks, sorted, and the segments, first and last positions.
+    """
+    schedule, sent = placement.schedule, placement.sent
+    n, worker = schedule.n, schedule.table[:, WORKER]
+    steps = np.bincount(worker, minlength=placement.ranks)
+    order = np.argsort(worker, kind="stable")
+    position = np.empty_like(order)
+    position[order] = np.arange(order.size) - (np.cumsum(steps) - steps)[worker[order]]
+    before, kept = np.full_like(worker, -1), np.full(len(sent), -1)
+    # Every use of a segment: on which rank, from when and until when.
+    uses = [
+        (worker, schedule.left, before, position),
+        (worker, schedule.right, before, position),
+        (worker, schedule.out, position, position),
+        (sent[:, 3], sent[:, 1:3], kept, steps[sent[:, 3]]),
+        (sent[:, 4], sent[:, 1:3], kept, steps[sent[:, 4]]),
+        (placement.owners[:1], np.array([[0, 1]]), np.array([-1]), steps[placement.owners[:1]]),
+    ]
+    of, segments, first, last = (np.concatenate(column) for column in zip(*uses, strict=True))
+    vectors = segments[:, 0] == 0
+    last = np.where(vectors, steps[of], last)
+    keys = (of * (n + 2) + segments[:, 0]) * (n + 2) + segments[:, 1]
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    firsts, lasts = (np.maximum.reduceat(array[order], starts) for array in (first, last))
+    chosen = order[starts]
+    return of[chosen], segments[chosen], firsts, lasts
 
 
 def _lay_out(

@@ -40,8 +40,13 @@ class Partition:
 
     @classmethod
     def equal(cls, items: int, ranks: int) -> Partition:
-        """Parts of equal numbers of items, or one more. Raises PlanError below one rank."""
-        return cls.balanced(np.ones(as_integer("a partition", "items", items, 0, error=PlanError)), ranks)
+        """Parts of equal numbers of items, or one more: rank r begins with item ⌊r·items/ranks⌋.
+
+        Raises PlanError below one rank.
+        """
+        items = as_integer("a partition", "items", items, 0, error=PlanError)
+        ranks = as_integer("a partition", "ranks", ranks, 1, error=PlanError)
+        return cls(tuple(items * rank // ranks for rank in range(ranks + 1)))
 
     @classmethod
     def balanced(cls, weights: Sequence[float] | np.ndarray, ranks: int) -> Partition:
@@ -49,8 +54,9 @@ class Partition:
 
         weights  (items,) of each item, not negative: its predicted seconds, or its bytes
 
-        Of the partitions with that heaviest part, one whose other parts are near the mean of what is left.
-        Raises PlanError below one rank, and for a weight that is negative or not finite.
+        Of the partitions with that heaviest part, one whose other parts are near the mean of what is left,
+        and none is empty while there are items enough. Raises PlanError below one rank, and for a weight that
+        is negative or not finite.
         """
         ranks = as_integer("a partition", "ranks", ranks, 1, error=PlanError)
         given = as_plain_array("a partition", "weights", weights, error=PlanError)
@@ -74,7 +80,9 @@ class Partition:
             nearest = int(np.searchsorted(ends, wanted))
             if nearest > start and wanted - ends[nearest - 1] < ends[min(nearest, len(given))] - wanted:
                 nearest -= 1
-            bounds.append(min(max(nearest, earliest[rank + 1], start), max(most, start)))
+            # An item at least for this rank, and for each one behind it.
+            least, last = max(earliest[rank + 1], start + 1), max(len(given) - left + 1, start + 1)
+            bounds.append(min(max(nearest, least), last, max(most, start)))
         return cls((*bounds, len(given)))
 
     @property

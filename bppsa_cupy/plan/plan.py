@@ -13,6 +13,7 @@ from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.cost import model_of, preparation_seconds, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.cost_model import IDEAL, CostModel
 from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
 from bppsa_cupy.plan.partition import Partition, Placement, place
 from bppsa_cupy.plan.schedule import Schedule
@@ -92,11 +93,13 @@ class Plan:
 
     def bytes(self, name: str, batch_size: int | None = None) -> int:
         """Bytes that a scan by schedule `name` takes with the gradient by the input: values for a batch,
-        patterns and maps."""
+        patterns and maps; over ranks on the fullest one of each chain."""
         batch = self.batch_size if batch_size is None else batch_size
-        budget = Budget(as_integer("plan", "batch_size", batch, 1, error=PlanError), self.itemsize)
-        schedules = [self.schedule(index, name) for index in range(len(self.chains))]
-        return budget.bytes_of_all([chain.sizes for chain in self.chains], schedules)
+        batch = as_integer("plan", "batch_size", batch, 1, error=PlanError)
+        return sum(
+            self._budget(chain, batch).bytes(chain.sizes, self.schedule(index, name))
+            for index, chain in enumerate(self.chains)
+        )
 
     def predict(self, batch_size: int, device: str) -> Prediction:
         """What methods will take for a batch: "bp" for a VJP a layer, and this plan's schedules where it
@@ -104,17 +107,28 @@ class Plan:
 
         `device` names the cost model; a device without one of its own is taken for the host. A device runs
         one step at a time, so a schedule's time is that of all its steps, with the Jacobians' values and the
-        vectors that are moved before and behind it.
+        vectors that are moved before and behind it. Over ranks each runs its own steps and fills its own
+        Jacobians, and messages take the model's `Link`; the one that is ready last counts.
         """
-        budget = Budget(batch_size, self.itemsize, model=model_of(device))
-        seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, budget) for chain in self.chains)}
+        model = model_of(device)
+        budgets = [self._budget(chain, batch_size, model) for chain in self.chains]
+        both = list(zip(self.chains, budgets, strict=True))
+        seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, budget) for chain, budget in both)}
         if batch_size <= self.batch_size:
-            around = sum(preparation_seconds(chain.chain, budget) for chain in self.chains)
+            around = sum(preparation_seconds(chain.chain, budget) for chain, budget in both)
             for name in self.schedules:
                 seconds[name] = around + sum(
-                    schedule_cost(chain.sizes, chain.schedules[name], budget).seconds for chain in self.chains
+                    schedule_cost(chain.sizes, chain.schedules[name], budget).seconds
+                    for chain, budget in both
                 )
-        return Prediction(budget.model.name, seconds)
+        return Prediction(model.name, seconds)
+
+    def _budget(self, chain: ChainPlan, batch_size: int, model: CostModel = IDEAL) -> Budget:
+        """What a scan of one of the chains is run for: the ranks, or one device."""
+        if self.partition is None:
+            return Budget(batch_size, self.itemsize, model=model)
+        owners = chain.chain.owners(self.partition)
+        return Budget(batch_size, self.itemsize, self.partition.ranks, model, owners=owners)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""

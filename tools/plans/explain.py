@@ -24,7 +24,7 @@ from bppsa_cupy.plan.search import MOST_ELEMENTS, Search, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.plans.report import print_table, quantity
+from bppsa_cupy.tools.plans.text import print_table, quantity
 
 #: The schedules that are not computed.
 FIXED: dict[str, Callable[[int], Schedule]] = {

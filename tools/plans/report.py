@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan
 from bppsa_cupy.plan.cost import StepCost, schedule_cost
-from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.plans.ranks import partition_facts, print_partition, print_ranks, schedule_ranks
+from bppsa_cupy.tools.plans.text import print_table, quantity
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -20,6 +20,7 @@ def report(plan: Plan) -> dict[str, Any]:
         "workers": plan.workers,
         "itemsize": plan.itemsize,
         "left_out": dict(plan.left_out),
+        "partition": None if plan.partition is None else partition_facts(plan.partition, plan.network),
         "chains": [_chain_report(plan, chain) for chain in plan.chains],
     }
 
@@ -57,6 +58,7 @@ def _schedule_report(plan: Plan, chain: ChainPlan, schedule: Schedule) -> dict[s
         "value_bytes": values,
         "index_bytes": max(chain.sizes.index_bytes(schedule), default=0),
         "by_level": [_level_report(level, steps) for level, steps in enumerate(by_level)],
+        "over_ranks": None if plan.partition is None else schedule_ranks(plan, chain, schedule.name),
     }
 
 
@@ -80,7 +82,10 @@ def print_report(facts: dict[str, Any]) -> None:
     print(f"plan         {facts['file']}{unchecked}")
     print(f"fingerprint  {facts['fingerprint']}")
     print(f"network      {len(layers)} layers, input {facts['network'].get('input_shape', 'unknown')}")
-    print(f"planned for  a batch of {facts['batch_size']}, {facts['workers']} workers")
+    shared = "workers" if facts["partition"] is None else "ranks"
+    print(f"planned for  a batch of {facts['batch_size']}, {facts['workers']} {shared}")
+    if facts["partition"] is not None:
+        print_partition(facts["partition"])
     for name, needed in facts["left_out"].items():
         print(f"left out     {name}: {quantity(needed)}B")
     for position, chain in enumerate(facts["chains"]):
@@ -129,17 +134,5 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
     ]
     head = ("", "mv", "mm", "kinds of mm", "nnz of mm", "multiply-adds", "longest step", "bytes")
     print_table(head, rows, "<>><>>>>")
-
-
-def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
-    """Aligned columns; `alignment` has a letter a column, as format specifications have."""
-    for line in cli.aligned([head, *rows], alignment):
-        print(f"  {line}".rstrip())
-
-
-def quantity(value: float) -> str:
-    """A number in three digits and a decimal prefix: "28.8 M"."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}"
-    return f"{value:g} "
+    if schedule["over_ranks"] is not None:
+        print_ranks(schedule["over_ranks"])

@@ -20,11 +20,11 @@ from typing import Any
 import numba
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.cost_model import KINDS, LARGE_BYTES, CostModel, Rate, work_classes
+from bppsa_cupy.plan.cost_model import KINDS, LARGE_BYTES, CostModel, Link, Rate, work_classes
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.system.machine import cpu_model, gpu_models
 
-FORMAT, FORMAT_VERSION = "bppsa-cost-model", 1
+FORMAT, FORMAT_VERSION = "bppsa-cost-model", 2
 
 
 @dataclass(frozen=True)
@@ -144,13 +144,17 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 def _to_json(model: CostModel) -> dict[str, Any]:
     """The model's numbers; null stands for a rate without limit."""
-    rates = {"": model.rate, **model.rates}
+    rates, link = {"": model.rate, **model.rates}, model.link
     return {
         "seconds_per_launch": model.seconds_per_launch,
         "seconds_per_call": model.seconds_per_call,
         "rates": {
             kind: {field: None if math.isinf(value) else value for field, value in asdict(rate).items()}
             for kind, rate in rates.items()
+        },
+        "link": {
+            "latency": link.latency,
+            "bytes_per_second": None if math.isinf(link.bytes_per_second) else link.bytes_per_second,
         },
     }
 
@@ -165,10 +169,16 @@ def _from_json(device: str, found: Mapping[str, Any]) -> CostModel:
     if unknown:
         raise ValueError(f"no kind of work is called {sorted(unknown)[0]!r}")
     rate = rates.pop("")
-    per_launch, per_call = (float(found[name]) for name in ("seconds_per_launch", "seconds_per_call"))
-    if not 0 <= min(per_launch, per_call) <= max(per_launch, per_call) < math.inf:
-        raise ValueError(f"{per_launch} and {per_call} are no seconds")
-    return CostModel(device, rate, per_launch, per_call, rates)
+    per_launch, per_call = (_seconds(found[name]) for name in ("seconds_per_launch", "seconds_per_call"))
+    link = Link(_seconds(found["link"]["latency"]), _rate(found["link"]["bytes_per_second"]))
+    return CostModel(device, rate, per_launch, per_call, rates, link)
+
+
+def _seconds(value: Any) -> float:
+    seconds = float(value)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{value} is no number of seconds")
+    return seconds
 
 
 def _rate(value: Any) -> float:

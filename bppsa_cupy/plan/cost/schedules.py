@@ -111,8 +111,12 @@ def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.nda
 
 
 def vjp_seconds(chain: Chain, budget: Budget) -> float:
-    """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other."""
+    """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other, on whichever
+    rank the budget's owners say: each vector that goes on to another one takes its message besides."""
     batch, model, seconds = budget.batch_size, budget.model, 0.0
+    if budget.owners is not None:
+        travelling = chain.lengths[np.flatnonzero(np.diff(budget.owners)) + 2]
+        seconds += float(model.link.seconds(travelling * batch * budget.itemsize).sum())
     for k, element in enumerate(chain.elements[:-1], 1):
         vectors = (chain.length(k) + chain.length(k + 1)) * batch * budget.itemsize
         seconds += model.work_seconds("vjp", element.vjp_terms * batch, vectors)
@@ -124,10 +128,13 @@ def preparation_seconds(chain: Chain, budget: Budget) -> float:
     """The predicted time of what surrounds a scan: values of all Jacobians it reads, and vectors moved.
 
     Moved into the layers' layout are the gradient by the output, and those by the output of layers with
-    parameters, which are taken to be the ones with shared values. a_n is never read.
+    parameters, which are taken to be the ones with shared values. a_n is never read. Ranks prepare their own
+    elements at once: it is the time of the one that takes longest.
     """
-    batch, itemsize, model, seconds = budget.batch_size, budget.itemsize, budget.model, 0.0
+    batch, itemsize, model = budget.batch_size, budget.itemsize, budget.model
+    of_ranks = np.zeros(1 if budget.owners is None else budget.workers)
     for k, element in enumerate(chain.elements, 1):
+        seconds = 0.0
         nnz, moved = element.pattern.nnz, chain.length(k) * batch * itemsize
         if k < len(chain):
             values = nnz if element.shared else nnz * batch
@@ -135,4 +142,5 @@ def preparation_seconds(chain: Chain, budget: Budget) -> float:
             seconds += model.seconds_per_call
         if k == 1 or element.shared:
             seconds += model.work_seconds("transpose", 0, 2 * moved) + model.seconds_per_call
-    return seconds
+        of_ranks[0 if budget.owners is None else budget.owners[k - 1]] += seconds
+    return float(of_ranks.max())

@@ -1,0 +1,164 @@
+"""Partitions are as even as they can be, and a placement is a schedule whose messages never block."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from partition_cases import partitions, placements, run_with_rendezvous
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import Partition, Step, place
+from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear, with_input_gradient
+from bppsa_cupy.plan.file.check_schedule import check_schedule
+
+WEIGHTS = st.one_of(
+    st.lists(st.integers(0, 9).map(float), max_size=7),
+    st.lists(st.floats(0, 1e6, allow_subnormal=False), max_size=7),
+)
+
+
+def heaviest(weights, bounds):
+    return max(sum(weights[a:b]) for a, b in itertools.pairwise(bounds))
+
+
+@settings(max_examples=150)
+@given(WEIGHTS, st.integers(1, 9))
+def test_no_contiguous_parts_have_a_lighter_heaviest_one(weights, ranks):
+    partition = Partition.balanced(weights, ranks)
+    assert partition.ranks == ranks and partition.items == len(weights)
+    n, used = len(weights), min(ranks, len(weights) + 1)
+    cuts = itertools.combinations_with_replacement(range(n + 1), used - 1)
+    least = min(heaviest(weights, (0, *c, n)) for c in cuts)
+    assert heaviest(weights, partition.bounds) <= least * (1 + 1e-12)
+    if n >= ranks:
+        assert all(partition.part(rank) for rank in range(ranks))
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5, 8, 16])
+def test_equal_parts_differ_by_one_at_most(ranks):
+    for n in range(40):
+        sizes = np.diff(Partition.equal(n, ranks).bounds)
+        assert sizes.sum() == n and set(sizes) <= {n // ranks, -(-n // ranks)}
+
+
+def test_parts_behind_a_heavy_item_share_what_is_left():
+    assert Partition.balanced([100, 1, 1, 1, 1], 3).bounds == (0, 1, 3, 5)
+    assert Partition.balanced([1, 1, 1, 1, 100], 3).bounds == (0, 3, 4, 5)
+
+
+def test_long_rows():
+    weights = np.random.default_rng(0).random(100_000)
+    partition = Partition.balanced(weights, 1024)
+    parts = np.add.reduceat(weights, partition.bounds[:-1])
+    assert parts.max() < 1.02 * weights.sum() / 1024 and partition.items == weights.size
+
+
+@given(st.integers(0, 12).flatmap(partitions))
+def test_owners_and_parts_say_the_same(partition):
+    for rank in range(partition.ranks):
+        assert list(partition.part(rank)) == np.flatnonzero(partition.owners == rank).tolist()
+    assert Partition(list(partition.bounds)) == Partition(np.array(partition.bounds)) == partition
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [(), (0,), (1, 3), (0, 3, 2), (0.0, 2.0), (False, True), "03", None, ((0, 1), (1, 2)), (0, (1,))],
+)
+def test_bounds_of_another_kind_are_refused(bounds):
+    with pytest.raises(PlanError, match="bounds of a partition"):
+        Partition(bounds)
+
+
+def test_errors_name_both_sides():
+    for ranks in (0, -1):
+        with pytest.raises(PlanError, match="at least 1"):
+            Partition.balanced([1.0], ranks)
+        with pytest.raises(PlanError, match="at least 1"):
+            Partition.equal(1, ranks)
+    with pytest.raises(PlanError, match="do not fall"):
+        Partition.equal(-2, 2)
+    for weight in (-1.0, np.nan, np.inf):
+        with pytest.raises(PlanError, match=f"is {weight}: they are finite"):
+            Partition.balanced([1.0, weight], 2)
+    with pytest.raises(PlanError, match="3 layers over 2 ranks: it must cover 4 over 2"):
+        Partition((0, 2, 3)).check(4, 2, "layers")
+    with pytest.raises(PlanError, match=r"owners of 2 elements on 2 ranks .* the chain has 3"):
+        place(linear(3), [0, 1], 2)
+    for owners in ([0, 2, 2], [-1, 0, 0]):
+        with pytest.raises(PlanError, match="ranks are 0 to 1"):
+            place(linear(3), owners, 2)
+    with pytest.raises(PlanError, match="contiguous"):
+        place(linear(3), [0, 1, 0], 2)
+
+
+# ---- placement ----
+
+
+@settings(max_examples=150)
+@given(placements())
+def test_messages_bring_every_operand_in_time_and_never_block(placement):
+    held = run_with_rendezvous(placement)
+    owners = placement.owners.tolist()
+    assert all((0, k) in held[owners[k]] for k in range(1, placement.schedule.n + 1))
+
+
+@given(placements())
+def test_the_parts_are_the_whole_schedule(placement):
+    parts = [placement.steps_of(rank) for rank in range(placement.ranks)]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(placement.schedule.table)))
+    check_schedule(placement.schedule)
+    owners = placement.owners.tolist()
+    assert owners == sorted(owners) or owners == sorted(owners, reverse=True)
+    for step in placement.schedule.steps:
+        assert step.worker == owners[step.end - 1]
+
+
+@given(placements())
+def test_a_segment_goes_to_a_rank_once_and_to_no_rank_that_does_not_need_it(placement):
+    owners, messages = placement.owners.tolist(), list(placement.messages())
+    assert len({(m.segment, m.target) for m in messages}) == len(messages)
+    assert messages == sorted(messages)
+    needed = {(step.left, step.worker) for step in placement.schedule.steps}
+    needed |= {((0, k), owners[k]) for k in range(1, placement.schedule.n + 1)}
+    for m in messages:
+        assert m.source == owners[m.segment[1] - 1] != m.target
+        assert (m.segment, m.target) in needed
+
+
+@given(st.integers(0, 20), st.integers(1, 9))
+def test_the_serial_scan_sends_a_vector_over_each_border(n, ranks):
+    placement = place(linear(n), Partition.equal(n, ranks).owners, ranks)
+    assert len(placement.sent) == max(min(n, ranks) - 1, 0)
+    assert not placement.sent[:, 1].any()
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_short_chains_send_nothing(n):
+    for ranks in (1, 2, 5):
+        for schedule in (linear(n), blelloch(n), with_input_gradient(linear(n))):
+            placement = place(schedule, [ranks - 1] * n, ranks)
+            assert len(placement.sent) == 0 and not list(placement.messages())
+            assert len(placement.steps_of(ranks - 1)) == (1 if schedule.computes_input_gradient and n else 0)
+
+
+def test_algorithm_1_over_as_many_ranks_as_elements():
+    """A rank an element: every left operand travels, but a_0, which is with a_1."""
+    placement = place(blelloch(8), range(8), 8)
+    assert placement.travels.tolist() == [step.out != (0, 2) for step in placement.schedule.steps]
+    run_with_rendezvous(placement)
+
+
+def test_ranks_without_elements_take_no_part():
+    for schedule in every_hybrid(5):
+        placement = place(schedule, Partition.equal(5, 8).owners, 8)
+        assert placement.ranks == 8 and sum(len(placement.steps_of(r)) == 0 for r in range(8)) >= 3
+        run_with_rendezvous(placement)
+
+
+def test_messages_carry_bytes():
+    placement = place(linear(3), [0, 0, 1], 2)
+    (message,) = placement.messages([40])
+    assert message == (2, (0, 3), 0, 1, 40)
+    assert placement.schedule.steps[-1] == Step(1, 0, 2, 3, "mv", 0)

@@ -1,0 +1,205 @@
+"""Plans over ranks: where they put the steps, and their files."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from partition_cases import partitions
+from plan_cases import assert_equal_plans, edited, plan_of, random_chain
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import Budget, Chain, Element, Partition, Plan, build_plan
+from bppsa_cupy.plan.cost import MODELS, preparation_seconds
+from bppsa_cupy.plan.cost_model import CostModel, Link, Rate
+
+
+def over_ranks(chains, partition, **options):
+    """A plan of chains over ranks; the items of the partition are layers, the last one's element first."""
+    layers = [{"type": "J"}] * partition.items
+    return build_plan(
+        chains, {"layers": layers}, "f" * 64, **{"batch_size": 3, "partition": partition, **options}
+    )
+
+
+def chain_of_layers(seed, layers):
+    """A random chain whose a_1 belongs to the last of so many layers."""
+    chain = random_chain(layers, seed)
+    numbered = [
+        Element(e.name, e.pattern, e.shared, None, layers - k) for k, e in enumerate(chain.elements, 1)
+    ]
+    return Chain(tuple(numbered))
+
+
+@settings(max_examples=12)
+@given(st.sampled_from([0, 1, 2, 3, 4, 5, 9]), st.integers(0, 2**32 - 1), st.data())
+def test_every_schedule_is_placed_and_kept(tmp_path_factory, n, seed, data):
+    path = tmp_path_factory.mktemp("plan") / "p.h5"
+    partition, chain = data.draw(partitions(n, 4)), chain_of_layers(seed, n)
+    plan = over_ranks([chain], partition)
+    assert (plan.workers, plan.partition) == (partition.ranks, partition)
+    owners = chain.owners(partition)
+    assert owners == tuple(partition.owners[::-1].tolist())
+    for name in plan.schedules:
+        placement = plan.placement(0, name)
+        assert placement.schedule == plan.schedule(0, name)
+        assert [s.worker for s in placement.schedule.steps] == [
+            owners[max(s.end - 2, 0)] for s in placement.schedule.steps
+        ]
+    plan.save(path)
+    for read in (Plan.load, Plan.outline):
+        loaded = read(path)
+        assert loaded.partition == partition and loaded.schedules == plan.schedules
+    assert_equal_plans(plan, Plan.load(path))
+
+
+def test_layers_without_an_element_belong_to_a_rank_all_the_same():
+    chain = random_chain(2)
+    elements = [
+        Element(e.name, e.pattern, e.shared, None, item)
+        for e, item in zip(chain.elements, (3, 1), strict=True)
+    ]
+    plan = over_ranks([Chain(tuple(elements))], Partition((0, 2, 3, 4)))
+    assert plan.placement(0, "linear").owners.tolist() == [2, 2, 0]
+
+
+def test_a_plan_for_one_rank_has_no_placement(tmp_path):
+    plan = plan_of(random_chain(4))
+    plan.save(tmp_path / "p.h5")
+    assert Plan.load(tmp_path / "p.h5").partition is None
+    with pytest.raises(PlanError, match="--ranks P"):
+        plan.placement(0, "linear")
+
+
+def test_a_partition_must_cover_the_network():
+    chains = [chain_of_layers(0, 3)]
+    with pytest.raises(PlanError, match="must cover 3 over 2"):
+        build_plan(chains, {"layers": [{}] * 3}, "f" * 64, partition=Partition((0, 1, 2)))
+    with pytest.raises(PlanError, match="must cover 3 over 4"):
+        build_plan(chains, {"layers": [{}] * 3}, "f" * 64, partition=Partition((0, 1, 3)), workers=4)
+
+
+def test_the_memory_limit_is_of_the_fullest_rank():
+    chain = Chain(tuple(Element("J", Pattern.dense(8, 8), False, None, 7 - k) for k in range(8)))
+    partition = Partition.equal(8, 4)
+    whole = plan_of(chain, batch_size=3).bytes("linear")
+    plan = over_ranks([chain], partition, memory_limit=int(0.45 * whole))
+    budget = Budget(3, 4, 4, owners=chain.owners(partition))
+    (chain_plan,) = plan.chains
+    for name in plan.schedules:
+        taken = budget.bytes_by_rank(chain_plan.sizes, plan.schedule(0, name))
+        assert max(taken) <= int(0.45 * whole) < whole
+    with pytest.raises(PlanError, match="on the fullest of 4 ranks"):
+        over_ranks([chain], partition, memory_limit=100)
+
+
+# ---- damage ----
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "p.h5"
+    over_ranks([chain_of_layers(1, 5), chain_of_layers(2, 5)], Partition((0, 2, 5))).save(path)
+    return path
+
+
+def bounds(*given):
+    return lambda file: file.attrs.__setitem__("partition", json.dumps(given))
+
+
+def attribute(name, value):
+    return lambda file: file.attrs.__setitem__(name, value)
+
+
+def items(values):
+    def change(file):
+        del file["chains/0/items"]
+        file["chains/0/items"] = np.array(values, np.int32)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (attribute("partition", "(0, 2, 5)"), "partition is no JSON"),
+        (attribute("partition", "{}"), "partition is no JSON list"),
+        (attribute("partition", 3), "partition"),
+        (bounds(0, 2.5, 5), "bounds of a partition"),
+        (bounds(0, "2", 5), "bounds of a partition"),
+        (bounds(1, 2, 5), "begin with 0"),
+        (bounds(0, 3, 2), "do not fall"),
+        (bounds(0, 2, 4), "must cover 5 over 2"),
+        (bounds(0, 2, 3, 5), "must cover 5 over 2"),
+        (bounds(0, 3, 5), "not on their owner's rank"),
+        (attribute("workers", 3), "must cover 5 over 3"),
+        (items([4, 3, 2, 1, 5]), "none of the 5 layers"),
+        (items([4, 3, 2, 1, -1]), "each takes one, from 0 on"),
+        (items([4, 3]), "each takes one"),
+        (items([0, 4, 0, 4, 0]), "must be contiguous"),
+        (items([0, 1, 2, 3, 4]), "not on their owner's rank"),
+    ],
+)
+@pytest.mark.parametrize("read", [Plan.load, Plan.outline])
+def test_a_damaged_partition_is_refused(saved, tmp_path, change, message, read):
+    with pytest.raises(PlanError, match=rf"broken\.h5.*{message}"):
+        read(edited(saved, tmp_path / "broken.h5", change))
+
+
+def test_the_edited_copy_itself_loads(saved, tmp_path):
+    assert_equal_plans(Plan.load(saved), Plan.load(edited(saved, tmp_path / "same.h5", lambda file: None)))
+
+
+# ---- prediction ----
+
+
+def test_a_prediction_over_ranks_by_hand():
+    """Four elements of 2×2 on two ranks: what each rank prepares and runs, and a message between them."""
+    chain = Chain(tuple(Element("J", Pattern.dense(2, 2), False, None, 3 - k) for k in range(4)))
+    plan = over_ranks([chain], Partition((0, 2, 4)), schedules=["linear"], batch_size=1)
+    model = CostModel(
+        "host",
+        Rate(math.inf, math.inf),
+        seconds_per_launch=1.0,
+        seconds_per_call=10.0,
+        link=Link(100.0, 8.0),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bppsa_cupy.plan.plan.model_of", lambda device: model)
+        seconds = plan.predict(1, "host").seconds
+    # Three VJPs, and v(3), 8 bytes, from rank 1 to rank 0.
+    assert seconds["bp"] == 3 * 10 + 101
+    # Rank 1 fills a_1 and a_2 and takes in the gradient; two steps, the message, and one step on rank 0.
+    assert seconds["linear"] == (10 + 10 + 10) + 2 * 1 + 101 + 1
+
+
+def test_ranks_share_the_preparation_and_messages_cost():
+    chain = Chain(tuple(Element("J", Pattern.dense(20, 20), False, None, 7 - k) for k in range(8)))
+    alone = plan_of(chain, batch_size=3).predict(3, "host").seconds
+    for ranks in (1, 2, 4):
+        plan = over_ranks([chain], Partition.equal(8, ranks))
+        seconds = plan.predict(3, "host").seconds
+        assert list(seconds) == ["bp", *plan.schedules]
+        if ranks == 1:
+            assert seconds == {**alone, "hybrid": seconds["hybrid"]}
+        else:
+            assert seconds["bp"] > alone["bp"]
+            budget = Budget(3, 4, ranks, MODELS["host"], owners=chain.owners(plan.partition))
+            messages = (ranks - 1) * MODELS["host"].link.seconds(20 * 3 * 4)
+            whole = preparation_seconds(chain, replace(budget, owners=None))
+            shared = preparation_seconds(chain, budget)
+            assert whole / ranks <= shared < whole
+            assert seconds["linear"] == pytest.approx(alone["linear"] - whole + shared + messages)
+    assert list(plan.predict(4, "host").seconds) == ["bp"]
+
+
+def test_bytes_are_of_the_fullest_rank():
+    chain = Chain(tuple(Element("J", Pattern.dense(8, 8), False, None, 7 - k) for k in range(8)))
+    plan = over_ranks([chain], Partition.equal(8, 4))
+    budget = Budget(3, 4, 4, owners=chain.owners(plan.partition))
+    taken = budget.bytes_by_rank(plan.chains[0].sizes, plan.schedule(0, "blelloch"))
+    assert plan.bytes("blelloch") == max(taken) < plan_of(chain, batch_size=3).bytes("blelloch")
