@@ -96,10 +96,10 @@ def lenet5():
 
 
 def test_balanced_by_seconds_is_that_of_distribute(lenet5):
-    from bppsa_cupy.distributed.balance import layer_seconds
+    from bppsa_cupy.distributed.balance import best_partition, layer_times
 
     made = make_partition(lenet5, 3, None, None, 16)
-    assert made == bp.Partition.balanced(layer_seconds(lenet5.architecture, "host", 16), 3)
+    assert made == best_partition(layer_times(lenet5.architecture, "host", 16), 3)
     assert make_partition(lenet5, 3, None, "seconds", 16) == made
 
 
