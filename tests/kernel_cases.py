@@ -81,6 +81,18 @@ def activation(rng: np.random.Generator) -> Iterator[Case]:
         yield case({"output": output}, features=features, batch=batch, size=features * batch)
 
 
+@cases_of(
+    "elu_forward", "gelu_forward", "leaky_relu_forward", "silu_forward", "softplus_forward", "slope_fill"
+)
+def activation_with_slope(rng: np.random.Generator) -> Iterator[Case]:
+    for (features, batch), tanh_form in itertools.product(PAIRS, (0, 1)):
+        size = features * batch
+        yield case(
+            {"input": 8 * rng.standard_normal(size)}, features=features, batch=batch, size=size,
+            negative_slope=-0.25, alpha=1.5, beta=2.0, threshold=3.0, tanh_form=tanh_form,
+        )  # fmt: skip
+
+
 @cases_of("dropout_forward", "dropout_fill")
 def dropout(rng: np.random.Generator) -> Iterator[Case]:
     for (features, batch), threshold in itertools.product(PAIRS, (0, 2**31, 2**32)):

@@ -12,6 +12,8 @@ from torch import nn
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.layers import (
+    ELU,
+    GELU,
     GRU,
     LSTM,
     RNN,
@@ -21,11 +23,14 @@ from bppsa_cupy.layers import (
     Dropout,
     Flatten,
     Layer,
+    LeakyReLU,
     Linear,
     MaxPool2d,
     ReLU,
     Shape,
     Sigmoid,
+    SiLU,
+    Softplus,
     Tanh,
 )
 
@@ -117,6 +122,13 @@ CASES: tuple[LayerCase, ...] = (
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
     same("Sigmoid", Sigmoid, (4, 9), 1),
+    same("LeakyReLU", LeakyReLU, (3, 5, 7), 1),
+    same("LeakyReLU falling", LeakyReLU, (37,), 1, -0.3),
+    same("ELU", ELU, (3, 5, 7), 1, 1.7),
+    same("SiLU", SiLU, (4, 9), 1),
+    same("Softplus", Softplus, (4, 9), 1, 2.5, 1.5),
+    same("GELU", GELU, (3, 5, 7), 1),
+    same("GELU by tanh", GELU, (37,), 1, "tanh"),
     recurrent(RNN, (6, 3), 30, 3, 4),
     recurrent(GRU, (6, 3), 90, 3, 4, num_layers=2),
     recurrent(LSTM, (6, 3), 90, 3, 4, bidirectional=True),
