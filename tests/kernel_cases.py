@@ -200,6 +200,15 @@ def averaging(rng: np.random.Generator) -> Iterator[Case]:
             yield case(planes=planes, count_include_pad=counted, divisor_override=override, **scalars)
 
 
+@cases_of("adaptive_avg_pool2d_forward", "adaptive_avg_pool2d_vjp")
+def adaptive(rng: np.random.Generator) -> Iterator[Case]:
+    for sizes, planes in itertools.product(
+        ((1, 1, 1, 1), (7, 9, 3, 4), (3, 2, 7, 5), (20, 17, 1, 1)), (0, 1, 7)
+    ):
+        height, width, rows, columns = sizes
+        yield case(planes=planes, in_height=height, in_width=width, out_height=rows, out_width=columns)
+
+
 def _some_pixel(rng: np.random.Generator, s: dict[str, int], y: int, x: int) -> int:
     """A position inside the input that window (y, x) covers; -1 where it covers none."""
     rows = y * s["stride_y"] - s["padding_y"] + np.arange(s["kernel_height"]) * s["dilation_y"]

@@ -1,5 +1,6 @@
 """Layers, one a file."""
 
+from bppsa_cupy.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.conv2d import Conv2d
@@ -24,6 +25,7 @@ from bppsa_cupy.layers.tanh import Tanh
 LAYERS: dict[str, type[Layer]] = {
     layer.__name__: layer
     for layer in (
+        AdaptiveAvgPool2d,
         AvgPool2d,
         Conv2d,
         Dropout,
@@ -51,6 +53,7 @@ __all__ = [
     "LAYERS",
     "LSTM",
     "RNN",
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "Context",
     "Conv2d",
