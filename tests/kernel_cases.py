@@ -137,14 +137,18 @@ def counted(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("sgd_step", "adam_step")
 def update(rng: np.random.Generator) -> Iterator[Case]:
-    for count, blocked, momentum, nesterov, steps in (
-        (0, 0, 0.9, 0, 3), (1, 0, 0.0, 0, 1), (33, 0, 0.9, 0, 1), (300, 0, 0.9, 1, 3), (33, 1, 0.9, 0, 3),
+    for count, blocked, groups, decoupled, steps in (
+        (0, 0, 1, 0, 3), (1, 0, 1, 1, 1), (33, 0, 3, 0, 1), (300, 0, 3, 1, 3), (300, 0, 1, 0, 2),
+        (33, 1, 1, 0, 3),
     ):  # fmt: skip
-        arrays = {"blocked": np.array([blocked]), "second": rng.random(count), "steps": np.array([steps])}
+        rows = np.array([[0.1, 0.9, 0.25, 1e-8, 0.01], [0.2, 0.0, 0.5, 0.1, 0.0], [0.3, 0.8, 0.999, 0, 1.0]])
+        arrays = {
+            "blocked": np.array([blocked]), "second": rng.random(count), "steps": np.array([steps]),
+            "group": rng.integers(0, groups, -(-count // 8)), "settings": rows[:groups],
+        }  # fmt: skip
         yield case(
-            arrays, count=count, rate=0.1, momentum=momentum, dampening=0.25, weight_decay=0.01,
-            nesterov=nesterov, beta1=0.9, beta2=0.999, epsilon=1e-8,
-        )  # fmt: skip
+            arrays, count=count, unit=8, groups=groups, pace=0.5, moving=count != 33, decoupled=decoupled
+        )
 
 
 # ---- convolution and pooling ----

@@ -37,6 +37,7 @@ def test_resuming_takes_the_optimizer_of_the_checkpoint(checkpoint, capsys):
         (["--momentum", 0.9, "--lr", 1], "with lr 0.02, momentum 0.5 and lr 1.0, momentum 0.9 is asked for"),
         (["--optimizer", "adam"], "optimizer is SGD, this one is Adam"),
         (["--batch-size", 4], "batch_size 8 and 4 is asked for"),
+        (["--layer-lr", "0:0.5"], "groups [] and groups [{'params': ["),
     ],
 )
 def test_other_settings_are_named(checkpoint, capsys, arguments, message):
@@ -70,6 +71,7 @@ def test_a_log_that_was_cut_is_taken_up(checkpoint, capsys):
         ("--plot p.txt", "p.txt names no format of pictures"),
         ("--optimizer adam --momentum 0.5", "--momentum is of sgd"),
         ("--lr nan", "lr=nan"),
+        ("--layer-lr 77:0.1", "group 0 has the parameters '77': the network has"),
         ("--clip 0", "clip"),
     ],
 )

@@ -18,14 +18,15 @@ from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
 from bppsa_cupy.training.loop import History, check_dataset, train
-from bppsa_cupy.training.optimizers import SGD, Adam, Optimizer
+from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, Optimizer
 from bppsa_cupy.training.settings import Settings
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
 DEFAULTS = {
     "sgd": {"lr": 0.01, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
     "adam": {"lr": 0.01, "weight_decay": 0.0},
+    "adamw": {"lr": 0.01, "weight_decay": 0.01},
 }
 
 
@@ -52,13 +53,26 @@ def parser() -> argparse.ArgumentParser:
     update.add_argument("--lr", type=float, help="learning rate (default 0.01)")
     update.add_argument("--momentum", type=float, help="of sgd (default 0.9)")
     update.add_argument("--nesterov", action="store_true", default=None, help="Nesterov momentum for sgd")
-    update.add_argument("--weight-decay", type=float, help="default 0")
+    update.add_argument("--weight-decay", type=float, help="default 0, of adamw 0.01")
+    update.add_argument(
+        "--layer-lr", type=layer_rate, action="append", metavar="LAYERS:RATE",
+        help="a rate for layers or parameters, as 0,3.bias:0.001; again for others",
+    )  # fmt: skip
     result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
     result.add_argument("--resume", type=Path, help="checkpoint to go on from")
     result.add_argument("--log", type=Path, help="one JSON object an iteration")
     result.add_argument("--plot", type=Path, help="PNG of the loss")
     return result
+
+
+def layer_rate(text: str) -> dict[str, Any]:
+    """The argument type of a group of parameters with a learning rate: "0,3.bias:0.001"."""
+    places, _, rate = text.rpartition(":")
+    try:
+        return {"params": [place.strip() for place in places.split(",")], "lr": float(rate)}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no LAYERS:RATE: give it as 0,3.bias:0.001") from None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -134,6 +148,9 @@ def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
     if str(stored.get("name", "")).lower() == kind:
         known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
         options.update((name, value) for name, value in values.items() if name in known)
+        options["groups"] = stored.get("groups", [])
+    if arguments.layer_lr is not None:
+        options["groups"] = arguments.layer_lr
     given = cli.given(arguments, *DEFAULTS["sgd"])
     for name in given:
         if name not in options:

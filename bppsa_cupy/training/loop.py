@@ -20,9 +20,10 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.log import TrainingLog
 from bppsa_cupy.training.losses import cross_entropy
-from bppsa_cupy.training.optimizers import Optimizer, clip_grad_norm
+from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.state import restore, snapshot
 

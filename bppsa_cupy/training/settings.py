@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.optimizers import check_max_norm
+from bppsa_cupy.training.clipping import check_max_norm
 
 
 @dataclass(frozen=True)
