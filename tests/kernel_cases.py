@@ -117,7 +117,9 @@ def classification(rng: np.random.Generator) -> Iterator[Case]:
         scores = 30 * rng.standard_normal((rows, classes))
         scores[:left_out] = np.nan
         counted = max(rows - left_out, 0)
-        yield case({"labels": labels, "scores": scores}, rows=rows, classes=classes, counted=counted)
+        for smoothing in (0.0, 0.3):
+            scalars = {"rows": rows, "classes": classes, "counted": counted, "smoothing": smoothing}
+            yield case({"labels": labels, "scores": scores}, **scalars)
 
 
 @cases_of("finite_check")

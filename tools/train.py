@@ -58,6 +58,12 @@ def parser() -> argparse.ArgumentParser:
         "--layer-lr", type=layer_rate, action="append", metavar="LAYERS:RATE",
         help="a rate for layers or parameters, as 0,3.bias:0.001; again for others",
     )  # fmt: skip
+    result.add_argument(
+        "--lr-schedule", metavar="SCHEDULE",
+        help="step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, cosine[:STEPS], warmup:STEPS, or several with "
+        "commas; with --resume, this and --label-smoothing are the checkpoint's by default",
+    )  # fmt: skip
+    result.add_argument("--label-smoothing", type=float, metavar="E", help="of the training loss (default 0)")
     result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
     result.add_argument("--resume", type=Path, help="checkpoint to go on from")
@@ -86,6 +92,7 @@ def run(arguments: argparse.Namespace) -> None:
         epochs=arguments.epochs or arguments.iterations or 1,
         progress=sys.stderr.isatty(),
         **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log", "clip"),
+        **_recipe(arguments),
     )
     if arguments.plot is not None:
         check_picture(arguments.plot)
@@ -131,6 +138,12 @@ def check_plan(plan: Plan, method: str, batch_size: int) -> None:
             f"batches of {batch_size} samples were asked for, the plan holds {plan.batch_size}: give "
             f"--batch-size {plan.batch_size}, or build the plan with --batch-size {batch_size}"
         )
+
+
+def _recipe(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
+    stored = {} if arguments.resume is None else load_checkpoint(arguments.resume).recipe
+    return {**stored, **cli.given(arguments, "lr_schedule", "label_smoothing")}
 
 
 def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:

@@ -30,10 +30,10 @@ from bppsa_cupy.training.state import restore, snapshot
 
 @dataclass
 class History:
-    """What training saw: a dict an iteration (step, epoch, loss; gradient_norm, before clipping, where
-    there is any; test_loss and test_accuracy where the test set was evaluated after it), and what ran
-    (`what_ran`) in the first step whose batch was as large as any, empty where there was none, with the
-    samples of that batch."""
+    """What training saw: a dict an iteration (step, epoch, loss; lr, the optimizer's rate, where it follows a
+    schedule; gradient_norm, before clipping, where there is any; test_loss and test_accuracy where the test
+    set was evaluated after it), and what ran (`what_ran`) in the first step whose batch was as large as any,
+    empty where there was none, with the samples of that batch."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     ran: dict[str, Any] = field(default_factory=dict)
@@ -121,26 +121,33 @@ def _epoch(
     """
     network.train()
     size, device = settings.batch_size, network.device
-    epoch, done = divmod(start, number_of_batches(split, size))
+    per_epoch = number_of_batches(split, size)
+    schedule, (epoch, done) = settings.schedule(per_epoch), divmod(start, per_epoch)
     source = batches(split, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype)
     pending: Callable[[], dict[str, Any]] | None = None
     current = None
     for step, batch in zip(range(start + 1, stop + 1), source, strict=False):
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
-        loss, gradient = cross_entropy(scores, batch.labels, lengths=batch.label_lengths, device=device)
+        loss, gradient = cross_entropy(
+            scores, batch.labels, lengths=batch.label_lengths, device=device,
+            label_smoothing=settings.label_smoothing,
+        )  # fmt: skip
         network.backward(gradient, method=settings.method)
         if settings.gradient_hook is not None:
             settings.gradient_hook(network)
         norm = None
         if settings.clip is not None:
             norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
+        if schedule is not None:
+            optimizer.lr_factor = schedule.factor(step - 1, per_epoch)
+        rate = None if schedule is None else optimizer.lr * optimizer.lr_factor
         optimizer.step(network.gradients)
         if len(batch.labels) > history.largest_batch:
             history.ran, history.largest_batch = what_ran(network), len(batch.labels)
         if pending is not None:
             yield pending()
-        pending = partial(_row, step, epoch, device.fetch(loss), norm, optimizer.fetch_blocked())
+        pending = partial(_row, step, epoch, device.fetch(loss), norm, rate, optimizer.fetch_blocked())
     if pending is not None:
         yield pending()
 
@@ -165,6 +172,7 @@ def _row(
     epoch: int,
     loss: Callable[[], np.ndarray],
     norm: Callable[[], np.ndarray] | None,
+    rate: float | None,
     blocked: Callable[[], np.ndarray],
 ) -> dict[str, Any]:
     """The row of a step: waits for its loss, the norm of its gradients and whether it was blocked, and
@@ -174,6 +182,8 @@ def _row(
         found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
         raise _not_finite(f"{found} at", step)
     row: dict[str, Any] = {"step": step, "epoch": epoch + 1, "loss": value}
+    if rate is not None:
+        row["lr"] = rate
     if norm is not None:
         row["gradient_norm"] = norm().item()
         if not math.isfinite(row["gradient_norm"]):

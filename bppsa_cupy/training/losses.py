@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.data.labels import IGNORED, counted_labels, on_host
 from bppsa_cupy.devices import Array, Device, device_of
-from bppsa_cupy.errors import LabelError, ShapeError
+from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
 
 
@@ -19,6 +19,7 @@ def cross_entropy(
     *,
     lengths: Any = None,
     ignore_index: int = IGNORED,
+    label_smoothing: float = 0.0,
     device: Device | None = None,
 ) -> tuple[Array, Array]:
     """Softmax cross entropy, mean over the labels that count, and its gradient.
@@ -27,10 +28,14 @@ def cross_entropy(
     labels  (B,) or (B, T) integers, 0 <= label < classes; checked on the host before they are uploaded
     lengths       (B,) integers from 1 to T: steps behind a sample's length are padding, whatever they hold
     ignore_index  a label that is left out, as in PyTorch
+    label_smoothing  the part of every target, from 0 to 1, that all classes share evenly, as in PyTorch
+                  (Szegedy et al. 2016)
     Padded steps and ignored labels are in neither loss nor mean, and their gradient is 0. Returns the loss
     as an array of no dimensions on the scores' device (`float(loss)` waits for it) and the gradient by the
-    scores, of their shape. Raises ShapeError, and LabelError naming the first bad label or where none counts.
+    scores, of their shape. Raises ShapeError, LabelError naming the first bad label or where none counts, and
+    BppsaError for another smoothing.
     """
+    check_smoothing(label_smoothing)
     device = device or device_of(scores)
     scores = device.asarray(scores)
     if scores.ndim not in (2, 3) or 0 in scores.shape:
@@ -59,6 +64,7 @@ def cross_entropy(
         rows,
         classes,
         real,
+        label_smoothing,
     )
     return losses.sum() / scores.dtype.type(real), gradient
 
@@ -81,6 +87,12 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
         raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: it has no element")
     difference = output - wanted
     return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
+
+
+def check_smoothing(label_smoothing: float) -> None:
+    """Raise BppsaError unless `label_smoothing` is a number from 0 to 1."""
+    if not isinstance(label_smoothing, (int, float, np.number)) or not 0 <= label_smoothing <= 1:
+        raise BppsaError(f"label_smoothing={label_smoothing!r}: it must be a number from 0 to 1")
 
 
 def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:

@@ -35,6 +35,7 @@ class Optimizer(abc.ABC):
     """
 
     hyperparameters: tuple[str, ...]
+    lr: float
 
     def __init__(self, parameters: ParameterSet, groups: Sequence[Mapping[str, Any]] = ()) -> None:
         if not isinstance(parameters, ParameterSet):
