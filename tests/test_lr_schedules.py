@@ -167,14 +167,20 @@ def test_resuming_gives_the_same_bits(dataset, tmp_path, stop):  # noqa: F811
         options = {"epochs": 3, "batch_size": 16, "lr_schedule": "step:2:0.5,warmup:2,cosine:12"}
         groups = [{"params": "0", "lr": 0.3}]
         optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9, groups=groups)
-        return train(net, dataset, optimizer, Settings(**{**options, "label_smoothing": 0.2, **more}), resume)
+        return train(
+            net,
+            dataset,
+            optimizer,
+            Settings(**{**options, "augment": "crop-flip", "label_smoothing": 0.2, **more}),
+            resume,
+        )
 
     file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
     whole, first, second = make("float32"), make("float32"), make("float32", seed=9)
     expected = run(whole)
     run(first, iterations=stop, checkpoint=file)
     assert load_checkpoint(file).recipe == {
-        "lr_schedule": "step:2:0.5,warmup:2,cosine:12", "label_smoothing": 0.2,
+        "lr_schedule": "step:2:0.5,warmup:2,cosine:12", "augment": "crop-flip", "label_smoothing": 0.2,
     }  # fmt: skip
     rest = run(second, resume=file, log=log)
     assert np.array_equal(rest.losses, expected.losses[stop:])
@@ -183,6 +189,7 @@ def test_resuming_gives_the_same_bits(dataset, tmp_path, stop):  # noqa: F811
     assert [row["lr"] for row in rows] == [row["lr"] for row in expected.rows[stop:]]
     for other, message in (
         ({"lr_schedule": None}, "lr_schedule step:2:0.5,warmup:2,cosine:12 and None is asked for"),
+        ({"augment": None}, "augment crop-flip and None is asked for"),
         ({"label_smoothing": 0.1}, "label_smoothing 0.2 and 0.1 is asked for"),
     ):
         with pytest.raises(bp.CheckpointError, match=message):

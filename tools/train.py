@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.data import load
+from bppsa_cupy.data.augment import AUGMENTATIONS
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
@@ -61,8 +62,11 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--lr-schedule", metavar="SCHEDULE",
         help="step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, cosine[:STEPS], warmup:STEPS, or several with "
-        "commas; with --resume, this and --label-smoothing are the checkpoint's by default",
+        "commas; with --resume, this, --augment and --label-smoothing are the checkpoint's by default",
     )  # fmt: skip
+    result.add_argument(
+        "--augment", choices=AUGMENTATIONS, help="change training images at random: padded crops and flips"
+    )
     result.add_argument("--label-smoothing", type=float, metavar="E", help="of the training loss (default 0)")
     result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
@@ -143,7 +147,7 @@ def check_plan(plan: Plan, method: str, batch_size: int) -> None:
 def _recipe(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
     stored = {} if arguments.resume is None else load_checkpoint(arguments.resume).recipe
-    return {**stored, **cli.given(arguments, "lr_schedule", "label_smoothing")}
+    return {**stored, **cli.given(arguments, "lr_schedule", "augment", "label_smoothing")}
 
 
 def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
+from bppsa_cupy.data.ahead import ahead
 from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
@@ -123,10 +125,18 @@ def _epoch(
     size, device = settings.batch_size, network.device
     per_epoch = number_of_batches(split, size)
     schedule, (epoch, done) = settings.schedule(per_epoch), divmod(start, per_epoch)
-    source = batches(split, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype)
+    source = batches(
+        split,
+        size,
+        seed=settings.seed,
+        epoch=epoch,
+        start=done,
+        dtype=network.dtype,
+        augment=settings.augment,
+    )
     pending: Callable[[], dict[str, Any]] | None = None
     current = None
-    for step, batch in zip(range(start + 1, stop + 1), source, strict=False):
+    for step, batch in enumerate(ahead(islice(source, stop - start)), start + 1):
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
         loss, gradient = cross_entropy(
@@ -221,7 +231,7 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
     was_training = network.training
     network.eval()
     total, right, count, current = 0.0, 0, 0, None
-    for batch in batches(split, batch_size, shuffle=False, dtype=network.dtype):
+    for batch in ahead(batches(split, batch_size, shuffle=False, dtype=network.dtype)):
         labels, lengths = batch.labels, batch.label_lengths
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass

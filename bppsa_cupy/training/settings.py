@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bppsa_cupy.data.augment import check_augmentation
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.clipping import check_max_norm
 from bppsa_cupy.training.losses import check_smoothing
@@ -27,10 +28,12 @@ class Settings:
     progress          whether to show a progress bar
     clip              largest 2-norm of all gradients together, None for no clipping
     lr_schedule       what the optimizer's rates are multiplied by (`Schedule`), as "warmup:500,cosine"
+    augment           random changes of training samples, one of data.augment.AUGMENTATIONS; None for none
     label_smoothing   of the training loss (`cross_entropy`)
     gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
 
-    Raises BppsaError for a `clip` that is not above 0, a schedule that is none, and a smoothing that is none.
+    Raises BppsaError for a `clip` that is not above 0, and a schedule, augmentation or smoothing that is
+    none.
     """
 
     method: str = "auto"
@@ -43,6 +46,7 @@ class Settings:
     progress: bool = False
     clip: float | None = None
     lr_schedule: str | None = None
+    augment: str | None = None
     label_smoothing: float = 0.0
     gradient_hook: Callable[[Sequential], None] | None = None
 
@@ -51,6 +55,8 @@ class Settings:
             check_max_norm(self.clip)
         if self.lr_schedule is not None:
             Schedule.read(self.lr_schedule)
+        if self.augment is not None:
+            check_augmentation(self.augment)
         check_smoothing(self.label_smoothing)
 
     def last_step(self, per_epoch: int) -> int:
@@ -70,5 +76,6 @@ class Settings:
         schedule = self.schedule(per_epoch)
         return {
             **({} if schedule is None else {"lr_schedule": str(schedule)}),
+            **({"augment": self.augment} if self.augment is not None else {}),
             **({"label_smoothing": float(self.label_smoothing)} if self.label_smoothing else {}),
         }
