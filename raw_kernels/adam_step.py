@@ -26,10 +26,10 @@ def _of_one_group(start, end, t, gradient, parameter, first, second, own, pace, 
 
 
 @compiled()
-def _span(start, end, t, gradient, parameter, first, second, group, settings, unit, pace, decoupled):
+def _span(start, end, t, gradient, parameter, first, second, group, settings, groups, unit, pace, decoupled):
     while start < end:
         own = np.uint64(5) * np.uint64(group[start // unit])
-        stop = end_of_group(group, unit, start, end)
+        stop = end_of_group(group, groups, unit, start, end)
         _of_one_group(
             start, stop, t, gradient, parameter, first, second, settings[own : own + np.uint64(5)],
             pace, decoupled,
@@ -47,7 +47,9 @@ def adam_step(
 ):  # fmt: skip
     if not blocked[0]:
         arrays = gradient, parameter, first, second, group, settings
-        _in_spans(count, count, (np.float64(steps[0]), *arrays, np.uint64(unit), pace, decoupled != 0))
+        _in_spans(
+            count, count, (np.float64(steps[0]), *arrays, groups, np.uint64(unit), pace, decoupled != 0)
+        )
 
 
 KERNEL = kernel(adam_step, lambda s: one_thread_per(s["count"]))

@@ -23,10 +23,10 @@ def _of_one_group(start, end, first_step, gradient, parameter, velocity, own, pa
 
 
 @compiled()
-def _span(start, end, first_step, gradient, parameter, velocity, group, settings, unit, pace, moving):
+def _span(start, end, first_step, gradient, parameter, velocity, group, settings, groups, unit, pace, moving):
     while start < end:
         own = np.uint64(5) * np.uint64(group[start // unit])
-        stop = end_of_group(group, unit, start, end)
+        stop = end_of_group(group, groups, unit, start, end)
         _of_one_group(
             start, stop, first_step, gradient, parameter, velocity, settings[own : own + np.uint64(5)],
             pace, moving,
@@ -44,7 +44,7 @@ def sgd_step(
 ):  # fmt: skip
     if not blocked[0]:
         arrays = gradient, parameter, velocity, group, settings
-        _in_spans(count, count, (steps[0] == 1, *arrays, np.uint64(unit), pace, moving != 0))
+        _in_spans(count, count, (steps[0] == 1, *arrays, groups, np.uint64(unit), pace, moving != 0))
 
 
 KERNEL = kernel(sgd_step, lambda s: one_thread_per(s["count"]))

@@ -146,8 +146,9 @@ def check_plan(plan: Plan, method: str, batch_size: int) -> None:
 
 def _recipe(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
+    names = "lr_schedule", "augment", "label_smoothing"
     stored = {} if arguments.resume is None else load_checkpoint(arguments.resume).recipe
-    return {**stored, **cli.given(arguments, "lr_schedule", "augment", "label_smoothing")}
+    return {**{name: stored[name] for name in names if name in stored}, **cli.given(arguments, *names)}
 
 
 def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:

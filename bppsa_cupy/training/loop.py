@@ -151,7 +151,7 @@ def _epoch(
             norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
         if schedule is not None:
             optimizer.lr_factor = schedule.factor(step - 1, per_epoch)
-        rate = None if schedule is None else optimizer.lr * optimizer.lr_factor
+        rate = None if schedule is None else float(optimizer.lr * optimizer.lr_factor)
         optimizer.step(network.gradients)
         if len(batch.labels) > history.largest_batch:
             history.ran, history.largest_batch = what_ran(network), len(batch.labels)
