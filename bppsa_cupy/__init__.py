@@ -25,12 +25,14 @@ from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan import scan
+from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy, mse_loss
-from bppsa_cupy.training.optimizers import SGD, Adam, clip_grad_norm
+from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
 
 __all__ = [
     "SGD",
     "Adam",
+    "AdamW",
     "BppsaError",
     "CheckpointError",
     "DataError",

@@ -6,6 +6,7 @@ argument, what was given and what it takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from numbers import Real
 from typing import Any
@@ -82,6 +83,11 @@ def as_number(
     if number is None or not fits(number):
         raise error(f"{owner} got {name}={value!r}: it takes {takes}")
     return number
+
+
+def as_finite(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> float:
+    """`value`, a real number that is finite, as a float."""
+    return as_number(owner, name, value, math.isfinite, "a finite number", error=error)
 
 
 def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:

@@ -32,11 +32,36 @@ class Axis:
         output, tap = (side.reshape(-1) for side in np.indices((self.outputs, self.kernel)))
         position = output * self.stride + tap * self.dilation - self.padding
         inside = (position >= 0) & (position < self.inputs)
-        position, output, tap = position[inside], output[inside], tap[inside]
-        order = np.lexsort((output, position))
-        return AxisTaps(
-            np.bincount(position, minlength=self.inputs), output[order].astype(np.int64), tap[order]
-        )
+        return sorted_taps(self.inputs, position[inside], output[inside], tap[inside])
+
+
+@dataclass(frozen=True)
+class AdaptiveAxis:
+    """One spatial axis of an adaptive pooling: output o sees the inputs from floor(o inputs / outputs) to
+    ceil((o + 1) inputs / outputs), the end left out; they are its taps."""
+
+    inputs: int
+    outputs: int
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(outputs,) where each window begins and ends."""
+        output = np.arange(self.outputs)
+        return output * self.inputs // self.outputs, -(-(output + 1) * self.inputs // self.outputs)
+
+    @property
+    def kernel(self) -> int:
+        """The number of taps of the largest window."""
+        start, end = self.bounds
+        return int((end - start).max())
+
+    def taps(self) -> AxisTaps:
+        """All (input, output, tap) triples, sorted by input, then output."""
+        start, end = self.bounds
+        output, tap = (side.reshape(-1) for side in np.indices((self.outputs, self.kernel)))
+        position = start[output] + tap
+        inside = position < end[output]
+        return sorted_taps(self.inputs, position[inside], output[inside], tap[inside])
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +76,12 @@ class AxisTaps:
     def starts(self) -> np.ndarray:
         """(inputs,) where each input's neighbours start."""
         return np.concatenate([[0], np.cumsum(self.counts)[:-1]])
+
+
+def sorted_taps(inputs: int, position: np.ndarray, output: np.ndarray, tap: np.ndarray) -> AxisTaps:
+    """The triples (position, output, tap) of an axis of `inputs` positions, in the order of AxisTaps."""
+    order = np.lexsort((output, position))
+    return AxisTaps(np.bincount(position, minlength=inputs), output[order].astype(np.int64), tap[order])
 
 
 @dataclass(frozen=True)
@@ -174,6 +205,30 @@ class Pool2dGeometry:
             *self.padding,
             *self.dilation,
         )
+
+
+@dataclass(frozen=True)
+class AdaptivePool2dGeometry:
+    """A two-dimensional adaptive pooling of (channels, *in_size) to (channels, *out_size)."""
+
+    channels: int
+    in_size: Pair
+    out_size: Pair
+
+    @property
+    def axes(self) -> tuple[AdaptiveAxis, AdaptiveAxis]:
+        """The vertical and the horizontal axis."""
+        (height, width), (rows, columns) = self.in_size, self.out_size
+        return AdaptiveAxis(height, rows), AdaptiveAxis(width, columns)
+
+    def divisors(self) -> np.ndarray:
+        """(*out_size) the inputs in each window of a plane."""
+        (top, bottom), (left, right) = (axis.bounds for axis in self.axes)
+        return np.outer(bottom - top, right - left).astype(float)
+
+    def scalars(self) -> tuple[int, ...]:
+        """The sizes as the kernels take them after the number of planes."""
+        return *self.in_size, *self.out_size
 
 
 def _axes(geometry: Conv2dGeometry | Pool2dGeometry) -> tuple[Axis, Axis]:

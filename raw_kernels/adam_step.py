@@ -1,49 +1,55 @@
-"""One step of Adam over all parameters laid end to end (Kingma and Ba 2015, algorithm 1)."""
+"""One step of Adam or AdamW over all parameters laid end to end (Kingma and Ba 2015, algorithm 1)."""
 
 import numpy as np
-from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
+from bppsa_cupy.raw_kernels.twins.groups import end_of_group
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def _span(steps, gradient, parameter, first, second, start, end, rate, beta1, beta2, epsilon, weight_decay):
+def _of_one_group(start, end, t, gradient, parameter, first, second, own, pace, decoupled):
     real = parameter.dtype.type
-    correction1, correction2 = 1 - beta1 ** np.float64(steps), 1 - beta2 ** np.float64(steps)
-    decay, take1 = real(weight_decay), real(1 - beta1)
-    keep2, take2 = real(beta2), real(1 - beta2)
-    pace, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(epsilon)
+    rate, correction1, correction2 = own[0] * pace, 1 - own[1] ** t, 1 - own[2] ** t
+    keep, decay = real(1 - rate * own[4] if decoupled else 1.0), real(0.0 if decoupled else own[4])
+    take1, keep2, take2 = real(1 - own[1]), real(own[2]), real(1 - own[2])
+    step, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(own[3])
     for item in range(start, end):
-        g = gradient[item] + decay * parameter[item]
+        p = keep * parameter[item]
+        g = gradient[item] + decay * p
         m = first[item] + (g - first[item]) * take1
         v = keep2 * second[item] + take2 * g * g
         first[item] = m
         second[item] = v
-        parameter[item] -= pace * m / (np.sqrt(v) / scale + tiny)
+        parameter[item] = p - step * m / (np.sqrt(v) / scale + tiny)
 
 
-@compiled(parallel=True)
-def adam_step(
-    blocked, steps, gradient, parameter, first, second,
-    count, rate, beta1, beta2, epsilon, weight_decay,
-):  # fmt: skip
-    if blocked[0]:
-        return
-    spans = span_count(count)
-    if spans == 1:
-        _span(
-            steps[0], gradient, parameter, first, second, span_start(0, 1, count), span_start(1, 1, count),
-            rate, beta1, beta2, epsilon, weight_decay,
+@compiled()
+def _span(start, end, t, gradient, parameter, first, second, group, settings, groups, unit, pace, decoupled):
+    while start < end:
+        own = np.uint64(5) * np.uint64(group[start // unit])
+        stop = end_of_group(group, groups, unit, start, end)
+        _of_one_group(
+            start, stop, t, gradient, parameter, first, second, settings[own : own + np.uint64(5)],
+            pace, decoupled,
         )  # fmt: skip
-    else:
-        for span in prange(spans):
-            _span(
-                steps[0], gradient, parameter, first, second,
-                span_start(span, spans, count), span_start(span + 1, spans, count),
-                rate, beta1, beta2, epsilon, weight_decay,
-            )  # fmt: skip
+        start = stop
+
+
+_in_spans = spans_of(_span)
+
+
+@compiled()
+def adam_step(
+    blocked, steps, gradient, parameter, first, second, group, settings,
+    count, unit, groups, pace, decoupled,
+):  # fmt: skip
+    if not blocked[0]:
+        arrays = gradient, parameter, first, second, group, settings
+        _in_spans(
+            count, count, (np.float64(steps[0]), *arrays, groups, np.uint64(unit), pace, decoupled != 0)
+        )
 
 
 KERNEL = kernel(adam_step, lambda s: one_thread_per(s["count"]))

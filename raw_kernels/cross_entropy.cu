@@ -1,6 +1,7 @@
 // Softmax cross entropy of each row of scores, and the gradient of the mean over the rows that count. One
 // thread a row; the maximum is taken out first, so that no exponential overflows. A row whose label is below
-// 0 does not count: its scores are not read, its loss and gradient are 0.
+// 0 does not count: its scores are not read, its loss and gradient are 0. The target of a row is 1 at its label
+// with `smoothing` 0, else 1 - smoothing there and smoothing / classes added everywhere (Szegedy et al. 2016).
 
 #include "prelude.cuh"
 
@@ -10,7 +11,8 @@ extern "C" __global__ void cross_entropy(
     real* __restrict__ losses,             // (rows) output only
     real* __restrict__ gradient,           // (rows, classes) output only, already divided by `counted`
     size_type rows, size_type classes,
-    size_type counted  // rows that count, at least 1 where there are any
+    size_type counted,  // rows that count, at least 1 where there are any
+    double smoothing    // from 0 to 1
 )
 {
     GRID_STRIDE(index, rows) {
@@ -29,8 +31,15 @@ extern "C" __global__ void cross_entropy(
             out[k] = exp(row[k] - highest);
             total += out[k];
         }
-        losses[index] = log(total) + highest - row[label];
+        real loss = log(total) + highest - row[label];
+        if (smoothing > 0) {
+            real sum = real(0);
+            for (size_type k = 0; k < classes; ++k) sum += row[label] - row[k];
+            loss += real(smoothing / classes) * sum;
+        }
+        losses[index] = loss;
+        const real share = real(smoothing / classes), rest = real(1 - smoothing);
         for (size_type k = 0; k < classes; ++k)
-            out[k] = (out[k] / total - (k == label ? real(1) : real(0))) / real(counted);
+            out[k] = (out[k] / total - (k == label ? rest + share : share)) / real(counted);
     }
 }

@@ -7,7 +7,8 @@ from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def cross_entropy(scores, labels, losses, gradient, rows, classes, counted):
+def cross_entropy(scores, labels, losses, gradient, rows, classes, counted, smoothing):
+    share, rest = losses.dtype.type(smoothing / classes), losses.dtype.type(1 - smoothing)
     for index in range(rows):
         row = scores[index * classes : (index + 1) * classes]
         out = gradient[index * classes : (index + 1) * classes]
@@ -23,9 +24,15 @@ def cross_entropy(scores, labels, losses, gradient, rows, classes, counted):
         for k in range(classes):
             out[k] = np.exp(row[k] - highest)
             total += out[k]
-        losses[index] = np.log(total) + highest - row[label]
+        loss = np.log(total) + highest - row[label]
+        if smoothing > 0:
+            spread = row.dtype.type(0)
+            for k in range(classes):
+                spread += row[label] - row[k]
+            loss += share * spread
+        losses[index] = loss
         for k in range(classes):
-            out[k] = (out[k] / total - (1 if k == label else 0)) / counted
+            out[k] = (out[k] / total - (rest + share if k == label else share)) / counted
 
 
 KERNEL = kernel(cross_entropy, lambda s: one_thread_per(s["rows"], block=64))

@@ -13,7 +13,14 @@ import numpy as np
 FOLDER = Path(__file__).parent
 
 #: Names of the parameter types: `real` and `index` depend on the variant, the others do not.
-ARRAY_TYPES = {"real": None, "index": None, "int32": np.int32, "int64": np.int64, "uint8": np.uint8}
+ARRAY_TYPES = {
+    "real": None,
+    "index": None,
+    "int32": np.int32,
+    "int64": np.int64,
+    "uint8": np.uint8,
+    "double": np.float64,
+}
 SCALAR_TYPES = {"size": np.int64, "flag": np.int32, "double": np.float64, "real_value": None}
 
 C_NAMES = {

@@ -5,20 +5,25 @@
 #include "prelude.cuh"
 
 extern "C" __global__ void sgd_step(
-    const int* __restrict__ blocked,      // (1): set where a gradient is not finite
-    const long long* __restrict__ steps,  // (1): this one counted
-    const real* __restrict__ gradient,    // (count)
-    real* __restrict__ parameter,         // (count) input and output
-    real* __restrict__ velocity,          // (count) if momentum else (0) input and output
-    size_type count, double rate, double momentum, double dampening, double weight_decay, int nesterov)
+    const int* __restrict__ blocked,          // (1): set where a gradient is not finite
+    const long long* __restrict__ steps,      // (1): this one counted
+    const real* __restrict__ gradient,        // (count)
+    real* __restrict__ parameter,             // (count) input and output
+    real* __restrict__ velocity,              // (count) if moving else (0) input and output
+    const unsigned char* __restrict__ group,  // ((count + unit - 1) // unit): of each `unit` parameters
+    const double* __restrict__ settings,      // (groups, 5): rate, momentum, dampening, weight decay, and
+                                              // whether the momentum is Nesterov's; no momentum if not `moving`
+    size_type count, size_type unit, size_type groups, double pace, int moving)
 {
     GRID_STRIDE(item, *blocked ? 0 : count) {
-        real step = gradient[item] + real(weight_decay) * parameter[item];
-        if (momentum != 0) {
-            real kept = *steps == 1 ? step : real(momentum) * velocity[item] + real(1 - dampening) * step;
+        const double* own = settings + (groups == 1 ? 0 : 5 * group[item / unit]);
+        const real momentum = real(own[1]);
+        real step = gradient[item] + real(own[3]) * parameter[item];
+        if (moving && own[1] != 0) {
+            real kept = *steps == 1 ? step : momentum * velocity[item] + real(1 - own[2]) * step;
             velocity[item] = kept;
-            step = nesterov ? step + real(momentum) * kept : kept;
+            step = own[4] != 0 ? step + momentum * kept : kept;
         }
-        parameter[item] -= real(rate) * step;
+        parameter[item] -= real(own[0] * pace) * step;
     }
 }

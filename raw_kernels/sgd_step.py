@@ -1,47 +1,50 @@
 """One step of stochastic gradient descent over all parameters laid end to end."""
 
-from numba import prange
+import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
+from bppsa_cupy.raw_kernels.twins.groups import end_of_group
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def _span(
-    first_step, gradient, parameter, velocity, start, end, rate, momentum, dampening, weight_decay, nesterov
-):
+def _of_one_group(start, end, first_step, gradient, parameter, velocity, own, pace, moving):
     real = parameter.dtype.type
-    decay, keep, take, pace = real(weight_decay), real(momentum), real(1 - dampening), real(rate)
+    decay, keep, take, rate = real(own[3]), real(own[1]), real(1 - own[2]), real(own[0] * pace)
+    moves, nesterov = moving and own[1] != 0, own[4] != 0
     for item in range(start, end):
         step = gradient[item] + decay * parameter[item]
-        if momentum != 0:
+        if moves:
             kept = step if first_step else keep * velocity[item] + take * step
             velocity[item] = kept
             step = step + keep * kept if nesterov else kept
-        parameter[item] -= pace * step
+        parameter[item] -= rate * step
 
 
-@compiled(parallel=True)
-def sgd_step(
-    blocked, steps, gradient, parameter, velocity,
-    count, rate, momentum, dampening, weight_decay, nesterov,
-):  # fmt: skip
-    if blocked[0]:
-        return
-    spans, first_step = span_count(count), steps[0] == 1
-    if spans == 1:
-        _span(
-            first_step, gradient, parameter, velocity, span_start(0, 1, count), span_start(1, 1, count),
-            rate, momentum, dampening, weight_decay, nesterov,
+@compiled()
+def _span(start, end, first_step, gradient, parameter, velocity, group, settings, groups, unit, pace, moving):
+    while start < end:
+        own = np.uint64(5) * np.uint64(group[start // unit])
+        stop = end_of_group(group, groups, unit, start, end)
+        _of_one_group(
+            start, stop, first_step, gradient, parameter, velocity, settings[own : own + np.uint64(5)],
+            pace, moving,
         )  # fmt: skip
-    else:
-        for span in prange(spans):
-            _span(
-                first_step, gradient, parameter, velocity,
-                span_start(span, spans, count), span_start(span + 1, spans, count),
-                rate, momentum, dampening, weight_decay, nesterov,
-            )  # fmt: skip
+        start = stop
+
+
+_in_spans = spans_of(_span)
+
+
+@compiled()
+def sgd_step(
+    blocked, steps, gradient, parameter, velocity, group, settings,
+    count, unit, groups, pace, moving,
+):  # fmt: skip
+    if not blocked[0]:
+        arrays = gradient, parameter, velocity, group, settings
+        _in_spans(count, count, (steps[0] == 1, *arrays, groups, np.uint64(unit), pace, moving != 0))
 
 
 KERNEL = kernel(sgd_step, lambda s: one_thread_per(s["count"]))

@@ -81,6 +81,18 @@ def activation(rng: np.random.Generator) -> Iterator[Case]:
         yield case({"output": output}, features=features, batch=batch, size=features * batch)
 
 
+@cases_of(
+    "elu_forward", "gelu_forward", "leaky_relu_forward", "silu_forward", "softplus_forward", "slope_fill"
+)
+def activation_with_slope(rng: np.random.Generator) -> Iterator[Case]:
+    for (features, batch), tanh_form in itertools.product(PAIRS, (0, 1)):
+        size = features * batch
+        yield case(
+            {"input": 8 * rng.standard_normal(size)}, features=features, batch=batch, size=size,
+            negative_slope=-0.25, alpha=1.5, beta=2.0, threshold=3.0, tanh_form=tanh_form,
+        )  # fmt: skip
+
+
 @cases_of("dropout_forward", "dropout_fill")
 def dropout(rng: np.random.Generator) -> Iterator[Case]:
     for (features, batch), threshold in itertools.product(PAIRS, (0, 2**31, 2**32)):
@@ -105,7 +117,9 @@ def classification(rng: np.random.Generator) -> Iterator[Case]:
         scores = 30 * rng.standard_normal((rows, classes))
         scores[:left_out] = np.nan
         counted = max(rows - left_out, 0)
-        yield case({"labels": labels, "scores": scores}, rows=rows, classes=classes, counted=counted)
+        for smoothing in (0.0, 0.3):
+            scalars = {"rows": rows, "classes": classes, "counted": counted, "smoothing": smoothing}
+            yield case({"labels": labels, "scores": scores}, **scalars)
 
 
 @cases_of("finite_check")
@@ -125,14 +139,18 @@ def counted(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("sgd_step", "adam_step")
 def update(rng: np.random.Generator) -> Iterator[Case]:
-    for count, blocked, momentum, nesterov, steps in (
-        (0, 0, 0.9, 0, 3), (1, 0, 0.0, 0, 1), (33, 0, 0.9, 0, 1), (300, 0, 0.9, 1, 3), (33, 1, 0.9, 0, 3),
+    for count, blocked, groups, decoupled, steps in (
+        (0, 0, 1, 0, 3), (1, 0, 1, 1, 1), (33, 0, 3, 0, 1), (300, 0, 3, 1, 3), (300, 0, 1, 0, 2),
+        (33, 1, 1, 0, 3),
     ):  # fmt: skip
-        arrays = {"blocked": np.array([blocked]), "second": rng.random(count), "steps": np.array([steps])}
+        rows = np.array([[0.1, 0.9, 0.25, 1e-8, 0.01], [0.2, 0.0, 0.5, 0.1, 0.0], [0.3, 0.8, 0.999, 0, 1.0]])
+        arrays = {
+            "blocked": np.array([blocked]), "second": rng.random(count), "steps": np.array([steps]),
+            "group": rng.integers(0, groups, -(-count // 8)), "settings": rows[:groups],
+        }  # fmt: skip
         yield case(
-            arrays, count=count, rate=0.1, momentum=momentum, dampening=0.25, weight_decay=0.01,
-            nesterov=nesterov, beta1=0.9, beta2=0.999, epsilon=1e-8,
-        )  # fmt: skip
+            arrays, count=count, unit=8, groups=groups, pace=0.5, moving=count != 33, decoupled=decoupled
+        )
 
 
 # ---- convolution and pooling ----
@@ -186,6 +204,15 @@ def averaging(rng: np.random.Generator) -> Iterator[Case]:
     for scalars, planes in itertools.product(windows(), (0, 1, 3)):
         for counted, override in ((0, 0), (1, 0), (1, 3), (0, -2)):
             yield case(planes=planes, count_include_pad=counted, divisor_override=override, **scalars)
+
+
+@cases_of("adaptive_avg_pool2d_forward", "adaptive_avg_pool2d_vjp")
+def adaptive(rng: np.random.Generator) -> Iterator[Case]:
+    for sizes, planes in itertools.product(
+        ((1, 1, 1, 1), (7, 9, 3, 4), (3, 2, 7, 5), (20, 17, 1, 1)), (0, 1, 7)
+    ):
+        height, width, rows, columns = sizes
+        yield case(planes=planes, in_height=height, in_width=width, out_height=rows, out_width=columns)
 
 
 def _some_pixel(rng: np.random.Generator, s: dict[str, int], y: int, x: int) -> int:

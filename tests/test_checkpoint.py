@@ -36,6 +36,7 @@ def make(dtype="float32", **changes):
         "masks": {"2.weight": generator.random((3, 4)) > 0.5},
         "optimizer": optimizer,
         "random_state": {"seed": 5, "generator": generator.bit_generator.state},
+        "recipe": {"lr_schedule": "half:3"},
         "epoch": 2,
         "step": 123_456_789_012,
     }

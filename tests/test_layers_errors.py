@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import AvgPool2d, Conv2d, Dropout, Flatten, Linear, MaxPool2d
+from bppsa_cupy.layers import AdaptiveAvgPool2d, AvgPool2d, Conv2d, Dropout, Flatten, Linear, MaxPool2d
 
 REFUSED_ARGUMENTS = [
     (lambda: Conv2d(3, 6, 0), "Conv2d(3, 6, 0) got kernel_size=0: it takes an integer of at least 1"),
@@ -54,10 +54,19 @@ REFUSED_ARGUMENTS = [
     (lambda: Dropout(10**400), "it takes a probability from 0 to 1"),
     (lambda: Flatten(1.7), "Flatten got start_dim=1.7: it takes an integer"),
     (lambda: Flatten(1, "2"), "Flatten got end_dim='2': it takes an integer"),
+    (lambda: AdaptiveAvgPool2d(0), "output_size=0: it must be at least 1, or None"),
+    (lambda: AdaptiveAvgPool2d((1, 2, 3)), "output_size=(1, 2, 3): it takes an integer, None or a pair"),
+    (lambda: AdaptiveAvgPool2d((1.5, 2)), "output_size=(1.5, 2): it takes an integer, None or a pair"),
     (lambda: Flatten(0), "would join the batch, axis 0: start at 1"),
 ]
 
 REFUSED_INPUTS = [
+    (
+        AdaptiveAvgPool2d(1),
+        (64,),
+        "AdaptiveAvgPool2d got input (64,): it takes images",
+    ),
+    (AdaptiveAvgPool2d(1), (64, 0, 3), "got input (64, 0, 3): every size must be at least 1"),
     (Conv2d(3, 6, 5), (4, 32, 32), "Conv2d(3, 6, 5) got input (4, 32, 32): 4 channels, it takes 3"),
     (Conv2d(3, 6, 5), (3, 32), "got input (3, 32): it takes images (channels, height, width)"),
     (Conv2d(3, 6, 5), (3, 4, 32), "it is smaller than the kernel, which spans 5 by 5"),

@@ -82,6 +82,44 @@ def test_ignored_labels_on_every_device(device, dtype, rng):
     np.testing.assert_allclose(device.to_host(gradient), theirs.grad, atol=10 * np.finfo(dtype).eps)
 
 
+@given(
+    st.integers(1, 5), st.integers(1, 4), st.integers(1, 6), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    st.integers(0, 2**31),
+)  # fmt: skip
+def test_label_smoothing_equals_pytorch(batch, steps, classes, smoothing, seed):
+    rng = np.random.default_rng(seed)
+    scores, labels = (
+        rng.standard_normal((batch, steps, classes)) * 10,
+        rng.integers(0, classes, (batch, steps)),
+    )
+    labels[rng.random(labels.shape) < 0.3] = -100
+    labels[0, 0] = classes - 1
+    loss, gradient = bp.cross_entropy(scores, labels, label_smoothing=smoothing)
+    theirs = torch.tensor(scores, requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(
+        theirs.transpose(1, 2), torch.tensor(labels), label_smoothing=smoothing
+    )
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-10, atol=1e-15)
+
+
+def test_label_smoothing_on_every_device(device, dtype, rng):
+    scores, labels = rng.standard_normal((7, 5)).astype(dtype), rng.integers(0, 5, 7)
+    loss, gradient = bp.cross_entropy(device.asarray(scores), labels, label_smoothing=0.2, device=device)
+    theirs = torch.tensor(scores.astype(np.float64), requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels), label_smoothing=0.2)
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=10 * np.finfo(dtype).eps)
+    np.testing.assert_allclose(device.to_host(gradient), theirs.grad, atol=10 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.1, np.nan, None])
+def test_a_smoothing_not_from_0_to_1_is_refused(smoothing):
+    with pytest.raises(bp.BppsaError, match=r"label_smoothing=.*: it must be a number from 0 to 1"):
+        bp.cross_entropy(np.zeros((1, 2)), [0], label_smoothing=smoothing)
+
+
 def test_large_scores_do_not_overflow(dtype):
     limit = np.finfo(dtype).max / 4
     loss, gradient = bp.cross_entropy(np.array([[limit, -limit]], dtype), [0])

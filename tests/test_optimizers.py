@@ -17,6 +17,8 @@ CASES = [
     (bp.SGD, torch.optim.SGD, {"lr": 0.1, "momentum": 0.8, "nesterov": True, "weight_decay": 0.02}),
     (bp.Adam, torch.optim.Adam, {"lr": 0.01}),
     (bp.Adam, torch.optim.Adam, {"lr": 0.01, "betas": (0.8, 0.99), "eps": 1e-6, "weight_decay": 0.1}),
+    (bp.AdamW, torch.optim.AdamW, {"lr": 0.01}),
+    (bp.AdamW, torch.optim.AdamW, {"lr": 0.1, "betas": (0.8, 0.99), "weight_decay": 0.5}),
 ]
 
 

@@ -37,6 +37,7 @@ def test_resuming_takes_the_optimizer_of_the_checkpoint(checkpoint, capsys):
         (["--momentum", 0.9, "--lr", 1], "with lr 0.02, momentum 0.5 and lr 1.0, momentum 0.9 is asked for"),
         (["--optimizer", "adam"], "optimizer is SGD, this one is Adam"),
         (["--batch-size", 4], "batch_size 8 and 4 is asked for"),
+        (["--layer-lr", "0:0.5"], "groups [] and groups [{'params': ["),
     ],
 )
 def test_other_settings_are_named(checkpoint, capsys, arguments, message):
@@ -44,6 +45,25 @@ def test_other_settings_are_named(checkpoint, capsys, arguments, message):
     assert resume("--log", "log.jsonl", *arguments) == 1
     assert message in error_line(capsys)
     assert Path("log.jsonl").read_text(encoding="utf-8") == log
+
+
+def test_resuming_takes_the_recipe_of_the_checkpoint(capsys):
+    recipe = (
+        "--lr-schedule warmup:3,cosine:10 --label-smoothing 0.1 --optimizer adamw --layer-lr 0:0.5".split()
+    )
+    assert train("--epochs", 2, "--log", "whole.jsonl", *recipe) == 0
+    assert train("--epochs", 2, "--iterations", 3, "--checkpoint", "c.h5", "--log", "log.jsonl", *recipe) == 0
+    assert resume("--log", "log.jsonl") == 0
+    whole, rows = (
+        [
+            (row["loss"], row["lr"])
+            for row in map(json.loads, Path(name).read_text(encoding="utf-8").splitlines())
+        ]
+        for name in ("whole.jsonl", "log.jsonl")
+    )
+    assert rows == whole and len(rows) == 10 and rows[0][1] < rows[2][1] > rows[9][1]
+    assert resume("--lr-schedule", "half:1") == 1
+    assert "lr_schedule warmup:3,cosine:10 and half:1 is asked for" in error_line(capsys)
 
 
 def test_other_data_is_named(checkpoint, capsys):
@@ -70,6 +90,13 @@ def test_a_log_that_was_cut_is_taken_up(checkpoint, capsys):
         ("--plot p.txt", "p.txt names no format of pictures"),
         ("--optimizer adam --momentum 0.5", "--momentum is of sgd"),
         ("--lr nan", "lr=nan"),
+        ("--lr-schedule fast", "'fast' is no schedule of the learning rate: give step:EPOCHS:GAMMA"),
+        (
+            "--augment crop-flip",
+            "crop-flip was asked for, and the samples are (4,): it takes images (C, H, W)",
+        ),
+        ("--label-smoothing 2", "label_smoothing=2.0: it must be"),
+        ("--layer-lr 77:0.1", "group 0 has the parameters '77': the network has"),
         ("--clip 0", "clip"),
     ],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.data import load
+from bppsa_cupy.data.augment import AUGMENTATIONS
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
@@ -18,14 +19,15 @@ from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
 from bppsa_cupy.training.loop import History, check_dataset, train
-from bppsa_cupy.training.optimizers import SGD, Adam, Optimizer
+from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, Optimizer
 from bppsa_cupy.training.settings import Settings
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam}
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.
 DEFAULTS = {
     "sgd": {"lr": 0.01, "momentum": 0.9, "nesterov": False, "weight_decay": 0.0},
     "adam": {"lr": 0.01, "weight_decay": 0.0},
+    "adamw": {"lr": 0.01, "weight_decay": 0.01},
 }
 
 
@@ -52,7 +54,20 @@ def parser() -> argparse.ArgumentParser:
     update.add_argument("--lr", type=float, help="learning rate (default 0.01)")
     update.add_argument("--momentum", type=float, help="of sgd (default 0.9)")
     update.add_argument("--nesterov", action="store_true", default=None, help="Nesterov momentum for sgd")
-    update.add_argument("--weight-decay", type=float, help="default 0")
+    update.add_argument("--weight-decay", type=float, help="default 0, of adamw 0.01")
+    update.add_argument(
+        "--layer-lr", type=layer_rate, action="append", metavar="LAYERS:RATE",
+        help="a rate for layers or parameters, as 0,3.bias:0.001; again for others",
+    )  # fmt: skip
+    result.add_argument(
+        "--lr-schedule", metavar="SCHEDULE",
+        help="step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, cosine[:STEPS], warmup:STEPS, or several with "
+        "commas; with --resume, this, --augment and --label-smoothing are the checkpoint's by default",
+    )  # fmt: skip
+    result.add_argument(
+        "--augment", choices=AUGMENTATIONS, help="change training images at random: padded crops and flips"
+    )
+    result.add_argument("--label-smoothing", type=float, metavar="E", help="of the training loss (default 0)")
     result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
     result.add_argument("--resume", type=Path, help="checkpoint to go on from")
@@ -60,6 +75,15 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--plot", type=Path, help="PNG of the loss")
     ranks.add_ranks(result)
     return result
+
+
+def layer_rate(text: str) -> dict[str, Any]:
+    """The argument type of a group of parameters with a learning rate: "0,3.bias:0.001"."""
+    places, _, rate = text.rpartition(":")
+    try:
+        return {"params": [place.strip() for place in places.split(",")], "lr": float(rate)}
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no LAYERS:RATE: give it as 0,3.bias:0.001") from None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -73,6 +97,7 @@ def run(arguments: argparse.Namespace) -> None:
         epochs=arguments.epochs or arguments.iterations or 1,
         progress=sys.stderr.isatty(),
         **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log", "clip"),
+        **_recipe(arguments),
     )
     if arguments.plot is not None:
         check_picture(arguments.plot)
@@ -129,6 +154,13 @@ def check_plan(plan: Plan, method: str, batch_size: int) -> None:
         )
 
 
+def _recipe(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
+    names = "lr_schedule", "augment", "label_smoothing"
+    stored = {} if arguments.resume is None else load_checkpoint(arguments.resume).recipe
+    return {**{name: stored[name] for name in names if name in stored}, **cli.given(arguments, *names)}
+
+
 def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
     """The optimizer of the arguments; what they leave open is the checkpoint's to resume from."""
     stored: dict[str, Any] = {}
@@ -144,6 +176,9 @@ def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
     if str(stored.get("name", "")).lower() == kind:
         known, values = OPTIMIZERS[kind].hyperparameters, stored.get("hyperparameters", {})
         options.update((name, value) for name, value in values.items() if name in known)
+        options["groups"] = stored.get("groups", [])
+    if arguments.layer_lr is not None:
+        options["groups"] = arguments.layer_lr
     given = cli.given(arguments, *DEFAULTS["sgd"])
     for name in given:
         if name not in options:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.data.augment import Augmentation
 from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.errors import DataError
 
@@ -44,6 +45,7 @@ def batches(
     shuffle: bool = True,
     start: int = 0,
     dtype: Any = np.float32,
+    augment: str | None = None,
 ) -> Iterator[Batch]:
     """One epoch of batches, their inputs of `dtype`.
 
@@ -51,6 +53,8 @@ def batches(
     number of samples alone, so `start` (the number of batches to leave out) resumes an epoch exactly
     where it stopped. Each batch is a copy; the split is only read. Raises DataError for a
     batch size below 1, and for seed and epoch below 0.
+
+    augment  one of data.augment.AUGMENTATIONS, by the same seed and epoch; None leaves samples as they are
     """
     count = number_of_batches(split, batch_size)
     seed, epoch = (
@@ -60,11 +64,21 @@ def batches(
     shuffle = as_flag("batches", "shuffle", shuffle, error=DataError)
     if not 0 <= start <= count:
         raise DataError(f"batch {start} was asked for: an epoch of {len(split)} samples has {count} of them")
-    return _batches(split, batch_size, seed, epoch, shuffle, range(start, count), np.dtype(dtype))
+    changes = None
+    if augment is not None:
+        changes = Augmentation(augment, len(split), split.inputs.shape[1:], seed, epoch)
+    return _batches(split, batch_size, seed, epoch, shuffle, range(start, count), np.dtype(dtype), changes)
 
 
 def _batches(
-    split: Split, size: int, seed: int, epoch: int, shuffle: bool, steps: range, dtype: np.dtype
+    split: Split,
+    size: int,
+    seed: int,
+    epoch: int,
+    shuffle: bool,
+    steps: range,
+    dtype: np.dtype,
+    changes: Augmentation | None,
 ) -> Iterator[Batch]:
     order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
     for step in steps:
@@ -72,6 +86,8 @@ def _batches(
         if order is not None:
             chosen = order[chosen]
         inputs = split.inputs[chosen]
+        if changes is not None:
+            inputs = changes.apply(inputs, np.arange(len(split))[chosen])
         if split.normalization is None:
             inputs = inputs.astype(dtype)
         else:

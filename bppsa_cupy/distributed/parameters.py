@@ -36,6 +36,10 @@ class RankParameters(ParameterSet):
         self._rows = [lay_out(dtype, own)[1] for own in by_rank]
         self._start = [0, *accumulate(self._rows)][group.rank]
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._whole)
+
     def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         super().set_masks({name: mask for name, mask in masks.items() if name in self})
 

@@ -1,11 +1,15 @@
 """Layers, one a file."""
 
+from bppsa_cupy.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.dropout import Dropout
+from bppsa_cupy.layers.elu import ELU
 from bppsa_cupy.layers.flatten import Flatten
+from bppsa_cupy.layers.gelu import GELU
 from bppsa_cupy.layers.gru import GRU
+from bppsa_cupy.layers.leaky_relu import LeakyReLU
 from bppsa_cupy.layers.linear import Linear
 from bppsa_cupy.layers.lstm import LSTM
 from bppsa_cupy.layers.max_pool2d import MaxPool2d
@@ -13,30 +17,57 @@ from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
 from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
+from bppsa_cupy.layers.silu import SiLU
+from bppsa_cupy.layers.softplus import Softplus
 from bppsa_cupy.layers.tanh import Tanh
 
 #: Every layer a network can be built from, by class name.
 LAYERS: dict[str, type[Layer]] = {
     layer.__name__: layer
-    for layer in (AvgPool2d, Conv2d, Dropout, Flatten, GRU, LSTM, Linear, MaxPool2d, RNN, ReLU, Sigmoid, Tanh)
+    for layer in (
+        AdaptiveAvgPool2d,
+        AvgPool2d,
+        Conv2d,
+        Dropout,
+        ELU,
+        Flatten,
+        GELU,
+        GRU,
+        LSTM,
+        LeakyReLU,
+        Linear,
+        MaxPool2d,
+        RNN,
+        ReLU,
+        SiLU,
+        Sigmoid,
+        Softplus,
+        Tanh,
+    )
 }
 
 __all__ = [
+    "ELU",
+    "GELU",
     "GRU",
     "LAYERS",
     "LSTM",
     "RNN",
+    "AdaptiveAvgPool2d",
     "AvgPool2d",
     "Context",
     "Conv2d",
     "Dropout",
     "Flatten",
     "Layer",
+    "LeakyReLU",
     "Linear",
     "MaxPool2d",
     "ReLU",
     "Recurrent",
     "Shape",
+    "SiLU",
     "Sigmoid",
+    "Softplus",
     "Tanh",
 ]

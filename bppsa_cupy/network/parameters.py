@@ -89,6 +89,11 @@ class ParameterSet(Mapping[str, Array]):
 
     # ---- among ranks, each of which may hold a part of a network's parameters; here one holds all ----
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all of the network's parameters, in their order."""
+        return list(self)
+
     def gathered(self, flat: Array) -> np.ndarray:
         """A host copy of an array laid out as `flat` is, over all of the network's parameters."""
         return np.array(self.device.to_host(flat))

@@ -29,6 +29,7 @@ class Checkpoint:
     optimizer     the optimizer's `state_dict()`: JSON values, and arrays by name under "arrays"
     random_state  what the order of samples and other random numbers follow from, as JSON holds it;
                   a NumPy bit generator's `state` is such a value
+    recipe        further settings that the steps follow from (`Settings.recipe`), as JSON holds them
     epoch, step   epochs and steps that are done
     """
 
@@ -38,6 +39,7 @@ class Checkpoint:
     masks: dict[str, np.ndarray] = field(default_factory=dict)
     optimizer: dict[str, Any] = field(default_factory=dict)
     random_state: dict[str, Any] = field(default_factory=dict)
+    recipe: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
     step: int = 0
 
@@ -62,7 +64,12 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         "masks": checkpoint.masks,
         "optimizer": optimizer.pop("arrays", {}),
     }
-    values = {"network": checkpoint.network, "optimizer": optimizer, "random_state": checkpoint.random_state}
+    values = {
+        "network": checkpoint.network,
+        "optimizer": optimizer,
+        "random_state": checkpoint.random_state,
+        "recipe": checkpoint.recipe,
+    }
     with create(path, error=CheckpointError) as file:
         file.attrs.update(format=FORMAT, format_version=VERSION, dtype=checkpoint.dtype)
         file.attrs.update(epoch=checkpoint.epoch, step=checkpoint.step)
@@ -88,6 +95,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
                 f"{path} has the format {kind!r}, version {version}: it must be {FORMAT!r}, version {VERSION}"
             )
         values = {name: _from_json(file, name) for name in ("network", "optimizer", "random_state")}
+        # A checkpoint of a version without further settings has none.
+        values["recipe"] = _from_json(file, "recipe") if "recipe" in file.attrs else {}
         arrays = {name: _arrays(file, name) for name in ("parameters", "masks", "optimizer")}
         if values["optimizer"]:
             values["optimizer"]["arrays"] = arrays["optimizer"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,27 @@ import numpy as np
 from tqdm import tqdm
 
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
+from bppsa_cupy.data.ahead import ahead
 from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.log import TrainingLog
 from bppsa_cupy.training.losses import cross_entropy
-from bppsa_cupy.training.optimizers import Optimizer, clip_grad_norm
+from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.state import restore, snapshot
 
 
 @dataclass
 class History:
-    """What training saw: a dict an iteration (step, epoch, loss; gradient_norm, before clipping, where
-    there is any; test_loss and test_accuracy where the test set was evaluated after it), and what ran
-    (`what_ran`) in the first step whose batch was as large as any, empty where there was none, with the
-    samples of that batch."""
+    """What training saw: a dict an iteration (step, epoch, loss; lr, the optimizer's rate, where it follows a
+    schedule; gradient_norm, before clipping, where there is any; test_loss and test_accuracy where the test
+    set was evaluated after it), and what ran (`what_ran`) in the first step whose batch was as large as any,
+    empty where there was none, with the samples of that batch."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     ran: dict[str, Any] = field(default_factory=dict)
@@ -122,26 +125,41 @@ def _epoch(
     """
     network.train()
     size, device = settings.batch_size, network.device
-    epoch, done = divmod(start, number_of_batches(split, size))
-    source = batches(split, size, seed=settings.seed, epoch=epoch, start=done, dtype=network.dtype)
+    per_epoch = number_of_batches(split, size)
+    schedule, (epoch, done) = settings.schedule(per_epoch), divmod(start, per_epoch)
+    source = batches(
+        split,
+        size,
+        seed=settings.seed,
+        epoch=epoch,
+        start=done,
+        dtype=network.dtype,
+        augment=settings.augment,
+    )
     pending: Callable[[], dict[str, Any]] | None = None
     current = None
-    for step, batch in zip(range(start + 1, stop + 1), source, strict=False):
+    for step, batch in enumerate(ahead(islice(source, stop - start)), start + 1):
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass
-        loss, gradient = cross_entropy(scores, batch.labels, lengths=batch.label_lengths, device=device)
+        loss, gradient = cross_entropy(
+            scores, batch.labels, lengths=batch.label_lengths, device=device,
+            label_smoothing=settings.label_smoothing,
+        )  # fmt: skip
         network.backward(gradient, method=settings.method)
         if settings.gradient_hook is not None:
             settings.gradient_hook(network)
         norm = None
         if settings.clip is not None:
             norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
+        if schedule is not None:
+            optimizer.lr_factor = schedule.factor(step - 1, per_epoch)
+        rate = None if schedule is None else float(optimizer.lr * optimizer.lr_factor)
         optimizer.step(network.gradients)
         if len(batch.labels) > history.largest_batch:
             history.ran, history.largest_batch = what_ran(network), len(batch.labels)
         if pending is not None:
             yield pending()
-        pending = partial(_row, step, epoch, device.fetch(loss), norm, optimizer.fetch_blocked())
+        pending = partial(_row, step, epoch, device.fetch(loss), norm, rate, optimizer.fetch_blocked())
     if pending is not None:
         yield pending()
 
@@ -166,6 +184,7 @@ def _row(
     epoch: int,
     loss: Callable[[], np.ndarray],
     norm: Callable[[], np.ndarray] | None,
+    rate: float | None,
     blocked: Callable[[], np.ndarray],
 ) -> dict[str, Any]:
     """The row of a step: waits for its loss, the norm of its gradients and whether it was blocked, and
@@ -175,6 +194,8 @@ def _row(
         found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
         raise _not_finite(f"{found} at", step)
     row: dict[str, Any] = {"step": step, "epoch": epoch + 1, "loss": value}
+    if rate is not None:
+        row["lr"] = rate
     if norm is not None:
         row["gradient_norm"] = norm().item()
         if not math.isfinite(row["gradient_norm"]):
@@ -212,7 +233,7 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
     was_training = network.training
     network.eval()
     total, right, count, current = 0.0, 0, 0, None
-    for batch in batches(split, batch_size, shuffle=False, dtype=network.dtype):
+    for batch in ahead(batches(split, batch_size, shuffle=False, dtype=network.dtype)):
         labels, lengths = batch.labels, batch.label_lengths
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_plain_array
+from bppsa_cupy.arguments import as_number, as_plain_array
 from bppsa_cupy.data.labels import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
-from bppsa_cupy.errors import LabelError, ShapeError
+from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
 
 
@@ -20,6 +20,7 @@ def cross_entropy(
     *,
     lengths: Any = None,
     ignore_index: int = IGNORED,
+    label_smoothing: float = 0.0,
     device: Device | None = None,
 ) -> tuple[Array, Array]:
     """Softmax cross entropy, mean over the labels that count, and its gradient.
@@ -28,10 +29,14 @@ def cross_entropy(
     labels  (B,) or (B, T) integers, 0 <= label < classes; checked on the host before they are uploaded
     lengths       (B,) integers from 1 to T: steps behind a sample's length are padding, whatever they hold
     ignore_index  a label that is left out, as in PyTorch
+    label_smoothing  the part of every target, from 0 to 1, that all classes share evenly, as in PyTorch
+                  (Szegedy et al. 2016)
     Padded steps and ignored labels are in neither loss nor mean, and their gradient is 0. Returns the loss
     as an array of no dimensions on the scores' device (`float(loss)` waits for it) and the gradient by the
-    scores, of their shape. Raises ShapeError, and LabelError naming the first bad label or where none counts.
+    scores, of their shape. Raises ShapeError, LabelError naming the first bad label or where none counts, and
+    BppsaError for another smoothing.
     """
+    check_smoothing(label_smoothing)
     device = device or device_of(scores)
     scores = device.asarray(scores)
     if scores.ndim not in (2, 3) or 0 in scores.shape:
@@ -60,6 +65,7 @@ def cross_entropy(
         rows,
         classes,
         real,
+        label_smoothing,
     )
     return losses.sum() / scores.dtype.type(real), gradient
 
@@ -82,6 +88,14 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
         raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: it has no element")
     difference = output - wanted
     return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
+
+
+def check_smoothing(label_smoothing: Any) -> None:
+    """Raise BppsaError unless `label_smoothing` is a number from 0 to 1."""
+    takes = "a number from 0 to 1"
+    as_number(
+        "cross_entropy", "label_smoothing", label_smoothing, lambda v: 0 <= v <= 1, takes, error=BppsaError
+    )
 
 
 def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:

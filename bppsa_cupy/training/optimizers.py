@@ -1,12 +1,12 @@
-"""Optimizers, and clipping: PyTorch's names, defaults and mathematics; a step is one kernel over all
-parameters."""
+"""Optimizers: PyTorch's names, defaults and mathematics; a step is one kernel over all parameters,
+whatever their groups."""
 
 from __future__ import annotations
 
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,32 +16,7 @@ from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
-
-
-def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
-    """Scale all gradients (net.gradients) in place so that their common 2-norm is at most `max_norm`.
-
-    As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
-    array of no dimensions, float64, on the device; nothing waits for it. The squares cannot overflow. A NaN
-    or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
-    `max_norm` is above 0.
-    """
-    max_norm = check_max_norm(max_norm)
-    flat, xp = gradients.flat, gradients.device.xp
-    with np.errstate(invalid="ignore"):
-        own = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
-        largest = gradients.of_all_ranks(own).max()
-        scale = largest + (largest == 0)
-        squares = gradients.of_all_ranks(xp.square(flat / scale).sum(dtype=np.float64)).sum()
-        norm = xp.sqrt(squares) * scale.astype(np.float64)
-        flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
-    return norm
-
-
-def check_max_norm(max_norm: Any) -> float:
-    """`max_norm` as a float. Raises BppsaError unless it is a number above 0."""
-    takes = "a number above 0"
-    return as_number("clip_grad_norm", "max_norm", max_norm, lambda norm: norm > 0, takes, error=BppsaError)
+from bppsa_cupy.training.groups import Group, group_of_units, read_groups
 
 
 class Optimizer(abc.ABC):
@@ -50,23 +25,34 @@ class Optimizer(abc.ABC):
     A step whose gradients hold NaN or infinity changes nothing: a flag on the device sees to it without
     a wait, and `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
     older than the masks, such as momentum, is masked before the first step with them.
+
+    groups     parameters with hyper-parameters of their own, as PyTorch's param_groups: dicts of "params"
+               (names of parameters or layers: `read_groups`) and what differs, as {"params": ["4", "6.bias"],
+               "lr": 0.1}; the optimizer's own hyper-parameters serve what is in none
+    lr_factor  what every learning rate is multiplied by, 1 unless a schedule sets it; not in `state_dict`
+
+    A subclass has its hyper-parameters as attributes, which may be set between steps, before it calls this
+    `__init__`. Raises BppsaError where a value or a group does not fit.
     """
 
     hyperparameters: tuple[str, ...]
-    arrays: tuple[str, ...]
+    lr: float
 
-    def __init__(self, parameters: ParameterSet) -> None:
+    def __init__(self, parameters: ParameterSet, groups: Sequence[Mapping[str, Any]] = ()) -> None:
         if not isinstance(parameters, ParameterSet):
             raise BppsaError(
                 f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
                 "net.parameters"
             )
-        self.parameters = parameters
+        self.parameters, self.lr_factor = parameters, 1.0
+        self._table: Array = None
+        self._rows: list[tuple[float, ...]] = []
+        self._set_groups(groups)
         self._flag = parameters.device.zeros((1,), np.int32)
         self._steps = parameters.device.zeros((1,), np.int64)
         self._state = {
             name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
-            for name in self.arrays
+            for name in self._arrays()
         }
         self._masks: Mapping[str, Array] | None = parameters.masks
 
@@ -87,10 +73,29 @@ class Optimizer(abc.ABC):
         device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
         self.parameters.set_where_any(self._flag)
         device.launch(KERNELS["step_count"], self._flag, self._steps)
-        kernel, arrays, hyperparameters = self._kernel()
-        flat, size = self.parameters.flat, gradients.flat.size
-        device.launch(kernel, self._flag, self._steps, gradients.flat, flat, *arrays, size, *hyperparameters)
+        kernel, arrays, flag = self._kernel()
+        rows = [self._row(own) for own in self._settings()]
+        if rows != self._rows:
+            self._table, self._rows = device.asarray(np.array(rows, np.float64).reshape(-1)), rows
+        device.launch(
+            kernel, self._flag, self._steps, gradients.flat, self.parameters.flat, *arrays, self._units,
+            self._table, gradients.flat.size, self._unit, len(rows), self.lr_factor, flag,
+        )  # fmt: skip
         self.parameters.changed()
+
+    def _set_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Take these groups in place of all there are."""
+        read = read_groups(self.parameters, groups, self.hyperparameters)
+        self.groups: list[Group] = read
+        for own in self._settings():
+            self._check(**own)
+        units, self._unit = group_of_units(self.parameters, read)
+        self._units = self.parameters.device.asarray(units)
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """All hyper-parameters of what is in no group, and of each group."""
+        common = {name: getattr(self, name) for name in self.hyperparameters}
+        return [{name: group.get(name, common[name]) for name in common} for group in ({}, *self.groups)]
 
     @property
     def blocked(self) -> bool:
@@ -107,14 +112,27 @@ class Optimizer(abc.ABC):
         return int(self.parameters.device.to_host(self._steps)[0])
 
     @abc.abstractmethod
-    def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
-        """The step's kernel, the state arrays and the hyper-parameters that it takes."""
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
+        """The step's kernel, the state arrays and the flag that it takes."""
+
+    @abc.abstractmethod
+    def _arrays(self) -> tuple[str, ...]:
+        """The names of the state arrays that it begins with."""
+
+    @abc.abstractmethod
+    def _check(self, **own: Any) -> None:
+        """Raise BppsaError unless these hyper-parameters fit."""
+
+    @abc.abstractmethod
+    def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
+        """These hyper-parameters as the kernel takes them."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Name, hyper-parameters, steps and state arrays (host copies) for a checkpoint."""
+        """Name, hyper-parameters, groups, steps and state arrays (host copies) for a checkpoint."""
         return {
             "name": type(self).__name__,
             "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
+            "groups": [dict(group) for group in self.groups],
             "steps": self.steps,
             "arrays": {name: self.parameters.gathered(array) for name, array in self._state.items()},
         }
@@ -136,11 +154,11 @@ class Optimizer(abc.ABC):
                 f"the checkpoint's {own} has {', '.join(state['hyperparameters'])}, this one has "
                 f"{', '.join(self.hyperparameters)}: give a checkpoint that this version wrote"
             )
-        if set(state["arrays"]) != set(self.arrays):
+        if set(state["arrays"]) != set(self._state):
             differing = self.differing_hyperparameters(state)
             raise CheckpointError(
                 f"the checkpoint's {own} keeps {', '.join(state['arrays']) or 'no array'}, this one "
-                f"{', '.join(self.arrays) or 'no array'}: "
+                f"{', '.join(self._state) or 'no array'}: "
                 + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
             )
         for name, array in state["arrays"].items():
@@ -150,9 +168,12 @@ class Optimizer(abc.ABC):
                 )
 
     def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """By name the hyper-parameters that `state` would change: its value and this optimizer's."""
+        """By name the hyper-parameters that `state` would change, and "groups" where these are others: its
+        value and this optimizer's."""
         pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
-        return {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
+        differing = {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
+        theirs = state.get("groups", [])
+        return differing if theirs == self.groups else {**differing, "groups": (theirs, self.groups)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError, and sets nothing
@@ -164,6 +185,7 @@ class Optimizer(abc.ABC):
         self._masks = None
         for name, value in state["hyperparameters"].items():
             setattr(self, name, value)
+        self._set_groups(state.get("groups", []))
         self._steps[...] = int(state["steps"])
 
 
@@ -180,32 +202,39 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
+        groups: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self.lr, self.momentum = _not_negative("SGD", lr=lr, momentum=momentum)
-        self.dampening, self.weight_decay = _not_negative(
-            "SGD", dampening=dampening, weight_decay=weight_decay
-        )
-        self.nesterov = as_flag("SGD", "nesterov", nesterov, error=BppsaError)
-        if self.nesterov and (momentum <= 0 or dampening != 0):
-            raise BppsaError(
-                f"SGD got nesterov=True with momentum={momentum} and dampening={dampening}: Nesterov "
-                "momentum needs a momentum above 0 and a dampening of 0"
-            )
-        self.arrays = ("velocity",) if momentum else ()
-        super().__init__(parameters)
+        self.lr, self.momentum, self.dampening = lr, momentum, dampening
+        self.weight_decay, self.nesterov = weight_decay, nesterov
+        super().__init__(parameters, groups)
         self._none = parameters.device.empty((0,), parameters.flat.dtype)
 
-    def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
+    def _arrays(self) -> tuple[str, ...]:
+        return ("velocity",) if any(own["momentum"] for own in self._settings()) else ()
+
+    def _check(self, **own: Any) -> None:
+        nesterov = as_flag("SGD", "nesterov", own["nesterov"], error=BppsaError)
+        _check_not_negative("SGD", **{name: value for name, value in own.items() if name != "nesterov"})
+        if nesterov and (own["momentum"] <= 0 or own["dampening"] != 0):
+            raise BppsaError(
+                f"SGD got nesterov=True with momentum={own['momentum']} and dampening={own['dampening']}: "
+                "Nesterov momentum needs a momentum above 0 and a dampening of 0"
+            )
+
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
         velocity = self._state.get("velocity", self._none)
-        hyperparameters = self.lr, self.momentum, self.dampening, self.weight_decay, self.nesterov
-        return KERNELS["sgd_step"], [velocity], hyperparameters
+        return KERNELS["sgd_step"], [velocity], bool(self._state)
+
+    def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
+        return tuple(float(own[name]) for name in self.hyperparameters)
 
 
 class Adam(Optimizer):
     """Adam (Kingma and Ba 2015, algorithm 1); `weight_decay` is added to the gradient."""
 
     hyperparameters = ("lr", "betas", "eps", "weight_decay")
-    arrays = ("first", "second")
+    #: Whether weight decay is apart from the gradient.
+    decoupled: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -214,27 +243,48 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        groups: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self.lr, self.eps, self.weight_decay = _not_negative(
-            "Adam", lr=lr, eps=eps, weight_decay=weight_decay
-        )
-        takes = "two, both at least 0 and below 1"
+        self.lr, self.betas, self.eps, self.weight_decay = lr, betas, eps, weight_decay
+        super().__init__(parameters, groups)
+
+    def _arrays(self) -> tuple[str, ...]:
+        return "first", "second"
+
+    def _check(self, **own: Any) -> None:
+        name, betas, takes = type(self).__name__, own.pop("betas"), "two, both at least 0 and below 1"
+        _check_not_negative(name, **own)
         if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise BppsaError(f"Adam got betas={betas!r}: it takes {takes}")
-        first, second = (
-            as_number("Adam", "betas", beta, lambda b: 0 <= b < 1, takes, error=BppsaError) for beta in betas
-        )
-        self.betas = first, second
-        super().__init__(parameters)
+            raise BppsaError(f"{name} got betas={betas!r}: it takes {takes}")
+        for beta in betas:
+            as_number(name, "betas", beta, lambda b: 0 <= b < 1, takes, error=BppsaError)
 
-    def _kernel(self) -> tuple[Kernel, Sequence[Array], Sequence[float]]:
-        moments = self._state["first"], self._state["second"]
-        return KERNELS["adam_step"], moments, (self.lr, *self.betas, self.eps, self.weight_decay)
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
+        return KERNELS["adam_step"], (self._state["first"], self._state["second"]), self.decoupled
+
+    def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
+        return tuple(map(float, (own["lr"], *own["betas"], own["eps"], own["weight_decay"])))
 
 
-def _not_negative(owner: str, **values: Any) -> list[float]:
-    takes = "a finite number of at least 0"
-    return [
+class AdamW(Adam):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter 2019): each step takes
+    lr · weight_decay of every parameter."""
+
+    decoupled = True
+
+    def __init__(
+        self,
+        parameters: ParameterSet,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        groups: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay, groups)
+
+
+def _check_not_negative(owner: str, **values: Any) -> None:
+    for name, value in values.items():
+        takes = "a finite number of at least 0"
         as_number(owner, name, value, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
-        for name, value in values.items()
-    ]

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.data.augment import check_augmentation
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.optimizers import check_max_norm
+from bppsa_cupy.training.clipping import check_max_norm
+from bppsa_cupy.training.losses import check_smoothing
+from bppsa_cupy.training.schedules import Schedule
 
 
 @dataclass(frozen=True)
@@ -25,9 +29,13 @@ class Settings:
     log               file that gets one JSON object an iteration; None for none
     progress          whether to show a progress bar
     clip              largest 2-norm of all gradients together, None for no clipping
+    lr_schedule       what the optimizer's rates are multiplied by (`Schedule`), as "warmup:500,cosine"
+    augment           random changes of training samples, one of data.augment.AUGMENTATIONS; None for none
+    label_smoothing   of the training loss (`cross_entropy`)
     gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
 
-    Raises BppsaError for numbers of another kind or range.
+    Raises BppsaError for numbers of another kind or range, and a schedule, augmentation or smoothing that is
+    none.
     """
 
     method: str = "auto"
@@ -39,6 +47,9 @@ class Settings:
     log: Path | None = None
     progress: bool = False
     clip: float | None = None
+    lr_schedule: str | None = None
+    augment: str | None = None
+    label_smoothing: float = 0.0
     gradient_hook: Callable[[Sequential], None] | None = None
 
     def __post_init__(self) -> None:
@@ -47,8 +58,29 @@ class Settings:
                 as_integer("training", name, getattr(self, name), least, None, error=BppsaError)
         if self.clip is not None:
             check_max_norm(self.clip)
+        if self.lr_schedule is not None:
+            Schedule.read(self.lr_schedule)
+        if self.augment is not None:
+            check_augmentation(self.augment)
+        check_smoothing(self.label_smoothing)
 
     def last_step(self, per_epoch: int) -> int:
         """The number of steps in all, where an epoch has `per_epoch`."""
         steps = self.epochs * per_epoch
         return steps if self.iterations is None else min(steps, self.iterations)
+
+    def schedule(self, per_epoch: int) -> Schedule | None:
+        """The learning rate's schedule over all steps. Raises BppsaError where there are too few."""
+        if self.lr_schedule is None:
+            return None
+        return Schedule.read(self.lr_schedule).over(self.last_step(per_epoch))
+
+    def recipe(self, per_epoch: int) -> dict[str, Any]:
+        """What the steps follow from beside optimizer and order of the samples, as JSON holds it: settings by
+        name, those that are not their default."""
+        schedule = self.schedule(per_epoch)
+        return {
+            **({} if schedule is None else {"lr_schedule": str(schedule)}),
+            **({"augment": self.augment} if self.augment is not None else {}),
+            **({"label_smoothing": float(self.label_smoothing)} if self.label_smoothing else {}),
+        }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bppsa_cupy.data import Dataset
+from bppsa_cupy.data import Dataset, number_of_batches
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.checkpoint import Checkpoint
@@ -28,6 +28,7 @@ def snapshot(
         masks=network.masks,
         optimizer=optimizer.state_dict(),
         random_state={**_order(settings, dataset), "network": dict(network.random_state)},
+        recipe=settings.recipe(per_epoch),
         epoch=step // per_epoch,
         step=step,
     )
@@ -39,16 +40,23 @@ def restore(
     """Set network and optimizer from `checkpoint` and return its step.
 
     Raises CheckpointError, naming what differs, and sets nothing then, unless network, optimizer with its
-    hyper-parameters, data, seed and batch size are those it was trained with.
+    hyper-parameters, data, seed, batch size and recipe are those it was trained with.
     """
     checkpoint.check(network.describe(), network.dtype.name)
-    for name, ours in _order(settings, dataset).items():
+    for name, wanted in _order(settings, dataset).items():
         theirs = checkpoint.random_state.get(name)
-        if ours != theirs:
+        if theirs != wanted:
             raise CheckpointError(
-                f"the checkpoint was trained with {name} {theirs} and {ours} is asked for: the order of the "
-                f"samples would differ; "
+                f"the checkpoint was trained with {name} {theirs} and {wanted} is asked for: the order of "
+                "the samples would differ; "
                 + (f"give {name} {theirs}" if theirs is not None else "it is no checkpoint of training")
+            )
+    ours = settings.recipe(number_of_batches(dataset.train, settings.batch_size))
+    for name in {**checkpoint.recipe, **ours}:
+        if checkpoint.recipe.get(name) != ours.get(name):
+            raise CheckpointError(
+                f"the checkpoint was trained with {name} {checkpoint.recipe.get(name)} and {ours.get(name)} "
+                "is asked for: resuming goes on with the checkpoint's; give the same, or train anew"
             )
     optimizer.check_state_dict(checkpoint.optimizer)
     differing = optimizer.differing_hyperparameters(checkpoint.optimizer)

@@ -1,0 +1,38 @@
+"""Clipping of gradients, as PyTorch's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_number
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.network.parameters import ParameterSet
+
+
+def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
+    """Scale all gradients (net.gradients) in place so that their common 2-norm is at most `max_norm`.
+
+    As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
+    array of no dimensions, float64, on the device; nothing waits for it. The squares cannot overflow. A NaN
+    or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
+    `max_norm` is above 0.
+    """
+    max_norm = check_max_norm(max_norm)
+    flat, xp = gradients.flat, gradients.device.xp
+    with np.errstate(invalid="ignore"):
+        own = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
+        largest = gradients.of_all_ranks(own).max()
+        scale = largest + (largest == 0)
+        squares = gradients.of_all_ranks(xp.square(flat / scale).sum(dtype=np.float64)).sum()
+        norm = xp.sqrt(squares) * scale.astype(np.float64)
+        flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
+    return norm
+
+
+def check_max_norm(max_norm: Any) -> float:
+    """`max_norm` as a float. Raises BppsaError unless it is a number above 0."""
+    takes = "a number above 0"
+    return as_number("clip_grad_norm", "max_norm", max_norm, lambda norm: norm > 0, takes, error=BppsaError)

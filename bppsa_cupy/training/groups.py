@@ -1,0 +1,81 @@
+"""Groups of parameters that an optimizer updates with settings of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.network.parameters import ALIGNMENT, ParameterSet
+
+#: One group: its parameters' names under "params", and the hyper-parameters that differ from the optimizer's.
+Group = dict[str, Any]
+
+#: A group's number is a byte, and 0 is of the parameters in no group.
+MOST = 255
+
+
+def read_groups(
+    parameters: ParameterSet, groups: Sequence[Mapping[str, Any]], known: Sequence[str]
+) -> list[Group]:
+    """`groups` with "params" as lists of whole names in the parameters' order, values as JSON holds them.
+
+    "params" is one place, or several: a parameter's name ("4.weight"), or a layer's ("4", or 4), which means
+    all its parameters. Of a dict the keys count, so that a part of `net.parameters` serves as well.
+    known  the hyper-parameters that a group may give
+
+    Raises BppsaError naming the group for a place that does not exist or is in two groups, and for an unknown
+    hyper-parameter.
+    """
+    if len(groups) > MOST:
+        raise BppsaError(f"{len(groups)} groups of parameters were given: at most {MOST} are taken")
+    owner: dict[str, int] = {}
+    result = []
+    for index, group in enumerate(groups):
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise BppsaError(f"group {index} is {group!r}: it must be a dict with 'params', as PyTorch's are")
+        settings = {name: value for name, value in group.items() if name != "params"}
+        for name in settings:
+            if name not in known:
+                raise BppsaError(f"group {index} gives {name!r}: the optimizer has {', '.join(known)}")
+        taken = {name for place in _places(group["params"]) for name in _names(parameters, place, index)}
+        for name in parameters.names:
+            if name in taken and owner.setdefault(name, index) != index:
+                raise BppsaError(f"{name} is in groups {owner[name]} and {index}: put it in one of them")
+        in_order = [name for name in parameters.names if name in taken]
+        result.append({"params": in_order, **{name: _plain(value) for name, value in settings.items()}})
+    return result
+
+
+def group_of_units(parameters: ParameterSet, groups: Sequence[Group]) -> tuple[np.ndarray, int]:
+    """The group of each unit of `flat`, uint8: 0 where a parameter is in none, k + 1 in groups[k]; and the
+    parameters a unit has. Arrays begin at whole units, so that a unit is of one group."""
+    unit = ALIGNMENT // parameters.dtype.itemsize
+    numbers = np.zeros(parameters.flat.size, np.uint8)
+    for number, group in enumerate(groups, 1):
+        for name in group["params"]:
+            if name in parameters:
+                parameters.view(numbers, name)[...] = number
+    return np.ascontiguousarray(numbers[::unit]), unit
+
+
+def _places(params: Any) -> Iterable[Any]:
+    return [params] if isinstance(params, (str, int)) else params
+
+
+def _names(parameters: ParameterSet, place: Any, index: int) -> list[str]:
+    found = [name for name in parameters.names if name == place or name.startswith(f"{place}.")]
+    if not found:
+        raise BppsaError(
+            f"group {index} has the parameters {place!r}: the network has "
+            f"{', '.join(parameters.names) or 'none'}"
+        )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        return value
+    return [float(one) for one in value] if np.ndim(value) else float(value)

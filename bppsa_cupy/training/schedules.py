@@ -1,0 +1,105 @@
+"""Learning-rate schedules: what the rate is multiplied by at each step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bppsa_cupy.errors import BppsaError
+
+#: The numbers behind each name: integers of at least 1 in capitals, others finite and at least 0.
+FORMS = {
+    "step": ("EPOCHS", "gamma"),
+    "half": ("EPOCHS",),
+    "inv": ("gamma", "power"),
+    "cosine": ("STEPS",),
+    "warmup": ("STEPS",),
+}
+FORM = (
+    "step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, cosine, cosine:STEPS or warmup:STEPS, joined by commas"
+)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The product of its parts, each once, where `step` counts the steps before this one:
+
+    step:EPOCHS:GAMMA  GAMMA ** (epoch // EPOCHS), PyTorch's StepLR over epochs; `half:EPOCHS` with 0.5
+    inv:GAMMA:POWER    (1 + GAMMA step) ** -POWER, Caffe's "inv"
+    warmup:STEPS       (step + 1) / STEPS in the first STEPS steps, then 1
+    cosine:STEPS       from 1 behind the warm-up along half a cosine to 0 at step STEPS, PyTorch's
+                       CosineAnnealingLR (Loshchilov and Hutter 2017, equation 5); `over` gives it the steps
+
+    `str` gives the text back, in one form for equal schedules. A step's rate follows from its number alone,
+    so that training resumes to the bit.
+    """
+
+    parts: tuple[tuple[str, tuple[float, ...]], ...]
+
+    @classmethod
+    def read(cls, text: str) -> Schedule:
+        """The schedule that `text` says, as "warmup:500,cosine". Raises BppsaError naming the part that is
+        none."""
+        parts = tuple(_read_part(part.strip()) for part in text.split(","))
+        names = [name for name, _ in parts]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise BppsaError(f"the schedule {text!r} has {twice} twice: give it once")
+        return cls(parts)
+
+    def over(self, steps: int) -> Schedule:
+        """This schedule for training of so many steps in all, which are the cosine's unless it has its own.
+        Raises BppsaError where the warm-up leaves the cosine none."""
+        ends = {"cosine": (steps,)}
+        parts = tuple((name, values or ends[name]) for name, values in self.parts)
+        for name, values in parts:
+            if name == "cosine" and values[0] <= self._warmup:
+                raise BppsaError(
+                    f"the warm-up takes {self._warmup} steps, the cosine ends at step {values[0]}: give a "
+                    "shorter warm-up, or train for more steps"
+                )
+        return Schedule(parts)
+
+    @property
+    def _warmup(self) -> int:
+        return next((int(values[0]) for name, values in self.parts if name == "warmup"), 0)
+
+    def factor(self, step: int, per_epoch: int) -> float:
+        """What the rate is multiplied by at the step behind `step` others, where an epoch has `per_epoch`."""
+        result, epoch = 1.0, step // per_epoch
+        for name, values in self.parts:
+            if name == "step":
+                result *= values[1] ** (epoch // values[0])
+            elif name == "half":
+                result *= 0.5 ** (epoch // values[0])
+            elif name == "inv":
+                result *= (1 + values[0] * step) ** -values[1]
+            elif name == "warmup":
+                result *= min((step + 1) / values[0], 1.0)
+            else:
+                done = (step - self._warmup) / (values[0] - self._warmup)
+                result *= (1 + math.cos(math.pi * min(max(done, 0.0), 1.0))) / 2
+        return result
+
+    def __str__(self) -> str:
+        return ",".join(":".join([name, *map(repr, values)]) for name, values in self.parts)
+
+
+def _read_part(text: str) -> tuple[str, tuple[float, ...]]:
+    name, *words = text.split(":")
+    form = FORMS.get(name)
+    if form is None or (len(words) != len(form) and not (name == "cosine" and not words)):
+        raise BppsaError(f"{text!r} is no schedule of the learning rate: give {FORM}")
+    try:
+        values = tuple(
+            int(word) if kind.isupper() else float(word) for kind, word in zip(form, words, strict=False)
+        )
+    except ValueError as cause:
+        raise BppsaError(f"{text!r} is no schedule of the learning rate ({cause}): give {FORM}") from cause
+    for kind, value in zip(form, values, strict=False):
+        least = 1 if kind.isupper() else 0
+        if not least <= value < math.inf:
+            raise BppsaError(
+                f"the schedule {text!r} has {kind.upper()} {value}: it must be finite, at least {least}"
+            )
+    return name, values

@@ -1,0 +1,117 @@
+"""Random crops and flips: every image is a crop of the padded one, by seed, epoch and sample alone."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_cupy.data import Normalization, Split, batches
+from bppsa_cupy.data.ahead import ahead
+from bppsa_cupy.errors import DataError
+
+
+def split_of(samples, shape=(2, 5, 7), normalization=None):
+    """Images whose pixels all differ, and that are labelled with their numbers; no pixel is 0."""
+    pixels = 1 + np.arange(samples * np.prod(shape), dtype=np.float32).reshape(samples, *shape)
+    return Split(pixels, np.arange(samples), normalization)
+
+
+def by_sample(split, **options):
+    found = [batch for batch in batches(split, augment="crop-flip", **options)]
+    labels = np.concatenate([batch.labels for batch in found])
+    return np.concatenate([batch.inputs for batch in found])[np.argsort(labels)]
+
+
+@given(
+    seed=st.integers(0, 2**32), epoch=st.integers(0, 99), height=st.integers(1, 9), width=st.integers(1, 9)
+)
+def test_every_image_is_a_crop_of_the_padded_one(seed, epoch, height, width):
+    split = split_of(12, (2, height, width))
+    for original, changed in zip(
+        split.inputs, by_sample(split, batch_size=5, seed=seed, epoch=epoch), strict=True
+    ):
+        padded = np.pad(original, ((0, 0), (4, 4), (4, 4)))
+        crops = [padded[:, y : y + height, x : x + width] for y in range(9) for x in range(9)]
+        assert any(np.array_equal(changed, turned) for crop in crops for turned in (crop, crop[:, :, ::-1]))
+
+
+def test_all_corners_and_flips_are_about_as_likely():
+    split = split_of(4000, (1, 1, 9))
+    changed = by_sample(split, batch_size=100)
+    # The pixel in the middle stays in the row in one crop of nine, and shows the column and the flip.
+    in_row = changed.any((1, 2, 3))
+    assert 0.09 < in_row.mean() < 0.135
+    kept = changed[in_row, 0, 0]
+    rises = np.array([np.diff(row[row > 0])[0] > 0 for row in kept])
+    assert 0.4 < rises.mean() < 0.6
+    zeros = np.bincount((kept == 0).sum(1), minlength=5)
+    assert (zeros[1:5] > 1.3 * zeros[0]).all(), "each number of zeros but 0 comes of two columns"
+
+
+@given(batch_size=st.integers(1, 20), start=st.integers(0, 3), dtype=st.sampled_from(["float32", "float64"]))
+def test_what_is_done_to_a_sample_does_not_follow_from_its_batch(batch_size, start, dtype):
+    split = split_of(17)
+    expected = by_sample(split, batch_size=17, seed=3, epoch=2)
+    for shuffle in (False, True):
+        options = {"shuffle": shuffle, "seed": 3, "epoch": 2, "dtype": dtype, "augment": "crop-flip"}
+        start = min(start, -(-17 // batch_size))
+        for batch in batches(split, batch_size, start=start, **options):
+            np.testing.assert_array_equal(batch.inputs, expected[batch.labels])
+    assert not np.array_equal(expected, by_sample(split, batch_size=17, seed=3, epoch=3))
+    assert not np.array_equal(expected, by_sample(split, batch_size=17, seed=4, epoch=2))
+
+
+def test_padding_is_black_before_it_is_normalised():
+    pixels = np.full((40, 1, 3, 3), 255, np.uint8)
+    split = Split(pixels, np.arange(40), Normalization((0.5,), (0.25,)))
+    assert set(np.unique(np.round(by_sample(split, batch_size=8), 4))) == {-2.0, 2.0}
+    assert (pixels == 255).all()
+
+
+def test_what_is_no_image_and_what_is_no_name_are_refused():
+    vectors = Split(np.ones((4, 3), np.float32), np.arange(4), None)
+    with pytest.raises(DataError, match=r"the samples are \(3,\): it takes images"):
+        batches(vectors, 2, augment="crop-flip")
+    with pytest.raises(DataError, match="augmentation 'mixup' was asked for: there is crop-flip"):
+        batches(split_of(4), 2, augment="mixup")
+
+
+# ---- loading beside computing ----
+
+
+@given(items=st.lists(st.integers(), max_size=9))
+def test_items_come_in_their_order(items):
+    assert list(ahead(iter(items))) == items
+
+
+def test_the_next_item_is_made_while_this_one_is_worked_on_and_none_further():
+    made, second = [], threading.Event()
+
+    def source():
+        for item in range(4):
+            made.append(item)
+            if item == 1:
+                second.set()
+            yield item
+
+    items = ahead(source())
+    assert next(items) == 0
+    assert second.wait(10), "the second item is made before it is asked for"
+    time.sleep(0.02)
+    assert made == [0, 1]
+    items.close()
+    assert made == [0, 1] and not [t for t in threading.enumerate() if t.name.startswith("ahead")]
+
+
+def test_an_error_comes_in_the_place_of_its_item():
+    def source():
+        yield 1
+        raise DataError("sample 2 is bad")
+
+    items = ahead(source())
+    assert next(items) == 1
+    with pytest.raises(DataError, match="sample 2 is bad"):
+        next(items)
