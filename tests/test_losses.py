@@ -116,7 +116,7 @@ def test_label_smoothing_on_every_device(device, dtype, rng):
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.1, np.nan, None])
 def test_a_smoothing_not_from_0_to_1_is_refused(smoothing):
-    with pytest.raises(bp.BppsaError, match=r"label_smoothing=.*: it must be a number from 0 to 1"):
+    with pytest.raises(bp.BppsaError, match=r"label_smoothing=.*: it takes a number from 0 to 1"):
         bp.cross_entropy(np.zeros((1, 2)), [0], label_smoothing=smoothing)
 
 

@@ -138,7 +138,7 @@ def test_a_state_without_groups_is_of_none(rng):
         ([{"params": 0, "rate": 1}], "group 0 gives 'rate': the optimizer has lr, momentum"),
         ([{"lr": 1}], "it must be a dict with 'params'"),
         (["0"], "group 0 is '0': it must be a dict"),
-        ([{"params": 0, "lr": -1}], "lr=-1: it must be a finite number"),
+        ([{"params": 0, "lr": -1}], "lr=-1: it takes a finite number"),
         ([{"params": 0, "nesterov": True}], "needs a momentum above 0"),
         ([{"params": 0}] * 256, "256 groups of parameters were given: at most 255"),
     ],
