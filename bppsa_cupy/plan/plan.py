@@ -106,6 +106,7 @@ class Plan:
         one step at a time, so a schedule's time is that of all its steps, with the Jacobians' values and the
         vectors that are moved before and behind it.
         """
+        batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
         budget = Budget(batch_size, self.itemsize, model=model_of(device))
         seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, budget) for chain in self.chains)}
         if batch_size <= self.batch_size:
