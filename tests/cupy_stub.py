@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -221,28 +222,53 @@ class Gpu:
     def __init__(self, number: int | None = None) -> None:
         self._number = Gpu.current if number is None else number
         self.attributes = {"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": OPT_IN_BYTES}
+        self.compute_capability = "90"
         self.pci_bus_id = f"0000:0{self._number + 1}:00.0"
 
     def use(self) -> None:
         Gpu.current = self._number
 
 
+class CompileException(Exception):
+    """CuPy's error of NVRTC."""
+
+
+class Nvrtc:
+    """CuPy's way to NVRTC: the text itself, under a header, stands for the machine code."""
+
+    HEADER = b"\x7fELF of the stand-in\n"
+
+    #: What was compiled in this session: text and options.
+    compiled: list[tuple[str, tuple[str, ...]]] = []  # noqa: RUF012
+
+    @staticmethod
+    def compile_using_nvrtc(
+        source: str, options: tuple[str, ...] = (), *, cache_in_memory: bool = False
+    ) -> tuple[bytes, None]:
+        assert cache_in_memory, "CuPy writes the text to a file in the locale's encoding"
+        Nvrtc.compiled.append((source, options))
+        if "#error" in source:
+            raise CompileException("kernel.cu(1): error: #error directive")
+        return Nvrtc.HEADER + source.encode(), None
+
+
 class RawModule:
-    """CUDA C++ text and options; the options are kept for the tests to read."""
+    """A file of machine code. Text is refused here: CuPy would compile it with options of its own."""
 
-    made: list[RawModule] = []  # noqa: RUF012  all modules of the session
-
-    def __init__(self, code: str, options: tuple[str, ...]) -> None:
-        self.code, self.options = code, options
-        RawModule.made.append(self)
+    def __init__(self, *, path: str) -> None:
+        code = Path(path).read_bytes()
+        if not code.startswith(Nvrtc.HEADER):
+            raise CUDARuntimeError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
+        self._text = code.removeprefix(Nvrtc.HEADER).decode()
 
     def get_function(self, name: str) -> Function:
-        return Function(name, self.code)
+        return Function(name, self._text)
 
 
 def make_cupy(*, devices: int = 1, free: int = 1 << 40) -> ModuleType:
     """A module to stand for `cupy`: a machine of `devices` GPUs with `free` bytes."""
     cupy = ModuleType("cupy")
+    cupy.__version__ = "0.0"  # no real machine code is named by it
 
     def count() -> int:
         if devices < 0:
@@ -287,6 +313,10 @@ def make_cupy(*, devices: int = 1, free: int = 1 << 40) -> ModuleType:
         get_elapsed_time=lambda start, end: float(end.time - start.time),
         Device=Gpu,
         nccl=SimpleNamespace(available=False),
+        nvrtc=SimpleNamespace(getVersion=lambda: (0, 0)),
+        compiler=SimpleNamespace(
+            compile_using_nvrtc=Nvrtc.compile_using_nvrtc, CompileException=CompileException
+        ),
         Stream=Stream,
         Event=Event,
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bppsa_cupy.devices.cuda import OPTIONS
+from bppsa_cupy.devices.cubins import OPTIONS
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 
 #: Turing, Ampere (data centre and desktop), Hopper, Blackwell.

@@ -302,6 +302,7 @@ def test_other_differences():
         (lambda: Partition.balanced([1, np.inf], 1), "a weight of a partition is inf"),
         (lambda: plan_of(small_network()).bytes("linear", 2.5), "batch_size=2.5: it takes an integer"),
         (lambda: plan_of(small_network()).bytes("linear", 2**62), "it takes at most"),
+        (lambda: plan_of(small_network()).predict(1.5, "host"), "batch_size=1.5: it takes an integer"),
     ],
 )
 def test_partitions_and_sizes_of_other_kinds_are_refused(make, message: str) -> None:

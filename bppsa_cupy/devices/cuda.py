@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
+from bppsa_cupy.devices.cubins import machine_code
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
-from bppsa_cupy.system.compilation import compiling
-
-#: No fast-math: tanh and sigmoid stay within 4 ulp. Line information serves the profilers.
-OPTIONS = ("--std=c++17", "-lineinfo")
 
 
 def import_cupy() -> ModuleType:
@@ -154,9 +149,11 @@ class CudaDevice(Device):
         return _Graph(self, run_all) if launches else run_all
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        function = _function(self.xp, kernel, variant)
+        function = _function(self.xp, kernel, variant, self.xp.cuda.Device().compute_capability)
         grid, block, shared_bytes = shape
-        if shared_bytes > function.max_dynamic_shared_size_bytes:  # 48 KiB unless a kernel opts in to more
+        if (
+            shared_bytes and shared_bytes > function.max_dynamic_shared_size_bytes
+        ):  # 48 KiB unless a kernel opts in to more
             function.max_dynamic_shared_size_bytes = shared_bytes
         packed = tuple(arguments)
         return lambda: function(grid, block, packed, shared_mem=shared_bytes)
@@ -201,8 +198,6 @@ def _no_nccl(reason: object) -> DeviceError:
 
 
 @cache
-def _function(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Any:
-    module = cupy.RawModule(code=kernel.source(variant), options=OPTIONS)
-    kept = Path(os.environ.get("CUPY_CACHE_DIR", "~/.cupy/kernel_cache")).expanduser()
-    with compiling(kernel.name, kept):
-        return module.get_function(kernel.name)
+def _function(cupy: ModuleType, kernel: Kernel, variant: Variant, architecture: str) -> Any:
+    """The kernel for GPUs of the current one's architecture."""
+    return cupy.RawModule(path=str(machine_code(cupy, kernel, variant))).get_function(kernel.name)

@@ -68,6 +68,10 @@ class ParameterSet(Mapping[str, Array]):
         Takes NumPy, CuPy or DLPack arrays of any float type. Raises CheckpointError naming the names
         that are missing or unknown, ShapeError naming both shapes.
         """
+        if not isinstance(arrays, Mapping):
+            raise CheckpointError(
+                f"the parameters got a {type(arrays).__name__}: they take arrays by name, as net.state_dict()"
+            )
         missing = [name for name in self if name not in arrays]
         unknown = [name for name in arrays if name not in self._views]
         if missing or unknown:

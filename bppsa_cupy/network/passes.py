@@ -89,6 +89,8 @@ class Pass:
 
 def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
     """`given`, which must be a pass of the network of these parameters. Raises PassError."""
+    if not isinstance(given, Pass):
+        raise PassError(f"a {type(given).__name__} was given for a pass: it takes one, as net.last_pass")
     if given.parameters is not parameters:
         raise PassError("the pass belongs to another network: give one of this network's own")
     return given

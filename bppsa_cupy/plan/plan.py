@@ -110,6 +110,7 @@ class Plan:
         vectors that are moved before and behind it. Over ranks each runs its own steps and fills its own
         Jacobians, and messages take the model's `Link`; the one that is ready last counts.
         """
+        batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
         model = model_of(device)
         budgets = [self._budget(chain, batch_size, model) for chain in self.chains]
         both = list(zip(self.chains, budgets, strict=True))

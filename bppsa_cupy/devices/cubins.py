@@ -1,0 +1,93 @@
+"""Machine code of CUDA kernels: compiled by NVRTC with the options below alone, and kept on disk.
+
+CuPy's own way from text to kernel adds -ftz=true, which takes denormal float32 for 0: the bounds of tanh,
+sigmoid and exp do not hold then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import Any
+
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.system.compilation import compiling, kept_in
+from bppsa_cupy.system.files import whole_file
+
+#: No fast-math and denormals as they are: tanh and sigmoid stay within 4 ulp. Line information serves the
+#: profilers.
+OPTIONS = ("--std=c++17", "-lineinfo")
+
+
+def machine_code(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Path:
+    """A file of the kernel's machine code for the current GPU: a cubin, or PTX where the GPU is newer than
+    NVRTC.
+
+    It is kept below `kept_in()`, named by the digest of all it was made of (text, options, architecture,
+    versions of NVRTC and CuPy) and by the digest of its content; one that does not hold what its name says
+    is made anew. Files are written whole, so processes may compile at the same time. Where the folder
+    cannot be written, the code is this process's own. A compilation is announced (`compiling`). Raises
+    DeviceError with the compiler's words.
+    """
+    source, folder = kernel.source(variant), kept_in() / "cuda"
+    architecture = cupy.cuda.Device().compute_capability
+    nvrtc = cupy.cuda.nvrtc.getVersion()
+    made_of = repr((source, OPTIONS, architecture, nvrtc, cupy.__version__))
+    stem = f"{kernel.name}-{_digest(made_of.encode())}"
+    for file in _intact(folder, stem):
+        return file
+    with compiling(kernel.name, folder):
+        code = _compile(cupy, kernel.name, source)
+    name = f"{stem}-{_digest(code)}.cubin"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _written(folder / name, code)
+    except (OSError, DeviceError):
+        return _written(Path(_own_folder().name) / name, code)
+
+
+def _compile(cupy: ModuleType, name: str, source: str) -> bytes:
+    """The code that NVRTC makes of a text for the current GPU. It is compiled in memory: CuPy would write
+    the text to a file in the locale's encoding."""
+    compiler = cupy.cuda.compiler
+    try:
+        code, _ = compiler.compile_using_nvrtc(source, OPTIONS, cache_in_memory=True)
+    except compiler.CompileException as error:
+        version = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+        raise DeviceError(
+            f"{name} does not compile by NVRTC {version} for compute capability "
+            f"{cupy.cuda.Device().compute_capability}: {error}"
+        ) from error
+    return code.encode() if isinstance(code, str) else bytes(code)
+
+
+def _intact(folder: Path, stem: str) -> Iterator[Path]:
+    """The files of `stem` whose content has the digest in their name; others are removed."""
+    for file in sorted(folder.glob(f"{stem}-*.cubin")):
+        with suppress(OSError):
+            if file.stem.removeprefix(f"{stem}-") == _digest(file.read_bytes()):
+                yield file
+            else:
+                file.unlink()
+
+
+def _written(file: Path, code: bytes) -> Path:
+    with whole_file(file, error=DeviceError) as temporary:
+        temporary.write_bytes(code)
+    return file
+
+
+def _digest(content: bytes) -> str:
+    return sha256(content).hexdigest()[:32]
+
+
+@cache
+def _own_folder() -> Any:
+    """A folder that goes with the process: CuPy loads a file again for each GPU."""
+    return TemporaryDirectory(prefix="bppsa-cupy-")
