@@ -129,6 +129,11 @@ def positive(text: str) -> int:
     return _integer(text, 1, "no positive integer")
 
 
+def positive_list(text: str) -> list[int]:
+    """The argument type of positive integers, each once and sorted: "1,2,4"."""
+    return sorted({positive(one.strip()) for one in text.split(",")})
+
+
 def not_negative(text: str) -> int:
     """The argument type of an integer from 0 on."""
     return _integer(text, 0, "no integer from 0 on")

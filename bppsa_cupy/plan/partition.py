@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -225,13 +225,10 @@ def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) ->
     if (np.diff(given) < 0).any() and (np.diff(given) > 0).any():
         raise PlanError(f"owners {given.tolist()} were given: a rank's elements must be contiguous")
     owner = np.concatenate([given[:1] if given.size else [0], given])
-    table = schedule.table.copy()
-    table[:, WORKER] = owner[table[:, END] - 1]
-    placed = replace(schedule, table=table)
+    table = schedule.table
+    workers = owner[table[:, END] - 1]
     made = np.where(schedule.makers[:, 0] < 0, 0, table[schedule.makers[:, 0], LEVEL] + 1)
-    operands = np.stack(
-        [made, table[:, BEGIN], table[:, SPLIT], owner[table[:, SPLIT] - 1], table[:, WORKER]], axis=1
-    )
+    operands = np.stack([made, table[:, BEGIN], table[:, SPLIT], owner[table[:, SPLIT] - 1], workers], axis=1)
     vectors = np.arange(1, schedule.n + 1)
     ready = np.zeros(schedule.n + 2, np.int64)
     of_vectors = table[table[:, BEGIN] == 0]
@@ -240,4 +237,5 @@ def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) ->
         [ready[vectors], np.zeros_like(vectors), vectors, owner[vectors - 1], owner[vectors]], axis=1
     )
     sent = np.vstack([operands, wanted])
+    placed = schedule.with_workers(workers)
     return Placement(placed, owner, ranks, np.unique(sent[sent[:, 3] != sent[:, 4]], axis=0))

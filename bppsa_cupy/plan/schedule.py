@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -137,6 +137,15 @@ class Schedule:
         order = np.argsort(made, kind="stable")
         nearest = order[np.minimum(np.searchsorted(made, wanted, sorter=order), made.size - 1)]
         return np.where(made[nearest] == wanted, nearest, -1)
+
+    def with_workers(self, workers: np.ndarray) -> Schedule:
+        """This schedule with these workers, (steps,)."""
+        table = self.table.copy()
+        table[:, WORKER] = workers
+        made = replace(self, table=table)
+        if "makers" in vars(self):  # they are the same, and take long to find
+            vars(made)["makers"] = self.makers
+        return made
 
     @property
     def depth(self) -> int:

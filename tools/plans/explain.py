@@ -24,7 +24,8 @@ from bppsa_cupy.plan.search import MOST_ELEMENTS, Search, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.plans.text import print_table, quantity
+from bppsa_cupy.tools.plans.simulated_ranks import add_simulation, run_simulation
+from bppsa_cupy.tools.plans.text import budget_facts, print_budget, print_table, quantity, time_writer
 
 #: The schedules that are not computed.
 FIXED: dict[str, Callable[[int], Schedule]] = {
@@ -44,7 +45,8 @@ def add_explain(commands: Any) -> None:
         description="For p = 1, 2, 4, … workers: the time of the serial scan, of algorithm 1, of the paper's "
         "hand-picked schedule and of the computed one, the lower bound, and which wins.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="a plan; or give --equal")
+    add_simulation(parser)
     parser.add_argument(
         "--model",
         choices=tuple(MODELS),
@@ -53,7 +55,10 @@ def add_explain(commands: Any) -> None:
         "constants that bppsa-bench calibrate measured, or else by estimates",
     )
     parser.add_argument(
-        "--workers", type=worker_counts, metavar="P,P,…", help="default: 1, 2, 4, … and the chain's length"
+        "--workers",
+        type=cli.positive_list,
+        metavar="P,P,…",
+        help="default: 1, 2, 4, … and the chain's length",
     )
     parser.add_argument("--batch-size", type=cli.positive, metavar="B", help="default: the plan's")
     parser.add_argument(
@@ -63,15 +68,17 @@ def add_explain(commands: Any) -> None:
     parser.set_defaults(run=run_explain)
 
 
-def worker_counts(text: str) -> list[int]:
-    """The argument type of numbers of workers: "1,2,4"."""
-    return sorted({cli.positive(one.strip()) for one in text.split(",")})
-
-
 def run_explain(arguments: argparse.Namespace) -> None:
     """Print, and write, what each schedule costs."""
     if arguments.json is not None:
         check_writable(arguments.json)
+    if (arguments.file is None) == (arguments.equal is None):
+        raise PlanError("give the FILE of a plan, or --equal N for a chain of N equal elements")
+    if arguments.equal is not None or arguments.ranks is not None:
+        run_simulation(arguments)
+        return
+    if arguments.balance is not None or arguments.size is not None:
+        raise PlanError("--balance and --size are of simulated ranks: give --ranks P,P,… with them")
     options = cli.taken(arguments, "model", "workers", "batch_size", "memory_limit")
     facts = explain(Plan.load(arguments.file), **options, progress=True)
     facts = {"file": str(arguments.file), **facts}
@@ -101,11 +108,7 @@ def explain(
     machine = find_model(model)
     budget = Budget(batch, plan.itemsize, model=machine, memory=memory_limit)
     return {
-        "model": machine.name,
-        "unit": "multiply-adds" if machine.name == "ideal" else "seconds",
-        "batch_size": batch,
-        "itemsize": plan.itemsize,
-        "memory_limit": memory_limit,
+        **budget_facts(budget),
         "chains": [
             _Explained(chain.chain, budget, progress).report(workers or _powers(len(chain.chain)))
             for chain in plan.chains
@@ -201,17 +204,9 @@ class _Explained:
 
 def print_explanation(facts: dict[str, Any]) -> None:
     """The facts as tables of at most 120 columns."""
-    ideal = facts["unit"] == "multiply-adds"
-    print(f"plan       {facts['file']}")
-    print(
-        f"model      {facts['model']}: "
-        + ("time is multiply-adds, nothing else costs" if ideal else "predicted seconds")
-        + f"; a batch of {facts['batch_size']}, {facts['itemsize']} bytes a value"
-    )
-    if facts["memory_limit"] is not None:
-        print(f"memory     a computed schedule takes at most {quantity(facts['memory_limit'])}B")
+    print_budget(facts)
     for position, chain in enumerate(facts["chains"]):
-        _print_chain(position, chain, _multiply_adds if ideal else _seconds)
+        _print_chain(position, chain, time_writer(facts))
 
 
 def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], str]) -> None:
@@ -261,14 +256,3 @@ def _title(schedule: dict[str, Any]) -> str:
 def _cells(one: dict[str, Any], time: Callable[[float], str]) -> tuple[str, ...]:
     counts = (str(one[name]) for name in ("depth", "mv", "mm"))
     return (*counts, time(one["work"]), time(one["critical_path"]), f"{quantity(one['memory'])}B")
-
-
-def _multiply_adds(count: float) -> str:
-    return quantity(count).rstrip()
-
-
-def _seconds(seconds: float) -> str:
-    for factor, unit in ((1, "s"), (1e3, "ms")):
-        if seconds * factor >= 1:
-            return f"{seconds * factor:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"

@@ -17,5 +17,7 @@ from bppsa_cupy.plan.cost.schedules import (
     preparation_seconds,
     schedule_cost,
     step_cost,
+    step_seconds,
+    vjp_message_seconds,
     vjp_seconds,
 )

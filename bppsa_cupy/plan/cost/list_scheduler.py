@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.cost import loops
-from bppsa_cupy.plan.schedule import WORKER, Schedule
+from bppsa_cupy.plan.schedule import Schedule
 
 
 class Timetable(NamedTuple):
@@ -52,6 +51,4 @@ def list_schedule(
 ) -> tuple[Schedule, Timetable]:
     """The schedule with the workers of its `timetable`, and that; seconds are its steps', in their order."""
     times = timetable(schedule.makers, schedule.out, np.array(seconds, np.float64), workers)
-    table = schedule.table.copy()
-    table[:, WORKER] = times.workers
-    return replace(schedule, table=table), times
+    return schedule.with_workers(times.workers), times

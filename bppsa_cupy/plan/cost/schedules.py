@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -88,15 +89,31 @@ def step_cost(sizes: ChainSizes, step: Step, budget: Budget) -> StepCost:
 
 def schedule_cost(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> ScheduleCost:
     """The cost of `schedule`, its steps run by `list_schedule`, or where the budget has owners by `place`."""
-    first, which = _different(sizes, schedule)
-    costs = tuple(step_cost(sizes, schedule.step(k), budget) for k in first)
-    seconds = np.array([cost.seconds for cost in costs], np.float64)[which]
+    costs, which = _different_costs(sizes, schedule, budget)
+    seconds = _seconds(costs, which)
     assigned, times = list_schedule(schedule, seconds, budget.workers)
     if budget.owners is None:
         return ScheduleCost(assigned, costs, which, times.seconds, times.critical_path)
     placement = place(schedule, budget.owners, budget.workers)
     over_ranks = rank_times(sizes, placement, seconds, budget.model.link, budget.batch_size, budget.itemsize)
     return ScheduleCost(placement.schedule, costs, which, over_ranks.seconds, times.critical_path)
+
+
+def step_seconds(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> np.ndarray:
+    """(steps,) the predicted time of every step."""
+    return _seconds(*_different_costs(sizes, schedule, budget))
+
+
+def _seconds(costs: Sequence[StepCost], which: np.ndarray) -> np.ndarray:
+    return np.array([cost.seconds for cost in costs], np.float64)[which]
+
+
+def _different_costs(
+    sizes: ChainSizes, schedule: Schedule, budget: Budget
+) -> tuple[tuple[StepCost, ...], np.ndarray]:
+    """The costs of steps that differ in them, and which of them each step has."""
+    first, which = _different(sizes, schedule)
+    return tuple(step_cost(sizes, schedule.step(k), budget) for k in first), which
 
 
 def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.ndarray]:
@@ -112,16 +129,21 @@ def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.nda
 
 def vjp_seconds(chain: Chain, budget: Budget) -> float:
     """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other, on whichever
-    rank the budget's owners say: each vector that goes on to another one takes its message besides."""
-    batch, model, seconds = budget.batch_size, budget.model, 0.0
-    if budget.owners is not None:
-        travelling = chain.lengths[np.flatnonzero(np.diff(budget.owners)) + 2]
-        seconds += float(model.link.seconds(travelling * batch * budget.itemsize).sum())
+    rank the budget's owners say, with the messages between them."""
+    batch, model, seconds = budget.batch_size, budget.model, vjp_message_seconds(chain, budget)
     for k, element in enumerate(chain.elements[:-1], 1):
         vectors = (chain.length(k) + chain.length(k + 1)) * batch * budget.itemsize
         seconds += model.work_seconds("vjp", element.vjp_terms * batch, vectors)
         seconds += model.seconds_per_call
     return seconds
+
+
+def vjp_message_seconds(chain: Chain, budget: Budget) -> float:
+    """The predicted time of the messages of ordinary back-propagation: a vector over each border of ranks."""
+    if budget.owners is None:
+        return 0.0
+    lengths = chain.lengths[np.flatnonzero(np.diff(budget.owners)) + 2]
+    return float(budget.model.link.seconds(lengths * budget.batch_size * budget.itemsize).sum())
 
 
 def preparation_seconds(chain: Chain, budget: Budget) -> float:
@@ -131,16 +153,20 @@ def preparation_seconds(chain: Chain, budget: Budget) -> float:
     parameters, which are taken to be the ones with shared values. a_n is never read. Ranks prepare their own
     elements at once: it is the time of the one that takes longest.
     """
-    batch, itemsize, model = budget.batch_size, budget.itemsize, budget.model
-    of_ranks = np.zeros(1 if budget.owners is None else budget.workers)
-    for k, element in enumerate(chain.elements, 1):
-        seconds = 0.0
-        nnz, moved = element.pattern.nnz, chain.length(k) * batch * itemsize
-        if k < len(chain):
-            values = nnz if element.shared else nnz * batch
-            seconds += model.work_seconds("fill", values, values * itemsize + 4 * nnz)
-            seconds += model.seconds_per_call
-        if k == 1 or element.shared:
-            seconds += model.work_seconds("transpose", 0, 2 * moved) + model.seconds_per_call
-        of_ranks[0 if budget.owners is None else budget.owners[k - 1]] += seconds
-    return float(of_ranks.max())
+    n, batch, itemsize, model = len(chain), budget.batch_size, budget.itemsize, budget.model
+    if n == 0:
+        return 0.0
+    elements = np.arange(1, n + 1)
+    shared = chain.all_shared(np.stack([elements, elements + 1], 1))
+    _, first, which = np.unique(2 * chain.patterns[1][1:] + shared, return_index=True, return_inverse=True)
+    fills, moves = np.zeros(first.size), np.zeros(first.size)
+    for kind, k in enumerate((first + 1).tolist()):
+        nnz, moved = chain.elements[k - 1].pattern.nnz, chain.length(k) * batch * itemsize
+        values = nnz if shared[k - 1] else nnz * batch
+        fills[kind] = model.work_seconds("fill", values, values * itemsize + 4 * nnz) + model.seconds_per_call
+        moves[kind] = model.work_seconds("transpose", 0, 2 * moved) + model.seconds_per_call
+    fill, move = fills[which], moves[which]
+    fill[-1] = 0.0
+    move[1:][~shared[1:]] = 0.0
+    owners = np.zeros(n, np.int64) if budget.owners is None else np.array(budget.owners)
+    return float(np.bincount(owners, fill + move).max())

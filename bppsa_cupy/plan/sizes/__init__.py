@@ -2,4 +2,5 @@
 
 from bppsa_cupy.plan.sizes.chain_sizes import ChainSizes
 from bppsa_cupy.plan.sizes.counted import CountedSizes, count
+from bppsa_cupy.plan.sizes.equal_elements import EqualElements
 from bppsa_cupy.plan.sizes.planned import PlannedSizes
