@@ -16,6 +16,8 @@ from bppsa_cupy.layers import (
     LSTM,
     RNN,
     AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
     Context,
     Conv2d,
     Dropout,
@@ -28,6 +30,7 @@ from bppsa_cupy.layers import (
     Sigmoid,
     Tanh,
 )
+from bppsa_cupy.network.buffers import BufferSet
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,9 @@ CASES: tuple[LayerCase, ...] = (
     same("AvgPool2d ceil", AvgPool2d, (2, 8, 9), 6, (3, 2), (2, 5), 1, True),
     same("AvgPool2d in the input", AvgPool2d, (2, 8, 9), 9, 3, 2, 1, True, count_include_pad=False),
     same("AvgPool2d override", AvgPool2d, (2, 7, 7), 9, 3, 2, 1, divisor_override=5),
+    same("BatchNorm2d", BatchNorm2d, (3, 5, 7), 35, 3),
+    same("BatchNorm2d plain", BatchNorm2d, (2, 17, 4), 68, 2, 1e-3, None, False),
+    same("BatchNorm1d over positions", BatchNorm1d, (3, 19), 19, 3),
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
     same("Sigmoid", Sigmoid, (4, 9), 1),
@@ -129,24 +135,34 @@ CASES: tuple[LayerCase, ...] = (
 CASE: dict[str, LayerCase] = {case.name: case for case in CASES}
 
 #: The cases whose layer is an element of the scan.
-ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if c.make().jacobian(c.input_shape) is not None)
+ELEMENTS: tuple[LayerCase, ...] = tuple(
+    c for c in CASES if not c.make().is_barrier(False) and c.make().jacobian(c.input_shape) is not None
+)
 
 
-def make_context(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> Context:
-    """A context of one layer with random parameters; gradients hold NaN."""
+def make_context(
+    layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0, training: bool = True
+) -> Context:
+    """A context of one layer with random parameters and buffers; gradients hold NaN."""
     dtype = np.dtype(dtype)
-    initial = layer.initialize(np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    initial = layer.initialize(rng)
     parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
     gradients = {name: device.asarray(np.full_like(array, np.nan, dtype)) for name, array in initial.items()}
     masks = {name: device.asarray(mask.astype(dtype)) for name, mask in layer.masks().items()}
-    return layer.context(device, dtype, parameters, gradients, masks, input_shape)
+    buffers = BufferSet(device, dtype, layer.initial_buffers())
+    for array in buffers.values():
+        array[...] += device.asarray(rng.integers(0, 9, array.shape), array.dtype)
+    return layer.context(
+        device, dtype, parameters, gradients, masks, input_shape, training, module_buffers=dict(buffers)
+    )
 
 
 def reference_module(case: LayerCase, ctx: Context) -> nn.Module:
-    """PyTorch's module in float64 with the pass's parameters."""
-    module = case.reference().double()
+    """PyTorch's module in float64 with the pass's parameters, buffers and mode."""
+    module = case.reference().double().train(ctx.training)
     with torch.no_grad():
-        for name, array in ctx.parameters.items():
+        for name, array in (ctx.parameters | ctx.module_buffers).items():
             value = np.array(ctx.device.to_host(array), dtype=np.float64)
             getattr(module, name).copy_(torch.from_numpy(value))
     return module

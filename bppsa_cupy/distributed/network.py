@@ -15,6 +15,7 @@ from bppsa_cupy.distributed.parameters import RankParameters
 from bppsa_cupy.distributed.scans import RankScans
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import Context
+from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
@@ -64,7 +65,13 @@ class RankSequential(Sequential):
             versions=(version("bppsa-cupy"), np.__version__),
         )
         self.group, self.partition, self.own = group, partition, partition.part(group.rank)
-        self.architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
+        if network.buffers:
+            raise DistributedError(
+                f"the network has buffers, {next(iter(network.buffers))} among them: ranks hold parameters "
+                "alone; run it in one process"
+            )
+        self._architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
+        self.buffers = BufferSet(self.device, self.dtype, {})
         self.training = network.training
         self.last_pass, self.last_backward = None, None
         shapes = self.architecture.parameter_shapes()

@@ -2,6 +2,7 @@
 
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.batch_norm import BatchNorm1d, BatchNorm2d
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.flatten import Flatten
@@ -18,8 +19,11 @@ from bppsa_cupy.layers.tanh import Tanh
 #: Every layer a network can be built from, by class name.
 LAYERS: dict[str, type[Layer]] = {
     layer.__name__: layer
-    for layer in (AvgPool2d, Conv2d, Dropout, Flatten, GRU, LSTM, Linear, MaxPool2d, RNN, ReLU, Sigmoid, Tanh)
-}
+    for layer in (
+        AvgPool2d, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, GRU, LSTM, Linear, MaxPool2d, RNN,
+        ReLU, Sigmoid, Tanh,
+    )
+}  # fmt: skip
 
 __all__ = [
     "GRU",
@@ -27,6 +31,8 @@ __all__ = [
     "LSTM",
     "RNN",
     "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "Context",
     "Conv2d",
     "Dropout",

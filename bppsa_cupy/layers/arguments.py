@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from numbers import Real
 from typing import Any
 
@@ -29,6 +30,13 @@ def as_probability(layer: str, name: str, value: Any) -> float:
     """`value` as a float. Raises ShapeError where it is no number, or not from 0 to 1."""
     if not isinstance(value, Real) or not 0 <= float(value) <= 1:
         raise ShapeError(f"{layer} got {name}={value!r}: it takes a probability from 0 to 1")
+    return float(value)
+
+
+def as_positive(layer: str, name: str, value: Any) -> float:
+    """`value` as a float. Raises ShapeError where it is no number above 0, or not finite."""
+    if not isinstance(value, Real) or not 0 < float(value) < math.inf:
+        raise ShapeError(f"{layer} got {name}={value!r}: it takes a number above 0")
     return float(value)
 
 

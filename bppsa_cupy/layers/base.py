@@ -26,6 +26,8 @@ class Context:
     masks       the layer's fixed weight masks by parameter name, of the network's dtype
     input_shape without the batch
     training    whether the network was in training mode
+    module_buffers  the layer's buffers in PyTorch's sense by its own names ("running_mean"), shared with the
+                network
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     saved       what forward keeps for the backward pass; `output` is always there
@@ -39,6 +41,7 @@ class Context:
     input_shape: Shape
     training: bool = True
     draw: tuple[int, int, int] = (0, 0, 0)
+    module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -60,8 +63,6 @@ class Layer(abc.ABC):
 
     Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
 
-    barrier  whether the scan stops at this layer, which couples the batch or has inner structure of its
-             own; it is crossed by `backward` and `jacobian` gives None
     beside_geometry  arguments that choose how the layer is computed and not what: a network's description
              and fingerprint, by which plans and checkpoints are compared, leave them out
     context  the class of `ctx`, which the network makes for each pass; a layer that keeps more of a pass
@@ -71,7 +72,6 @@ class Layer(abc.ABC):
     `layers/__init__.py` and a line in the tests' cases.
     """
 
-    barrier: ClassVar[bool] = False
     beside_geometry: ClassVar[tuple[str, ...]] = ()
     context: ClassVar[type[Context]] = Context
 
@@ -95,9 +95,24 @@ class Layer(abc.ABC):
         """Fixed masks by parameter name: arrays of 0 and 1 of the parameter's shape; none by default."""
         return {}
 
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        """Fresh buffers by name, in PyTorch's order, float64 or int64: what a layer holds beside parameters
+        and a forward pass may change; none by default."""
+        return {}
+
+    def state_names(self) -> tuple[str, ...]:
+        """The names of parameters and buffers, in the order of PyTorch's state dict."""
+        return (*self.parameter_shapes(), *self.initial_buffers())
+
+    def is_barrier(self, training: bool) -> bool:
+        """Whether the scan stops at this layer in training or evaluation mode, since it couples the batch or
+        has inner structure of its own: it is crossed by `backward` then. False by default."""
+        return False
+
     @abc.abstractmethod
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
-        """The transposed Jacobian for this input shape; None where the layer only reshapes."""
+        """The transposed Jacobian for this input shape, where the layer is no barrier; None where it only
+        reshapes."""
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
         """Multiply-adds of `vjp` for one sample; None, as here, where they are the Jacobian's entries."""

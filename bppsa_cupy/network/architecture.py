@@ -37,14 +37,16 @@ class Architecture:
 
     layers       Layer objects in order
     input_shape  of one sample; (None, F) takes sequences of any T
+    training     the mode: what is a barrier in one may be an element of the scan in the other
     shapes       of one sample before the first layer and after each one
 
     Raises ShapeError where a layer does not take what the one before it gives.
     """
 
-    def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int]) -> None:
+    def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int], training: bool = True) -> None:
         self.layers: Final = _checked_layers(layers)
         self.input_shape: Final = _checked_shape(input_shape)
+        self.training: Final = training
         self.shapes: Final = self._infer_shapes()
 
     def _infer_shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -62,6 +64,22 @@ class Architecture:
                 ) from error
         return tuple(shapes)
 
+    @cached_property
+    def has_modes(self) -> bool:
+        """Whether the runs of the two modes differ."""
+        return any(layer.is_barrier(True) != layer.is_barrier(False) for layer in self.layers)
+
+    def in_mode(self, training: bool) -> Architecture:
+        """The architecture in training or evaluation mode: always the same two, and one where the modes do
+        not differ."""
+        return self if training == self.training or not self.has_modes else self._other_mode
+
+    @cached_property
+    def _other_mode(self) -> Architecture:
+        other = Architecture(self.layers, self.input_shape, not self.training)
+        other.__dict__.update(_other_mode=self, _operators=self._operators)
+        return other
+
     @property
     def output_shape(self) -> tuple[int, ...]:
         """The shape of the output, without the batch."""
@@ -78,6 +96,17 @@ class Architecture:
         raise ShapeError(
             f"the network got input of shape {tuple(shape)}: it takes (B, {sizes}) with B"
             f"{' and T' if None in self.input_shape else ''} of at least 1"
+        )
+
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        """Fresh buffers by name: "1.running_mean"."""
+        return _by_name(layer.initial_buffers() for layer in self.layers)
+
+    @cached_property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of parameters and buffers, in the order of PyTorch's state dict."""
+        return tuple(
+            f"{index}.{name}" for index, layer in enumerate(self.layers) for name in layer.state_names()
         )
 
     def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -107,8 +136,14 @@ class Architecture:
 
     @cached_property
     def jacobians(self) -> tuple[Any, ...]:
-        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a recurrent one,
-        and where the number of steps is left open."""
+        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a barrier, and
+        where the number of steps is left open."""
+        pairs = zip(self.layers, self._operators, strict=True)
+        return tuple(None if layer.is_barrier(self.training) else operator for layer, operator in pairs)
+
+    @cached_property
+    def _operators(self) -> tuple[Any, ...]:
+        """The operators of `jacobians`, those of barriers too; both modes share them and their patterns."""
         return tuple(
             None if None in shape else layer.jacobian(shape)
             for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
@@ -122,7 +157,11 @@ class Architecture:
         """
         runs: list[Run] = []
         pairs = zip(self.layers, self.shapes[:-1], strict=True)
-        barriers = [index for index, (layer, shape) in enumerate(pairs) if layer.barrier or None in shape]
+        barriers = [
+            index
+            for index, (layer, shape) in enumerate(pairs)
+            if layer.is_barrier(self.training) or None in shape
+        ]
         starts = [0, *(index + 1 for index in barriers)]
         for start, stop in zip(starts, [*barriers, len(self.layers)], strict=True):
             elements = [i for i in reversed(range(start, stop)) if self.jacobians[i] is not None]
@@ -170,10 +209,10 @@ class Architecture:
         layers = list(self.layers)
         for index, layer in self.weighted.items():
             layers[index] = layer.with_mask(masks.get(f"{index}.weight"))
-        return Architecture(layers, self.input_shape)
+        return Architecture(layers, self.input_shape, self.training)
 
     def describe(self) -> dict[str, Any]:
-        """The network's geometry as JSON holds it: what a plan and a checkpoint are compared by."""
+        """The network's geometry as JSON holds it: what a checkpoint is compared by, whatever the mode."""
         return {
             "input_shape": list(self.input_shape),
             "layers": [
@@ -194,10 +233,15 @@ class Architecture:
             ],
         }
 
+    def describe_scans(self) -> dict[str, Any]:
+        """What a plan is compared by: the geometry, with the mode where the runs depend on it."""
+        mode = {"mode": "training" if self.training else "evaluation"} if self.has_modes else {}
+        return {**mode, **self.describe()}
+
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the geometry and the masks."""
-        return fingerprint(self.describe())
+        """SHA-256 of `describe_scans`: the geometry, the masks and the mode."""
+        return fingerprint(self.describe_scans())
 
     def check_plan(self, plan: Plan) -> None:
         """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
@@ -205,7 +249,7 @@ class Architecture:
             raise PlanError(
                 f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
             )
-        plan.check(self.describe())
+        plan.check(self.describe_scans())
 
 
 def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

@@ -9,6 +9,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequences import set_sequences
@@ -44,6 +45,7 @@ def new_context(
     index: int,
     parameters: ParameterSet,
     gradients: ParameterSet,
+    buffers: BufferSet,
     training: bool,
     random_state: Mapping[str, int],
 ) -> Context:
@@ -59,6 +61,7 @@ def new_context(
         input_shape=architecture.shapes[index],
         training=training,
         draw=_draw(random_state, index),
+        module_buffers={name: buffers[f"{index}.{name}"] for name in layer.initial_buffers()},
     )
 
 

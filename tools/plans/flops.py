@@ -38,7 +38,8 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
     pruned = any(name.endswith("_mask") for layer in described for name in layer)
     networks = [_network("pruned" if pruned else "full", plan, [chain.chain for chain in plan.chains])]
     if full and pruned and layers is not None:
-        chains = Architecture(layers, plan.network["input_shape"]).chains()
+        training = plan.network.get("mode") != "evaluation"
+        chains = Architecture(layers, plan.network["input_shape"], training).chains()
         networks.append(_network("full", plan, chains))
     return {"unit": "FLOP of one sample, two a multiply-add", "networks": networks}
 

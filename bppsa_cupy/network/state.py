@@ -1,0 +1,41 @@
+"""A network's state dict: its parameters and buffers by name, in PyTorch's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.parameters import ParameterSet
+
+
+def state_of(
+    architecture: Architecture, parameters: ParameterSet, buffers: BufferSet
+) -> dict[str, np.ndarray]:
+    """Copies on the host; masked weights are 0."""
+    parameters.apply_masks()
+    arrays = {**parameters.to_host(), **buffers.to_host()}
+    return {name: arrays[name] for name in architecture.state_names}
+
+
+def load_state(
+    architecture: Architecture, parameters: ParameterSet, buffers: BufferSet, arrays: Mapping[str, Any]
+) -> None:
+    """Set all from arrays of the same names and shapes. Masked weights are set to 0. Raises CheckpointError
+    naming the names that are missing or unknown, ShapeError naming both shapes; nothing is set then."""
+    names = architecture.state_names
+    missing = [name for name in names if name not in arrays]
+    unknown = [name for name in arrays if name not in names]
+    if missing or unknown:
+        raise CheckpointError(
+            f"the parameters and buffers do not fit: missing {missing or 'none'}, unknown "
+            f"{unknown or 'none'}; the network has {list(names)}"
+        )
+    converted = buffers.converted(arrays)
+    parameters.assign({name: arrays[name] for name in names if name not in converted})
+    buffers.take(converted)
+    parameters.apply_masks()
