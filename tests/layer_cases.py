@@ -22,6 +22,7 @@ from bppsa_cupy.layers import (
     Conv2d,
     Dropout,
     Flatten,
+    FrozenBatchNorm2d,
     Layer,
     Linear,
     MaxPool2d,
@@ -89,6 +90,20 @@ def masked(ours: type[Layer], shape: Shape, length: int, *args: Any, **kwargs: A
     return LayerCase(f"{ours.__name__} masked", make, reference, shape, length)
 
 
+class Frozen(nn.Module):
+    """torchvision's FrozenBatchNorm2d, by its formula."""
+
+    def __init__(self, num_features: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.zeros(num_features))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = self.weight / (self.running_var + self.eps).sqrt()
+        return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
+
+
 CASES: tuple[LayerCase, ...] = (
     same("Conv2d 3x3", Conv2d, (3, 8, 9), 27, 3, 5, 3, padding=1),
     same("Conv2d 5x5", Conv2d, (3, 12, 12), 75, 3, 6, 5),
@@ -120,6 +135,9 @@ CASES: tuple[LayerCase, ...] = (
     same("BatchNorm2d", BatchNorm2d, (3, 5, 7), 35, 3),
     same("BatchNorm2d plain", BatchNorm2d, (2, 17, 4), 68, 2, 1e-3, None, False),
     same("BatchNorm1d over positions", BatchNorm1d, (3, 19), 19, 3),
+    LayerCase(
+        "FrozenBatchNorm2d", lambda: FrozenBatchNorm2d(3, 1e-3), lambda: Frozen(3, 1e-3), (3, 4, 5), 99
+    ),
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
     same("Sigmoid", Sigmoid, (4, 9), 1),

@@ -6,6 +6,7 @@ from bppsa_cupy.layers.batch_norm import BatchNorm1d, BatchNorm2d
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.flatten import Flatten
+from bppsa_cupy.layers.frozen_batch_norm2d import FrozenBatchNorm2d
 from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.linear import Linear
 from bppsa_cupy.layers.lstm import LSTM
@@ -20,8 +21,8 @@ from bppsa_cupy.layers.tanh import Tanh
 LAYERS: dict[str, type[Layer]] = {
     layer.__name__: layer
     for layer in (
-        AvgPool2d, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, GRU, LSTM, Linear, MaxPool2d, RNN,
-        ReLU, Sigmoid, Tanh,
+        AvgPool2d, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, FrozenBatchNorm2d, GRU, LSTM, Linear,
+        MaxPool2d, RNN, ReLU, Sigmoid, Tanh,
     )
 }  # fmt: skip
 
@@ -37,6 +38,7 @@ __all__ = [
     "Conv2d",
     "Dropout",
     "Flatten",
+    "FrozenBatchNorm2d",
     "Layer",
     "Linear",
     "MaxPool2d",
