@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,9 @@ from bppsa_cupy.layers import (
     Layer,
     Linear,
     MaxPool2d,
+    PadShortcut,
     ReLU,
+    Residual,
     Shape,
     Sigmoid,
     Tanh,
@@ -104,6 +106,30 @@ class Frozen(nn.Module):
         return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
 
 
+class Block(nn.Module):
+    """A residual block of PyTorch's modules."""
+
+    def __init__(self, body: Sequence[nn.Module], shortcut: Sequence[nn.Module] = ()) -> None:
+        super().__init__()
+        self.body, self.shortcut = nn.Sequential(*body), nn.Sequential(*shortcut)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x) + self.shortcut(x)
+
+
+class Padded(nn.Module):
+    """Option A of He et al.: every stride-th pixel, zeros for the channels that are new."""
+
+    def __init__(self, channels: int, stride: int) -> None:
+        super().__init__()
+        self.channels, self.stride = channels, stride
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        more = self.channels - x.shape[1]
+        taken = x[:, :, :: self.stride, :: self.stride]
+        return nn.functional.pad(taken, (0, 0, 0, 0, more // 2, more - more // 2))
+
+
 CASES: tuple[LayerCase, ...] = (
     same("Conv2d 3x3", Conv2d, (3, 8, 9), 27, 3, 5, 3, padding=1),
     same("Conv2d 5x5", Conv2d, (3, 12, 12), 75, 3, 6, 5),
@@ -137,6 +163,15 @@ CASES: tuple[LayerCase, ...] = (
     same("BatchNorm1d over positions", BatchNorm1d, (3, 19), 19, 3),
     LayerCase(
         "FrozenBatchNorm2d", lambda: FrozenBatchNorm2d(3, 1e-3), lambda: Frozen(3, 1e-3), (3, 4, 5), 99
+    ),
+    LayerCase("PadShortcut", lambda: PadShortcut(7, 2), lambda: Padded(7, 2), (4, 5, 6)),
+    LayerCase("PadShortcut of stride 3", lambda: PadShortcut(2, 3), lambda: Padded(2, 3), (2, 7, 3)),
+    LayerCase(
+        "Residual",
+        lambda: Residual([Conv2d(3, 3, 3, padding=1), Tanh()], [Conv2d(3, 3, 1)]),
+        lambda: Block([nn.Conv2d(3, 3, 3, padding=1), nn.Tanh()], [nn.Conv2d(3, 3, 1)]),
+        (3, 4, 5),
+        81,
     ),
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
@@ -179,16 +214,17 @@ def make_context(
 def reference_module(case: LayerCase, ctx: Context) -> nn.Module:
     """PyTorch's module in float64 with the pass's parameters, buffers and mode."""
     module = case.reference().double().train(ctx.training)
+    state = module.state_dict(keep_vars=True)
     with torch.no_grad():
         for name, array in (ctx.parameters | ctx.module_buffers).items():
             value = np.array(ctx.device.to_host(array), dtype=np.float64)
-            getattr(module, name).copy_(torch.from_numpy(value))
+            state[name].copy_(torch.from_numpy(value))
     return module
 
 
 def reference_gradient(module: nn.Module, name: str) -> np.ndarray:
     """The gradient PyTorch left for a parameter, where its mask keeps it."""
-    gradient = getattr(module, name).grad
+    gradient = module.get_parameter(name).grad
     if name == "weight" and hasattr(module, "mask"):
         gradient = gradient * module.mask
     return gradient.numpy()

@@ -104,7 +104,7 @@ def test_initial_parameters_are_pytorchs_distribution(case):
     torch.manual_seed(1)
     draws = [case.reference() for _ in range(50)]
     for name, array in initial.items():
-        bound = max(getattr(module, name).detach().abs().max().item() for module in draws)
+        bound = max(module.get_parameter(name).detach().abs().max().item() for module in draws)
         assert np.abs(array).max() <= bound * 1.05
         kept = layer.masks().get(name, np.ones(array.shape, bool))
         assert not array[~kept].any()

@@ -11,8 +11,10 @@ from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.linear import Linear
 from bppsa_cupy.layers.lstm import LSTM
 from bppsa_cupy.layers.max_pool2d import MaxPool2d
+from bppsa_cupy.layers.pad_shortcut import PadShortcut
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
+from bppsa_cupy.layers.residual import Residual
 from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
 from bppsa_cupy.layers.tanh import Tanh
@@ -22,7 +24,7 @@ LAYERS: dict[str, type[Layer]] = {
     layer.__name__: layer
     for layer in (
         AvgPool2d, BatchNorm1d, BatchNorm2d, Conv2d, Dropout, Flatten, FrozenBatchNorm2d, GRU, LSTM, Linear,
-        MaxPool2d, RNN, ReLU, Sigmoid, Tanh,
+        MaxPool2d, PadShortcut, RNN, Residual, ReLU, Sigmoid, Tanh,
     )
 }  # fmt: skip
 
@@ -42,8 +44,10 @@ __all__ = [
     "Layer",
     "Linear",
     "MaxPool2d",
+    "PadShortcut",
     "ReLU",
     "Recurrent",
+    "Residual",
     "Shape",
     "Sigmoid",
     "Tanh",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -108,6 +109,28 @@ class Layer(abc.ABC):
         """Whether the scan stops at this layer in training or evaluation mode, since it couples the batch or
         has inner structure of its own: it is crossed by `backward` then. False by default."""
         return False
+
+    def maskable(self) -> tuple[str, ...]:
+        """The names of the weights that take a mask; none by default."""
+        return ()
+
+    def with_masks(self, masks: Mapping[str, Any]) -> Layer:
+        """A copy with these masks, by the weight's name, in place of all it has; the layer itself where it
+        takes none. Raises ShapeError naming both shapes."""
+        return self
+
+    def describe(self, input_shape: Shape) -> dict[str, Any]:
+        """The layer's geometry for this input shape, with its masks' digests, as JSON holds it."""
+        config = self.config().items()
+        return {
+            "type": type(self).__name__,
+            "input_shape": list(input_shape),
+            **{name: value for name, value in config if name not in self.beside_geometry},
+            **{
+                f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
+                for name, mask in self.masks().items()
+            },
+        }
 
     @abc.abstractmethod
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:

@@ -15,7 +15,7 @@ from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.forward import begin, new_context, through
+from bppsa_cupy.network.forward import begin, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
@@ -181,10 +181,10 @@ class Sequential:
 
     def _context(self, index: int) -> Context:
         """A new context of one layer, on the network's parameters and gradients."""
-        return new_context(
-            self.architecture, index, self.parameters, self.gradients, self.buffers, self.training,
-            self.random_state,
-        )  # fmt: skip
+        arrays = self.parameters, self.gradients, self.parameters.masks, self.buffers
+        ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
+        ctx.training, ctx.draw = self.training, draw(self.random_state, index)
+        return ctx
 
     def _contexts(self) -> list[Context]:
         return [self._context(index) for index in range(len(self))]
