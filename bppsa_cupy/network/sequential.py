@@ -19,7 +19,7 @@ from bppsa_cupy.network.forward import begin, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.state import load_state, state_of
+from bppsa_cupy.network.state import in_order, load_state, state_of
 from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, model_of
 from bppsa_cupy.records.record import JacobianRecord
 
@@ -284,10 +284,14 @@ class Sequential:
         are 0."""
         return state_of(self.architecture, self.parameters, self.buffers)
 
-    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
+    def load_state_dict(self, arrays: Mapping[str, Any], *, by_order: bool = False) -> None:
         """Set parameters and buffers from arrays of the same names and shapes, PyTorch's state dicts among
-        them. Masked weights are set to 0. Raises CheckpointError or ShapeError, and sets nothing then.
+        them. With `by_order` names are left aside and arrays taken one after another: a state dict of the
+        same network, whose modules have other names. Masked weights are set to 0. Raises CheckpointError or
+        ShapeError, and sets nothing then.
         """
+        if by_order:
+            arrays = in_order(self.architecture, arrays)
         load_state(self.architecture, self.parameters, self.buffers, arrays)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -39,3 +39,27 @@ def load_state(
     parameters.assign({name: arrays[name] for name in names if name not in converted})
     buffers.take(converted)
     parameters.apply_masks()
+
+
+def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of any names by the network's, one after another. Raises CheckpointError, naming both sides,
+    where their number or a shape differs."""
+    shapes = {
+        **architecture.parameter_shapes(),
+        **{name: value.shape for name, value in architecture.initial_buffers().items()},
+    }
+    names = architecture.state_names
+    for (theirs, array), ours in zip(arrays.items(), names, strict=False):
+        if tuple(array.shape) != shapes[ours]:
+            raise CheckpointError(
+                f"{theirs!r} has shape {tuple(array.shape)}, and {ours!r}, which stands in its place, "
+                f"{shapes[ours]}: by order, every shape must be equal"
+            )
+    if len(arrays) != len(names):
+        more = list(arrays)[len(names) :] or list(names[len(arrays) :])
+        side = "state dict" if len(arrays) > len(names) else "network"
+        raise CheckpointError(
+            f"the state dict holds {len(arrays)} arrays and the network {len(names)}: {more[0]!r}, first of "
+            f"the rest, is in the {side} alone"
+        )
+    return dict(zip(names, arrays.values(), strict=True))
