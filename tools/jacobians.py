@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
     dump = commands.add_parser("dump", help="write the Jacobians of one forward and backward pass")
     cli.add_model(dump)
+    cli.add_mode(dump)
     dump.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="HDF5 file to write")
     dump.add_argument(
         "--data", required=True, help="'digits', or a path: CIFAR-10's binary layout, IDX or .npz"
