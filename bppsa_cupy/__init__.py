@@ -20,7 +20,7 @@ from bppsa_cupy.errors import (
 from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
 from bppsa_cupy.layers import *  # noqa: F403
 from bppsa_cupy.layers import __all__ as _layers
-from bppsa_cupy.network import Sequential, prune
+from bppsa_cupy.network import Sequential, fold_batch_norm, prune
 from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
@@ -56,6 +56,7 @@ __all__ = [
     "cross_entropy",
     "distribute",
     "exact_max_pool2d",
+    "fold_batch_norm",
     "load_jacobians",
     "mse_loss",
     "prune",

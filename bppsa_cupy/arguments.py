@@ -90,6 +90,16 @@ def as_finite(owner: str, name: str, value: Any, *, error: type[BppsaError] = Sh
     return as_number(owner, name, value, math.isfinite, "a finite number", error=error)
 
 
+def as_positive(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> float:
+    """`value`, a finite number above 0, as a float."""
+    return as_number(owner, name, value, lambda v: 0 < v < math.inf, "a number above 0", error=error)
+
+
+def as_probability(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> float:
+    """`value`, a number from 0 to 1, as a float."""
+    return as_number(owner, name, value, lambda v: 0 <= v <= 1, "a probability from 0 to 1", error=error)
+
+
 def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:
     """`value` as an array of the integer type it has; an empty one of any type counts as integers."""
     array = as_plain_array(owner, name, value, error=error)

@@ -1,12 +1,25 @@
 """The errors a caller can meet. Every message names both sides of a mismatch and the fix."""
 
+from __future__ import annotations
+
 
 class BppsaError(ValueError):
     """Base of every error this package raises for a caller's mistake or a broken file."""
 
 
 class ShapeError(BppsaError):
-    """An array or a layer does not have the shape or dtype that was asked for."""
+    """An array or a layer does not have the shape or dtype that was asked for.
+
+    place  the layer that found it, as parameters are named: "3.body.1"; "" where it is no layer of a network
+    """
+
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(f"layer {place}: {message}" if place else message)
+        self.message, self.place = message, place
+
+    def at(self, place: str) -> ShapeError:
+        """The same error inside of `place`."""
+        return ShapeError(self.message, f"{place}.{self.place}" if self.place else place)
 
 
 class LabelError(BppsaError):

@@ -215,6 +215,17 @@ def adaptive(rng: np.random.Generator) -> Iterator[Case]:
         yield case(planes=planes, in_height=height, in_width=width, out_height=rows, out_width=columns)
 
 
+@cases_of("batch_norm_statistics", "batch_norm_forward", "batch_norm_weight_gradient", "batch_norm_vjp")
+def normalisation(rng: np.random.Generator) -> Iterator[Case]:
+    sizes = ((1, 0, 3), (1, 1, 1), (2, 3, 1), (1, 5, 16), (3, 2, 37), (2, 1, 300))
+    for (batch, channels, positions), flag, momentum in itertools.product(sizes, (0, 1), (-1.0, 0.1)):
+        arrays = {"batches": np.full(flag, 4), "inverse_std": rng.random(channels) + 0.5}
+        yield case(
+            arrays, batch=batch, channels=channels, positions=positions, affine=flag, coupled=flag,
+            tracked=flag, eps=1e-5, momentum=momentum,
+        )  # fmt: skip
+
+
 def _some_pixel(rng: np.random.Generator, s: dict[str, int], y: int, x: int) -> int:
     """A position inside the input that window (y, x) covers; -1 where it covers none."""
     rows = y * s["stride_y"] - s["padding_y"] + np.arange(s["kernel_height"]) * s["dilation_y"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +19,27 @@ from bppsa_cupy.layers import (
     RNN,
     AdaptiveAvgPool2d,
     AvgPool2d,
+    BatchNorm1d,
+    BatchNorm2d,
     Context,
     Conv2d,
     Dropout,
     Flatten,
+    FrozenBatchNorm2d,
     Layer,
     LeakyReLU,
     Linear,
     MaxPool2d,
+    PadShortcut,
     ReLU,
+    Residual,
     Shape,
     Sigmoid,
     SiLU,
     Softplus,
     Tanh,
 )
+from bppsa_cupy.network.buffers import BufferSet
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,44 @@ def masked(ours: type[Layer], shape: Shape, length: int, *args: Any, **kwargs: A
     return LayerCase(f"{ours.__name__} masked", make, reference, shape, length)
 
 
+class Frozen(nn.Module):
+    """torchvision's FrozenBatchNorm2d, by its formula."""
+
+    def __init__(self, num_features: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.zeros(num_features))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = self.weight / (self.running_var + self.eps).sqrt()
+        return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
+
+
+class Block(nn.Module):
+    """A residual block of PyTorch's modules."""
+
+    def __init__(self, body: Sequence[nn.Module], shortcut: Sequence[nn.Module] = ()) -> None:
+        super().__init__()
+        self.body, self.shortcut = nn.Sequential(*body), nn.Sequential(*shortcut)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x) + self.shortcut(x)
+
+
+class Padded(nn.Module):
+    """Option A of He et al.: every stride-th pixel, zeros for the channels that are new."""
+
+    def __init__(self, channels: int, stride: int) -> None:
+        super().__init__()
+        self.channels, self.stride = channels, stride
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        more = self.channels - x.shape[1]
+        taken = x[:, :, :: self.stride, :: self.stride]
+        return nn.functional.pad(taken, (0, 0, 0, 0, more // 2, more - more // 2))
+
+
 CASES: tuple[LayerCase, ...] = (
     same("Conv2d 3x3", Conv2d, (3, 8, 9), 27, 3, 5, 3, padding=1),
     same("Conv2d 5x5", Conv2d, (3, 12, 12), 75, 3, 6, 5),
@@ -124,6 +168,21 @@ CASES: tuple[LayerCase, ...] = (
     same("AdaptiveAvgPool2d uneven", AdaptiveAvgPool2d, (2, 7, 9), 12, (3, 4)),
     same("AdaptiveAvgPool2d of an axis", AdaptiveAvgPool2d, (2, 3, 8), 4, (None, 3)),
     same("AdaptiveAvgPool2d larger", AdaptiveAvgPool2d, (2, 3, 4), 9, (7, 5)),
+    same("BatchNorm2d", BatchNorm2d, (3, 5, 7), 35, 3),
+    same("BatchNorm2d plain", BatchNorm2d, (2, 17, 4), 68, 2, 1e-3, None, False),
+    same("BatchNorm1d over positions", BatchNorm1d, (3, 19), 19, 3),
+    LayerCase(
+        "FrozenBatchNorm2d", lambda: FrozenBatchNorm2d(3, 1e-3), lambda: Frozen(3, 1e-3), (3, 4, 5), 99
+    ),
+    LayerCase("PadShortcut", lambda: PadShortcut(7, 2), lambda: Padded(7, 2), (4, 5, 6)),
+    LayerCase("PadShortcut of stride 3", lambda: PadShortcut(2, 3), lambda: Padded(2, 3), (2, 7, 3)),
+    LayerCase(
+        "Residual",
+        lambda: Residual([Conv2d(3, 3, 3, padding=1), Tanh()], [Conv2d(3, 3, 1)]),
+        lambda: Block([nn.Conv2d(3, 3, 3, padding=1), nn.Tanh()], [nn.Conv2d(3, 3, 1)]),
+        (3, 4, 5),
+        81,
+    ),
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
     same("Sigmoid", Sigmoid, (4, 9), 1),
@@ -146,32 +205,43 @@ CASES: tuple[LayerCase, ...] = (
 CASE: dict[str, LayerCase] = {case.name: case for case in CASES}
 
 #: The cases whose layer is an element of the scan.
-ELEMENTS: tuple[LayerCase, ...] = tuple(c for c in CASES if c.make().jacobian(c.input_shape) is not None)
+ELEMENTS: tuple[LayerCase, ...] = tuple(
+    c for c in CASES if not c.make().is_barrier(False) and c.make().jacobian(c.input_shape) is not None
+)
 
 
-def make_context(layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0) -> Context:
-    """A context of one layer with random parameters; gradients hold NaN."""
+def make_context(
+    layer: Layer, device: Device, dtype: Any, input_shape: Shape, seed: int = 0, training: bool = True
+) -> Context:
+    """A context of one layer with random parameters and buffers; gradients hold NaN."""
     dtype = np.dtype(dtype)
-    initial = layer.initialize(np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    initial = layer.initialize(rng)
     parameters = {name: device.asarray(array.astype(dtype)) for name, array in initial.items()}
     gradients = {name: device.asarray(np.full_like(array, np.nan, dtype)) for name, array in initial.items()}
     masks = {name: device.asarray(mask.astype(dtype)) for name, mask in layer.masks().items()}
-    return layer.context(device, dtype, parameters, gradients, masks, input_shape)
+    buffers = BufferSet(device, dtype, layer.initial_buffers())
+    for array in buffers.values():
+        array[...] += device.asarray(rng.integers(0, 9, array.shape), array.dtype)
+    return layer.context(
+        device, dtype, parameters, gradients, masks, input_shape, training, module_buffers=dict(buffers)
+    )
 
 
 def reference_module(case: LayerCase, ctx: Context) -> nn.Module:
-    """PyTorch's module in float64 with the pass's parameters."""
-    module = case.reference().double()
+    """PyTorch's module in float64 with the pass's parameters, buffers and mode."""
+    module = case.reference().double().train(ctx.training)
+    state = module.state_dict(keep_vars=True)
     with torch.no_grad():
-        for name, array in ctx.parameters.items():
+        for name, array in (ctx.parameters | ctx.module_buffers).items():
             value = np.array(ctx.device.to_host(array), dtype=np.float64)
-            getattr(module, name).copy_(torch.from_numpy(value))
+            state[name].copy_(torch.from_numpy(value))
     return module
 
 
 def reference_gradient(module: nn.Module, name: str) -> np.ndarray:
     """The gradient PyTorch left for a parameter, where its mask keeps it."""
-    gradient = getattr(module, name).grad
+    gradient = module.get_parameter(name).grad
     if name == "weight" and hasattr(module, "mask"):
         gradient = gradient * module.mask
     return gradient.numpy()

@@ -38,7 +38,7 @@ def filled(jacobian, device, ctx, batch):
 @pytest.mark.parametrize("batch", [1, 3])
 def test_values_are_autograds(case, batch, device, dtype, rng):
     layer = case.make()
-    ctx = make_context(layer, device, dtype, case.input_shape)
+    ctx = make_context(layer, device, dtype, case.input_shape, training=False)
     x = rng.standard_normal((batch, *case.input_shape)).astype(dtype)
     layer.forward(ctx, device.asarray(x))
     jacobian = layer.jacobian(case.input_shape)
@@ -53,7 +53,7 @@ def test_values_follow_the_parameters(case, device, rng):
     layer = case.make()
     jacobian = layer.jacobian(case.input_shape)
     for seed in (1, 2):
-        ctx = make_context(layer, device, np.float64, case.input_shape, seed)
+        ctx = make_context(layer, device, np.float64, case.input_shape, seed, training=False)
         x = rng.standard_normal((1, *case.input_shape))
         layer.forward(ctx, device.asarray(x))
         values = filled(jacobian, device, ctx, 1).reshape(-1)

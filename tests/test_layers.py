@@ -82,7 +82,7 @@ def test_convolutions_do_not_depend_on_the_number_of_threads(name, rng):
 def test_a_smaller_batch_follows_a_larger(case, device, rng):
     layer = case.make()
     x = rng.standard_normal((4, *case.input_shape))
-    ctx = make_context(layer, device, np.float64, case.input_shape)
+    ctx = make_context(layer, device, np.float64, case.input_shape, training=False)
     whole = device.to_host(layer.forward(ctx, device.asarray(x))).copy()
     part = device.to_host(layer.forward(ctx, device.asarray(x[1:3])))
     assert_close(part, whole[1:3], case.length)
@@ -104,7 +104,7 @@ def test_initial_parameters_are_pytorchs_distribution(case):
     torch.manual_seed(1)
     draws = [case.reference() for _ in range(50)]
     for name, array in initial.items():
-        bound = max(getattr(module, name).detach().abs().max().item() for module in draws)
+        bound = max(module.get_parameter(name).detach().abs().max().item() for module in draws)
         assert np.abs(array).max() <= bound * 1.05
         kept = layer.masks().get(name, np.ones(array.shape, bool))
         assert not array[~kept].any()

@@ -9,8 +9,13 @@ from torch import nn
 import bppsa_cupy as bp
 from bppsa_cupy.models import MODELS, build_model, find_factory
 
+SIZES = {
+    "lenet5": 62006, "vgg11": 9225610, "vgg16": 15253578, "alexnet": 23272266, "resnet20": 269722,
+    "resnet56": 853018, "resnet110": 1727962, "resnet224": 3575066, "resnet362": 5811034,
+}  # fmt: skip
 
-@pytest.mark.parametrize("name, parameters", [("lenet5", 62006), ("vgg11", 9225610), ("alexnet", 23272266)])
+
+@pytest.mark.parametrize("name, parameters", SIZES.items())
 def test_sizes_are_the_known_ones(name, parameters):
     net = build_model(name, device="host")
     assert sum(array.size for array in net.parameters.values()) == parameters
@@ -48,6 +53,19 @@ def vgg11_of_torch():
     return [*convolutions(*steps), nn.Flatten(), nn.Linear(512, 10)]
 
 
+def vgg16_of_torch():
+    """Configuration D with batch normalisation, and three linear layers."""
+    modules, before = [], 3
+    for channels, count in ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3)):
+        for _ in range(count):
+            modules += [nn.Conv2d(before, channels, 3, 1, 1), nn.BatchNorm2d(channels), nn.ReLU()]
+            before = channels
+        modules.append(nn.MaxPool2d(2))
+    for _ in range(2):
+        modules += [nn.Dropout(), nn.Linear(512, 512), nn.ReLU()]
+    return [*modules[:-6], nn.Flatten(), *modules[-6:], nn.Linear(512, 10)]
+
+
 def alexnet_of_torch(first, second, pool, features, classes):
     steps = (first, pool, second, pool, (192, 384, 3, 1, 1), (384, 256, 3, 1, 1), (256, 256, 3, 1, 1), pool)
     return [
@@ -60,6 +78,7 @@ def alexnet_of_torch(first, second, pool, features, classes):
     ("name", "shape", "classes", "make"),
     [
         ("vgg11", (3, 32, 32), 10, vgg11_of_torch),
+        ("vgg16", (3, 32, 32), 10, vgg16_of_torch),
         (
             "alexnet", (3, 32, 32), 10,
             lambda: alexnet_of_torch((3, 64, 3, 2, 1), (64, 192, 3, 1, 1), (2, 2), 1024, 10),
@@ -76,11 +95,11 @@ def test_scores_are_those_of_pytorchs_layers(name, shape, classes, make):
     state = model.state_dict()
     net = build_model(name, input_shape=shape, classes=classes, device="host").eval()
     assert [type(layer).__name__ for layer in net.layers] == [type(m).__name__ for m in model]
-    net.load_state_dict(dict(zip(net.parameters, state.values(), strict=True)))
+    net.load_state_dict(state, by_order=True)
     x = torch.randn(1, *shape)
     with torch.no_grad():
         assert_close(net.forward(x.numpy()), model(x).numpy(), 9216)
-    assert list(state) == list(net.parameters)
+    assert list(state) == list(net.state_dict())
 
 
 def test_a_model_of_the_users_own(tmp_path):

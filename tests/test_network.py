@@ -251,7 +251,7 @@ def test_copies_learn_on_their_own(duplicate, rng):
 @pytest.mark.parametrize(
     "build, message",
     [
-        (lambda: bp.Sequential([bp.ReLU], (1,)), "layer 0 is <class"),
+        (lambda: bp.Sequential([bp.ReLU], (1,)), "layer 0: <class"),
         (lambda: bp.Sequential([bp.ReLU()], 3), "input_shape is 3"),
         (lambda: bp.Sequential([bp.ReLU()], (3, -1)), r"input_shape is \(3, -1\)"),
         (lambda: bp.Sequential([bp.ReLU()], (1,), dtype="foo"), "dtype 'foo' was asked for"),

@@ -171,6 +171,14 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     add_network_options(parser)
 
 
+def add_mode(parser: argparse.ArgumentParser) -> None:
+    """--eval."""
+    parser.add_argument(
+        "--eval", dest="evaluation", action="store_true",
+        help="in evaluation mode, where batch normalisation is an element of the scan (default: in training)",
+    )  # fmt: skip
+
+
 def add_network_options(parser: argparse.ArgumentParser) -> None:
     """--input-shape, --classes, --seed, --dtype, --device, --prune, --prune-scope, --from, and those of
     RECURRENT_OPTIONS."""
@@ -230,6 +238,8 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
         checkpoint = load_checkpoint(arguments.start)
         take_masks(network, checkpoint)
         network.load_state_dict(checkpoint.parameters)
+    if getattr(arguments, "evaluation", False):
+        network.eval()
     if arguments.prune is not None:
         prune(network, arguments.prune, arguments.prune_scope or "layer")
     return network

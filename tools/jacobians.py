@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
 
     dump = commands.add_parser("dump", help="write the Jacobians of one forward and backward pass")
     cli.add_model(dump)
+    cli.add_mode(dump)
     dump.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="HDF5 file to write")
     dump.add_argument(
         "--data", required=True, help="'digits', or a path: CIFAR-10's binary layout, IDX or .npz"
@@ -129,6 +130,7 @@ def describe(record: JacobianRecord) -> dict[str, Any]:
     elements = math.prod(pattern.shape) * (1 if data.ndim == 1 else data.shape[1])
     return {
         "layer": record.layer,
+        "path": record.path,
         "name": record.name,
         "step": record.step,
         "direction": record.direction,
@@ -149,7 +151,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     """The rows of `show` as aligned text; a batch of "all" is one set of values for every sample."""
     lines = [("layer", "shape", "batch", "nnz", "guaranteed", "actual", "bytes", "gradient norm")]
     for row in rows:
-        label = f"{row['layer']} {row['name']}" + (f" step {row['step']}" if row["step"] else "")
+        place = f"{row['layer']}.{row['path']}" if row["path"] else str(row["layer"])
+        label = f"{place} {row['name']}" + (f" step {row['step']}" if row["step"] else "")
         label += "" if row["direction"] == "forward" else f" {row['direction']}"
         norm, sample = row["gradient_norm"], row["sample"]
         batch = "all" if row["batch"] is None else str(row["batch"])

@@ -36,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
     build = commands.add_parser("build", help="work out a network's plan")
     cli.add_model(build)
+    cli.add_mode(build)
     build.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="HDF5 file to write")
     build.add_argument(
         "--schedules",
@@ -92,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
     verify.add_argument("file", type=Path, metavar="FILE")
     verify.add_argument("--model", metavar="MODEL", help="check that the plan is this network's")
     cli.add_network_options(verify)
+    cli.add_mode(verify)
     verify.set_defaults(run=run_verify)
 
     draw = commands.add_parser("draw", help="draw a schedule (paper, figure 3), over ranks with its messages")

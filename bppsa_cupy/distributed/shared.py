@@ -10,6 +10,7 @@ import numpy as np
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.network.backward import Backward
+from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sequential import Sequential
 
@@ -44,8 +45,13 @@ class SharedSequential(Sequential):
             versions=(version("bppsa-cupy"), np.__version__),
             **agreed,
         )
-        self.group = group
-        self.architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
+        if network.buffers:
+            raise DistributedError(
+                f"the network has buffers, {next(iter(network.buffers))} among them: ranks hold parameters "
+                "alone; run it in one process"
+            )
+        self.group, self.buffers = group, BufferSet(network.device, network.dtype, {})
+        self._architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
         self.training, self.random_state = network.training, dict(network.random_state)
         self.last_pass, self.last_backward = None, None
         self.parameters, self.gradients = parameters, gradients

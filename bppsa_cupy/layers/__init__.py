@@ -3,18 +3,22 @@
 from bppsa_cupy.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.batch_norm import BatchNorm1d, BatchNorm2d
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.elu import ELU
 from bppsa_cupy.layers.flatten import Flatten
+from bppsa_cupy.layers.frozen_batch_norm2d import FrozenBatchNorm2d
 from bppsa_cupy.layers.gelu import GELU
 from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.leaky_relu import LeakyReLU
 from bppsa_cupy.layers.linear import Linear
 from bppsa_cupy.layers.lstm import LSTM
 from bppsa_cupy.layers.max_pool2d import MaxPool2d
+from bppsa_cupy.layers.pad_shortcut import PadShortcut
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
+from bppsa_cupy.layers.residual import Residual
 from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
 from bppsa_cupy.layers.silu import SiLU
@@ -27,18 +31,23 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         AdaptiveAvgPool2d,
         AvgPool2d,
+        BatchNorm1d,
+        BatchNorm2d,
         Conv2d,
         Dropout,
         ELU,
         Flatten,
+        FrozenBatchNorm2d,
         GELU,
         GRU,
         LSTM,
         LeakyReLU,
         Linear,
         MaxPool2d,
+        PadShortcut,
         RNN,
         ReLU,
+        Residual,
         SiLU,
         Sigmoid,
         Softplus,
@@ -55,16 +64,21 @@ __all__ = [
     "RNN",
     "AdaptiveAvgPool2d",
     "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "Context",
     "Conv2d",
     "Dropout",
     "Flatten",
+    "FrozenBatchNorm2d",
     "Layer",
     "LeakyReLU",
     "Linear",
     "MaxPool2d",
+    "PadShortcut",
     "ReLU",
     "Recurrent",
+    "Residual",
     "Shape",
     "SiLU",
     "Sigmoid",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -26,6 +27,8 @@ class Context:
     masks       the layer's fixed weight masks by parameter name, of the network's dtype
     input_shape without the batch
     training    whether the network was in training mode
+    module_buffers  the layer's buffers in PyTorch's sense by its own names ("running_mean"), shared with the
+                network
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     saved       what forward keeps for the backward pass; `output` is always there
@@ -39,6 +42,7 @@ class Context:
     input_shape: Shape
     training: bool = True
     draw: tuple[int, int, int] = (0, 0, 0)
+    module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -60,8 +64,6 @@ class Layer(abc.ABC):
 
     Argument names, defaults and meaning are PyTorch's. Shapes in this interface leave the batch out.
 
-    barrier  whether the scan stops at this layer, which couples the batch or has inner structure of its
-             own; it is crossed by `backward` and `jacobian` gives None
     beside_geometry  arguments that choose how the layer is computed and not what: a network's description
              and fingerprint, by which plans and checkpoints are compared, leave them out
     context  the class of `ctx`, which the network makes for each pass; a layer that keeps more of a pass
@@ -71,7 +73,6 @@ class Layer(abc.ABC):
     `layers/__init__.py` and a line in the tests' cases.
     """
 
-    barrier: ClassVar[bool] = False
     beside_geometry: ClassVar[tuple[str, ...]] = ()
     context: ClassVar[type[Context]] = Context
 
@@ -95,9 +96,46 @@ class Layer(abc.ABC):
         """Fixed masks by parameter name: arrays of 0 and 1 of the parameter's shape; none by default."""
         return {}
 
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        """Fresh buffers by name, in PyTorch's order, float64 or int64: what a layer holds beside parameters
+        and a forward pass may change; none by default."""
+        return {}
+
+    def state_names(self) -> tuple[str, ...]:
+        """The names of parameters and buffers, in the order of PyTorch's state dict."""
+        return (*self.parameter_shapes(), *self.initial_buffers())
+
+    def is_barrier(self, training: bool) -> bool:
+        """Whether the scan stops at this layer in training or evaluation mode, since it couples the batch or
+        has inner structure of its own: it is crossed by `backward` then. False by default."""
+        return False
+
+    def maskable(self) -> tuple[str, ...]:
+        """The names of the weights that take a mask; none by default."""
+        return ()
+
+    def with_masks(self, masks: Mapping[str, Any]) -> Layer:
+        """A copy with these masks, by the weight's name, in place of all it has; the layer itself where it
+        takes none. Raises ShapeError naming both shapes."""
+        return self
+
+    def describe(self, input_shape: Shape) -> dict[str, Any]:
+        """The layer's geometry for this input shape, with its masks' digests, as JSON holds it."""
+        config = self.config().items()
+        return {
+            "type": type(self).__name__,
+            "input_shape": list(input_shape),
+            **{name: value for name, value in config if name not in self.beside_geometry},
+            **{
+                f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
+                for name, mask in self.masks().items()
+            },
+        }
+
     @abc.abstractmethod
     def jacobian(self, input_shape: Shape) -> TransposedJacobian | None:
-        """The transposed Jacobian for this input shape; None where the layer only reshapes."""
+        """The transposed Jacobian for this input shape, where the layer is no barrier; None where it only
+        reshapes."""
 
     def vjp_multiply_adds(self, input_shape: Shape) -> int | None:
         """Multiply-adds of `vjp` for one sample; None, as here, where they are the Jacobian's entries."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.arguments import as_number
+from bppsa_cupy.arguments import as_probability
 from bppsa_cupy.devices import Array
 from bppsa_cupy.jacobians.dropout import DropoutJacobian
 from bppsa_cupy.layers.base import Context
@@ -23,7 +23,7 @@ class Dropout(Elementwise):
     diagonal = DropoutJacobian
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = as_number("Dropout", "p", p, lambda p: 0 <= p <= 1, "a probability from 0 to 1")
+        self.p = as_probability("Dropout", "p", p)
 
     def config(self) -> dict[str, Any]:
         return {"p": self.p}

@@ -46,7 +46,6 @@ class Recurrent(Layer):
     cell_jacobian  the class of the transposed Jacobian of a step's state by the one before, made of H
     """
 
-    barrier = True
     context = RecurrentContext
     beside_geometry = ("forward_method",)
     cell_jacobian: ClassVar[type[CellJacobian]]
@@ -133,6 +132,9 @@ class Recurrent(Layer):
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         shapes = self.parameter_shapes()
         return {name: uniform_fan_in(generator, shape, self.hidden_size) for name, shape in shapes.items()}
+
+    def is_barrier(self, training: bool) -> bool:
+        return True
 
     def jacobian(self, input_shape: Shape) -> None:
         return None

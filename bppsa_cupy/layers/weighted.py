@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,10 @@ class Weighted(Layer):
     def masks(self) -> dict[str, np.ndarray]:
         return {} if self.mask is None else {"weight": self.mask}
 
-    def with_mask(self, mask: Any) -> Weighted:
-        """A copy of the layer with this mask, None for none. Raises ShapeError naming both shapes."""
+    def maskable(self) -> tuple[str, ...]:
+        return ("weight",)
+
+    def with_masks(self, masks: Mapping[str, Any]) -> Weighted:
         result = copy.copy(self)
-        result.mask = as_mask(repr(self), mask, self.weight_shape)
+        result.mask = as_mask(repr(self), masks.get("weight"), self.weight_shape)
         return result

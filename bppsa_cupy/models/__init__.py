@@ -14,14 +14,18 @@ from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.models.alexnet import alexnet
 from bppsa_cupy.models.lenet5 import lenet5
 from bppsa_cupy.models.recurrent import gru, lstm, rnn
+from bppsa_cupy.models.resnet import of_depth
 from bppsa_cupy.models.vgg11 import vgg11
+from bppsa_cupy.models.vgg16 import vgg16
 from bppsa_cupy.network import Sequential
 
 #: Built-in factories: each takes input_shape and Sequential's options, all by keyword.
 MODELS: dict[str, Callable[..., Sequential]] = {
     "lenet5": lenet5,
     "vgg11": vgg11,
+    "vgg16": vgg16,
     "alexnet": alexnet,
+    **{f"resnet{depth}": of_depth(depth) for depth in (20, 56, 110, 224, 362)},
     "rnn": rnn,
     "gru": gru,
     "lstm": lstm,

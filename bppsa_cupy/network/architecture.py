@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeVar
-
-import numpy as np
+from typing import Any, Final
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.layers import Layer, Recurrent
-from bppsa_cupy.layers.weighted import Weighted
+from bppsa_cupy.layers.stack import LayerStack
 from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -32,40 +27,36 @@ class Run:
     elements: tuple[int, ...]
 
 
-class Architecture:
-    """Layers one after another, and what follows from their geometry; it never changes.
+class Architecture(LayerStack):
+    """A network's layers one after another, and what follows from their geometry; it never changes.
 
     layers       Layer objects in order
     input_shape  of one sample; (None, F) takes sequences of any T
+    training     the mode: what is a barrier in one may be an element of the scan in the other
     shapes       of one sample before the first layer and after each one
 
     Raises ShapeError where a layer does not take what the one before it gives.
     """
 
-    def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int]) -> None:
-        self.layers: Final = _checked_layers(layers)
-        self.input_shape: Final = _checked_shape(input_shape)
-        self.shapes: Final = self._infer_shapes()
+    def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int], training: bool = True) -> None:
+        super().__init__(layers, _checked_shape(input_shape))
+        self.training: Final = training
 
-    def _infer_shapes(self) -> tuple[tuple[int, ...], ...]:
-        shapes = [self.input_shape]
-        for index, layer in enumerate(self.layers):
-            try:
-                shapes.append(layer.output_shape(shapes[-1]))
-            except ShapeError as error:
-                raise ShapeError(f"layer {index}: {error}") from error
-            except TypeError as error:
-                if None not in shapes[-1]:
-                    raise
-                raise ShapeError(
-                    f"layer {index}: {layer!r} got {shapes[-1]}: it needs T to be given"
-                ) from error
-        return tuple(shapes)
+    @cached_property
+    def has_modes(self) -> bool:
+        """Whether the runs of the two modes differ."""
+        return any(layer.is_barrier(True) != layer.is_barrier(False) for layer in self.layers)
 
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        """The shape of the output, without the batch."""
-        return self.shapes[-1]
+    def in_mode(self, training: bool) -> Architecture:
+        """The architecture in training or evaluation mode: always the same two, and one where the modes do
+        not differ."""
+        return self if training == self.training or not self.has_modes else self._other_mode
+
+    @cached_property
+    def _other_mode(self) -> Architecture:
+        other = Architecture(self.layers, self.input_shape, not self.training)
+        other.__dict__.update(_other_mode=self, operators=self.operators)
+        return other
 
     def check_input(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError unless a batch may have this shape."""
@@ -80,39 +71,17 @@ class Architecture:
             f"{' and T' if None in self.input_shape else ''} of at least 1"
         )
 
-    def parameter_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of all parameters by name, as PyTorch's Sequential names them: "0.weight"."""
-        return _by_name(layer.parameter_shapes() for layer in self.layers)
-
-    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        """Fresh parameters by name, float64."""
-        return _by_name(layer.initialize(generator) for layer in self.layers)
-
-    @cached_property
-    def first_trained(self) -> int:
-        """The index of the first layer with parameters, or the number of layers where none has any: those
-        behind it need the gradients by their inputs."""
-        trained = (index for index, layer in enumerate(self.layers) if layer.parameter_shapes())
-        return next(trained, len(self.layers))
-
     @cached_property
     def recurrent(self) -> dict[int, Recurrent]:
         """The recurrent layers, by index."""
         return {index: layer for index, layer in enumerate(self.layers) if isinstance(layer, Recurrent)}
 
     @cached_property
-    def weighted(self) -> dict[int, Weighted]:
-        """The layers whose weight takes a mask, by index."""
-        return {index: layer for index, layer in enumerate(self.layers) if isinstance(layer, Weighted)}
-
-    @cached_property
     def jacobians(self) -> tuple[Any, ...]:
-        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a recurrent one,
-        and where the number of steps is left open."""
-        return tuple(
-            None if None in shape else layer.jacobian(shape)
-            for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
-        )
+        """Each layer's transposed Jacobian operator; None for one that only reshapes, for a barrier, and
+        where the number of steps is left open."""
+        pairs = zip(self.layers, self.operators, strict=True)
+        return tuple(None if layer.is_barrier(self.training) else operator for layer, operator in pairs)
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
@@ -122,7 +91,11 @@ class Architecture:
         """
         runs: list[Run] = []
         pairs = zip(self.layers, self.shapes[:-1], strict=True)
-        barriers = [index for index, (layer, shape) in enumerate(pairs) if layer.barrier or None in shape]
+        barriers = [
+            index
+            for index, (layer, shape) in enumerate(pairs)
+            if layer.is_barrier(self.training) or None in shape
+        ]
         starts = [0, *(index + 1 for index in barriers)]
         for start, stop in zip(starts, [*barriers, len(self.layers)], strict=True):
             elements = [i for i in reversed(range(start, stop)) if self.jacobians[i] is not None]
@@ -153,51 +126,30 @@ class Architecture:
             for run in self.runs
         )
 
-    @property
-    def masks(self) -> dict[str, np.ndarray]:
-        """The masks of weights by parameter name, bool: True where a weight is kept; none where all are."""
-        return _by_name(layer.masks() for layer in self.layers)
-
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks, by the weight's name, in place of all it has: copies of the
         layers. Raises ShapeError for a name that is no weight of such a layer, or a mask of another shape."""
-        known = [f"{index}.weight" for index in self.weighted]
-        unknown = [name for name in masks if name not in known]
+        unknown = [name for name in masks if name not in self.maskable]
         if unknown:
             raise ShapeError(
-                f"the network got a mask of {unknown[0]!r}: it takes masks of {', '.join(known) or 'nothing'}"
+                f"the network got a mask of {unknown[0]!r}: it takes masks of "
+                f"{', '.join(self.maskable) or 'nothing'}"
             )
-        layers = list(self.layers)
-        for index, layer in self.weighted.items():
-            layers[index] = layer.with_mask(masks.get(f"{index}.weight"))
-        return Architecture(layers, self.input_shape)
+        return Architecture(self.layers_with_masks(masks), self.input_shape, self.training)
 
     def describe(self) -> dict[str, Any]:
-        """The network's geometry as JSON holds it: what a plan and a checkpoint are compared by."""
-        return {
-            "input_shape": list(self.input_shape),
-            "layers": [
-                {
-                    "type": type(layer).__name__,
-                    "input_shape": list(shape),
-                    **{
-                        name: value
-                        for name, value in layer.config().items()
-                        if name not in layer.beside_geometry
-                    },
-                    **{
-                        f"{name}_mask": hashlib.sha256(np.packbits(mask).tobytes()).hexdigest()
-                        for name, mask in layer.masks().items()
-                    },
-                }
-                for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)
-            ],
-        }
+        """The network's geometry as JSON holds it: what a checkpoint is compared by, whatever the mode."""
+        return {"input_shape": list(self.input_shape), "layers": self.describe_layers()}
+
+    def describe_scans(self) -> dict[str, Any]:
+        """What a plan is compared by: the geometry, with the mode where the runs depend on it."""
+        mode = {"mode": "training" if self.training else "evaluation"} if self.has_modes else {}
+        return {**mode, **self.describe()}
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the geometry and the masks."""
-        return fingerprint(self.describe())
+        """SHA-256 of `describe_scans`: the geometry, the masks and the mode."""
+        return fingerprint(self.describe_scans())
 
     def check_plan(self, plan: Plan) -> None:
         """Raise PlanMismatchError, naming what differs, unless `plan` was made for this architecture."""
@@ -205,21 +157,7 @@ class Architecture:
             raise PlanError(
                 f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
             )
-        plan.check(self.describe())
-
-
-def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
-    """What each layer has by its own names, by the network's: the layer's index comes first."""
-    return {f"{index}.{name}": value for index, own in enumerate(of_layers) for name, value in own.items()}
-
-
-def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    if not isinstance(layers, Iterable):
-        raise ShapeError(f"a network got layers={layers!r}: it takes a list of layers, as [bp.ReLU()]")
-    for index, layer in enumerate(layers):
-        if not isinstance(layer, Layer):
-            raise ShapeError(f"layer {index} is {layer!r}: a network takes layer objects, as bp.ReLU()")
-    return tuple(layers)
+        plan.check(self.describe_scans())
 
 
 def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:

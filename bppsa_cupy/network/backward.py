@@ -140,15 +140,8 @@ class Backward:
 
 def by_vjp(current: Pass, gradient: Array, layers: range, input_gradient: bool) -> Array | None:
     """Equation 3, a layer at a time, over `layers`; the gradient by the first one's input."""
-    architecture = current.architecture
-    result: Array | None = gradient
-    for index in reversed(layers):
-        current.output_gradients[index] = result
-        want_input = input_gradient or architecture.first_trained < index
-        result = architecture.layers[index].backward(current.layers[index], result, want_input)
-        if result is None:
-            break
-    return result
+    by_outputs = current.output_gradients
+    return current.architecture.backward(current.layers, gradient, input_gradient, by_outputs, layers)
 
 
 def _checked_gradient(current: Pass, given: Any) -> Array:

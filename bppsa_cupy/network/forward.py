@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import Context
-from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequences import set_sequences
 
@@ -32,35 +30,10 @@ def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
 
 def through(current: Pass, x: Array, layers: range, training: bool, random_state: Mapping[str, int]) -> Array:
     """The output of `layers`, one after another, for `x`, the input of the first; fills their contexts."""
-    for index in layers:
-        ctx = current.layers[index]
-        ctx.training, ctx.draw = training, _draw(random_state, index)
-        x = current.architecture.layers[index].forward(ctx, x)
-    return x
+    architecture = current.architecture
+    return architecture.forward(current.layers, x, training, partial(draw, random_state), layers)
 
 
-def new_context(
-    architecture: Architecture,
-    index: int,
-    parameters: ParameterSet,
-    gradients: ParameterSet,
-    training: bool,
-    random_state: Mapping[str, int],
-) -> Context:
-    """A context of layer `index`, of no pass yet, on a network's parameters and gradients."""
-    layer = architecture.layers[index]
-    names = layer.parameter_shapes()
-    return layer.context(
-        device=parameters.device,
-        dtype=parameters.dtype,
-        parameters={name: parameters[f"{index}.{name}"] for name in names},
-        gradients={name: gradients[f"{index}.{name}"] for name in names},
-        masks={name: parameters.masks[f"{index}.{name}"] for name in layer.masks()},
-        input_shape=architecture.shapes[index],
-        training=training,
-        draw=_draw(random_state, index),
-    )
-
-
-def _draw(random_state: Mapping[str, int], index: int) -> tuple[int, int, int]:
+def draw(random_state: Mapping[str, int], index: int) -> tuple[int, int, int]:
+    """What the random numbers of layer `index` follow from: `Context.draw`."""
     return random_state["key"], index, random_state["passes"]

@@ -35,7 +35,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, takes, error=PruneError)
     if scope not in SCOPES:
         raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
-    present = {f"{index}.weight": layer.mask for index, layer in network.architecture.weighted.items()}
+    present = {name: network.masks.get(name) for name in network.architecture.maskable}
     magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}
     if not present:
         raise PruneError("the network has no Conv2d or Linear: there is nothing to prune")

@@ -15,10 +15,12 @@ from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
-from bppsa_cupy.network.forward import begin, new_context, through
+from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.forward import begin, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.state import in_order, load_state, state_of
 from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, model_of
 from bppsa_cupy.records.record import JacobianRecord
 
@@ -32,7 +34,7 @@ class Sequential:
     dtype        "float32" or "float64", of parameters, activations and gradients
     device       "auto", "cuda" or "host"
 
-    architecture  the layers with their masks, their shapes and Jacobians; `set_masks` makes another one
+    buffers       what layers hold beside parameters, by name: BatchNorm's running statistics
     random_state  what the random numbers of training (Dropout) follow from, as JSON holds it: a key drawn
                   from the seed, and the number of forward passes in training mode so far
 
@@ -48,13 +50,14 @@ class Sequential:
         dtype: Any = "float32",
         device: str | Device = "auto",
     ) -> None:
-        self.architecture = Architecture(layers, input_shape)
+        self._architecture = Architecture(layers, input_shape)
         self.dtype = real_dtype(dtype)
         self.device = get_device(device)
         self.training = True
         self.last_pass: Pass | None = None
         self.last_backward: BackwardReport | None = None
         shapes = self.architecture.parameter_shapes()
+        self.buffers = BufferSet(self.device, self.dtype, self.architecture.initial_buffers())
         self.parameters = ParameterSet(self.device, self.dtype, shapes)
         self.gradients = ParameterSet(self.device, self.dtype, shapes)
         generator = np.random.default_rng(as_integer("Sequential", "seed", seed, 0, None))
@@ -69,6 +72,12 @@ class Sequential:
         return True
 
     # ---- what its architecture says: see there ----
+
+    @property
+    def architecture(self) -> Architecture:
+        """The layers with their masks, their shapes and Jacobians, in the present mode; `set_masks` makes
+        another one."""
+        return self._architecture.in_mode(self.training)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -149,7 +158,7 @@ class Sequential:
             if into is None
             else own_pass(into, self.parameters)
         )
-        if current.architecture is not self.architecture:  # the pass is older than the masks
+        if current.architecture is not self.architecture:  # the pass is older than the masks, or the mode
             current.architecture, current.layers = self.architecture, self._contexts()
         y = current.output = self._through(current, begin(current, x, lengths, states))
         self.last_pass = current
@@ -169,7 +178,7 @@ class Sequential:
         Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
         nothing is set then.
         """
-        self.architecture = self.architecture.with_masks(masks)
+        self._architecture = self._architecture.with_masks(masks)
         self.parameters.set_masks(self.architecture.masks)
         if self._backward.scans is not None:
             self._backward.scans.clear()
@@ -178,9 +187,10 @@ class Sequential:
 
     def _context(self, index: int) -> Context:
         """A new context of one layer, on the network's parameters and gradients."""
-        return new_context(
-            self.architecture, index, self.parameters, self.gradients, self.training, self.random_state
-        )
+        arrays = self.parameters, self.gradients, self.parameters.masks, self.buffers
+        ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
+        ctx.training, ctx.draw = self.training, draw(self.random_state, index)
+        return ctx
 
     def _contexts(self) -> list[Context]:
         return [self._context(index) for index in range(len(self))]
@@ -246,7 +256,7 @@ class Sequential:
         limit = memory_limit if memory_limit is not None else self.device.free_memory() * 3 // 4
         return build_plan(
             self.chains(),
-            network=self.describe(),
+            network=self.architecture.describe_scans(),
             fingerprint=self.fingerprint,
             schedules=schedules,
             levels=levels,
@@ -275,16 +285,19 @@ class Sequential:
         return jacobian_records(current_pass(of or self.last_pass, self.parameters, "transposed_jacobians"))
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters on the host, by name; masked weights are 0."""
-        self.parameters.apply_masks()
-        return self.parameters.to_host()
+        """Copies of the parameters and buffers on the host, by name, in PyTorch's order; masked weights
+        are 0."""
+        return state_of(self.architecture, self.parameters, self.buffers)
 
-    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
-        """Set the parameters from arrays of the same names and shapes, PyTorch's state dicts among
-        them. Masked weights are set to 0. Raises CheckpointError or ShapeError, and sets nothing then.
+    def load_state_dict(self, arrays: Mapping[str, Any], *, by_order: bool = False) -> None:
+        """Set parameters and buffers from arrays of the same names and shapes, PyTorch's state dicts among
+        them. With `by_order` names are left aside and arrays taken one after another: a state dict of the
+        same network, whose modules have other names. Masked weights are set to 0. Raises CheckpointError or
+        ShapeError, and sets nothing then.
         """
-        self.parameters.assign(arrays)
-        self.parameters.apply_masks()
+        if by_order:
+            arrays = in_order(self.architecture, arrays)
+        load_state(self.architecture, self.parameters, self.buffers, arrays)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold layers and parameters; plan, passes and gradients are left out."""

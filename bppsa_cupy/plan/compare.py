@@ -25,20 +25,34 @@ def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder
     for name in dict.fromkeys((*planned, *actual)):
         if name != "layers":
             lines += _field("", name, planned, actual, holder)
-    layers = zip_longest(planned.get("layers", ()), actual.get("layers", ()))
-    for index, (before, after) in enumerate(layers):
+    _compare_layers(planned.get("layers", ()), actual.get("layers", ()), holder, "", lines)
+    return lines
+
+
+def _compare_layers(planned: Any, actual: Any, holder: str, place: str, lines: list[str]) -> None:
+    """Add what differs between two lists of layers, those inside of layers included."""
+    for index, (before, after) in enumerate(zip_longest(planned, actual)):
+        here = f"layer {place}{index}"
         if before is None or after is None:
             present, absent = ("network", holder) if before is None else (holder, "network")
             name = (after if before is None else before).get("type", "")
-            lines.append(f"layer {index} {name} is in the {present}, not in the {absent}")
+            lines.append(f"{here} {name} is in the {present}, not in the {absent}")
         elif before.get("type") != after.get("type"):
-            lines += _field(f"layer {index}: ", "type", before, after, holder)
+            lines += _field(f"{here}: ", "type", before, after, holder)
         else:
             for name in dict.fromkeys((*before, *after)):
                 if name == "input_shape" and lines:
                     continue
-                lines += _field(f"layer {index} {before.get('type')}: ", name, before, after, holder)
-    return lines
+                inner = before.get(name), after.get(name)
+                if all(map(_are_layers, inner)):
+                    _compare_layers(*inner, holder, f"{place}{index}.{name}.", lines)
+                else:
+                    lines += _field(f"{here} {before.get('type')}: ", name, before, after, holder)
+
+
+def _are_layers(value: Any) -> bool:
+    """Whether a field holds the layers inside of a layer, if any."""
+    return isinstance(value, list | tuple) and all(isinstance(item, Mapping) for item in value)
 
 
 def _field(

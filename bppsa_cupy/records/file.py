@@ -87,11 +87,12 @@ def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> list
 
 def _group_names(records: Sequence[JacobianRecord]) -> list[str]:
     """A name for each record, which sorts as the layers do: "003_Conv2d", "000_RNN_forward_000007"."""
-    several = Counter(record.layer for record in records)
+    several = Counter((record.layer, record.path) for record in records)
     names = []
     for record in records:
-        name = f"{record.layer:03d}_{record.name}"
-        if several[record.layer] > 1:
+        place = f"{record.layer:03d}" + (f".{record.path}" if record.path else "")
+        name = f"{place}_{record.name}"
+        if several[record.layer, record.path] > 1:
             name += f"_{record.direction}_{record.step:06d}"
         names.append(re.sub(r"[^\w.-]", "_", name))
     for name, count in Counter(names).items():
@@ -122,7 +123,11 @@ def _write(
             f"{record.label}: its geometry cannot be written as JSON ({cause})"
         ) from cause
     group.attrs.update({name: getattr(record, name) for name in ATTRIBUTES}, geometry=geometry)
-    optional = {"gradient_norm": record.gradient_norm, "sample": record.sample}
+    optional = {
+        "gradient_norm": record.gradient_norm,
+        "sample": record.sample,
+        "path": record.path or None,
+    }
     if kind == BATCH[0]:
         optional["batch"] = record.batch
     group.attrs.update({name: value for name, value in optional.items() if value is not None})
@@ -153,6 +158,7 @@ def _read(group: Any, patterns: dict[tuple, Pattern]) -> JacobianRecord:
             geometry=_geometry(where, get("geometry", str)),
             gradient_norm=optional("gradient_norm", float),
             sample=optional("sample", int),
+            path=optional("path", str) or "",
         )
     except ShapeError as cause:
         raise JacobianFileError(f"{where} is damaged: {cause}") from cause

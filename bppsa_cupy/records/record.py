@@ -27,6 +27,7 @@ class JacobianRecord:
     geometry       what the pattern follows from (the layer's arguments, its input's shape), as JSON holds it
     gradient_norm  2-norm over the batch of the loss's gradient by the layer's output; None where there
                    was no backward pass
+    path           where inside that layer, e.g. "body.0"; "" for the layer itself
     sample         the one sample that `data` (nnz,) belongs to; None otherwise
 
     Raises ShapeError where data and pattern do not fit, and for a field of another kind; layer, step and
@@ -42,6 +43,7 @@ class JacobianRecord:
     geometry: dict[str, Any] = field(default_factory=dict)
     gradient_norm: float | None = None
     sample: int | None = None
+    path: str = ""
 
     def __post_init__(self) -> None:
         owner = "a JacobianRecord"
@@ -69,10 +71,11 @@ class JacobianRecord:
 
     @property
     def label(self) -> str:
-        """What it is called in tables and errors, e.g. "3 Conv2d" or "0 RNN step 7"."""
+        """What it is called in tables and errors, e.g. "3 Conv2d", "4.body.0 Conv2d" or "0 RNN step 7"."""
         step = f" step {self.step}" if self.step else ""
         direction = "" if self.direction == "forward" else f" {self.direction}"
-        return f"{self.layer} {self.name}{step}{direction}"
+        place = f"{self.layer}.{self.path}" if self.path else str(self.layer)
+        return f"{place} {self.name}{step}{direction}"
 
     @property
     def shared(self) -> bool:

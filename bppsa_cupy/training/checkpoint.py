@@ -24,7 +24,7 @@ class Checkpoint:
 
     network       the network's description (`net.describe()`), as JSON holds it
     dtype         "float32" or "float64"
-    parameters    arrays by name (`net.state_dict()`)
+    parameters    arrays by name (`net.state_dict()`), buffers among them
     masks         fixed masks by parameter name
     optimizer     the optimizer's `state_dict()`: JSON values, and arrays by name under "arrays"
     random_state  what the order of samples and other random numbers follow from, as JSON holds it;
@@ -78,7 +78,9 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         for name, arrays in groups.items():
             group = file.create_group(name, track_order=True)
             for key, array in arrays.items():
-                write_array(group, key, array)
+                write_array(group, key, np.atleast_1d(array))
+                if not np.ndim(array):
+                    group[key].attrs["scalar"] = 1
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -114,7 +116,11 @@ def _arrays(file: h5py.File, name: str) -> dict[str, np.ndarray]:
     group = file.get(name)
     if not isinstance(group, h5py.Group):
         raise CheckpointError(f"{file.filename}: group {name} is missing")
-    return {key: read_array(group, key, kinds="biuf", error=CheckpointError) for key in group}
+    arrays = {key: read_array(group, key, kinds="biuf", error=CheckpointError) for key in group}
+    return {
+        key: array.reshape(()) if "scalar" in group[key].attrs and array.size == 1 else array
+        for key, array in arrays.items()
+    }
 
 
 def _to_json(name: str, value: Any) -> str:

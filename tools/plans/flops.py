@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bppsa_cupy.layers import LAYERS, Layer
+from bppsa_cupy.layers.residual import BRANCHES
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
 from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
@@ -34,12 +35,13 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
 
     The hybrid schedule is the plan's, for the full network as well; the computed one is each network's own.
     """
-    layers = _rebuilt_layers(plan.network)
+    layers = _rebuilt_layers(plan.network.get("layers"))
     described = plan.network.get("layers", [])
     pruned = any(name.endswith("_mask") for layer in described for name in layer)
     networks = [_network("pruned" if pruned else "full", plan, [chain.chain for chain in plan.chains])]
     if full and pruned and layers is not None:
-        chains = Architecture(layers, plan.network["input_shape"]).chains()
+        training = plan.network.get("mode") != "evaluation"
+        chains = Architecture(layers, plan.network["input_shape"], training).chains()
         networks.append(_network("full", plan, chains))
     return {"unit": "FLOP of one sample, two a multiply-add", "networks": networks}
 
@@ -141,18 +143,20 @@ def _baseline(chain: Chain) -> list[dict[str, Any]]:
     ]
 
 
-def _rebuilt_layers(network: Mapping[str, Any]) -> list[Layer] | None:
+def _rebuilt_layers(described: Any) -> list[Layer] | None:
     """The layers that a plan's JSON describes, without masks; None where one is not the library's own."""
-    described = network.get("layers")
     if not described or any(layer["type"] not in LAYERS for layer in described):
         return None
-    no_arguments = ("type", "input_shape")
-    return [
-        LAYERS[layer["type"]](
-            **{k: v for k, v in layer.items() if k not in no_arguments and not k.endswith("_mask")}
-        )
-        for layer in described
-    ]
+    return [_rebuilt(layer) for layer in described]
+
+
+def _rebuilt(described: Mapping[str, Any]) -> Layer:
+    arguments = {
+        name: _rebuilt_layers(value) or [] if name in BRANCHES else value
+        for name, value in described.items()
+        if name not in ("type", "input_shape") and not name.endswith("_mask")
+    }
+    return LAYERS[described["type"]](**arguments)
 
 
 def print_flops(facts: Mapping[str, Any]) -> None:

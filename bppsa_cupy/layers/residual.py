@@ -1,0 +1,194 @@
+"""Residual blocks (He et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.layers.stack import LayerStack
+
+#: The two branches, in the order of a state dict.
+BRANCHES = ("body", "shortcut")
+
+
+@dataclass
+class ResidualContext(Context):
+    """A residual block's part of a pass.
+
+    inner       by branch, the contexts of its layers
+    by_outputs  by branch, the gradients by the outputs of its layers, by index, of the last way back
+    """
+
+    inner: dict[str, list[Context]] = field(default_factory=dict, repr=False)
+    by_outputs: dict[str, dict[int, Array]] = field(default_factory=dict, repr=False)
+
+
+class Residual(Layer):
+    """y = body(x) + shortcut(x), each a sequence of layers; the shortcut of no layers is the identity.
+
+    Any layers may be inside, residual blocks among them; recurrent layers stand outside. Parameters and
+    buffers are named as PyTorch's nested modules name theirs: "body.0.weight", "shortcut.0.weight".
+
+    The layer is a barrier to the scan: I + J(body)ᵀ of two 3×3 convolutions as one CSR matrix would hold 25·C
+    entries a row. Its VJP is the body's plus the shortcut's, each a VJP a layer.
+
+    Raises ShapeError, with the place inside, for layers that do not fit each other, and where body and
+    shortcut give different shapes.
+    """
+
+    context = ResidualContext
+
+    def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
+        self.branches = {"body": tuple(body), "shortcut": tuple(shortcut)}
+        for name, layers in self.branches.items():
+            for index, layer in enumerate(layers):
+                if isinstance(layer, Recurrent):
+                    raise ShapeError(
+                        f"{layer!r} is recurrent: it stands outside of Residual", f"{name}.{index}"
+                    )
+        self._stacks: dict[Shape, dict[str, LayerStack]] = {}
+
+    def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
+        """The branches for this input shape. Raises ShapeError."""
+        if input_shape not in self._stacks:
+            found = {}
+            for name, layers in self.branches.items():
+                try:
+                    found[name] = LayerStack(layers, input_shape)
+                except ShapeError as error:
+                    raise error.at(name) from error
+            outputs = [stack.output_shape for stack in found.values()]
+            if outputs[0] != outputs[1]:
+                raise ShapeError(
+                    f"Residual got input {input_shape}: its body gives {outputs[0]} and its shortcut "
+                    f"{outputs[1]}; they must be equal, as with shortcut=[PadShortcut(channels, stride)]"
+                )
+            self._stacks[input_shape] = found
+        return self._stacks[input_shape]
+
+    def config(self) -> dict[str, Any]:
+        """The constructor's arguments; `describe` has them as JSON holds them."""
+        return {name: list(layers) for name, layers in self.branches.items()}
+
+    def describe(self, input_shape: Shape) -> dict[str, Any]:
+        branches = {name: stack.describe_layers() for name, stack in self.stacks(input_shape).items()}
+        return {"type": type(self).__name__, "input_shape": list(input_shape), **branches}
+
+    def output_shape(self, input_shape: Shape) -> Shape:
+        return self.stacks(input_shape)["body"].output_shape
+
+    def is_barrier(self, training: bool) -> bool:
+        return True
+
+    def jacobian(self, input_shape: Shape) -> None:
+        return None
+
+    def vjp_multiply_adds(self, input_shape: Shape) -> int:
+        total = 0
+        for stack in self.stacks(input_shape).values():
+            for layer, shape, operator in zip(stack.layers, stack.shapes, stack.operators, strict=False):
+                own = layer.vjp_multiply_adds(shape)
+                total += own if own is not None else operator.pattern.nnz if operator is not None else 0
+        return total
+
+    # ---- what the branches hold, by name ----
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        return self._by_name(lambda layer: layer.parameter_shapes())
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        return self._by_name(lambda layer: layer.initialize(generator))
+
+    def initial_buffers(self) -> dict[str, np.ndarray]:
+        return self._by_name(lambda layer: layer.initial_buffers())
+
+    def masks(self) -> dict[str, np.ndarray]:
+        return self._by_name(lambda layer: layer.masks())
+
+    def state_names(self) -> tuple[str, ...]:
+        return tuple(self._by_name(lambda layer: dict.fromkeys(layer.state_names())))
+
+    def maskable(self) -> tuple[str, ...]:
+        return tuple(self._by_name(lambda layer: dict.fromkeys(layer.maskable())))
+
+    def with_masks(self, masks: Mapping[str, Any]) -> Residual:
+        branches: dict[str, list[Layer]] = {name: [] for name in BRANCHES}
+        for name, layers in self.branches.items():
+            for index, layer in enumerate(layers):
+                start = f"{name}.{index}."
+                own = {known: masks[start + known] for known in layer.maskable() if start + known in masks}
+                branches[name].append(layer.with_masks(own))
+        return Residual(**branches)
+
+    def _by_name(self, of_layer: Any) -> dict[str, Any]:
+        """What `of_layer(layer)` gives by a layer's own names, by the block's."""
+        return {
+            f"{branch}.{index}.{name}": value
+            for branch, layers in self.branches.items()
+            for index, layer in enumerate(layers)
+            for name, value in of_layer(layer).items()
+        }
+
+    # ---- passes ----
+
+    def forward(self, ctx: ResidualContext, x: Array) -> Array:
+        results = []
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            if branch not in ctx.inner:
+                ctx.inner[branch] = self._contexts(ctx, branch, stack)
+            draws = partial(_inner_draw, ctx.draw, branch)
+            try:
+                results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))
+            except ShapeError as error:
+                raise error.at(branch) from error
+        y = ctx.buffer("output", results[0].shape)
+        ctx.device.xp.add(*results, out=y)
+        ctx.saved["output"] = y
+        return y
+
+    def vjp(self, ctx: ResidualContext, gradient: Array) -> Array:
+        results = []
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            result = gradient
+            for layer, inner in zip(reversed(stack.layers), reversed(ctx.inner[branch]), strict=True):
+                result = layer.vjp(inner, result)
+            results.append(result)
+        return self._sum(ctx, results)
+
+    def parameter_gradients(self, ctx: ResidualContext, gradient: Array) -> None:
+        self.backward(ctx, gradient, False)
+
+    def backward(self, ctx: ResidualContext, gradient: Array, want_input: bool) -> Array | None:
+        results = []
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            by_outputs = ctx.by_outputs[branch] = {}
+            results.append(stack.backward(ctx.inner[branch], gradient, want_input, by_outputs))
+        return self._sum(ctx, results) if want_input else None
+
+    def _sum(self, ctx: ResidualContext, results: list[Array]) -> Array:
+        result = ctx.buffer("input_gradient", results[0].shape)
+        ctx.device.xp.add(*results, out=result)
+        return result
+
+    def _contexts(self, ctx: ResidualContext, branch: str, stack: LayerStack) -> list[Context]:
+        arrays = ctx.parameters, ctx.gradients, ctx.masks, ctx.module_buffers
+        return [
+            stack.new_context(index, ctx.device, ctx.dtype, *arrays, prefix=f"{branch}.")
+            for index in range(len(stack.layers))
+        ]
+
+
+def _inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int, int, int]:
+    """What a layer inside draws from: the block's draw, its number hashed with the place inside, so that no
+    two layers of a network share one."""
+    key, number, passes = draw
+    return key, crc32(f"{number}.{branch}.{index}".encode()), passes

@@ -1,0 +1,65 @@
+"""A network's state dict: its parameters and buffers by name, in PyTorch's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.parameters import ParameterSet
+
+
+def state_of(
+    architecture: Architecture, parameters: ParameterSet, buffers: BufferSet
+) -> dict[str, np.ndarray]:
+    """Copies on the host; masked weights are 0."""
+    parameters.apply_masks()
+    arrays = {**parameters.to_host(), **buffers.to_host()}
+    return {name: arrays[name] for name in architecture.state_names}
+
+
+def load_state(
+    architecture: Architecture, parameters: ParameterSet, buffers: BufferSet, arrays: Mapping[str, Any]
+) -> None:
+    """Set all from arrays of the same names and shapes. Masked weights are set to 0. Raises CheckpointError
+    naming the names that are missing or unknown, ShapeError naming both shapes; nothing is set then."""
+    names = architecture.state_names
+    missing = [name for name in names if name not in arrays]
+    unknown = [name for name in arrays if name not in names]
+    if missing or unknown:
+        raise CheckpointError(
+            f"the parameters and buffers do not fit: missing {missing or 'none'}, unknown "
+            f"{unknown or 'none'}; the network has {list(names)}"
+        )
+    converted = buffers.converted(arrays)
+    parameters.assign({name: arrays[name] for name in names if name not in converted})
+    buffers.take(converted)
+    parameters.apply_masks()
+
+
+def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays of any names by the network's, one after another. Raises CheckpointError, naming both sides,
+    where their number or a shape differs."""
+    shapes = {
+        **architecture.parameter_shapes(),
+        **{name: value.shape for name, value in architecture.initial_buffers().items()},
+    }
+    names = architecture.state_names
+    for (theirs, array), ours in zip(arrays.items(), names, strict=False):
+        if tuple(array.shape) != shapes[ours]:
+            raise CheckpointError(
+                f"{theirs!r} has shape {tuple(array.shape)}, and {ours!r}, which stands in its place, "
+                f"{shapes[ours]}: by order, every shape must be equal"
+            )
+    if len(arrays) != len(names):
+        more = list(arrays)[len(names) :] or list(names[len(arrays) :])
+        side = "state dict" if len(arrays) > len(names) else "network"
+        raise CheckpointError(
+            f"the state dict holds {len(arrays)} arrays and the network {len(names)}: {more[0]!r}, first of "
+            f"the rest, is in the {side} alone"
+        )
+    return dict(zip(names, arrays.values(), strict=True))
