@@ -244,6 +244,25 @@ def case_optimizers_with_groups(group: Group) -> None:
             np.testing.assert_array_equal(state[name], array, strict=True)
 
 
+def case_residual_blocks(group: Group) -> None:
+    def make():
+        block = bp.Residual([bp.Conv2d(2, 2, 3, padding=1), bp.ReLU()], [bp.Conv2d(2, 2, 1)])
+        layers = [bp.Conv2d(1, 2, 1), block, bp.Tanh(), bp.Flatten(), bp.Linear(40, 3)]
+        return bp.Sequential(layers, (1, 5, 4), seed=2, dtype="float64", device="host")
+
+    check_network(group, make, np.random.default_rng(0).standard_normal((3, 1, 5, 4)), ("bp", *METHODS))
+
+
+def case_buffers_are_refused(group: Group) -> None:
+    network = bp.Sequential([bp.Conv2d(1, 2, 1), bp.BatchNorm2d(2)], (1, 4, 4), device="host")
+    try:
+        bp.distribute(network, group)
+    except bp.DistributedError as error:
+        assert "1.running_mean" in str(error)
+    else:
+        raise AssertionError("a network with buffers was taken")
+
+
 def main() -> None:
     with guard():
         group = Group(device="host")
