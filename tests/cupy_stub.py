@@ -8,14 +8,12 @@ does asynchronously (copies to pinned memory, messages) is done late: when an ev
 from __future__ import annotations
 
 import ctypes
-from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
+from cupy_stub_streams import Event, Stream
 from emulator.build import compile_text
 from emulator.library import Library
 
@@ -92,88 +90,6 @@ class Copy:
 
 def on_device(value: Any) -> Any:
     return value.view(ndarray) if type(value) is np.ndarray else value
-
-
-class Stream:
-    """A stream; while it captures, launches are kept and not run."""
-
-    current: list[Stream] = []  # noqa: RUF012  the stack of entered streams
-
-    made: WeakValueDictionary[int, Stream] = WeakValueDictionary()  # noqa: RUF012  by address
-
-    def __init__(self, non_blocking: bool = False) -> None:
-        self.captured: list[Callable[[], None]] | None = None
-        self.synchronized = 0
-        #: Asynchronous work in its order, each with a method `poll`: goes on, and tells whether it is done.
-        self.work: deque[Any] = deque()
-        self.done = 0
-        self.ptr = id(self)
-        Stream.made[self.ptr] = self
-
-    def __enter__(self) -> Stream:
-        Stream.current.append(self)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        Stream.current.pop()
-
-    def begin_capture(self) -> None:
-        self.captured = []
-
-    def end_capture(self) -> SimpleNamespace:
-        launches, self.captured = self.captured or [], None
-        return SimpleNamespace(launch=lambda stream: [launch() for launch in launches])
-
-    def synchronize(self) -> None:
-        assert self.captured is None, "a capture must not wait"
-        self.synchronized += 1
-        while self.work:
-            Stream.go_on()
-
-    def wait_event(self, event: Event) -> None:
-        """Work on the current stream runs when it is launched, so the wait is over before it goes on."""
-        if self is not Stream.current[-1]:
-            self.work.append(SimpleNamespace(poll=event.is_done))
-            return
-        while not event.done:
-            pass
-
-    @staticmethod
-    def go_on() -> None:
-        """All streams do what they can."""
-        for stream in list(Stream.made.values()):
-            while stream.work and stream.work[0].poll():
-                stream.work.popleft()
-                stream.done += 1
-
-
-class Event:
-    """An event, timed by the order of records: one millisecond between two of them."""
-
-    recorded = 0
-
-    def __init__(self, disable_timing: bool = False) -> None:
-        self.time = 0
-
-    def record(self) -> None:
-        Event.recorded += 1
-        self.time = Event.recorded
-        self._stream = Stream.current[-1]
-        self._behind = self._stream.done + len(self._stream.work)
-
-    def is_done(self) -> bool:
-        assert self.time, "an event is asked about that was not recorded"
-        return self._stream.done >= self._behind
-
-    @property
-    def done(self) -> bool:
-        if not self.is_done():
-            Stream.go_on()
-        return self.is_done()
-
-    def synchronize(self) -> None:
-        while not self.done:
-            pass
 
 
 #: Shared memory that a block of sm_90 can opt in to.

@@ -12,7 +12,7 @@ from symbolic_oracle import evaluate
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.plan import Chain, ChainPlan, Element, Partition, Plan, differences, with_input_gradient
+from bppsa_cupy.plan import Chain, ChainPlan, Element, Partition, Plan, with_input_gradient
 from bppsa_cupy.plan import build as build_module
 from bppsa_cupy.plan.algorithms import hybrid, linear
 from bppsa_cupy.scan import NumericScan
@@ -251,39 +251,6 @@ def test_schedules_must_be_of_the_chain():
 def test_missing_products_are_named():
     with pytest.raises(PlanError, match=r"product M\(3, 4\)·M\(2, 3\).*is missing"):
         ChainPlan(small_network(), {"hybrid": hybrid(6, 1)}, {})
-
-
-# ---- comparing networks ----
-
-CONV = {"type": "Conv2d", "in_channels": 3, "kernel_size": [5, 5]}
-
-
-def test_differences_name_the_field():
-    other = {**CONV, "kernel_size": (3, 3)}
-    before, after = {"layers": [CONV]}, {"layers": [other]}
-    assert differences(before, after) == [
-        "layer 0 Conv2d: kernel_size (5, 5) in the plan, (3, 3) in the network"
-    ]
-
-
-def test_lists_and_tuples_are_equal():
-    assert differences({"layers": [CONV]}, {"layers": [{**CONV, "kernel_size": (5, 5)}]}) == []
-
-
-def test_sizes_that_follow_from_another_difference_are_not_named():
-    before = {"layers": [CONV, {"type": "ReLU", "input_shape": [6, 28, 28]}]}
-    after = {"layers": [{**CONV, "kernel_size": [3, 3]}, {"type": "ReLU", "input_shape": [6, 30, 30]}]}
-    assert len(differences(before, after)) == 1
-
-
-def test_other_differences():
-    before = {"input_shape": [3, 8, 8], "layers": [CONV, {"type": "ReLU"}]}
-    after = {"input_shape": [3, 9, 9], "layers": [CONV, {"type": "Tanh"}, {"type": "Flatten"}]}
-    assert differences(before, after) == [
-        "input_shape (3, 8, 8) in the plan, (3, 9, 9) in the network",
-        "layer 1: type ReLU in the plan, Tanh in the network",
-        "layer 2 Flatten is in the network, not in the plan",
-    ]
 
 
 @pytest.mark.parametrize(

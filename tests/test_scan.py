@@ -1,6 +1,5 @@
 """The numeric scan against dense NumPy products, for every schedule, length and kind of product."""
 
-import re
 import sys
 
 import numpy as np
@@ -14,7 +13,7 @@ from plan_cases import plan_of, small_network
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices.host import HostDevice
-from bppsa_cupy.plan import Budget, with_input_gradient
+from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
 from bppsa_cupy.scan.launches import Matrix, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
@@ -188,63 +187,6 @@ def test_launches_are_kept_for_so_many_batch_sizes(monkeypatch, rng):
         scan.vector(1, batch)[...] = 1
         scan.run(batch)
         assert len(made) == bound
-
-
-class FullDevice(HostDevice):
-    """A host with so many bytes free, whose memory maps are copied to."""
-
-    def __init__(self, free):
-        super().__init__()
-        self.free = free
-
-    def free_memory(self):
-        return self.free
-
-
-def full_network_scan(free, name, capacity=64, copies=False, input_gradient=True, affine=False):
-    device = FullDevice(free)
-    plan = plan_of(small_network(), batch_size=capacity)
-    schedule = plan.schedule(0, name)
-    maps = IndexMaps(device)
-    maps.copies = copies
-    whole = with_input_gradient(schedule) if input_gradient else schedule
-    return NumericScan(device, np.dtype(np.float32), plan.chains[0], whole, capacity, maps, affine)
-
-
-@pytest.mark.parametrize("copies, affine", [(False, False), (True, False), (False, True)])
-@pytest.mark.parametrize("input_gradient", [False, True])
-def test_memory_is_checked_before_a_byte_is_taken(copies, affine, input_gradient):
-    options = {"copies": copies, "affine": affine, "input_gradient": input_gradient}
-    scan = full_network_scan(2**40, "blelloch", **options)
-    budget = Budget(64, 4, input_gradient=input_gradient, indices=copies, affine=affine)
-    needed = budget.bytes(scan.chain_plan.sizes, scan.schedule)
-    assert full_network_scan(needed, "blelloch", **options)
-    with pytest.raises(bp.DeviceError) as caught:
-        full_network_scan(needed - 1, "blelloch", **options)
-    text = str(caught.value)
-    assert (
-        f"schedule blelloch takes {needed} bytes for a batch of 64, host has {needed - 1} bytes free" in text
-    )
-    assert "--schedules hybrid --levels" in text and "--batch-size 63" in text and "level" in text
-
-
-def test_what_is_said_to_fit_fits():
-    with pytest.raises(bp.DeviceError, match="its inputs pass it") as caught:
-        full_network_scan(100_000, "blelloch")
-    (batch,) = re.findall(r"--batch-size (\d+)", str(caught.value))
-    assert full_network_scan(100_000, "blelloch", int(batch))
-    with pytest.raises(bp.DeviceError):
-        full_network_scan(100_000, "blelloch", int(batch) + 1)
-    with pytest.raises(bp.DeviceError, match="no number of levels or batch size would fit"):
-        full_network_scan(1000, "linear")
-
-
-def test_a_scan_that_does_not_fit_allocates_nothing(monkeypatch):
-    taken = []
-    monkeypatch.setattr(HostDevice, "empty", lambda *arguments: taken.append(arguments))
-    with pytest.raises(bp.DeviceError):
-        full_network_scan(1000, "blelloch", copies=True)
-    assert taken == []
 
 
 def test_positions_beyond_two_to_the_31_are_reached(tmp_path):

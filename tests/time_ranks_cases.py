@@ -95,7 +95,7 @@ def case_outputs_at_every_step(group: Group) -> None:
     x = np.random.default_rng(0).standard_normal((2, 31, 3))
 
     def make():
-        layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), bp.LSTM(4, 3), bp.Linear(3, 2)]
+        layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), bp.GELU(), bp.LSTM(4, 3), bp.Linear(3, 2)]
         return network(layers, 3)
 
     check(group, make, x, ("bp", "hybrid"), 4, False)

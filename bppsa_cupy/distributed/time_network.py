@@ -19,6 +19,7 @@ from bppsa_cupy.distributed.time_passes import (
 )
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import Linear, Recurrent, ReLU, Sigmoid, Tanh
+from bppsa_cupy.layers.activation import Activation
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward
@@ -30,7 +31,7 @@ from bppsa_cupy.timescan import Stack, StackSize, WalkSize, cost
 from bppsa_cupy.timescan.direction import Direction
 
 #: Layers that work at each step on its own, beside recurrent ones.
-PER_STEP = (Linear, ReLU, Sigmoid, Tanh)
+PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh)
 
 
 class RankStack(Stack):
@@ -207,8 +208,8 @@ def _per_step(architecture: Architecture) -> range:
     for index, (layer, shape) in enumerate(zip(architecture.layers, architecture.shapes[1:], strict=True)):
         if not isinstance(layer, (*PER_STEP, Recurrent)):
             raise DistributedError(
-                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers and "
-                f"{', '.join(kind.__name__ for kind in PER_STEP)} can, up to a last state"
+                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear and "
+                "activations can, up to a last state"
             )
         if len(shape) != 2:
             stop = index + 1

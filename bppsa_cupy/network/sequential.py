@@ -16,16 +16,17 @@ from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
 from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.described import Described
 from bppsa_cupy.network.forward import begin, draw, through
 from bppsa_cupy.network.parameters import ParameterSet, real_dtype
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, state_of
-from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, model_of
+from bppsa_cupy.plan import Partition, Plan, build_plan, model_of
 from bppsa_cupy.records.record import JacobianRecord
 
 
-class Sequential:
+class Sequential(Described):
     """Layers one after another, their parameters, and the latest forward pass.
 
     layers       Layer objects in order
@@ -71,51 +72,11 @@ class Sequential:
         """Whether this process writes files and speaks; of several ranks one alone does."""
         return True
 
-    # ---- what its architecture says: see there ----
-
     @property
     def architecture(self) -> Architecture:
         """The layers with their masks, their shapes and Jacobians, in the present mode; `set_masks` makes
         another one."""
         return self._architecture.in_mode(self.training)
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        return self.architecture.layers
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.architecture.input_shape
-
-    @property
-    def output_shape(self) -> tuple[int, ...]:
-        return self.architecture.output_shape
-
-    @property
-    def shapes(self) -> tuple[tuple[int, ...], ...]:
-        return self.architecture.shapes
-
-    @property
-    def jacobians(self) -> tuple[Any, ...]:
-        return self.architecture.jacobians
-
-    @property
-    def masks(self) -> dict[str, np.ndarray]:
-        return self.architecture.masks
-
-    @property
-    def needs_plan(self) -> bool:
-        return self.architecture.needs_plan
-
-    @property
-    def fingerprint(self) -> str:
-        return self.architecture.fingerprint
-
-    def describe(self) -> dict[str, Any]:
-        return self.architecture.describe()
-
-    def chains(self) -> tuple[Chain, ...]:
-        return self.architecture.chains()
 
     # ---- forward ----
 

@@ -54,6 +54,7 @@ class TimeScan:
     delta     out, (T, cell.deltas * H, B)
     entering  out, (S, B), the gradient by the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
+    reduce, scan, expand  the three phases of a scan by chunks, one launch each
     chunk     its length in steps; by default the cost model's
     free      bytes it may take; by default all the device has
 
@@ -103,24 +104,24 @@ class TimeScan:
         offsets = device.empty((chunks - 1, size, batch) if gradient is not None else 0, dtype)
         boundary, self._entering_all = (device.empty((chunks, size, batch), dtype) for _ in range(2))
         self._flag = device.zeros(1, np.int32)
-        self._reduce = bind_reduce(device, walk, gradient, chunk, 1, maps, exponents, offsets)
-        self._scan = device.bind(
+        self.reduce = bind_reduce(device, walk, gradient, chunk, 1, maps, exponents, offsets)
+        self.scan = device.bind(
             KERNELS["chunk_scan"], maps, exponents, offsets, last, boundary, chunks, size, batch,
             gradient is not None,
         )  # fmt: skip
         self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
-        self._expand = serial.backward(device, walk, gradient, boundary, chunk, delta, self._entering_all)
+        self.expand = serial.backward(device, walk, gradient, boundary, chunk, delta, self._entering_all)
 
     def __call__(self) -> None:
         if self.choice.method == "serial":
             self._serial()
             return
         self._flag[...] = 0
-        self._reduce()
-        self._scan()
+        self.reduce()
+        self.scan()
         self._check()
         flag = self._device.fetch(self._flag)
-        self._expand()
+        self.expand()
         self._entering[...] = self._entering_all[0]
         self.reran = bool(flag()[0])  # waits for the scan, while chunks expand
         if self.reran:

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bppsa_cupy.plan import SCHEDULES
+from bppsa_cupy.plan.cost import find_model
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError, Row, timed_row
 from bppsa_cupy.tools.benchmarks.workload import thread_variables
@@ -111,14 +112,45 @@ def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Ro
 
 
 def _time_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:
-    case = f"RNN T={arguments.steps} B=16 H={arguments.hidden_size}, {arguments.ranks} ranks over time"
-    return [
+    network = f"RNN T={arguments.steps} B=16 H={arguments.hidden_size}"
+    case = f"{network}, {arguments.ranks} ranks over time"
+    measured = [
         timed_row(
             f"{case}, {method}", "backward", samples["together"], samples["alone"], "one process, serially",
             note="; ".join(found["ran"]) if method == "blelloch" else "relayed from rank to rank",
         )
         for method, samples in found["ways"].items()
     ]  # fmt: skip
+    return measured + _simulated_rows(network, found["phases"])
+
+
+def _simulated_rows(network: str, phases: dict[str, Any]) -> list[Row]:
+    """The gradients by states over p ranks, by what the phases take on one.
+
+    Reduce and expand are shared, every rank scans over all chunks, and the maps travel.
+    """
+    serial, steps, link = phases["serial"], phases["steps"], find_model("host").link
+    against = "one rank, serially"
+    rho = phases["reduce"] / phases["expand"]
+    rows = [Row(f"{network}, one rank", "reduce / expand", rho, unit="", note=f"chunks of {phases['chunk']}")]
+    for ranks in (2**k for k in range(11)):
+        chunk = max(1, min(phases["chunk"], steps // ranks))
+        chunks = -(-steps // chunk)
+        shared = (phases["reduce"] + phases["expand"]) / min(ranks, chunks)
+        scan = phases["scan"] * chunks / -(-steps // phases["chunk"])
+        gather = link.seconds(chunks * phases["map_bytes"] * (ranks - 1) / ranks) if ranks > 1 else 0.0
+        total = shared + scan + gather
+        rows.append(
+            Row(
+                f"{network}, p={ranks}",
+                "simulated",
+                total,
+                serial,
+                against,
+                ratio=serial / total,
+            )
+        )
+    return rows
 
 
 def _trip_rows(trips: dict[str, Any]) -> list[Row]:

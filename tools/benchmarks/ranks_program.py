@@ -19,8 +19,11 @@ from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.distributed import Group, distribute, guard
 from bppsa_cupy.distributed.balance import LayerTimes, backward_partition, backward_seconds
 from bppsa_cupy.distributed.group import import_mpi
+from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import RNN, Linear
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.training.losses import cross_entropy
 
@@ -134,6 +137,7 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     x = make_bitstreams(steps, batch).inputs.astype(whole.dtype)
     labels = np.arange(batch) % 10
     net = distribute(whole, group, over="time")
+    assert isinstance(net, TimeSequential)
     _, gradient = cross_entropy(whole.forward(x), labels)
     net.forward(x)
     results = {}
@@ -147,7 +151,35 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
         whole.backward(gradient, "bp")
         require_equal(whole, net, 1e-4)
     assert net.last_backward is not None
-    return {"ways": results, "ran": net.last_backward.backward_ways}
+    found = {"ways": results, "ran": net.last_backward.backward_ways}
+    if group.rank == 0:
+        found["phases"] = phases(whole, net, options["repeats"])
+    group.barrier()
+    return found
+
+
+def phases(whole: Sequential, net: TimeSequential, repeats: int) -> dict[str, float]:
+    """What the phases of a scan over all steps take on one process, by the chunk length of the ranks."""
+    current = whole.last_pass
+    assert current is not None
+    ctx = current.layers[0]
+    assert isinstance(ctx, RecurrentContext) and ctx.stack is not None
+    d, ranges = ctx.stack.directions[0], net.ranges(current.input.shape[1], current.batch)
+    assert ranges is not None
+    scan = TimeScan(
+        ctx.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, "blelloch", chunk=ranges.chunk
+    )
+    serial = TimeScan(ctx.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, "bp")
+    named: dict[str, Callable[[], Any]] = {
+        "reduce": scan.reduce,
+        "scan": scan.scan,
+        "expand": scan.expand,
+        "serial": serial,
+    }
+    times = {name: seconds(work, repeats) for name, work in named.items()}
+    state = d.walk.size.state
+    map_bytes = d.walk.size.batch * state * (state * d.walk.state.itemsize + 4)
+    return {**times, "chunk": ranges.chunk, "map_bytes": map_bytes, "steps": d.walk.size.steps}
 
 
 def round_trips(group: Group, repeats: int) -> dict[str, dict[str, list[float]]]:

@@ -1,0 +1,33 @@
+"""What differs between two networks, as a plan's mismatch tells it."""
+
+from bppsa_cupy.plan import differences
+
+CONV = {"type": "Conv2d", "in_channels": 3, "kernel_size": [5, 5]}
+
+
+def test_differences_name_the_field():
+    other = {**CONV, "kernel_size": (3, 3)}
+    before, after = {"layers": [CONV]}, {"layers": [other]}
+    assert differences(before, after) == [
+        "layer 0 Conv2d: kernel_size (5, 5) in the plan, (3, 3) in the network"
+    ]
+
+
+def test_lists_and_tuples_are_equal():
+    assert differences({"layers": [CONV]}, {"layers": [{**CONV, "kernel_size": (5, 5)}]}) == []
+
+
+def test_sizes_that_follow_from_another_difference_are_not_named():
+    before = {"layers": [CONV, {"type": "ReLU", "input_shape": [6, 28, 28]}]}
+    after = {"layers": [{**CONV, "kernel_size": [3, 3]}, {"type": "ReLU", "input_shape": [6, 30, 30]}]}
+    assert len(differences(before, after)) == 1
+
+
+def test_other_differences():
+    before = {"input_shape": [3, 8, 8], "layers": [CONV, {"type": "ReLU"}]}
+    after = {"input_shape": [3, 9, 9], "layers": [CONV, {"type": "Tanh"}, {"type": "Flatten"}]}
+    assert differences(before, after) == [
+        "input_shape (3, 8, 8) in the plan, (3, 9, 9) in the network",
+        "layer 1: type ReLU in the plan, Tanh in the network",
+        "layer 2 Flatten is in the network, not in the plan",
+    ]
