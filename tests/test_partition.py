@@ -67,7 +67,7 @@ def test_owners_and_parts_say_the_same(partition):
     [(), (0,), (1, 3), (0, 3, 2), (0.0, 2.0), (False, True), "03", None, ((0, 1), (1, 2)), (0, (1,))],
 )
 def test_bounds_of_another_kind_are_refused(bounds):
-    with pytest.raises(PlanError, match="bounds of a partition"):
+    with pytest.raises(PlanError, match="partition.*bounds|bounds of a partition"):
         Partition(bounds)
 
 
@@ -77,7 +77,7 @@ def test_errors_name_both_sides():
             Partition.balanced([1.0], ranks)
         with pytest.raises(PlanError, match="at least 1"):
             Partition.equal(1, ranks)
-    with pytest.raises(PlanError, match="do not fall"):
+    with pytest.raises(PlanError, match="items=-2: it takes an integer of at least 0"):
         Partition.equal(-2, 2)
     for weight in (-1.0, np.nan, np.inf):
         with pytest.raises(PlanError, match=f"is {weight}: they are finite"):

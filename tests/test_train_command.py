@@ -95,7 +95,7 @@ def test_a_log_that_was_cut_is_taken_up(checkpoint, capsys):
             "--augment crop-flip",
             "crop-flip was asked for, and the samples are (4,): it takes images (C, H, W)",
         ),
-        ("--label-smoothing 2", "label_smoothing=2.0: it must be"),
+        ("--label-smoothing 2", "label_smoothing=2.0: it takes a number"),
         ("--layer-lr 77:0.1", "group 0 has the parameters '77': the network has"),
         ("--clip 0", "clip"),
     ],

@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import CheckpointError
-from bppsa_cupy.network.parameters import ParameterSet, lay_out
+from bppsa_cupy.network.parameters import ParameterSet, check_mapping, lay_out
 from bppsa_cupy.plan import Partition
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -44,6 +44,7 @@ class RankParameters(ParameterSet):
         super().set_masks({name: mask for name, mask in masks.items() if name in self})
 
     def assign(self, arrays: Mapping[str, Any]) -> None:
+        check_mapping(arrays)
         missing = [name for name in self._whole if name not in arrays]
         unknown = [name for name in arrays if name not in self._whole]
         if missing or unknown:

@@ -68,10 +68,7 @@ class ParameterSet(Mapping[str, Array]):
         Takes NumPy, CuPy or DLPack arrays of any float type. Raises CheckpointError naming the names
         that are missing or unknown, ShapeError naming both shapes.
         """
-        if not isinstance(arrays, Mapping):
-            raise CheckpointError(
-                f"the parameters got a {type(arrays).__name__}: they take arrays by name, as net.state_dict()"
-            )
+        check_mapping(arrays)
         missing = [name for name in self if name not in arrays]
         unknown = [name for name in arrays if name not in self._views]
         if missing or unknown:
@@ -126,6 +123,14 @@ def lay_out(dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Spa
         spans[name] = slice(end, end + size), shape
         end += -(-size // step) * step
     return spans, end
+
+
+def check_mapping(arrays: Any) -> None:
+    """Raise CheckpointError unless these are arrays by name."""
+    if not isinstance(arrays, Mapping):
+        raise CheckpointError(
+            f"the parameters got a {type(arrays).__name__}: they take arrays by name, as net.state_dict()"
+        )
 
 
 def real_dtype(dtype: Any) -> np.dtype:

@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.network.parameters import ParameterSet, check_mapping
 
 
 def state_of(
@@ -27,6 +27,7 @@ def load_state(
 ) -> None:
     """Set all from arrays of the same names and shapes. Masked weights are set to 0. Raises CheckpointError
     naming the names that are missing or unknown, ShapeError naming both shapes; nothing is set then."""
+    check_mapping(arrays)
     names = architecture.state_names
     missing = [name for name in names if name not in arrays]
     unknown = [name for name in arrays if name not in names]
@@ -44,6 +45,7 @@ def load_state(
 def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays of any names by the network's, one after another. Raises CheckpointError, naming both sides,
     where their number or a shape differs."""
+    check_mapping(arrays)
     shapes = {
         **architecture.parameter_shapes(),
         **{name: value.shape for name, value in architecture.initial_buffers().items()},
