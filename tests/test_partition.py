@@ -67,7 +67,7 @@ def test_owners_and_parts_say_the_same(partition):
     [(), (0,), (1, 3), (0, 3, 2), (0.0, 2.0), (False, True), "03", None, ((0, 1), (1, 2)), (0, (1,))],
 )
 def test_bounds_of_another_kind_are_refused(bounds):
-    with pytest.raises(PlanError, match="partition.*bounds|bounds of a partition"):
+    with pytest.raises(PlanError, match=r"partition.*bounds|bounds of a partition"):
         Partition(bounds)
 
 
