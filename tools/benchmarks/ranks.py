@@ -129,27 +129,23 @@ def _simulated_rows(network: str, phases: dict[str, Any]) -> list[Row]:
 
     Reduce and expand are shared, every rank scans over all chunks, and the maps travel.
     """
-    serial, steps, link = phases["serial"], phases["steps"], find_model("host").link
-    against = "one rank, serially"
-    rho = phases["reduce"] / phases["expand"]
-    rows = [Row(f"{network}, one rank", "reduce / expand", rho, unit="", note=f"chunks of {phases['chunk']}")]
-    for ranks in (2**k for k in range(11)):
-        chunk = max(1, min(phases["chunk"], steps // ranks))
-        chunks = -(-steps // chunk)
-        shared = (phases["reduce"] + phases["expand"]) / min(ranks, chunks)
-        scan = phases["scan"] * chunks / -(-steps // phases["chunk"])
-        gather = link.seconds(chunks * phases["map_bytes"] * (ranks - 1) / ranks) if ranks > 1 else 0.0
-        total = shared + scan + gather
-        rows.append(
-            Row(
-                f"{network}, p={ranks}",
-                "simulated",
-                total,
-                serial,
-                against,
-                ratio=serial / total,
-            )
-        )
+    serial, steps, link, against = (
+        phases["serial"],
+        phases["steps"],
+        find_model("host").link,
+        "one rank, serially",
+    )
+    chunks = -(-steps // phases["chunk"])
+    reduced = phases["reduce"] / max((chunks - 1) * phases["chunk"], 1)  # a step; the first chunk has no map
+    expanded, scanned = phases["expand"] / steps, phases["scan"] / max(chunks - 1, 1)
+    note = f"of a step, measured by chunks of {phases['chunk']}"
+    rows = [Row(f"{network}, one rank", "reduce / expand", reduced / expanded, unit="", note=note)]
+    for ranks in (2**k for k in range(1, 11)):
+        chunk = min(phases["chunk"], -(-steps // ranks))
+        chunks, own = -(-steps // chunk), -(-steps // ranks)
+        gather = link.seconds(chunks * phases["map_bytes"] * (ranks - 1) / ranks)
+        total = own * (reduced + expanded) + (chunks - 1) * scanned + gather
+        rows.append(Row(f"{network}, p={ranks}", "simulated", total, serial, against, ratio=serial / total))
     return rows
 
 

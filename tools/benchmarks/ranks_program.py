@@ -27,6 +27,8 @@ from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.training.losses import cross_entropy
 
+#: Seconds between the call and the moment at which all ranks begin.
+LEAD = 2e-3
 #: Bytes of the messages that go to and fro: a vector's and a matrix's.
 TRIPS = (1 << 16, 10 * 1000 * 1000)
 
@@ -57,21 +59,27 @@ def measured_times(network: Sequential, repeats: int) -> LayerTimes:
 def in_turn(
     group: Group, alone: Callable[[], Any], together: Callable[[], Any], repeats: int
 ) -> dict[str, list[float]]:
-    """Samples of rank 0's own work, and of all ranks' work until the last has done."""
+    """Samples of rank 0's own work, while the others sleep, and of all ranks' work: from a moment at which
+    all begin to the end of the last. The ranks are on one machine, and so on one clock."""
     samples: dict[str, list[float]] = {"alone": [], "together": []}
     for repeat in range(repeats + 1):
         group.barrier()
         start = time.perf_counter()
         if group.rank == 0:
             alone()
-        first = time.perf_counter()
+        samples["alone"].append(time.perf_counter() - start)
         group.barrier()
-        second = time.perf_counter()
+        begin = np.array([time.perf_counter() + LEAD])
+        group.broadcast(begin)
+        while time.perf_counter() < begin[0]:
+            pass
         together()
-        group.barrier()
-        if repeat:  # the first wakes what sleeps
-            samples["alone"].append(first - start)
-            samples["together"].append(time.perf_counter() - second)
+        ends = np.empty(group.size)
+        group.allgather(np.array([time.perf_counter()]), ends)
+        samples["together"].append(float(ends.max() - begin[0]))
+        if not repeat:  # the first wakes what sleeps
+            for times in samples.values():
+                times.clear()
     return samples
 
 
