@@ -93,7 +93,7 @@ def test_random_walks_are_the_serial_pass_to_the_bit(seeds):
 
 @pytest.mark.parametrize("seed", [34, 146, 154])
 def test_states_beyond_the_range_do_not_count_as_converged(seed):
-    """A finite mismatch is nothing beside an infinite state."""
+    """A finite mismatch is nothing beside an infinite state, or a product of Jacobians that is."""
     rng = np.random.default_rng(seed)
     steps, host = int(rng.integers(3, 30)), get_device("host")
     walk = make_walk(host, CELLS["relu"], steps, 1, 1, dtype="float32", forward=False)
@@ -101,7 +101,6 @@ def test_states_beyond_the_range_do_not_count_as_converged(seed):
     walk.projected[...] = rng.standard_normal(walk.projected.shape) * 10 ** rng.uniform(25, 36)
     walk.initial[...] = 0
     walk = scaled(walk, [1.0])
-    assert not np.isfinite(walk.state).all()
     ours = blank(host, walk)
     NewtonForward(host, ours, int(rng.integers(1, 4)))()
     np.testing.assert_array_equal(ours.state, walk.state)
