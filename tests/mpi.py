@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 FOLDER = Path(__file__).parent
@@ -22,6 +23,20 @@ class Ended:
     stdout: str
     stderr: str
     seconds: float
+
+
+def play(cases: dict[str, Any]) -> None:
+    """What a rank does: each function called `case_…`, or those that the command line names; rank 0 tells of
+    each when all ranks have run it."""
+    from bppsa_cupy.distributed import Group, guard
+
+    with guard():
+        group = Group(device="host")
+        for name in sys.argv[1:] or [name for name in cases if name.startswith("case_")]:
+            cases[name](group)
+            if group.rank == 0:
+                print(name, flush=True)
+        group.close()
 
 
 def start(size: int, *arguments: object) -> subprocess.Popen[str]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from test_training import dataset, make  # noqa: F401
+from test_training import dataset, make, torch_batches  # noqa: F401
 from torch.optim import lr_scheduler
 
 import bppsa_cupy as bp
@@ -144,20 +144,14 @@ def test_training_is_pytorchs(dataset):  # noqa: F811
     scheduler = behind(3, warm(3), cosine)(reference, 12)
     history = train(net, dataset, optimizer, settings)
     assert history.rows[0]["lr"] == pytest.approx(0.05 / 3) and history.rows[3]["lr"] == 0.05
-    mean, std = dataset.normalization.mean[0], dataset.normalization.std[0]
     losses = []
-    for epoch in range(3):
-        order = np.random.default_rng((0, epoch)).permutation(50)
-        for start in range(0, 50, 16):
-            chosen = order[start : start + 16]
-            inputs = (torch.tensor(dataset.train.inputs[chosen], dtype=torch.float64) - mean) / std
-            labels = torch.tensor(dataset.train.labels[chosen])
-            reference.zero_grad()
-            loss = nn.functional.cross_entropy(theirs(inputs), labels, label_smoothing=0.1)
-            loss.backward()
-            reference.step()
-            scheduler.step()
-            losses.append(loss.item())
+    for inputs, labels in torch_batches(dataset, epochs=3):
+        reference.zero_grad()
+        loss = nn.functional.cross_entropy(theirs(inputs), labels, label_smoothing=0.1)
+        loss.backward()
+        reference.step()
+        scheduler.step()
+        losses.append(loss.item())
     np.testing.assert_allclose(history.losses, losses, rtol=1e-8)
 
 

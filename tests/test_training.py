@@ -51,6 +51,17 @@ def test_the_loss_falls_and_the_test_set_is_evaluated_every_epoch(dataset):
     assert (loss, accuracy) == (pytest.approx(evaluations[-1]["test_loss"]), evaluations[-1]["test_accuracy"])
 
 
+def torch_batches(dataset, epochs):
+    """Inputs and labels of every batch of 16 of the 50 samples, in the order of training with seed 0."""
+    mean, std = dataset.normalization.mean[0], dataset.normalization.std[0]
+    for epoch in range(epochs):
+        order = np.random.default_rng((0, epoch)).permutation(50)
+        for start in range(0, 50, 16):
+            chosen = order[start : start + 16]
+            inputs = (torch.tensor(dataset.train.inputs[chosen], dtype=torch.float64) - mean) / std
+            yield inputs, torch.tensor(dataset.train.labels[chosen])
+
+
 def test_the_curve_is_pytorchs(dataset):
     net = make()
     nn = torch.nn
@@ -60,18 +71,13 @@ def test_the_curve_is_pytorchs(dataset):
     theirs.load_state_dict({name: torch.tensor(array) for name, array in net.state_dict().items()})
     reference = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=0.9)
     _, history = run(dataset, net, epochs=3)
-    mean, std = dataset.normalization.mean[0], dataset.normalization.std[0]
     losses = []
-    for epoch in range(3):
-        order = np.random.default_rng((0, epoch)).permutation(50)
-        for start in range(0, 50, 16):
-            chosen = order[start : start + 16]
-            inputs = (torch.tensor(dataset.train.inputs[chosen], dtype=torch.float64) - mean) / std
-            reference.zero_grad()
-            loss = nn.functional.cross_entropy(theirs(inputs), torch.tensor(dataset.train.labels[chosen]))
-            loss.backward()
-            reference.step()
-            losses.append(loss.item())
+    for inputs, labels in torch_batches(dataset, epochs=3):
+        reference.zero_grad()
+        loss = nn.functional.cross_entropy(theirs(inputs), labels)
+        loss.backward()
+        reference.step()
+        losses.append(loss.item())
     np.testing.assert_allclose(history.losses, losses, rtol=1e-9)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 from group_cases import raises
+from mpi import play
 
 import bppsa_cupy as bp
-from bppsa_cupy.distributed import Group, guard
+from bppsa_cupy.distributed import Group
 from bppsa_cupy.distributed.time_passes import split_steps
 from bppsa_cupy.errors import DistributedError
 
@@ -208,16 +207,5 @@ def case_ranges_of_steps(group: Group) -> None:
                 assert all(start % chunk == 0 for start in starts[:-1])
 
 
-def main() -> None:
-    with guard():
-        group = Group(device="host")
-        cases = sys.argv[1:] or [name for name in globals() if name.startswith("case_")]
-        for name in cases:
-            globals()[name](group)
-            if group.rank == 0:
-                print(name, flush=True)
-        group.close()
-
-
 if __name__ == "__main__":
-    main()
+    play(globals())

@@ -20,6 +20,7 @@ from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.plans.balance import bounds
 
 #: What ranks may share: the layers of a network, or the steps of its sequences.
 WAYS = ("layers", "time")
@@ -35,7 +36,7 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--partition",
-        type=bounds,
+        type=partition,
         metavar="0,…,LAYERS",
         help="rank r holds the layers from number r on up to the next number (default: the plan's, "
         "or the one predicted to be the quickest)",
@@ -49,15 +50,12 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def bounds(text: str) -> Partition:
+def partition(text: str) -> Partition:
     """The argument type of a partition: "0,4,9"."""
     try:
-        return Partition(tuple(int(one) for one in text.split(",")))
-    except (ValueError, BppsaError) as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no partition: give 0, where the ranks' parts end, and the number "
-            f"of layers, as 0,4,9 for 2 ranks"
-        ) from error
+        return Partition(bounds(text))
+    except BppsaError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:

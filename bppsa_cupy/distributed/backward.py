@@ -7,9 +7,8 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.scans import RankScans
-from bppsa_cupy.errors import PlanError
 from bppsa_cupy.layers import Context, Layer
-from bppsa_cupy.network.backward import METHODS, Backward
+from bppsa_cupy.network.backward import METHODS, Backward, no_plan
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.plan import Partition
@@ -60,10 +59,7 @@ class RankBackward(Backward):
             elif len(run.elements) == 1:
                 walk.back_through(range(run.start, run.stop))
             else:
-                raise PlanError(
-                    f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
-                    "net.use(Plan.load(path)) with a file of bppsa-plan build"
-                )
+                raise no_plan(method)
             stop = run.start
         walk.back_through(range(stop))
         return walk.finish()

@@ -12,9 +12,16 @@ RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCI
 
 def launched_rank() -> int:
     """Which of them this one is, from 0 on; 0 without mpiexec or srun. Needs no MPI."""
-    return max((int(rank) for rank in map(os.environ.get, RANKS) if rank and rank.isdecimal()), default=0)
+    return _largest(RANKS, 0)
 
 
 def launched_size() -> int:
     """How many processes mpiexec, or srun, started this one with; 1 without it. Needs no MPI."""
-    return max((int(size) for size in map(os.environ.get, SIZES) if size and size.isdecimal()), default=1)
+    return _largest(SIZES, 1)
+
+
+def _largest(names: tuple[str, ...], default: int) -> int:
+    """The largest integer that one of these variables of the environment holds."""
+    return max(
+        (int(text) for text in map(os.environ.get, names) if text and text.isdecimal()), default=default
+    )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.errors import CheckpointError
-from bppsa_cupy.network.parameters import ParameterSet, check_mapping, lay_out
+from bppsa_cupy.network.parameters import ParameterSet, lay_out
 from bppsa_cupy.plan import Partition
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -42,17 +40,6 @@ class RankParameters(ParameterSet):
 
     def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         super().set_masks({name: mask for name, mask in masks.items() if name in self})
-
-    def assign(self, arrays: Mapping[str, Any]) -> None:
-        check_mapping(arrays)
-        missing = [name for name in self._whole if name not in arrays]
-        unknown = [name for name in arrays if name not in self._whole]
-        if missing or unknown:
-            raise CheckpointError(
-                f"the parameters do not fit: missing {missing or 'none'}, unknown {unknown or 'none'}; "
-                f"the network has {list(self._whole)}"
-            )
-        super().assign({name: arrays[name] for name in self})
 
     def to_host(self) -> dict[str, np.ndarray]:
         whole = self.gathered(self.flat)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,12 +21,12 @@ from bppsa_cupy.layers import Linear, Recurrent, ReLU, Sigmoid, Tanh
 from bppsa_cupy.layers.activation import Activation
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import Backward
+from bppsa_cupy.network.backward import Backward, by_vjp
 from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.parameters import ParameterSet, lay_out
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.timescan import Stack, StackSize, WalkSize, cost
+from bppsa_cupy.timescan import Stack, WalkSize, cost
 from bppsa_cupy.timescan.direction import Direction
 
 #: Layers that work at each step on its own, beside recurrent ones.
@@ -37,18 +36,9 @@ PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh)
 class RankStack(Stack):
     """The passes of a recurrent layer over this rank's steps, joined with those of the other ranks."""
 
-    def __init__(
-        self,
-        ranges: TimeRanges,
-        device: Device,
-        sizes: StackSize,
-        buffers: Mapping[str, Array],
-        parameters: Mapping[str, Array],
-        gradients: Mapping[str, Array],
-        forward_method: str = "auto",
-    ) -> None:
+    def __init__(self, ranges: TimeRanges, device: Device, *arguments: Any) -> None:
         self._ranges = ranges
-        super().__init__(device, sizes, buffers, parameters, gradients, forward_method)
+        super().__init__(device, *arguments)
         self.final_states = [device.empty(d.walk.final.shape, d.walk.final.dtype) for d in self.directions]
         self.state_gradients = [device.empty(d.entering.shape, d.entering.dtype) for d in self.directions]
 
@@ -89,28 +79,37 @@ class TimeSequential(SharedSequential):
         super().__init__(network, group, parameters, gradients, _TimeBackward(self), chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
         self._groups: dict[int, Group | None] = {group.size: group}
+        self._cuts: dict[tuple[int, int], tuple[tuple[int, ...], int]] = {}
 
     def ranges(self, steps: int, batch: int) -> TimeRanges | None:
         """Who holds which of so many steps; None on a rank that holds none."""
-        starts = split_steps(steps, self.group.size, self._chunk(steps, batch))
+        starts, chunk = self._cut(steps, batch)
         holders = len(starts) - 1
         if holders not in self._groups:
             self._groups[holders] = self.group.first(holders)
         group = self._groups[holders]
-        return None if group is None else TimeRanges(group, starts, self._chunk(steps, batch))
+        return None if group is None else TimeRanges(group, starts, chunk)
 
-    def _chunk(self, steps: int, batch: int) -> int:
-        """The chunk length: as asked for, or the cost model's, so short that every rank has one."""
-        if self.chunk is not None:
-            return self.chunk
-        layer = next(iter(self.architecture.recurrent.values()))
-        size = WalkSize(layer.cell, steps, batch, layer.hidden_size, self.dtype.itemsize)
-        choice = cost.choose(cost.model_of(self.device), size, method="chunked")
-        return max(1, min(choice.chunk, -(-steps // self.group.size)))
+    def rows(self, current: Pass) -> list[int]:
+        """How many of a pass's steps each rank holds."""
+        held = np.diff(self._cut(current.input.shape[1], current.batch)[0]).tolist()
+        return held + [0] * (self.group.size - len(held))
+
+    def _cut(self, steps: int, batch: int) -> tuple[tuple[int, ...], int]:
+        """`TimeRanges.starts`, and the chunk length: as asked for, or the cost model's, so short that every
+        rank has one."""
+        if (steps, batch) not in self._cuts:
+            chunk = self.chunk
+            if chunk is None:
+                layer = next(iter(self.architecture.recurrent.values()))
+                size = WalkSize(layer.cell, steps, batch, layer.hidden_size, self.dtype.itemsize)
+                choice = cost.choose(cost.model_of(self.device), size, method="chunked")
+                chunk = max(1, min(choice.chunk, -(-steps // self.group.size)))
+            self._cuts[steps, batch] = split_steps(steps, self.group.size, chunk), chunk
+        return self._cuts[steps, batch]
 
     def _through(self, current: Pass, x: Array) -> Array:
-        steps, xp = x.shape[1], self.device.xp
-        ranges = self.ranges(steps, len(x))
+        xp, ranges = self.device.xp, self.ranges(x.shape[1], len(x))
         for ctx in current.recurrent.values():
             if ranges is not None and ctx.lengths is not None:
                 ctx.lengths = (ctx.lengths - ranges.own.start).clip(0, ranges.own.stop - ranges.own.start)
@@ -120,7 +119,7 @@ class TimeSequential(SharedSequential):
         if ranges is not None:
             own = xp.ascontiguousarray(x[:, ranges.own])
             y = through(current, own, self.per_step, self.training, self.random_state)
-        y = whole_steps(self.group, y, current, self.per_step.stop)
+        y = whole_steps(self, y, current, self.per_step.stop)
         rest = range(self.per_step.stop, len(self))
         return through(current, y, rest, self.training, self.random_state)
 
@@ -133,12 +132,12 @@ def _kept_stack(ctx: RecurrentContext, ranges: TimeRanges) -> Any:
     return partial(RankStack, ranges)
 
 
-def whole_steps(group: Group, own: Array | None, current: Pass, index: int) -> Array:
+def whole_steps(network: TimeSequential, own: Array | None, current: Pass, index: int) -> Array:
     """What lies before layer `index` for all steps, on every rank, from each holder's own steps.
 
     Without a step axis, as behind a last state, all holders have the same, and the first gives it.
     """
-    device = current.device
+    device, group = network.device, network.group
     xp, shape = device.xp, current.shape_at(index)
     if len(shape) != 3:
         result = device.empty(shape, current.dtype) if own is None else xp.ascontiguousarray(own)
@@ -148,9 +147,7 @@ def whole_steps(group: Group, own: Array | None, current: Pass, index: int) -> A
     given = device.empty((0, shape[0], *shape[2:]), current.dtype)
     if own is not None:
         given = xp.ascontiguousarray(own.swapaxes(0, 1))
-    counts = np.zeros(group.size, np.int64)
-    group.allgather(np.array([len(given)]), counts)
-    group.allgather(given, by_time, counts.tolist())
+    group.allgather(given, by_time, network.rows(current))
     return xp.ascontiguousarray(by_time.swapaxes(0, 1))
 
 
@@ -169,27 +166,19 @@ class _TimeBackward(Backward):
 
     def _walk(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
         """Layers behind the steps on every rank, those over steps each rank its own; then the sums."""
-        network, result = self._network, gradient
-        architecture, per_step, xp = current.architecture, network.per_step, current.device.xp
-        steps = current.input.shape[1]
-        ranges = network.ranges(steps, current.batch)
-        for index in reversed(range(len(architecture.layers))):
-            want = input_gradient or architecture.first_trained < index
-            if index == per_step.stop - 1:
-                if ranges is None:
-                    result = None
-                elif len(architecture.shapes[index + 1]) == 2:
-                    result = xp.ascontiguousarray(result[:, ranges.own])
-            if index in per_step and ranges is None:
-                continue
-            current.output_gradients[index] = result
-            result = architecture.layers[index].backward(current.layers[index], result, want)
-            if result is None:
-                break
+        network, layers = self._network, range(len(current.layers))
+        per_step, result = network.per_step, None
+        whole = by_vjp(current, gradient, layers[per_step.stop :], input_gradient)
+        ranges = network.ranges(current.input.shape[1], current.batch)
+        assert whole is not None, "the layers over steps are trained"
+        if ranges is not None:
+            over_steps = len(current.architecture.shapes[per_step.stop]) == 2
+            own = current.device.xp.ascontiguousarray(whole[:, ranges.own]) if over_steps else whole
+            result = by_vjp(current, own, per_step, input_gradient)
         self._sum(ranges is not None)
         if not input_gradient:
             return None
-        return whole_steps(network.group, result, current, 0)
+        return whole_steps(network, result, current, 0)
 
     def _sum(self, holds: bool) -> None:
         """Gradients of layers over steps, summed over the ranks."""

@@ -128,14 +128,19 @@ class Backward:
             elif len(run.elements) == 1:
                 result = by_vjp(current, result, range(run.start, run.stop), want_input)
             else:
-                raise PlanError(
-                    f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
-                    "net.use(Plan.load(path)) with a file of bppsa-plan build"
-                )
+                raise no_plan(method)
             if result is None:
                 return None
             stop = run.start
         return by_vjp(current, result, range(stop), input_gradient)
+
+
+def no_plan(method: str) -> PlanError:
+    """What is raised where a run has something to scan and no plan is in use."""
+    return PlanError(
+        f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
+        "net.use(Plan.load(path)) with a file of bppsa-plan build"
+    )
 
 
 def by_vjp(current: Pass, gradient: Array, layers: range, input_gradient: bool) -> Array | None:

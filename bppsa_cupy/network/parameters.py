@@ -69,12 +69,13 @@ class ParameterSet(Mapping[str, Array]):
         that are missing or unknown, ShapeError naming both shapes.
         """
         check_mapping(arrays)
-        missing = [name for name in self if name not in arrays]
-        unknown = [name for name in arrays if name not in self._views]
+        known = dict.fromkeys(self.names)
+        missing = [name for name in known if name not in arrays]
+        unknown = [name for name in arrays if name not in known]
         if missing or unknown:
             raise CheckpointError(
                 f"the parameters do not fit: missing {missing or 'none'}, unknown {unknown or 'none'}; "
-                f"the network has {list(self)}"
+                f"the network has {list(known)}"
             )
         converted = {name: self.device.asarray(arrays[name], dtype=self.dtype) for name in self}
         for name, array in converted.items():

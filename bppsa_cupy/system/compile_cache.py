@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ from typing import Any
 from numba.core import compiler, event
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.system.files import whole_file
 
 #: Seconds to wait for another process that compiles the same function, before compiling it here as well.
 PATIENCE = 300.0
@@ -53,12 +56,9 @@ class CompileCache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a form that was compiled, and let those who wait for it have it."""
         file = self._file(sig, data.codegen)
-        written = file.with_name(f"{file.name}.{os.getpid()}")
         try:
-            written.write_bytes(dumps(data._reduce()))
-            written.replace(file)
-        except OSError:
-            written.unlink(missing_ok=True)
+            with suppress(BppsaError), whole_file(file) as temporary:
+                temporary.write_bytes(dumps(data._reduce()))
         finally:
             self._unlock(file)
 
