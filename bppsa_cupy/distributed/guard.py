@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import traceback
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
@@ -17,7 +18,7 @@ from bppsa_cupy.system.complaint import STATED, complaint
 
 #: The tag of COMM_WORLD by which a failing rank gives notice: the highest that every MPI has.
 NOTICE = 32767
-#: Seconds for notices to arrive, and seconds a rank that stays silent waits for its end.
+#: Seconds for notices and words to arrive, and the most seconds to wait for that, or for the end.
 GRACE, PATIENCE = 0.05, 2.0
 
 
@@ -53,6 +54,7 @@ def _end(mpi: ModuleType, error: BaseException) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.write(f"{trace}error: rank {mpi.COMM_WORLD.rank}: {text}\n")
             sys.stderr.flush()
+            _let_it_be_read()
         elif text:
             time.sleep(PATIENCE)
     finally:
@@ -60,6 +62,20 @@ def _end(mpi: ModuleType, error: BaseException) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         mpi.COMM_WORLD.Abort(code)
         os._exit(code)
+
+
+def _let_it_be_read() -> None:
+    """Wait until the launcher has read what this rank wrote to stderr, and has had time to pass it on: what
+    it has not when the ranks end is lost."""
+    unread, end = array("i", [1]), time.monotonic() + PATIENCE / 2
+    with suppress(ImportError, OSError):  # a system without them, and no pipe
+        import fcntl
+        import termios
+
+        while unread[0] and time.monotonic() < end:
+            fcntl.ioctl(2, termios.FIONREAD, unread)
+            time.sleep(1e-3)
+    time.sleep(GRACE)
 
 
 def _described(error: BaseException) -> tuple[str, str, int]:
