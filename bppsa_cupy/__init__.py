@@ -21,6 +21,7 @@ from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
 from bppsa_cupy.layers import *  # noqa: F403
 from bppsa_cupy.layers import __all__ as _layers
 from bppsa_cupy.network import Sequential, fold_batch_norm, prune
+from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
 from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
@@ -46,12 +47,15 @@ __all__ = [
     "Partition",
     "PassError",
     "Pattern",
+    "Pipeline",
+    "Placement",
     "Plan",
     "PlanError",
     "PlanMismatchError",
     "PruneError",
     "Sequential",
     "ShapeError",
+    "balanced_ppv",
     "clip_grad_norm",
     "cross_entropy",
     "distribute",

@@ -29,6 +29,7 @@ LAYERS = [
     ["bppsa_cupy.distributed"],
     ["bppsa_cupy.models", "bppsa_cupy.data"],
     ["bppsa_cupy.training"],
+    ["bppsa_cupy.pipeline"],
     ["bppsa_cupy"],
     ["bppsa_cupy.tools"],
 ]

@@ -18,9 +18,11 @@ from bppsa_cupy.tools import cli, ranks
 from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
-from bppsa_cupy.training.loop import History, check_dataset, train
-from bppsa_cupy.training.optimizers import SGD, Adam, AdamW, Optimizer
+from bppsa_cupy.training.loop import check_dataset, train
+from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
 from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.steps import History
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 #: Hyper-parameters by optimizer, where neither the arguments nor a checkpoint give them.

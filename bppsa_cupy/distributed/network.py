@@ -9,7 +9,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.backward import FORWARD, RankBackward
 from bppsa_cupy.distributed.balance import best_partition, layer_times
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.parameters import RankParameters
+from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters, owners_by_layer
 from bppsa_cupy.distributed.scans import RankScans
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_network import TimeSequential
@@ -71,10 +71,13 @@ class RankSequential(SharedSequential):
 
     def __init__(self, network: Sequential, group: Group, partition: Partition) -> None:
         partition.check(len(network), group.size, "layers")
-        shapes = network.architecture.parameter_shapes()
-        parameters, gradients = (RankParameters(group, partition, network.dtype, shapes) for _ in range(2))
+        shapes, dtype = network.architecture.parameter_shapes(), network.dtype
+        initial = network.architecture.initial_buffers()
+        owners = owners_by_layer(partition, (*shapes, *initial))
+        parameters, gradients = (RankParameters(group, dtype, shapes, owners) for _ in range(2))
+        buffers = RankBuffers(group, dtype, initial, owners)
         backward = RankBackward(group, partition)
-        super().__init__(network, group, parameters, gradients, backward, partition=partition.bounds)
+        super().__init__(network, group, parameters, gradients, buffers, backward, partition=partition.bounds)
         self.partition, self.own = partition, partition.part(group.rank)
         self._holders = [rank for rank in range(group.size) if partition.part(rank)]
 

@@ -1,14 +1,15 @@
-"""One rank's part of a network's parameters, or of their gradients."""
+"""One rank's part of a network's parameters, of their gradients, and of its buffers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
 import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.parameters import ParameterSet, lay_out
 from bppsa_cupy.plan import Partition
 
@@ -16,18 +17,19 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 class RankParameters(ParameterSet):
-    """The arrays of this rank's layers, by the network's names.
+    """The arrays that this rank holds, by the network's names.
 
-    shapes  of all of the network's arrays, by name: "<layer>.<name>"
+    shapes  of all of the network's arrays, by name
+    owners  the rank of each, by name; they do not fall
 
     Law: the ranks' `flat` arrays, one behind another, are that of one process. `to_host`, `gathered`,
     `of_all_ranks` and `set_where_any` are collective: every rank calls them, in the same order.
     """
 
-    def __init__(self, group: Group, partition: Partition, dtype: np.dtype, shapes: Shapes) -> None:
+    def __init__(self, group: Group, dtype: np.dtype, shapes: Shapes, owners: Mapping[str, int]) -> None:
         by_rank: list[dict[str, tuple[int, ...]]] = [{} for _ in range(group.size)]
         for name, shape in shapes.items():
-            by_rank[partition.owners[int(name.partition(".")[0])]][name] = shape
+            by_rank[owners[name]][name] = shape
         super().__init__(group.device, dtype, by_rank[group.rank])
         self._group = group
         self._whole, self._count = lay_out(dtype, shapes)
@@ -62,3 +64,44 @@ class RankParameters(ParameterSet):
 
     def set_where_any(self, flag: Array) -> None:
         flag[...] = self.of_all_ranks(flag).max(axis=0)
+
+
+class RankBuffers(BufferSet):
+    """The buffers that this rank holds, by the network's names.
+
+    initial  all of the network's buffers, by name
+    owners   the rank of each, by name
+
+    `to_host` is collective: every rank calls it, in the same order.
+    """
+
+    def __init__(
+        self,
+        group: Group,
+        dtype: np.dtype,
+        initial: Mapping[str, np.ndarray],
+        owners: Mapping[str, int],
+    ) -> None:
+        own = {name: value for name, value in initial.items() if owners[name] == group.rank}
+        super().__init__(group.device, dtype, own)
+        self._group, self._initial, self._owners = group, initial, owners
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._initial)
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        own, dtype = super().to_host(), self.dtype
+        found = {}
+        for name, value in self._initial.items():
+            kind = np.dtype(np.int64) if value.dtype.kind == "i" else dtype
+            array = found[name] = own[name] if name in own else np.empty(value.shape, kind)
+            flat = np.atleast_1d(array)
+            self._group.broadcast(flat, self._owners[name])
+            found[name] = flat.reshape(value.shape)
+        return found
+
+
+def owners_by_layer(partition: Partition, names: Iterable[str]) -> dict[str, int]:
+    """The rank of each array, "<layer>.<name>", by a partition of the layers."""
+    return {name: int(partition.owners[int(name.partition(".")[0])]) for name in names}

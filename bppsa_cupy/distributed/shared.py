@@ -13,12 +13,14 @@ from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.network.state import load_state
 
 
 class SharedSequential(Sequential):
     """A network that ranks share; each calls the same methods with the same arguments, in the same order.
 
-    parameters, gradients  this rank's, to be filled from the network's; `backward` goes back through passes
+    parameters, gradients, buffers  this rank's, to be filled from the network's; `backward` goes back through
+            passes
     agreed  what must be equal on every rank, beside the network itself
 
     Raises DistributedError where what the ranks have differs, or the group has another device.
@@ -30,6 +32,7 @@ class SharedSequential(Sequential):
         group: Group,
         parameters: ParameterSet,
         gradients: ParameterSet,
+        buffers: BufferSet,
         backward: Backward,
         **agreed: object,
     ) -> None:
@@ -45,18 +48,13 @@ class SharedSequential(Sequential):
             versions=(version("bppsa-cupy"), np.__version__),
             **agreed,
         )
-        if network.buffers:
-            raise DistributedError(
-                f"the network has buffers, {next(iter(network.buffers))} among them: ranks hold parameters "
-                "alone; run it in one process"
-            )
-        self.group, self.buffers = group, BufferSet(network.device, network.dtype, {})
+        self.group, self.buffers = group, buffers
         self._architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
         self.training, self.random_state = network.training, dict(network.random_state)
         self.last_pass, self.last_backward = None, None
         self.parameters, self.gradients = parameters, gradients
         self.parameters.set_masks(self.architecture.masks)
-        self.parameters.assign(network.state_dict())
+        load_state(self.architecture, parameters, buffers, network.state_dict())
         self._backward = backward
 
     @property

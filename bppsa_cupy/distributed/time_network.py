@@ -22,6 +22,7 @@ from bppsa_cupy.layers.activation import Activation
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, by_vjp
+from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.parameters import ParameterSet, lay_out
 from bppsa_cupy.network.passes import Pass
@@ -76,7 +77,8 @@ class TimeSequential(SharedSequential):
     def __init__(self, network: Sequential, group: Group, chunk: int | None = None) -> None:
         shapes = network.architecture.parameter_shapes()
         parameters, gradients = (ParameterSet(network.device, network.dtype, shapes) for _ in range(2))
-        super().__init__(network, group, parameters, gradients, _TimeBackward(self), chunk=chunk)
+        buffers = BufferSet(network.device, network.dtype, network.architecture.initial_buffers())
+        super().__init__(network, group, parameters, gradients, buffers, _TimeBackward(self), chunk=chunk)
         self.chunk, self.per_step = chunk, _per_step(network.architecture)
         self._groups: dict[int, Group | None] = {group.size: group}
         self._cuts: dict[tuple[int, int], tuple[tuple[int, ...], int]] = {}

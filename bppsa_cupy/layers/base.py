@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -16,6 +16,27 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.jacobians.base import TransposedJacobian
 
 Shape = tuple[int, ...]
+
+
+@dataclass
+class Scratch:
+    """Buffers that the backward passes of one layer take in turn, where several of its passes are alive.
+
+    arrays  by name, as `Context.buffer` takes them
+    """
+
+    arrays: dict[str, Array] = field(default_factory=dict)
+    _inside: dict[str, Scratch] = field(default_factory=dict)
+
+    def inside(self, place: str) -> Scratch:
+        """Those of the layer at `place` inside of this one."""
+        return self._inside.setdefault(place, Scratch())
+
+    def every(self) -> Iterator[Array]:
+        """All arrays, those inside among them."""
+        yield from self.arrays.values()
+        for inner in self._inside.values():
+            yield from inner.every()
 
 
 @dataclass
@@ -45,18 +66,31 @@ class Context:
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
+    _scratch: Scratch | None = field(default=None, repr=False)
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
-        """An array of `shape` that this context keeps under `name`; uninitialised.
+        """An array of `shape` that this context keeps under `name`, or the scratch that is lent to it;
+        uninitialised.
 
         Taken from the device once and used again while the shape stays the same, or shrinks.
         """
         wanted = np.dtype(dtype or self.dtype)
         size = math.prod(shape)
-        flat = self._buffers.get(name)
+        buffers = self._buffers
+        if self._scratch is not None and name not in buffers:
+            buffers = self._scratch.arrays
+        flat = buffers.get(name)
         if flat is None or flat.size < size or flat.dtype != wanted:
-            flat = self._buffers[name] = self.device.empty(size, wanted)
+            flat = buffers[name] = self.device.empty(size, wanted)
         return flat[:size].reshape(shape)
+
+    def lend(self, scratch: Scratch | None) -> None:
+        """Take buffers that the context does not have yet from `scratch`, until None is lent."""
+        self._scratch = scratch
+
+    def kept(self) -> Iterator[Array]:
+        """The arrays that the context keeps, those inside among them."""
+        yield from self._buffers.values()
 
 
 class Layer(abc.ABC):

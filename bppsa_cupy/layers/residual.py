@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.layers.base import Context, Layer, Scratch, Shape
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.stack import LayerStack
 
@@ -30,6 +30,18 @@ class ResidualContext(Context):
 
     inner: dict[str, list[Context]] = field(default_factory=dict, repr=False)
     by_outputs: dict[str, dict[int, Array]] = field(default_factory=dict, repr=False)
+
+    def lend(self, scratch: Scratch | None) -> None:
+        super().lend(scratch)
+        for branch, contexts in self.inner.items():
+            for index, ctx in enumerate(contexts):
+                ctx.lend(None if scratch is None else scratch.inside(f"{branch}.{index}"))
+
+    def kept(self) -> Iterator[Array]:
+        yield from super().kept()
+        for contexts in self.inner.values():
+            for ctx in contexts:
+                yield from ctx.kept()
 
 
 class Residual(Layer):
@@ -145,7 +157,7 @@ class Residual(Layer):
         for branch, stack in self.stacks(ctx.input_shape).items():
             if branch not in ctx.inner:
                 ctx.inner[branch] = self._contexts(ctx, branch, stack)
-            draws = partial(_inner_draw, ctx.draw, branch)
+            draws = partial(inner_draw, ctx.draw, branch)
             try:
                 results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))
             except ShapeError as error:
@@ -187,7 +199,7 @@ class Residual(Layer):
         ]
 
 
-def _inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int, int, int]:
+def inner_draw(draw: tuple[int, int, int], branch: str, index: int) -> tuple[int, int, int]:
     """What a layer inside draws from: the block's draw, its number hashed with the place inside, so that no
     two layers of a network share one."""
     key, number, passes = draw

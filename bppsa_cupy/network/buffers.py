@@ -19,12 +19,17 @@ class BufferSet(Mapping[str, Array]):
     """
 
     def __init__(self, device: Device, dtype: np.dtype, initial: Mapping[str, np.ndarray]) -> None:
-        self.device = device
+        self.device, self.dtype = device, dtype
         self._arrays = {}
         for name, value in initial.items():
             kind = np.dtype(np.int64) if value.dtype.kind == "i" else dtype
             self._arrays[name] = device.empty(value.shape, kind)
             self._arrays[name][...] = device.asarray(value, dtype=kind)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all of the network's buffers; of several ranks, one may hold a part of them."""
+        return list(self)
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]

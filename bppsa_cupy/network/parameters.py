@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,15 @@ class ParameterSet(Mapping[str, Array]):
         """What belongs to `name` of an array laid out as `flat` is, in the array's shape."""
         span, shape = self._spans[name]
         return flat[span].reshape(shape)
+
+    def part_of(self, names: Sequence[str]) -> slice:
+        """Where arrays that follow each other lie in `flat`, up to the array behind them."""
+        order = list(self._spans)
+        if not names:
+            return slice(0, 0)
+        behind = order.index(names[-1]) + 1
+        stop = self._spans[order[behind]][0].start if behind < len(order) else self.flat.size
+        return slice(self._spans[names[0]][0].start, stop)
 
     def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         """Take these masks, by name, in place of all there are; `apply_masks` sets the values."""

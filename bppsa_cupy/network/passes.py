@@ -96,12 +96,13 @@ def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
     return given
 
 
-def current_pass(given: Pass | None, parameters: ParameterSet, caller: str) -> Pass:
-    """`given`, which must be a pass of these parameters at their present version. Raises PassError."""
+def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, stale: bool = False) -> Pass:
+    """`given`, which must be a pass of these parameters, at their present version unless it may be `stale`.
+    Raises PassError."""
     if given is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
     own_pass(given, parameters)
-    if given.version != parameters.version:
+    if given.version != parameters.version and not stale:
         raise PassError(
             f"the pass used version {given.version} of the parameters, they are at version "
             f"{parameters.version}: run net.forward(x) again before {caller}"

@@ -165,6 +165,7 @@ class Sequential(Described):
         input_gradient: bool = False,
         *,
         of: Pass | None = None,
+        stale: bool = False,
         state_gradients: Any = None,
     ) -> Array | None:
         """Fill `gradients` from the gradient by the output, (B, *output_shape), of the last pass.
@@ -174,6 +175,8 @@ class Sequential(Described):
                 model takes to be the quickest. All but "bp" and "auto" need a plan (`use`) where a run
                 of layers between recurrent ones has more than one Jacobian (`needs_plan`).
         of      the pass to go back through, if it is not the last one
+        stale   whether that pass may be older than the parameters: its activations and their present values
+                give the gradients then
         state_gradients  by the index of a recurrent layer, the gradient by its final state, of the states'
                 shape; by default 0. Those by the initial states are then in the pass's `state_gradients`
 
@@ -183,7 +186,8 @@ class Sequential(Described):
         forward pass or where the parameters have changed since, PlanError without a plan or where the
         plan lacks the method, ShapeError for a gradient of another shape or dtype.
         """
-        current = current_pass(of or self.last_pass, self.parameters, "backward")
+        old = as_flag("backward", "stale", stale)
+        current = current_pass(of or self.last_pass, self.parameters, "backward", stale=old)
         wanted = as_flag("backward", "input_gradient", input_gradient)
         result, self.last_backward = self._backward.run(current, gradient, method, wanted, state_gradients)
         return result

@@ -37,7 +37,7 @@ def load_state(
             f"{unknown or 'none'}; the network has {list(names)}"
         )
     converted = buffers.converted(arrays)
-    parameters.assign({name: arrays[name] for name in names if name not in converted})
+    parameters.assign({name: arrays[name] for name in names if name not in buffers.names})
     buffers.take(converted)
     parameters.apply_masks()
 

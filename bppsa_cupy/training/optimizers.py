@@ -1,192 +1,20 @@
-"""Optimizers: PyTorch's names, defaults and mathematics; a step is one kernel over all parameters,
-whatever their groups."""
+"""Optimizers: PyTorch's names, defaults and mathematics."""
 
 from __future__ import annotations
 
-import abc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_number
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
-from bppsa_cupy.training.groups import Group, group_of_units, read_groups
-
-
-class Optimizer(abc.ABC):
-    """Updates a network's parameters in place.
-
-    A step whose gradients hold NaN or infinity changes nothing: a flag on the device sees to it without
-    a wait, and `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
-    older than the masks, such as momentum, is masked before the first step with them.
-
-    groups     parameters with hyper-parameters of their own, as PyTorch's param_groups: dicts of "params"
-               (names of parameters or layers: `read_groups`) and what differs, as {"params": ["4", "6.bias"],
-               "lr": 0.1}; the optimizer's own hyper-parameters serve what is in none
-    lr_factor  what every learning rate is multiplied by, 1 unless a schedule sets it; not in `state_dict`
-
-    A subclass has its hyper-parameters as attributes, which may be set between steps, before it calls this
-    `__init__`. Raises BppsaError where a value or a group does not fit.
-    """
-
-    hyperparameters: tuple[str, ...]
-    lr: float
-
-    def __init__(self, parameters: ParameterSet, groups: Sequence[Mapping[str, Any]] = ()) -> None:
-        if not isinstance(parameters, ParameterSet):
-            raise BppsaError(
-                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
-                "net.parameters"
-            )
-        self.parameters, self.lr_factor = parameters, 1.0
-        self._table: Array = None
-        self._rows: list[tuple[float, ...]] = []
-        self._set_groups(groups)
-        self._flag = parameters.device.zeros((1,), np.int32)
-        self._steps = parameters.device.zeros((1,), np.int64)
-        self._state = {
-            name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
-            for name in self._arrays()
-        }
-        self._masks: Mapping[str, Array] | None = parameters.masks
-
-    def step(self, gradients: ParameterSet) -> None:
-        """Apply one update from `gradients` (net.gradients), of the same names and shapes."""
-        if not isinstance(gradients, ParameterSet) or gradients.flat.shape != self.parameters.flat.shape:
-            held = gradients.flat.size if isinstance(gradients, ParameterSet) else type(gradients).__name__
-            raise BppsaError(
-                f"the gradients are {held}, the parameters hold {self.parameters.flat.size} values: pass "
-                "net.gradients of the same network"
-            )
-        if self._masks is not self.parameters.masks:
-            for array in self._state.values():
-                self.parameters.apply_masks(array)
-            self._masks = self.parameters.masks
-        self._flag[...] = 0
-        device = self.parameters.device
-        device.launch(KERNELS["finite_check"], gradients.flat, self._flag, gradients.flat.size)
-        self.parameters.set_where_any(self._flag)
-        device.launch(KERNELS["step_count"], self._flag, self._steps)
-        kernel, arrays, flag = self._kernel()
-        rows = [self._row(own) for own in self._settings()]
-        if rows != self._rows:
-            self._table, self._rows = device.asarray(np.array(rows, np.float64).reshape(-1)), rows
-        device.launch(
-            kernel, self._flag, self._steps, gradients.flat, self.parameters.flat, *arrays, self._units,
-            self._table, gradients.flat.size, self._unit, len(rows), self.lr_factor, flag,
-        )  # fmt: skip
-        self.parameters.changed()
-
-    def _set_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Take these groups in place of all there are."""
-        read = read_groups(self.parameters, groups, self.hyperparameters)
-        self.groups: list[Group] = read
-        for own in self._settings():
-            self._check(**own)
-        units, self._unit = group_of_units(self.parameters, read)
-        self._units = self.parameters.device.asarray(units)
-
-    def _settings(self) -> list[dict[str, Any]]:
-        """All hyper-parameters of what is in no group, and of each group."""
-        common = {name: getattr(self, name) for name in self.hyperparameters}
-        return [{name: group.get(name, common[name]) for name in common} for group in ({}, *self.groups)]
-
-    @property
-    def blocked(self) -> bool:
-        """Whether the last step was not applied because a gradient was not finite; waits for it."""
-        return bool(self.fetch_blocked()()[0])
-
-    def fetch_blocked(self) -> Callable[[], np.ndarray]:
-        """Start copying the last step's flag to the host; the call that is returned waits for it, (1,)."""
-        return self.parameters.device.fetch(self._flag)
-
-    @property
-    def steps(self) -> int:
-        """The number of steps that were applied; waits for them."""
-        return int(self.parameters.device.to_host(self._steps)[0])
-
-    @abc.abstractmethod
-    def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
-        """The step's kernel, the state arrays and the flag that it takes."""
-
-    @abc.abstractmethod
-    def _arrays(self) -> tuple[str, ...]:
-        """The names of the state arrays that it begins with."""
-
-    @abc.abstractmethod
-    def _check(self, **own: Any) -> None:
-        """Raise BppsaError unless these hyper-parameters fit."""
-
-    @abc.abstractmethod
-    def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
-        """These hyper-parameters as the kernel takes them."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Name, hyper-parameters, groups, steps and state arrays (host copies) for a checkpoint."""
-        return {
-            "name": type(self).__name__,
-            "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
-            "groups": [dict(group) for group in self.groups],
-            "steps": self.steps,
-            "arrays": {name: self.parameters.gathered(array) for name, array in self._state.items()},
-        }
-
-    def check_state_dict(self, state: dict[str, Any]) -> None:
-        """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
-        missing = [name for name in ("name", "hyperparameters", "steps", "arrays") if name not in state]
-        if missing:
-            raise CheckpointError(
-                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
-            )
-        own = type(self).__name__
-        if state["name"] != own:
-            raise CheckpointError(
-                f"the checkpoint's optimizer is {state['name']}, this one is {own}: make a {state['name']}"
-            )
-        if set(state["hyperparameters"]) != set(self.hyperparameters):
-            raise CheckpointError(
-                f"the checkpoint's {own} has {', '.join(state['hyperparameters'])}, this one has "
-                f"{', '.join(self.hyperparameters)}: give a checkpoint that this version wrote"
-            )
-        if set(state["arrays"]) != set(self._state):
-            differing = self.differing_hyperparameters(state)
-            raise CheckpointError(
-                f"the checkpoint's {own} keeps {', '.join(state['arrays']) or 'no array'}, this one "
-                f"{', '.join(self._state) or 'no array'}: "
-                + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
-            )
-        for name, array in state["arrays"].items():
-            if self.parameters.part(array).shape != self._state[name].shape:
-                raise CheckpointError(
-                    f"the checkpoint's {name} holds {array.size} values, the network {self._state[name].size}"
-                )
-
-    def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-        """By name the hyper-parameters that `state` would change, and "groups" where these are others: its
-        value and this optimizer's."""
-        pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
-        differing = {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
-        theirs = state.get("groups", [])
-        return differing if theirs == self.groups else {**differing, "groups": (theirs, self.groups)}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError, and sets nothing
-        then, where it is another optimizer's."""
-        self.check_state_dict(state)
-        for name, array in state["arrays"].items():
-            own = self.parameters.part(array)
-            self._state[name][...] = self.parameters.device.asarray(own, self.parameters.flat.dtype)
-        self._masks = None
-        for name, value in state["hyperparameters"].items():
-            setattr(self, name, value)
-        self._set_groups(state.get("groups", []))
-        self._steps[...] = int(state["steps"])
+from bppsa_cupy.training.optimizer import Optimizer
 
 
 class SGD(Optimizer):
@@ -227,6 +55,16 @@ class SGD(Optimizer):
 
     def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
         return tuple(float(own[name]) for name in self.hyperparameters)
+
+    def predict(self, updates: int, part: slice) -> Array:
+        """W − lr · updates · velocity."""
+        if not self._state:
+            return super().predict(updates, part)
+        xp, values = self.parameters.device.xp, self.parameters.flat[part]
+        rates = np.array([own["lr"] * self.lr_factor * updates for own in self._settings()], values.dtype)
+        by_unit = xp.asarray(rates)[self._units[part.start // self._unit :]]
+        rate = xp.repeat(by_unit, self._unit)[: values.size]
+        return values - rate * self._state["velocity"][part]
 
 
 class Adam(Optimizer):

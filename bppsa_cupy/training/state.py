@@ -8,7 +8,7 @@ from bppsa_cupy.data import Dataset, number_of_batches
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.checkpoint import Checkpoint
-from bppsa_cupy.training.optimizers import Optimizer
+from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.figures.picture_file import picture
-from bppsa_cupy.training.loop import History
+from bppsa_cupy.training.steps import History
 
 #: Losses by run.
 Losses = dict[str, list[float]]

@@ -1,0 +1,302 @@
+"""The actions of a schedule at work: passes, links, updates and the rows of the steps."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import numpy as np
+
+from bppsa_cupy.data import Batch
+from bppsa_cupy.data.labels import counted_labels
+from bppsa_cupy.devices import Array
+from bppsa_cupy.distributed import Group
+from bppsa_cupy.network.sequences import take_lengths
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
+from bppsa_cupy.pipeline.placement import Placement
+from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule, staleness
+from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
+from bppsa_cupy.pipeline.trace import Trace
+from bppsa_cupy.pipeline.weights import Stash, predicted
+from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.training.steps import Row, Work, not_finite
+
+#: What a step that is not finite suggests.
+CURE = "take fewer cuts, a lower learning rate, the schedule stale-1f1b or predicted weights"
+
+
+class _Alive(NamedTuple):
+    """A pass between its forward and its backward action.
+
+    given  what entered the stage
+    """
+
+    current: StagePass
+    given: Parcel
+
+
+class Execution:
+    """Runs schedules on the stages that this process has: all of them, or one rank's.
+
+    network  whose parameters, gradients and buffers the stages work on
+    stages   those of this process
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        network: Sequential,
+        stages: range,
+        group: Group | None,
+        trace: Trace | None,
+    ) -> None:
+        self.network, self._group, self._trace = network, group, trace
+        self.placement, self.stages = placement, stages
+        self._last = len(placement.stages) - 1
+        arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
+        self.parts = {
+            stage: _Part(
+                Stage(placement, stage, network.device, network.dtype, *arrays),
+                network.parameters.part_of(placement.parameter_names[stage]),
+            )
+            for stage in stages
+        }
+
+    def run(self, schedule: PipelineSchedule, work: Work, predict: bool) -> Iterator[Row]:
+        """Run all actions on the batches of `work`; its rows, which come when the first of this process's
+        stages has been updated, a step late."""
+        self.network.parameters.apply_masks()
+        run = _Run(self, schedule, work, predict)
+        rank = None if self._group is None else self._group.rank
+        for action in schedule.actions(rank):
+            run.act(action)
+            if action.kind == UPDATE and action.stage == self.stages.start and action.batch:
+                yield run.row(action.batch - 1)
+        run.end()
+        if work.sizes:
+            yield run.row(len(work.sizes) - 1)
+
+
+class _Part:
+    """A stage with what it keeps from one run to the next.
+
+    own   where its parameters and gradients lie in `flat`
+    free  passes that are not alive
+    """
+
+    def __init__(self, stage: Stage, own: slice) -> None:
+        self.stage, self.own = stage, own
+        self.free: list[StagePass] = []
+        self._sum: Array | None = None
+        self._summed = 0
+        self.stash: Stash | None = None
+
+    def add_gradients(self, flat: Array) -> None:
+        """Add a micro-batch's gradients to the sum."""
+        if self._sum is None:
+            self._sum = flat[self.own].copy()
+        elif self._summed:
+            self._sum += flat[self.own]
+        else:
+            self._sum[...] = flat[self.own]
+        self._summed += 1
+
+    def take_sum(self, flat: Array) -> None:
+        """Let the gradients be the sum, which begins anew."""
+        flat[self.own] = self._sum
+        self._summed = 0
+
+
+class _Run:
+    """One run of a schedule."""
+
+    def __init__(self, execution: Execution, schedule: PipelineSchedule, work: Work, predict: bool) -> None:
+        self._execution, self._schedule, self._work = execution, schedule, work
+        network = self._network = execution.network
+        self._parts, self._last = execution.parts, execution._last
+        self._predict = predict
+        self._passes = network.random_state["passes"]
+        self._batches: dict[int, Batch] = {}
+        self._read = 0
+        self._alive: dict[tuple[int, int, int], _Alive] = {}
+        self._fetched: dict[tuple[int, int], Callable[[], np.ndarray]] = {}
+        self._rates: dict[int, float | None] = {}
+        self._values: dict[int, list[Callable[[], np.ndarray]]] = {}
+        self._rows: dict[int, Row] = {}
+        for part in self._parts.values():
+            part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
+        self._links: Links = LocalLinks()
+        if execution._group is not None:
+            self._links = RankLinks(execution._group, network.dtype, self._awaited(execution._group.rank))
+
+    def act(self, action: Action) -> None:
+        """Run one action."""
+        begun = time.perf_counter()
+        self._ready = begun
+        {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}[action.kind](action)
+        if (trace := self._execution._trace) is not None:
+            self._network.device.synchronize()
+            trace.add(action, begun, self._ready, time.perf_counter())
+
+    # ---- batches ----
+
+    def _batch(self, number: int) -> Batch:
+        """A batch, read when an action first needs it."""
+        while self._read <= number:
+            self._batches[self._read] = next(self._work.batches)
+            self._read += 1
+        return self._batches[number]
+
+    def _samples(self, batch: int, micro: int) -> slice:
+        """The samples of a micro-batch: their numbers differ by one at most."""
+        size, parts = self._work.sizes[batch], self._schedule.micro
+        return slice(size * micro // parts, size * (micro + 1) // parts)
+
+    # ---- actions ----
+
+    def _forward(self, action: Action) -> None:
+        stage, key = action.stage, (action.batch, action.micro)
+        batch, samples = self._batch(action.batch), self._samples(*key)
+        if samples.start == samples.stop:
+            return
+        part, device = self._parts[stage], self._network.device
+        if stage == 0:
+            given: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
+        else:
+            given = self._links.take(FORWARD, stage, key)
+        self._ready = time.perf_counter()
+        current = part.free.pop() if part.free else part.stage.new_pass()
+        lengths = None
+        if batch.lengths is not None:
+            size = samples.stop - samples.start
+            lengths = take_lengths(device, batch.lengths[samples], size, batch.inputs.shape[1])
+        draw = self._network.random_state["key"], self._passes + action.batch, action.micro
+        if part.stash is not None:
+            part.stash.forward(action.batch)
+        missed = 0
+        if self._predict:
+            missed = staleness(self._schedule.name, self._last + 1, stage)
+            self._work.set_rate(self._work.first + action.batch)
+        weights = (
+            predicted(self._network.parameters, self._work.optimizer, part.own, missed)
+            if missed
+            else nullcontext()
+        )
+        with weights:
+            made = part.stage.forward(current, given, draw, lengths, self._work.settings.method)
+        self._alive[(stage, *key)] = _Alive(current, given)
+        if stage == self._last:
+            current.gradient = self._loss(made[0], batch, samples, action.batch)
+        else:
+            self._links.put(FORWARD, stage, key, made)
+
+    def _loss(self, scores: Array, batch: Batch, samples: slice, number: int) -> Array:
+        """The gradient of the batch's loss by the scores of a micro-batch, which is noted."""
+        labels = batch.labels[samples]
+        lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
+        share = 1.0
+        if self._schedule.micro > 1:
+            counted = np.count_nonzero(counted_labels(labels, lengths))
+            share = counted / np.count_nonzero(counted_labels(batch.labels, batch.label_lengths))
+        device = self._network.device
+        values = self._values.setdefault(number, [])
+        if not share:
+            values.append(lambda: np.zeros(()))
+            return device.zeros(scores.shape, scores.dtype)
+        loss, gradient = cross_entropy(
+            scores, labels, lengths=lengths, device=device,
+            label_smoothing=self._work.settings.label_smoothing,
+        )  # fmt: skip
+        if share != 1.0:
+            loss, gradient = loss * scores.dtype.type(share), gradient * scores.dtype.type(share)
+        values.append(device.fetch(loss))
+        return gradient
+
+    def _backward(self, action: Action) -> None:
+        stage, key = action.stage, (action.batch, action.micro)
+        alive = self._alive.pop((stage, *key), None)
+        if alive is None:  # a micro-batch of no sample
+            return
+        part, current = self._parts[stage], alive.current
+        if stage == self._last:
+            assert current.gradient is not None
+            given: Parcel = (current.gradient,)
+        else:
+            given = self._links.take(BACKWARD, stage, key)
+        self._ready = time.perf_counter()
+        weights = nullcontext() if part.stash is None else part.stash.back(action.batch)
+        with weights:
+            part.stage.backward(current, given, lambda parcel: self._links.put(BACKWARD, stage, key, parcel))
+        if stage < self._last:
+            self._links.done(BACKWARD, given)
+        if stage > 0:
+            self._links.done(FORWARD, alive.given)
+        current.gradient = None
+        part.free.append(current)
+        if self._schedule.micro > 1:
+            part.add_gradients(self._network.gradients.flat)
+
+    def _update(self, action: Action) -> None:
+        stage, batch = action.stage, action.batch
+        part, optimizer, step = self._parts[stage], self._work.optimizer, self._work.first + batch
+        if self._schedule.micro > 1:
+            part.take_sum(self._network.gradients.flat)
+        if part.stash is not None:
+            part.stash.update()
+        self._rates[batch] = self._work.set_rate(step)
+        optimizer.step(self._network.gradients, part.own)
+        self._fetched[stage, batch] = optimizer.fetch_blocked(part.own)
+        if batch:
+            self._tell(stage, batch - 1)
+        if stage == self._execution.stages.start:
+            del self._batches[batch]
+
+    # ---- what is told of a step ----
+
+    def _tell(self, stage: int, batch: int) -> None:
+        """Hand on what is known of a batch that this stage was updated by; its row, at the first stage of
+        this process."""
+        blocked = bool(self._fetched.pop((stage, batch))()[0])
+        if stage == self._last:
+            loss = math.fsum(float(value()) for value in self._values.pop(batch))
+        else:
+            loss, before = self._links.told(stage, batch)
+            blocked = blocked or bool(before)
+        if stage > 0:
+            self._links.report(stage, batch, np.array([loss, blocked], np.float64))
+        if stage == self._execution.stages.start:
+            step = self._work.first + batch
+            if not math.isfinite(loss) or blocked:
+                found = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+                raise not_finite(f"{found} at", step, CURE)
+            self._rows[batch] = {"step": step, "epoch": self._work.epoch + 1, "loss": float(loss)}
+            rate = self._rates.pop(batch)
+            if rate is not None:
+                self._rows[batch]["lr"] = rate
+
+    def row(self, batch: int) -> Row:
+        """The row of a batch."""
+        return self._rows.pop(batch)
+
+    def end(self) -> None:
+        """End the run, behind its last action."""
+        if self._work.sizes:
+            for stage in reversed(self._execution.stages):
+                self._tell(stage, len(self._work.sizes) - 1)
+        self._links.finish()
+        self._work.optimizer.settle()
+        self._network.random_state["passes"] += len(self._work.sizes)
+
+    def _awaited(self, rank: int) -> Iterator[Awaited]:
+        """What this rank will take from others, in order."""
+        boundaries = self._execution.placement.boundaries
+        steps = self._batch(0).inputs.shape[1] if self._work.sizes else None
+        for action in self._schedule.actions(rank):
+            samples = self._samples(action.batch, action.micro)
+            size, neighbour = samples.stop - samples.start, rank + int(action.kind == BACKWARD)
+            if size and action.kind != UPDATE and 0 < neighbour <= self._last:
+                yield Awaited(action.kind, boundaries[neighbour].of_batch(size, steps))

@@ -1,0 +1,154 @@
+"""Pipelined training: a schedule's actions, run by one process or by ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.distributed import Group
+from bppsa_cupy.errors import BppsaError, DistributedError
+from bppsa_cupy.layers.batch_norm import BatchNorm
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.pipeline.execution import Execution
+from bppsa_cupy.pipeline.items import Item
+from bppsa_cupy.pipeline.network import StageSequential
+from bppsa_cupy.pipeline.placement import Placement
+from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, make_schedule
+from bppsa_cupy.pipeline.trace import Trace
+from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.steps import Row, Work
+
+
+class Pipeline:
+    """A network cut into stages, which batches of training go through by a schedule; `train` takes it in
+    place of the network.
+
+    net        a Sequential. Without a group it is trained itself; with one every rank gives the same, of the
+               same seed or state, and `network` is this rank's part
+    ppv        where it is cut, as `Placement` takes it: K cuts make K + 1 stages
+    schedule   one of SCHEDULES: "stale" (the paper's section 3), "none" (non-pipelined), "gpipe", "1f1b",
+               "pipedream", "stale-1f1b"
+    group      of K + 1 ranks, one a stage, which run at the same time; None lets this process act for all,
+               with the same values
+    micro_batches  of a batch, for "gpipe" and "1f1b": they differ by one sample at most, and weigh by their
+               size
+    predict    whether forward passes with stale weights take W − lr · s · velocity in place of the weights
+               W, s their staleness; for SGD with momentum
+    non_pipelined_after  steps after which training goes on by the schedule "none" (the paper's section 4,
+               hybrid training); None for no such end
+    trace      a Trace that gets the time of every action
+
+    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Raises BppsaError for
+    arguments that do not fit, and DistributedError where there are not K + 1 ranks; with a group it is
+    collective.
+    """
+
+    def __init__(
+        self,
+        net: Sequential,
+        ppv: Sequence[int] | int,
+        schedule: str = "stale",
+        group: Group | None = None,
+        *,
+        micro_batches: int = 1,
+        predict: bool = False,
+        non_pipelined_after: int | None = None,
+        trace: Trace | None = None,
+    ) -> None:
+        check_schedule(schedule, micro_batches)
+        self.placement = Placement(net, ppv)
+        self.schedule, self.micro_batches = schedule, micro_batches
+        self.predict = as_flag("Pipeline", "predict", predict, error=BppsaError)
+        if self.predict and not SCHEDULES[schedule].stale:
+            takes = ", ".join(name for name, kind in SCHEDULES.items() if kind.stale)
+            raise BppsaError(f"predict is of schedules with stale weights, {takes}: {schedule!r} has none")
+        self.non_pipelined_after = non_pipelined_after
+        if non_pipelined_after is not None:
+            as_integer("Pipeline", "non_pipelined_after", non_pipelined_after, 0, error=BppsaError)
+        self.group, self.trace = group, trace
+        self.network = net
+        if group is not None:
+            if group.size != self.stages:
+                raise DistributedError(
+                    f"the pipeline has {self.stages} stages by ppv {self.placement.ppv} and the group "
+                    f"{group.size} ranks: start {self.stages}, one a stage, or give {group.size - 1} cuts"
+                )
+            self.network = StageSequential(net, group, self.placement)
+        stages = range(self.stages) if group is None else range(group.rank, group.rank + 1)
+        self._execution = Execution(self.placement, self.network, stages, group, trace)
+
+    @property
+    def stages(self) -> int:
+        """K + 1."""
+        return len(self.placement.stages)
+
+    def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
+        if settings.method not in ("auto", "bp"):
+            raise BppsaError(
+                f"method {settings.method!r} was asked for: a pipeline goes back by bp; leave the method out"
+            )
+        for name, given in (("clip", settings.clip), ("gradient_hook", settings.gradient_hook)):
+            if given is not None:
+                raise BppsaError(
+                    f"{name} takes all gradients of a step together, and the stages of a pipeline are at "
+                    f"different steps: leave {name} out"
+                )
+        if self.micro_batches > batch_size:
+            raise BppsaError(
+                f"{self.micro_batches} micro-batches of a batch of {batch_size} were asked for: a batch "
+                "holds a sample each at least"
+            )
+        if self.predict:
+            optimizer.predict(1, slice(0, 0))
+        normalizes = self.network.writes and any(map(_normalizes, self._items()))
+        if self.micro_batches > 1 and normalizes:
+            warnings.warn(
+                f"{self.schedule} with BatchNorm: its statistics are those of a micro-batch, "
+                f"{batch_size / self.micro_batches:.4g} samples, and not of the batch",
+                stacklevel=4,  # where `train` was called
+            )
+
+    def _items(self) -> Iterator[Item]:
+        return (item for items in self.placement.stages for item in items)
+
+    def schedule_at(self, step: int) -> str:
+        """The name of the schedule that the step behind `step` goes by."""
+        over = self.non_pipelined_after is not None and step >= self.non_pipelined_after
+        return "none" if over else self.schedule
+
+    def stop(self, step: int, last: int) -> int:
+        after = self.non_pipelined_after
+        return last if after is None or step >= after else min(last, after)
+
+    def steps(self, work: Work) -> Iterator[Row]:
+        name = self.schedule_at(work.first - 1)
+        micro = self.micro_batches if SCHEDULES[name].micro else 1
+        schedule = make_schedule(name, self.stages, len(work.sizes), micro)
+        history = work.history
+        if work.sizes and work.sizes[0] > history.largest_batch:
+            history.ran, history.largest_batch = self._what_runs(name), work.sizes[0]
+        self.network.train()
+        return self._execution.run(schedule, work, self.predict and SCHEDULES[name].stale)
+
+    def _what_runs(self, name: str) -> dict[str, Any]:
+        """As `what_ran`."""
+        how = "simulated by one process" if self.group is None else f"on {self.stages} ranks"
+        parts = f" of {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        return {
+            "method": "bp",
+            "reason": f"pipeline {name}{parts}, ppv {self.placement.ppv}, {self.stages} stages {how}"
+            + (", with predicted weights" if self.predict else ""),
+            "schedules": [],
+            "forward_ways": [],
+            "backward_ways": [],
+        }
+
+
+def _normalizes(item: Item) -> bool:
+    """Whether an item holds batch normalisation, also inside of a block."""
+    return any(name.endswith("running_mean") for name in item.buffer_names) or isinstance(
+        item.layer, BatchNorm
+    )

@@ -1,0 +1,181 @@
+"""One stage of a pipeline at work: forward and backward passes through its items, several alive at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers import Context, Layer
+from bppsa_cupy.layers.base import Scratch
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.residual import inner_draw
+from bppsa_cupy.pipeline.items import Item
+from bppsa_cupy.pipeline.placement import Placement
+
+#: What passes a boundary: an activation, or a gradient, and one a residual block that is cut there.
+Parcel = tuple[Array, ...]
+#: Called with the gradients by the stage's input, before those by its parameters are worked out.
+Send = Callable[[Parcel], None]
+
+
+@dataclass
+class StagePass:
+    """A stage's part of one forward pass.
+
+    contexts  by item: of its layer; of a block's end first one of its own, then those of its shortcut
+    gradient  by the stage's output, of the last stage alone, which the loss gives
+    batch     samples
+    """
+
+    contexts: list[list[Context]]
+    gradient: Array | None = None
+    batch: int = 0
+
+    def kept(self) -> Iterator[Array]:
+        """The arrays that the pass keeps from forward to backward, and for the next pass in its place."""
+        for own in self.contexts:
+            for ctx in own:
+                yield from ctx.kept()
+
+
+@dataclass
+class Stage:
+    """The items of one stage on a device, with the arrays of a network.
+
+    parameters, gradients, masks, buffers  by the network's names; those of the stage are among them
+
+    `forward` and `backward` are those of `Sequential` by back-propagation, to the bit. Buffers of the way
+    back are the stage's, one set for all of its passes.
+    """
+
+    placement: Placement
+    number: int
+    device: Device
+    dtype: np.dtype
+    parameters: Mapping[str, Array]
+    gradients: Mapping[str, Array]
+    masks: Mapping[str, Array]
+    buffers: Mapping[str, Array]
+    scratch: list[Scratch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.items = self.placement.stages[self.number]
+        self.scratch = [Scratch() for _ in self.items]
+        trained = [bool(item.parameter_names) for item in self.items]
+        # Whether the gradient by an item's input is needed: by another stage, or for parameters before it.
+        self._wanted = [self.number > 0 or any(trained[:index]) for index in range(len(self.items))]
+        self._any = self.number > 0 or any(trained)
+
+    def new_pass(self) -> StagePass:
+        """A pass that holds nothing yet."""
+        return StagePass([self._contexts(item) for item in self.items])
+
+    def _contexts(self, item: Item) -> list[Context]:
+        arrays = self.device, self.dtype, self.parameters, self.gradients, self.masks, self.buffers
+        if item.kind == "layer":
+            return [item.stack.new_context(item.index, *arrays, prefix=item.path)]
+        own = [Context(self.device, self.dtype, {}, {}, {}, item.input_shape)]
+        if item.kind == "close":
+            prefix, shortcut = f"{item.place}.shortcut.", item.shortcut
+            own += [
+                shortcut.new_context(index, *arrays, prefix=prefix) for index in range(len(shortcut.layers))
+            ]
+        return own
+
+    # ---- forward ----
+
+    def forward(
+        self,
+        current: StagePass,
+        given: Parcel,
+        draw: tuple[int, int, int] = (0, 0, 0),
+        lengths: Any = None,
+        method: str = "auto",
+        training: bool = True,
+    ) -> Parcel:
+        """What leaves the stage for what enters it; the pass is filled.
+
+        draw     what random numbers follow from: the network's key, the number of the training pass and that
+                 of the micro-batch
+        lengths  of sequences, as recurrent layers take them
+        method   of the network's backward pass, which recurrent layers are told
+
+        Raises ShapeError with the place of a layer that does not take its input.
+        """
+        x, *carried = given
+        current.batch = len(x)
+        for item, contexts in zip(self.items, current.contexts, strict=True):
+            ctx = contexts[0]
+            if item.kind == "open":
+                carried.append(x)
+            elif item.kind == "close":
+                block = _draw(item, draw)
+                draws = partial(inner_draw, block, "shortcut")
+                aside = item.shortcut.forward(contexts[1:], carried.pop(), training, draws)
+                y = ctx.buffer("output", x.shape)
+                x = self.device.xp.add(x, aside, out=y)
+            else:
+                ctx.training, ctx.draw = training, _draw(item, draw)
+                if isinstance(ctx, RecurrentContext):
+                    ctx.lengths, ctx.initial, ctx.final_gradient, ctx.method = lengths, None, None, method
+                try:
+                    x = item.layer.forward(ctx, x)
+                except ShapeError as error:
+                    raise error.at(item.place) from error
+        return (x, *carried)
+
+    # ---- back ----
+
+    def backward(self, current: StagePass, given: Parcel, send: Send) -> None:
+        """Write the stage's gradients, from those by its output, at the present values of its parameters.
+
+        send  takes the gradients by the stage's input, of all stages but the first, as soon as they are known
+        """
+        for contexts, scratch in zip(current.contexts, self.scratch, strict=True):
+            for index, ctx in enumerate(contexts):
+                ctx.lend(scratch.inside(str(index)))
+        gradient, *carried = given
+        behind: list[tuple[Layer, Context, Array]] = []
+        result: Array | None = gradient if self._any else None
+        for position in reversed(range(len(self.items))):
+            if result is None:
+                break
+            item, contexts = self.items[position], current.contexts[position]
+            ctx, wanted = contexts[0], self._wanted[position]
+            if item.kind == "open":
+                total = ctx.buffer("input_gradient", result.shape)
+                result = self.device.xp.add(result, carried.pop(), out=total)
+            elif item.kind == "close":
+                carried.append(item.shortcut.backward(contexts[1:], result, True, {}))
+            elif type(item.layer).backward is Layer.backward:
+                behind.append((item.layer, ctx, result))
+                result = item.layer.vjp(ctx, result) if wanted else None
+            else:  # its parameters' gradients come with its VJP
+                result = item.layer.backward(ctx, result, wanted)
+        if self.number > 0:
+            assert result is not None
+            send((result, *carried))
+        for layer, ctx, by_output in behind:
+            layer.parameter_gradients(ctx, by_output)
+        for contexts in current.contexts:
+            for ctx in contexts:
+                ctx.lend(None)
+
+
+def _draw(item: Item, draw: tuple[int, int, int]) -> tuple[int, int, int]:
+    """What the random numbers of an item's layer follow from: of the first micro-batch, as those of the whole
+    network's pass do."""
+    key, passes, micro = draw
+    first, *inside = item.place.split(".")
+    number = int(first) if micro == 0 else crc32(f"{first}.micro.{micro}".encode())
+    result = key, number, passes
+    for branch, index in zip(inside[::2], inside[1::2], strict=True):
+        result = inner_draw(result, branch, int(index))
+    return result

@@ -1,0 +1,231 @@
+"""What every optimizer does: an update is one kernel over all parameters, or a part, whatever the groups."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import Kernel
+from bppsa_cupy.training.groups import Group, group_of_units, read_groups
+
+
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """How far updates are.
+
+    flag   (1,) int32 on the device: whether the last one was not applied, since a gradient was not finite
+    steps  (1,) int64 on the device: those that were applied
+    """
+
+    flag: Array
+    steps: Array
+
+
+class Optimizer(abc.ABC):
+    """Updates a network's parameters in place.
+
+    A step whose gradients hold NaN or infinity changes nothing: a flag on the device sees to it without
+    a wait, and `blocked` tells of it. What the parameters' masks hold at 0 stays 0: state that is
+    older than the masks, such as momentum, is masked before the first step with them.
+
+    groups     parameters with hyper-parameters of their own, as PyTorch's param_groups: dicts of "params"
+               (names of parameters or layers: `read_groups`) and what differs, as {"params": ["4", "6.bias"],
+               "lr": 0.1}; the optimizer's own hyper-parameters serve what is in none
+    lr_factor  what every learning rate is multiplied by, 1 unless a schedule sets it; not in `state_dict`
+
+    A subclass has its hyper-parameters as attributes, which may be set between steps, before it calls this
+    `__init__`. Raises BppsaError where a value or a group does not fit.
+    """
+
+    hyperparameters: tuple[str, ...]
+    lr: float
+
+    def __init__(self, parameters: ParameterSet, groups: Sequence[Mapping[str, Any]] = ()) -> None:
+        if not isinstance(parameters, ParameterSet):
+            raise BppsaError(
+                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
+                "net.parameters"
+            )
+        self.parameters, self.lr_factor = parameters, 1.0
+        self._table: Array = None
+        self._rows: list[tuple[float, ...]] = []
+        self._set_groups(groups)
+        self._whole = Progress(*(parameters.device.zeros((1,), kind) for kind in (np.int32, np.int64)))
+        self._parts: dict[tuple[int, int], Progress] = {}
+        self._state = {
+            name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
+            for name in self._arrays()
+        }
+        self._masks: Mapping[str, Array] | None = parameters.masks
+
+    def step(self, gradients: ParameterSet, part: slice | None = None) -> None:
+        """Apply one update from `gradients` (net.gradients), of the same names and shapes.
+
+        part  of `flat` that alone is updated, from the start of one array to the start of another: a
+              pipeline's stages are at different steps. `settle` ends updates by parts
+        """
+        if not isinstance(gradients, ParameterSet) or gradients.flat.shape != self.parameters.flat.shape:
+            held = gradients.flat.size if isinstance(gradients, ParameterSet) else type(gradients).__name__
+            raise BppsaError(
+                f"the gradients are {held}, the parameters hold {self.parameters.flat.size} values: pass "
+                "net.gradients of the same network"
+            )
+        if self._masks is not self.parameters.masks:
+            for array in self._state.values():
+                self.parameters.apply_masks(array)
+            self._masks = self.parameters.masks
+        device, progress, own = self.parameters.device, self._progress(part), part or slice(None)
+        values, updated = gradients.flat[own], self.parameters.flat[own]
+        progress.flag[...] = 0
+        device.launch(KERNELS["finite_check"], values, progress.flag, values.size)
+        if part is None:
+            self.parameters.set_where_any(progress.flag)
+        device.launch(KERNELS["step_count"], progress.flag, progress.steps)
+        kernel, arrays, flag = self._kernel()
+        units = self._units if part is None else self._units[part.start // self._unit :]
+        rows = [self._row(own) for own in self._settings()]
+        if rows != self._rows:
+            self._table, self._rows = device.asarray(np.array(rows, np.float64).reshape(-1)), rows
+        device.launch(
+            kernel, progress.flag, progress.steps, values, updated, *(array[own] for array in arrays), units,
+            self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
+        )  # fmt: skip
+        self.parameters.changed()
+
+    def _set_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """Take these groups in place of all there are."""
+        read = read_groups(self.parameters, groups, self.hyperparameters)
+        self.groups: list[Group] = read
+        for own in self._settings():
+            self._check(**own)
+        units, self._unit = group_of_units(self.parameters, read)
+        self._units = self.parameters.device.asarray(units)
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """All hyper-parameters of what is in no group, and of each group."""
+        common = {name: getattr(self, name) for name in self.hyperparameters}
+        return [{name: group.get(name, common[name]) for name in common} for group in ({}, *self.groups)]
+
+    def _progress(self, part: slice | None) -> Progress:
+        """Of the whole, or of a part, which begins where the whole is."""
+        if part is None:
+            return self._whole
+        key = part.start, part.stop
+        if key not in self._parts:
+            self._parts[key] = Progress(self._whole.flag.copy(), self._whole.steps.copy())
+        return self._parts[key]
+
+    def settle(self) -> None:
+        """End updates by parts, all of which have made the same steps: the whole has made them then."""
+        for progress in self._parts.values():
+            self._whole.steps[...] = progress.steps
+        self._parts.clear()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the last step was not applied because a gradient was not finite; waits for it."""
+        return bool(self.fetch_blocked()()[0])
+
+    def fetch_blocked(self, part: slice | None = None) -> Callable[[], np.ndarray]:
+        """Start copying the flag of the last step, of a part, to the host; the call that is returned waits
+        for it, (1,)."""
+        return self.parameters.device.fetch(self._progress(part).flag)
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that were applied; waits for them."""
+        return int(self.parameters.device.to_host(self._whole.steps)[0])
+
+    def predict(self, updates: int, part: slice) -> Array:
+        """What a part of `flat` would be after further updates that go on as the last ones did: a new array
+        (part,). Raises BppsaError for an optimizer without momentum."""
+        raise BppsaError(
+            f"the values after {updates} updates cannot be predicted with {type(self).__name__}: take SGD "
+            "with momentum"
+        )
+
+    @abc.abstractmethod
+    def _kernel(self) -> tuple[Kernel, Sequence[Array], bool]:
+        """The step's kernel, the state arrays and the flag that it takes."""
+
+    @abc.abstractmethod
+    def _arrays(self) -> tuple[str, ...]:
+        """The names of the state arrays that it begins with."""
+
+    @abc.abstractmethod
+    def _check(self, **own: Any) -> None:
+        """Raise BppsaError unless these hyper-parameters fit."""
+
+    @abc.abstractmethod
+    def _row(self, own: dict[str, Any]) -> tuple[float, ...]:
+        """These hyper-parameters as the kernel takes them."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Name, hyper-parameters, groups, steps and state arrays (host copies) for a checkpoint."""
+        return {
+            "name": type(self).__name__,
+            "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
+            "groups": [dict(group) for group in self.groups],
+            "steps": self.steps,
+            "arrays": {name: self.parameters.gathered(array) for name, array in self._state.items()},
+        }
+
+    def check_state_dict(self, state: dict[str, Any]) -> None:
+        """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
+        missing = [name for name in ("name", "hyperparameters", "steps", "arrays") if name not in state]
+        if missing:
+            raise CheckpointError(
+                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
+            )
+        own = type(self).__name__
+        if state["name"] != own:
+            raise CheckpointError(
+                f"the checkpoint's optimizer is {state['name']}, this one is {own}: make a {state['name']}"
+            )
+        if set(state["hyperparameters"]) != set(self.hyperparameters):
+            raise CheckpointError(
+                f"the checkpoint's {own} has {', '.join(state['hyperparameters'])}, this one has "
+                f"{', '.join(self.hyperparameters)}: give a checkpoint that this version wrote"
+            )
+        if set(state["arrays"]) != set(self._state):
+            differing = self.differing_hyperparameters(state)
+            raise CheckpointError(
+                f"the checkpoint's {own} keeps {', '.join(state['arrays']) or 'no array'}, this one "
+                f"{', '.join(self._state) or 'no array'}: "
+                + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
+            )
+        for name, array in state["arrays"].items():
+            if self.parameters.part(array).shape != self._state[name].shape:
+                raise CheckpointError(
+                    f"the checkpoint's {name} holds {array.size} values, the network {self._state[name].size}"
+                )
+
+    def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+        """By name the hyper-parameters that `state` would change, and "groups" where these are others: its
+        value and this optimizer's."""
+        pairs = {name: (value, getattr(self, name)) for name, value in state["hyperparameters"].items()}
+        differing = {name: pair for name, pair in pairs.items() if not np.array_equal(*pair)}
+        theirs = state.get("groups", [])
+        return differing if theirs == self.groups else {**differing, "groups": (theirs, self.groups)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError, and sets nothing
+        then, where it is another optimizer's."""
+        self.check_state_dict(state)
+        for name, array in state["arrays"].items():
+            own = self.parameters.part(array)
+            self._state[name][...] = self.parameters.device.asarray(own, self.parameters.flat.dtype)
+        self._masks = None
+        for name, value in state["hyperparameters"].items():
+            setattr(self, name, value)
+        self._set_groups(state.get("groups", []))
+        self._parts.clear()
+        self._whole.steps[...] = int(state["steps"])

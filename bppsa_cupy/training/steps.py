@@ -1,0 +1,184 @@
+"""The steps of an epoch: what a batch does to a network, one batch after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from bppsa_cupy.data import Batch
+from bppsa_cupy.errors import NonFiniteError
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.training.clipping import clip_grad_norm
+from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.training.optimizer import Optimizer
+from bppsa_cupy.training.schedules import Schedule
+from bppsa_cupy.training.settings import Settings
+
+Row = dict[str, Any]
+
+
+@dataclass
+class History:
+    """What training saw: a dict an iteration (step, epoch, loss; lr, the optimizer's rate, where it follows a
+    schedule; gradient_norm, before clipping, where there is any; test_loss and test_accuracy where the test
+    set was evaluated after it), and what ran (`what_ran`) in the first step whose batch was as large as any,
+    empty where there was none, with the samples of that batch."""
+
+    rows: list[Row] = field(default_factory=list)
+    ran: dict[str, Any] = field(default_factory=dict)
+    largest_batch: int = 0
+
+    @property
+    def losses(self) -> np.ndarray:
+        """(iterations,) training loss by step, float64."""
+        return np.array([row["loss"] for row in self.rows])
+
+    def evaluations(self) -> list[Row]:
+        """The rows after which the test set was evaluated."""
+        return [row for row in self.rows if "test_loss" in row]
+
+
+@dataclass(frozen=True)
+class Work:
+    """Steps of one epoch that are to be made.
+
+    batches    one a step
+    sizes      (steps,) the samples of each
+    first      the number of the first step, from 1 over all epochs
+    epoch      from 0
+    per_epoch  steps of a whole epoch
+    history    learns what the largest batch ran
+    """
+
+    batches: Iterator[Batch]
+    sizes: list[int]
+    first: int
+    epoch: int
+    per_epoch: int
+    optimizer: Optimizer
+    settings: Settings
+    history: History
+
+    @cached_property
+    def _schedule(self) -> Schedule | None:
+        return self.settings.schedule(self.per_epoch)
+
+    def set_rate(self, step: int) -> float | None:
+        """Let the optimizer have the rate of a step, and return it; None where it follows no schedule."""
+        if self._schedule is None:
+            return None
+        self.optimizer.lr_factor = self._schedule.factor(step - 1, self.per_epoch)
+        return float(self.optimizer.lr * self.optimizer.lr_factor)
+
+
+class Runner(Protocol):
+    """What makes the steps of training: a network on its own, or a pipeline."""
+
+    @property
+    def network(self) -> Sequential:
+        """The network, to be evaluated and saved between calls of `steps`."""
+
+    def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
+        """Raise BppsaError where it cannot train so; before the first step."""
+
+    def stop(self, step: int, last: int) -> int:
+        """Behind which step, at most `last`, a call of `steps` that begins behind `step` has to end."""
+
+    def steps(self, work: Work) -> Iterator[Row]:
+        """Make the steps; the row of each comes a step late, or later. Raises NonFiniteError, naming the
+        step."""
+
+
+class Serial:
+    """One batch after another through a whole network."""
+
+    def __init__(self, network: Sequential) -> None:
+        self.network = network
+
+    def check(self, optimizer: Optimizer, settings: Settings, batch_size: int) -> None:
+        pass
+
+    def stop(self, step: int, last: int) -> int:
+        return last
+
+    def steps(self, work: Work) -> Iterator[Row]:
+        network, optimizer, settings, history = self.network, work.optimizer, work.settings, work.history
+        network.train()
+        device = network.device
+        pending: Callable[[], Row] | None = None
+        current = None
+        for step, batch in enumerate(work.batches, work.first):
+            scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
+            current = network.last_pass
+            loss, gradient = cross_entropy(
+                scores, batch.labels, lengths=batch.label_lengths, device=device,
+                label_smoothing=settings.label_smoothing,
+            )  # fmt: skip
+            network.backward(gradient, method=settings.method)
+            if settings.gradient_hook is not None:
+                settings.gradient_hook(network)
+            norm = None
+            if settings.clip is not None:
+                norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
+            rate = work.set_rate(step)
+            optimizer.step(network.gradients)
+            if len(batch.labels) > history.largest_batch:
+                history.ran, history.largest_batch = what_ran(network), len(batch.labels)
+            if pending is not None:
+                yield pending()
+            pending = partial(
+                row_of, step, work.epoch, device.fetch(loss), norm, rate, optimizer.fetch_blocked()
+            )
+        if pending is not None:
+            yield pending()
+
+
+def what_ran(network: Sequential) -> dict[str, Any]:
+    """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
+    one; the ways of recurrent layers over time, forward and back.
+    """
+    report, current = network.last_backward, network.last_pass
+    assert report is not None and current is not None
+    return {
+        "method": report.method,
+        "reason": report.reason,
+        "schedules": list(report.schedules),
+        "forward_ways": list(current.forward_ways),
+        "backward_ways": list(report.backward_ways),
+    }
+
+
+def row_of(
+    step: int,
+    epoch: int,
+    loss: Callable[[], np.ndarray],
+    norm: Callable[[], np.ndarray] | None,
+    rate: float | None,
+    blocked: Callable[[], np.ndarray],
+) -> Row:
+    """The row of a step: waits for its loss, the norm of its gradients and whether it was blocked, and
+    checks them."""
+    value = float(loss())
+    if not math.isfinite(value) or blocked()[0]:
+        found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+        raise not_finite(f"{found} at", step)
+    row: Row = {"step": step, "epoch": epoch + 1, "loss": value}
+    if rate is not None:
+        row["lr"] = rate
+    if norm is not None:
+        row["gradient_norm"] = norm().item()
+        if not math.isfinite(row["gradient_norm"]):
+            raise not_finite("the norm of the gradients is not finite at", step)
+    return row
+
+
+def not_finite(
+    found: str, step: int, cure: str = "lower the learning rate, or look at the input"
+) -> NonFiniteError:
+    """The error that names a step."""
+    return NonFiniteError(f"{found} step {step}: {cure}")
