@@ -68,14 +68,19 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
     def refuse(arguments: argparse.Namespace) -> None:
         raise BppsaError(
             f"mpiexec started {launched_size()} processes, and without --ranks each would do the same work "
-            "and write the same files: give --ranks layers, or start one process"
+            "and write the same files: give --ranks layers, --ppv for a pipeline, or start one process"
         )
 
-    if arguments.ranks is not None:
+    if _together(arguments):
         return cli.run(over_ranks, arguments)
     if launched_size() == 1:
         return cli.run(main, arguments)
     return cli.run(refuse, arguments) if launched_rank() == 0 else 1
+
+
+def _together(arguments: argparse.Namespace) -> bool:
+    """Whether ranks work together: on what --ranks says, or as the stages of a pipeline."""
+    return arguments.ranks is not None or (arguments.ppv is not None and launched_size() > 1)
 
 
 def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any]]) -> Group | None:
@@ -85,9 +90,9 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
 
     Raises BppsaError where an option is given that is of ranks alone.
     """
-    if arguments.ranks is None:
-        if arguments.partition is not None:
-            raise BppsaError("--partition says which rank holds which layers: give --ranks layers with it")
+    if arguments.ranks is None and arguments.partition is not None:
+        raise BppsaError("--partition says which rank holds which layers: give --ranks layers with it")
+    if not _together(arguments):
         return None
     group = Group(device=arguments.device, transport=arguments.transport)
     given = {name: value for name, value in sorted(vars(arguments).items()) if not callable(value)}

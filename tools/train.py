@@ -14,7 +14,7 @@ from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
-from bppsa_cupy.tools import cli, ranks
+from bppsa_cupy.tools import cli, pipelines, ranks
 from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import load_checkpoint
@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--log", type=Path, help="one JSON object an iteration")
     result.add_argument("--plot", type=Path, help="PNG of the loss")
     ranks.add_ranks(result)
+    pipelines.add_pipeline(result)
     return result
 
 
@@ -109,7 +110,10 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.resume is not None and arguments.prune is None and arguments.start is None:
         cli.take_masks(network, load_checkpoint(arguments.resume))
     plan = None if arguments.plan is None else Plan.load(arguments.plan)
-    if group is not None:
+    pipeline = pipelines.make_pipeline(arguments, network, group)
+    if pipeline is not None:
+        network = pipeline.network
+    elif group is not None:
         partition = arguments.partition
         if partition is None and plan is not None and arguments.ranks == "layers":
             partition = plan.partition
@@ -127,7 +131,9 @@ def run(arguments: argparse.Namespace) -> None:
     if network.writes:
         print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
     started = time.perf_counter()
-    history = train(network, dataset, optimizer, settings, resume=arguments.resume)
+    history = train(pipeline or network, dataset, optimizer, settings, resume=arguments.resume)
+    if pipeline is not None and arguments.trace is not None:
+        pipelines.save_trace(pipeline, arguments.trace)
     if not network.writes:
         return
     _print_summary(history, time.perf_counter() - started)

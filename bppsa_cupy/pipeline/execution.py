@@ -18,7 +18,7 @@ from bppsa_cupy.network.sequences import take_lengths
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
 from bppsa_cupy.pipeline.placement import Placement
-from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule, staleness
+from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.pipeline.weights import Stash, predicted
@@ -119,6 +119,7 @@ class _Run:
         network = self._network = execution.network
         self._parts, self._last = execution.parts, execution._last
         self._predict = predict
+        self._missed = {stage: schedule.missed_updates(stage) for stage in self._parts} if predict else {}
         self._passes = network.random_state["passes"]
         self._batches: dict[int, Batch] = {}
         self._read = 0
@@ -177,9 +178,8 @@ class _Run:
         draw = self._network.random_state["key"], self._passes + action.batch, action.micro
         if part.stash is not None:
             part.stash.forward(action.batch)
-        missed = 0
-        if self._predict:
-            missed = staleness(self._schedule.name, self._last + 1, stage)
+        missed = int(self._missed[stage][action.batch]) if self._predict else 0
+        if missed:
             self._work.set_rate(self._work.first + action.batch)
         weights = (
             predicted(self._network.parameters, self._work.optimizer, part.own, missed)

@@ -17,6 +17,10 @@ from bppsa_cupy.pipeline.stage import Parcel
 
 #: Tags of ranks: reports; and from here on those of the arrays of activations and of gradients, in turn.
 REPORTS, FIRST = 2, 3
+#: Gradients that may be under way when another one is sent.
+MOST_SENT = 4
+#: The kind of buffers that gradients are copied to before they are sent, beside FORWARD and BACKWARD.
+SENT = -1
 
 
 class Awaited(NamedTuple):
@@ -121,21 +125,21 @@ class RankLinks(Links):
         target = stage + (1 if kind == FORWARD else -1)
         for index, array in enumerate(parcel):
             if kind == BACKWARD:
-                array = self._copied(array)
+                array = self._copied(array, MOST_SENT * len(parcel))
             else:
                 array = self._group.device.xp.ascontiguousarray(array)
             handle = self._group.isend(array, target, _tag(kind, index))
             if kind == BACKWARD:
                 self._sending.append((array, handle))
 
-    def _copied(self, array: Array) -> Array:
-        """A copy in a buffer whose last message is through."""
-        if len(self._sending) > 4:
+    def _copied(self, array: Array, most: int) -> Array:
+        """A copy in a buffer whose last message is through; waits while more than `most` are under way."""
+        if len(self._sending) > most:
             self._sending[0][1].wait()
         while self._sending and self._sending[0][1].test():
             buffer, _ = self._sending.popleft()
-            self._free.setdefault((UNSENT, tuple(buffer.shape)), []).append(buffer)
-        copy = self._array(UNSENT, tuple(array.shape))
+            self._free.setdefault((SENT, tuple(buffer.shape)), []).append(buffer)
+        copy = self._array(SENT, tuple(array.shape))
         copy[...] = array
         return copy
 
@@ -161,10 +165,6 @@ class RankLinks(Links):
     def finish(self) -> None:
         self._group.finish()
         self._sending.clear()
-
-
-#: The kind of buffers that gradients are copied to before they are sent.
-UNSENT = -1
 
 
 def _tag(kind: int, index: int) -> int:

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bppsa_cupy.distributed import Group
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.pipeline.schedules import KINDS, Action
 from bppsa_cupy.system.files import write_text
@@ -24,6 +27,16 @@ class Trace:
 
     def add(self, action: Action, begun: float, ready: float, ended: float) -> None:
         self.rows.append((action, begun, ready, ended))
+
+    def gathered(self, group: Group) -> Trace:
+        """The rows of all ranks, on every rank; collective."""
+        own = np.array([[*action, *times] for action, *times in self.rows], np.float64).reshape(-1, 9)
+        counts = np.empty(group.size, np.int64)
+        group.allgather(np.array([len(own)]), counts)
+        every = np.empty((int(counts.sum()), 9))
+        group.allgather(own, every, counts.tolist())
+        rows = ((Action(*map(int, row[:6])), row[6:]) for row in every.tolist())
+        return Trace([(action, begun, ready, ended) for action, (begun, ready, ended) in rows])
 
     def events(self) -> list[dict[str, Any]]:
         """Chrome's trace events: complete ones ("X"), a rank a process, times in microseconds."""

@@ -1,0 +1,101 @@
+"""Where networks are cut into stages, by the paper's numbers and by PyTorch's names."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+from bppsa_cupy.models import build_model
+
+RESNET20 = build_model("resnet20", device="host")
+
+
+@pytest.mark.parametrize(
+    ("ppv", "percent"),
+    [
+        ((7,), 5.4),
+        ((3, 5, 7, 9), 10.5),
+        ((3, 5, 7, 9, 11), 17.4),
+        ((7, 13), 24.3),
+        (range(3, 17, 2), 44.9),
+        ((5, 12, 17), 72.3),
+        ((7, 13, 19), 99.8),
+    ],
+)
+def test_percentage_of_stale_weights(ppv, percent):
+    assert round(100 * bp.Placement(RESNET20, ppv).stale_share, 1) == percent
+
+
+@pytest.mark.parametrize(
+    ("model", "layers"), [("lenet5", 5), ("alexnet", 8), ("vgg16", 16), ("resnet20", 20), ("gru", 2)]
+)
+def test_counted_layers(model, layers):
+    shape = {"input_shape": (7, 3)} if model == "gru" else {}
+    assert len(bp.Placement(build_model(model, device="host", **shape), ()).counted) == layers
+
+
+@given(st.sets(st.integers(1, 19)))
+def test_stages_are_the_network_in_order(cuts):
+    placement = bp.Placement(RESNET20, sorted(cuts))
+    names = [name for own in placement.parameter_names for name in own]
+    assert names == list(RESNET20.parameters)
+    assert sum(placement.weights) == sum(array.size for array in RESNET20.parameters.values())
+    assert sorted(name for own in placement.buffer_names for name in own) == sorted(RESNET20.buffers)
+    assert all(placement.weights)
+    # A cut behind an odd counted layer is behind a block; one behind an even layer carries the block's input.
+    for cut, boundary in zip(sorted(cuts), placement.boundaries[1:], strict=True):
+        assert len(boundary.shapes) == (2 if cut % 2 == 0 else 1)
+
+
+def test_a_cut_inside_of_nested_blocks():
+    inner = bp.Residual([bp.Conv2d(2, 3, 3, padding=1), bp.ReLU(), bp.Conv2d(3, 2, 1)], [bp.Conv2d(2, 2, 1)])
+    outer = bp.Residual([bp.ReLU(), inner, bp.Conv2d(2, 2, 3, padding=1)])
+    net = bp.Sequential([bp.Conv2d(1, 2, 1), outer, bp.Flatten(), bp.Linear(40, 3)], (1, 5, 4), device="host")
+    placement = bp.Placement(net, (2, 4))
+    assert placement.counted == (
+        "0 Conv2d", "1.body.1.body.0 Conv2d", "1.body.1.body.2 Conv2d", "1.body.2 Conv2d", "3 Linear",
+    )  # fmt: skip
+    assert [boundary.shapes for boundary in placement.boundaries] == [
+        ((1, 5, 4),), ((3, 5, 4), (2, 5, 4), (2, 5, 4)), ((40,),),
+    ]  # fmt: skip
+    assert placement.parameter_names[1][:4] == (
+        "1.body.1.body.2.weight", "1.body.1.body.2.bias", "1.body.1.shortcut.0.weight",
+        "1.body.1.shortcut.0.bias",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ppv", [(0,), (20,), (3, 3), (5, 2), (-1,)])
+def test_a_placement_that_does_not_fit_lists_the_counted_layers(ppv):
+    with pytest.raises(bp.BppsaError, match=r"1 to 19 that increase.* 1 0 Conv2d, 2 3\.body\.0 Conv2d, "):
+        bp.Placement(RESNET20, ppv)
+
+
+@pytest.mark.parametrize("ppv", ["7", (1.5,), None, [[None]]])
+def test_a_placement_of_no_integers(ppv):
+    with pytest.raises(bp.BppsaError, match="ppv"):
+        bp.Placement(RESNET20, ppv)
+
+
+def test_a_network_with_too_few_layers():
+    net = bp.Sequential([bp.ReLU()], (3,), device="host")
+    with pytest.raises(bp.BppsaError, match=r"takes no cut, \(\); its counted layers are none"):
+        bp.Placement(net, (1,))
+    assert bp.Placement(net, ()).stale_share == 0
+
+
+@pytest.mark.parametrize("cuts", [0, 1, 3, 7])
+def test_balanced_cuts(cuts):
+    net = build_model("vgg16", device="host")
+    ppv = bp.balanced_ppv(net, cuts)
+    assert len(bp.Placement(net, ppv).stages) == cuts + 1
+    assert list(ppv) == sorted(set(ppv))
+
+
+def test_balanced_cuts_take_the_lightest_heaviest_stage():
+    layers = [bp.Linear(n, m) for n, m in ((400, 400), (400, 10), (10, 400), (400, 300), (300, 10))]
+    net = bp.Sequential(layers, (400,), device="host")
+    assert bp.balanced_ppv(net, 1) in ((1,), (2,), (3,))
+    with pytest.raises(bp.BppsaError, match=r"5 cuts .* has 5 counted layers, and takes 0 to 4"):
+        bp.balanced_ppv(net, 5)
+    np.testing.assert_array_equal(bp.balanced_ppv(net, 4), (1, 2, 3, 4))

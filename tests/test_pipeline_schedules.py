@@ -1,0 +1,151 @@
+"""Laws of pipeline schedules, for any number of stages, batches and micro-batches."""
+
+from collections import Counter, deque
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.pipeline.links import MOST_SENT
+from bppsa_cupy.pipeline.schedules import (
+    BACKWARD,
+    FORWARD,
+    SCHEDULES,
+    UPDATE,
+    live_passes,
+    make_schedule,
+    staleness,
+)
+
+schedules = st.builds(
+    lambda name, stages, batches, micro: make_schedule(
+        name, stages, batches, micro if SCHEDULES[name].micro else 1
+    ),
+    st.sampled_from(list(SCHEDULES)),
+    st.integers(1, 7),
+    st.integers(0, 24),
+    st.integers(1, 6),
+)
+
+
+@given(schedules)
+def test_each_micro_batch_goes_once_through_each_stage_each_way(schedule):
+    wanted = {
+        (kind, stage, batch, micro)
+        for kind in (FORWARD, BACKWARD)
+        for stage in range(schedule.stages)
+        for batch in range(schedule.batches)
+        for micro in range(schedule.micro)
+    }
+    found = [(a.kind, a.stage, a.batch, a.micro) for a in schedule.actions() if a.kind != UPDATE]
+    assert len(found) == len(wanted) and set(found) == wanted
+    for stage in range(schedule.stages):
+        own = list(schedule.actions(stage))
+        assert all(action.rank == action.stage == stage for action in own)
+        assert [a.batch for a in own if a.kind == UPDATE] == list(range(schedule.batches))
+        # An update follows all backward passes of its batch, and none of a later batch.
+        for place, action in enumerate(own):
+            if action.kind == UPDATE:
+                back = [a.batch for a in own[:place] if a.kind == BACKWARD]
+                assert back.count(action.batch) == schedule.micro and max(back) == action.batch
+
+
+@given(schedules)
+def test_what_an_action_takes_was_made_in_an_earlier_cycle(schedule):
+    made = {}
+    for a in schedule.actions():
+        if a.kind == FORWARD and a.stage:
+            assert made[FORWARD, a.stage - 1, a.batch, a.micro] < a.cycle
+        if a.kind == BACKWARD:
+            assert made[FORWARD, a.stage, a.batch, a.micro] <= a.cycle
+            if a.stage < schedule.stages - 1:
+                assert made[BACKWARD, a.stage + 1, a.batch, a.micro] < a.cycle
+        made[a.kind, a.stage, a.batch, a.micro] = a.cycle
+    cycles = [a.cycle for a in schedule.actions()]
+    assert cycles == sorted(cycles) and schedule.cycles == (cycles[-1] + 1 if cycles else 0)
+
+
+@given(schedules)
+def test_staleness_and_live_passes_by_formula(schedule):
+    K = schedule.stages - 1
+    for stage in range(schedule.stages):
+        i = stage + 1  # the paper's number
+        degree = {
+            "stale": 2 * (K - i + 1), "stale-1f1b": K - i + 1, "pipedream": K - i + 1,
+        }.get(schedule.name, 0)  # fmt: skip
+        assert degree == staleness(schedule.name, schedule.stages, stage)
+        missed = schedule.missed_updates(stage)
+        np.testing.assert_array_equal(missed, np.minimum(np.arange(schedule.batches), degree))
+        alive = live_passes(schedule.name, schedule.stages, stage, schedule.micro)
+        if SCHEDULES[schedule.name].micro:
+            assert schedule.live_passes(stage) == (alive if schedule.batches else 0)
+        else:
+            assert alive == degree + 1
+            assert schedule.live_passes(stage) == min(alive, schedule.batches)
+        copies = K - i + 1 if schedule.name == "pipedream" else 0
+        assert schedule.stashed_versions(stage) <= copies
+        assert schedule.stashed_versions(stage) == copies or schedule.batches <= 2 * copies
+
+
+@given(st.integers(1, 7), st.integers(1, 30))
+def test_the_cycles_of_the_paper(stages, batches):
+    K = stages - 1
+    for a in make_schedule("stale", stages, batches).actions():
+        i, t = a.stage + 1, a.cycle
+        assert a.batch == (t - i + 1 if a.kind == FORWARD else t - 2 * K - 1 + i)
+
+
+@given(st.integers(1, 7), st.integers(1, 9), st.integers(1, 4))
+def test_bubbles_of_micro_batches(stages, micro, batches):
+    for name in ("gpipe", "1f1b"):
+        schedule = make_schedule(name, stages, batches, micro)
+        for stage in range(stages):
+            busy = sum(a.kind != UPDATE for a in schedule.actions(stage))
+            idle = 1 - busy / schedule.cycles
+            assert idle == pytest.approx((stages - 1) / (micro + stages - 1))
+
+
+@given(schedules)
+def test_no_deadlock_where_a_message_waits_for_its_receiver(schedule):
+    """Messages that MPI keeps nowhere: one is through when its receiver awaits it. Each rank awaits the next
+    message of each kind, and goes on with at most MOST_SENT gradients that are not through."""
+    last = schedule.stages - 1
+    ranks = [deque(a for a in schedule.actions(rank) if a.kind != UPDATE) for rank in range(last + 1)]
+    sent = {(kind, rank): [] for kind in (FORWARD, BACKWARD) for rank in range(last + 1)}
+    taken = Counter()
+    moved = True
+    while moved:
+        moved = False
+        for rank, own in enumerate(ranks):
+            while own:
+                kind, key = own[0].kind, (own[0].batch, own[0].micro)
+                to, place = rank + (1 if kind == FORWARD else -1), (kind, rank)
+                if 0 <= rank + (-1 if kind == FORWARD else 1) <= last:
+                    if taken[place] == len(sent[place]):
+                        break
+                    assert sent[place][taken[place]] == key  # messages come in the order they are taken in
+                if kind == BACKWARD and to >= 0 and len(sent[kind, to]) - taken[kind, to] - 1 > MOST_SENT:
+                    break
+                taken[place] += 1
+                if 0 <= to <= last:
+                    sent[kind, to].append(key)
+                own.popleft()
+                moved = True
+    assert not any(ranks)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("sale", 2, 3), "'sale'.*none, stale, gpipe, 1f1b, pipedream, stale-1f1b"),
+        (("stale", 2, 3, 4), "4 micro-batches.*'stale' has whole batches: take gpipe, 1f1b"),
+        (("gpipe", 2, 3, 0), "micro_batches=0"),
+        (("stale", 0, 3), "stages=0"),
+        (("stale", 2, -1), "batches=-1"),
+    ],
+)
+def test_what_is_refused(arguments, words):
+    with pytest.raises(BppsaError, match=words):
+        make_schedule(*arguments)
