@@ -189,6 +189,28 @@ def test_recurrent_layers_and_lengths():
         assert np.isfinite(history.losses).all()
 
 
+@pytest.mark.parametrize(("schedule", "predict"), [("stale", True), ("pipedream", False), ("gpipe", False)])
+def test_on_every_device(device, schedule, predict):
+    def make(where):
+        layers = [
+            bp.Conv2d(1, 2, 3),
+            bp.Residual([bp.Conv2d(2, 2, 1), bp.BatchNorm2d(2), bp.Conv2d(2, 2, 1)]),
+        ]
+        return bp.Sequential([*layers, bp.Flatten(), bp.Linear(8, 3)], (1, 4, 4), device=where)
+
+    dataset = data(8, (1, 4, 4))
+    options = {"ppv": (2, 3), "schedule": schedule, "predict": predict}
+    groups = [{"params": [0], "lr": 0.01}]
+    states = []
+    for where in (device, "host"):
+        net = make(where)
+        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9, groups=groups)
+        train(bp.Pipeline(net, **options), dataset, optimizer, Settings(batch_size=3, epochs=2))
+        states.append(net.state_dict())
+    for name, array in states[0].items():
+        np.testing.assert_allclose(array, states[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
 def test_an_empty_run_and_an_empty_epoch():
     history, optimizer = run(mlp(), data(8), {"ppv": (1,)}, epochs=0)
     assert history.rows == [] and optimizer.steps == 0

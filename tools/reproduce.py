@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures import figure6, figure7, figure13, retraining
+from bppsa_cupy.tools.figures import figure6, figure7, figure13, pipeline_tables, retraining
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,6 +18,7 @@ def parser() -> argparse.ArgumentParser:
         ("figure6", figure6, "LeNet-5 on CIFAR-10 by every method: the same loss curve"),
         ("figure7", figure7, "an RNN on bitstreams, by us and by PyTorch"),
         ("figure13", figure13, "a GRU on audio, by us and by PyTorch"),
+        ("pipeline", pipeline_tables, "training with stale weights, by the tables of its paper"),
         ("prune", retraining, "VGG-11 pruned and retrained by back-propagation and by scan"),
     ):
         figure = figures.add_parser(name, help=summary)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from bppsa_cupy.plan import SCHEDULES
 from bppsa_cupy.plan.cost import find_model
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.benchmarks.harness import BenchmarkError, Row, timed_row
-from bppsa_cupy.tools.benchmarks.workload import thread_variables
+from bppsa_cupy.tools.benchmarks.harness import Row, timed_row
+from bppsa_cupy.tools.benchmarks.launch import measure
 
 AGAINST = ("one",)
 METHODS = ("bp", *SCHEDULES)
@@ -56,37 +49,12 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             "repeats": arguments.repeats,
         },
     }
-    found = measure(arguments.ranks, options)
+    found = measure(arguments.ranks, "ranks_program", options)
     return [
         *_layer_rows(arguments, found["layers"]),
         *_time_rows(arguments, found["time"]),
         *_trip_rows(found.get("trips", {})),
     ]
-
-
-def measure(ranks: int, options: dict[str, Any]) -> dict[str, Any]:
-    """What `ranks_program` measures, on ranks of one thread each. Raises BenchmarkError where it fails."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if launcher is None:
-        raise BenchmarkError("no mpiexec is beside this Python or on PATH: pip install mpich brings one")
-    with TemporaryDirectory() as folder:
-        file = Path(folder) / "options.json"
-        file.write_text(json.dumps(options), encoding="utf-8")
-        program = [sys.executable, "-m", "bppsa_cupy.tools.benchmarks.ranks_program", str(file)]
-        result = subprocess.run(
-            [launcher, "-n", str(ranks), *program],
-            env=os.environ | thread_variables(1),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            check=False,
-        )
-        if result.returncode:
-            raise BenchmarkError(f"the ranks failed: {result.stdout.strip().rpartition(chr(10))[2]}")
-        found: dict[str, Any] = json.loads(file.with_suffix(".out").read_text(encoding="utf-8"))
-    return found
 
 
 def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:

@@ -1,0 +1,82 @@
+"""Training through a pipeline on several ranks against one process of one of them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from bppsa_cupy.pipeline import SCHEDULES
+from bppsa_cupy.tools import cli, pipelines
+from bppsa_cupy.tools.benchmarks.harness import Row, timed_row
+from bppsa_cupy.tools.benchmarks.launch import measure
+
+AGAINST = ("one",)
+#: Networks and batch sizes that are measured where none is named.
+CASES = (("lenet5", 64), ("vgg16", 16), ("resnet20", 32))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--ranks, --model, --ppv, --batch-size, --schedules, --micro-batches, --steps."""
+    parser.add_argument("--ranks", type=cli.positive, default=2, metavar="P", help="stages (default 2)")
+    parser.add_argument(
+        "--model", help="as bppsa-train takes it (default lenet5 B=64, vgg16 B=16, resnet20 B=32)"
+    )
+    pipelines.add_ppv(parser)
+    parser.add_argument("--batch-size", type=cli.positive, metavar="B", help="default 32, with --model")
+    parser.add_argument(
+        "--schedules", nargs="+", choices=tuple(SCHEDULES), default=["stale"], help="default stale"
+    )
+    parser.add_argument("--micro-batches", type=cli.positive, default=4, help="of gpipe and 1f1b (default 4)")
+    parser.add_argument("--steps", type=cli.positive, default=20, help="batches a sample (default 20)")
+
+
+def run(arguments: argparse.Namespace) -> list[Row]:
+    """Steps of training, data read by both sides alike."""
+    cases: Any = CASES
+    if arguments.model is not None:
+        cases = [(arguments.model, arguments.batch_size or 32)]
+    if arguments.quick:
+        cases, arguments.steps = [("lenet5", 4)], 3
+    rows = []
+    for model, batch_size in cases:
+        options = {
+            "model": model,
+            "batch_size": batch_size,
+            "ppv": arguments.ppv,
+            **cli.taken(arguments, "schedules", "micro_batches", "steps", "repeats"),
+        }
+        rows += _rows(arguments, options, measure(arguments.ranks, "pipeline_program", options))
+    return rows
+
+
+def _rows(arguments: argparse.Namespace, options: dict[str, Any], found: dict[str, Any]) -> list[Row]:
+    """A row a schedule; the bound of its speed-up, by the stages' own times; and its bubbles."""
+    rows = []
+    ppv = ",".join(map(str, found["ppv"])) or "none"
+    stages = found["stage_seconds"]
+    bound = sum(stages) / max(stages)
+    told = ", ".join(f"{1e3 * value:.3g}" for value in stages)
+    for name in options["schedules"]:
+        samples = found["schedules"][name]
+        case = f"{options['model']} B={options['batch_size']} ppv {ppv}, {arguments.ranks} ranks, {name}"
+        rows.append(
+            timed_row(
+                case,
+                "step",
+                samples["together"],
+                samples["alone"],
+                "one process",
+                note=f"{options['steps']} batches from an empty pipeline to an empty one; the parameters "
+                "equal those of one process to the bit",
+            )
+        )
+        rows.append(
+            Row(case, "speed-up", rows[-1].ratio or 0.0, bound, "sum of stages / longest", unit="",
+                ratio=(rows[-1].ratio or 0.0) / bound, note=f"stages of {told} ms")
+        )  # fmt: skip
+        idle = max(samples["idle"])
+        rows.append(
+            Row(case, "idle", idle, samples["idle_simulated"], "the schedule's cycles", unit="fraction",
+                note="of the most idle rank, from the first action to the last")
+        )  # fmt: skip
+    return rows

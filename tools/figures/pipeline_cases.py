@@ -1,0 +1,189 @@
+"""The training runs of the tables of the paper on stale weights, with its hyper-parameters (appendix A)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+#: What the paper reports, percent: table 2, by network and number of stages; 0 stands for non-pipelined.
+TABLE2 = {
+    "lenet5": {0: 99.00, 4: 98.64, 6: 98.62, 8: 98.61, 10: 98.47},
+    "alexnet": {0: 82.51, 4: 78.47, 6: 78.32, 8: 78.47},
+    "vgg16": {0: 91.36, 4: 90.53, 6: 88.96, 8: 83.73, 10: 79.85},
+    "resnet20": {0: 91.50, 4: 90.05, 6: 88.00, 8: 83.01},
+}
+#: Table 1: where registers are inserted; a network's row of table 2 takes the first 1, 2, … of them.
+TABLE1 = {
+    "lenet5": (1, 2, 3, 4),
+    "alexnet": (1, 2, 3),
+    "vgg16": (2, 4, 7, 10),
+    "resnet20": (7, 13, 19),
+}
+#: Table 3: ResNet-20 with 8 to 20 stages, registers behind every second layer from 3 on.
+TABLE3 = {8: 90.28, 10: 88.37, 12: 88.73, 14: 87.94, 16: 87.30, 18: 86.23, 20: 79.09}
+#: Table 4: hybrid training of ResNet-20 with PPV (5, 12, 17): pipelined and non-pipelined iterations.
+TABLE4 = {(0, 30000): 91.50, (30000, 0): 88.29, (20000, 10000): 90.71, (20000, 20000): 91.72}
+#: Table 5: placements and accuracies, non-pipelined, pipelined and hybrid.
+TABLE5 = {
+    "resnet20": ((7,), (91.65, 91.21, 91.37)),
+    "resnet56": ((19,), (92.63, 92.89, 92.75)),
+    "resnet110": ((37,), (93.59, 92.88, 93.55)),
+    "resnet224": ((75,), (92.77, 91.39, 93.33)),
+    "resnet362": ((121,), (93.46, 90.53, 93.98)),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    row        of the table: what the run is, for a reader
+    data       the kind of data it takes: "mnist", "cifar10" or "digits"
+    ppv        () is non-pipelined
+    after      steps after which it goes on non-pipelined; None for never
+    steps      in all
+    optimizer  arguments of SGD
+    paper      the accuracy that the paper reports, percent
+    """
+
+    row: str
+    model: str
+    data: str
+    ppv: tuple[int, ...] = ()
+    schedule: str = "stale"
+    predict: bool = False
+    after: int | None = None
+    steps: int = 30000
+    batch_size: int = 100
+    optimizer: dict[str, Any] = field(default_factory=dict)
+    lr_schedule: str | None = None
+    augment: str | None = None
+    paper: float | None = None
+    seed: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {**asdict(self), "ppv": list(self.ppv)}
+
+    @property
+    def stages(self) -> int:
+        """As the paper counts: forward and backward ones."""
+        return 2 * (len(self.ppv) + 1) if self.ppv else 0
+
+
+#: Hyper-parameters of appendix A by network: those of `Run`. Step schedules are in epochs of 50,000 images.
+RECIPES: dict[str, dict[str, Any]] = {
+    "lenet5": {
+        "data": "mnist",
+        "optimizer": {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.0005},
+        "lr_schedule": "inv:0.0001:0.75",
+    },
+    "alexnet": {
+        "data": "cifar10",
+        "optimizer": {"lr": 0.001, "momentum": 0.9, "weight_decay": 0.004, "nesterov": True},
+        "lr_schedule": "step:200:0.1",
+        "steps": 250000,
+    },
+    "vgg16": {
+        "data": "cifar10",
+        "optimizer": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.0005, "nesterov": True},
+        "lr_schedule": "half:50",
+        "steps": 250000,
+        "augment": "crop-flip",
+    },
+    "resnet": {
+        "data": "cifar10",
+        "optimizer": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.0001},
+        "lr_schedule": "step:100:0.1",
+        "steps": 100000,
+        "batch_size": 128,
+        "augment": "crop-flip",
+    },
+}
+
+
+def make_run(row: str, model: str, **options: Any) -> Run:
+    """A run by the network's recipe, which `options` change."""
+    recipe = RECIPES["resnet" if model.startswith("resnet") else model]
+    return Run(row=row, model=model, **{**recipe, **options})
+
+
+def table2(models: tuple[str, ...] = tuple(TABLE2), *, beside: bool = True) -> Iterator[Run]:
+    """Non-pipelined, and a pipeline of 4, 6, … stages; with `beside`, the same by stale-1f1b, with predicted
+    weights, and hybrid: the last third non-pipelined."""
+    for model in models:
+        cuts, paper = TABLE1[model], TABLE2[model]
+        base = make_run("non-pipelined", model, paper=paper[0])
+        yield base
+        for count in range(1, len(cuts) + 1):
+            stages = 2 * (count + 1)
+            run = replace(base, row=f"{stages} stages", ppv=cuts[:count], paper=paper[stages])
+            yield run
+            if not beside:
+                continue
+            plain = replace(run, paper=None)
+            yield replace(plain, row=f"{stages} stages, stale-1f1b", schedule="stale-1f1b")
+            yield replace(plain, row=f"{stages} stages, predicted", predict=True)
+            yield replace(plain, row=f"{stages} stages, hybrid", after=run.steps * 2 // 3)
+
+
+def table3() -> Iterator[Run]:
+    """ResNet-20 with more and more stages; each at the paper's rate for pipelines, and at the other one."""
+    for rate in (0.1, 0.01):
+        options = {"optimizer": {**RECIPES["resnet"]["optimizer"], "lr": rate}}
+        yield make_run(
+            f"non-pipelined, lr {rate}", "resnet20", paper=91.50 if rate == 0.1 else None, **options
+        )
+        for stages, paper in TABLE3.items():
+            told = paper if rate == 0.01 else None
+            ppv = tuple(range(3, stages, 2))
+            yield make_run(f"{stages} stages, lr {rate}", "resnet20", ppv=ppv, paper=told, **options)
+
+
+def table4() -> Iterator[Run]:
+    """Hybrid training of ResNet-20."""
+    for (pipelined, rest), paper in TABLE4.items():
+        rate = 0.01 if pipelined else 0.1
+        yield make_run(
+            f"{pipelined} + {rest} iterations",
+            "resnet20",
+            ppv=(5, 12, 17) if pipelined else (),
+            after=pipelined if pipelined and rest else None,
+            steps=pipelined + rest,
+            optimizer={**RECIPES["resnet"]["optimizer"], "lr": rate},
+            paper=paper,
+        )
+
+
+def table5() -> Iterator[Run]:
+    """Residual networks of growing depth on two ranks' stages."""
+    for model, (ppv, paper) in TABLE5.items():
+        steps = 200 * -(-50000 // 128)
+        yield make_run("non-pipelined", model, steps=steps, paper=paper[0])
+        yield make_run("pipelined", model, ppv=ppv, steps=steps, paper=paper[1])
+        yield make_run("hybrid", model, ppv=ppv, steps=steps, after=steps // 2, paper=paper[2])
+
+
+def digits() -> Iterator[Run]:
+    """LeNet-5 on 8×8 digits: seconds a run. At two rates, by every way with stale weights."""
+    for rate, epochs in ((0.01, 12), (0.003, 24)):
+        steps = epochs * 45
+        common: dict[str, Any] = {
+            "data": "digits", "batch_size": 32, "steps": steps, "lr_schedule": None,
+            "optimizer": {"lr": rate, "momentum": 0.9},
+        }  # fmt: skip
+        yield make_run(f"non-pipelined, lr {rate}", "lenet5", **common)
+        for count in range(1, 5):
+            stages = f"{2 * (count + 1)} stages"
+            run = make_run(f"{stages}, lr {rate}", "lenet5", ppv=TABLE1["lenet5"][:count], **common)
+            yield run
+            yield replace(run, row=f"{stages}, stale-1f1b, lr {rate}", schedule="stale-1f1b")
+            yield replace(run, row=f"{stages}, predicted, lr {rate}", predict=True)
+            hybrid = steps * 3 // 2
+            row = f"{stages}, hybrid, lr {rate}"
+            yield replace(run, row=row, after=steps, steps=hybrid)
+
+
+#: The runs of each table.
+TABLES = {"2": table2, "3": table3, "4": table4, "5": table5, "digits": digits}
