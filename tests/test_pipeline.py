@@ -192,11 +192,9 @@ def test_recurrent_layers_and_lengths():
 @pytest.mark.parametrize(("schedule", "predict"), [("stale", True), ("pipedream", False), ("gpipe", False)])
 def test_on_every_device(device, schedule, predict):
     def make(where):
-        layers = [
-            bp.Conv2d(1, 2, 3),
-            bp.Residual([bp.Conv2d(2, 2, 1), bp.BatchNorm2d(2), bp.Conv2d(2, 2, 1)]),
-        ]
-        return bp.Sequential([*layers, bp.Flatten(), bp.Linear(8, 3)], (1, 4, 4), device=where)
+        block = bp.Residual([bp.Conv2d(2, 2, 1), bp.BatchNorm2d(2), bp.Conv2d(2, 2, 1)])
+        layers = [bp.Conv2d(1, 2, 3), block, bp.Flatten(), bp.Linear(8, 3)]
+        return bp.Sequential(layers, (1, 4, 4), device=where)
 
     dataset = data(8, (1, 4, 4))
     options = {"ppv": (2, 3), "schedule": schedule, "predict": predict}

@@ -8,17 +8,7 @@ from bppsa_cupy.tools.figures import pipeline_cases as cases
 from bppsa_cupy.tools.figures.pipeline_tables import summary
 from bppsa_cupy.tools.reproduce import main
 
-COMMAND = [
-    "pipeline",
-    "--table",
-    "digits",
-    "--rows",
-    "4 stages, lr 0.01",
-    "--epochs",
-    "1",
-    "--device",
-    "host",
-]
+COMMAND = ["pipeline", "--table", "digits", "--rows", "4 stages, lr 0.01", "--epochs", "1"]
 
 
 def test_results_are_kept_and_gone_on_from(tmp_path, capsys):

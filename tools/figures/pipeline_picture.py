@@ -36,4 +36,5 @@ def draw(rows: list[dict[str, Any]], path: Path, title: str) -> None:
                 right.plot(steps, accuracies, linewidth=1, label=row["row"])
         right.set(xlabel="iteration", ylabel="test accuracy, percent")
         right.grid(alpha=0.3)
-        right.legend(loc="lower right", fontsize="x-small", ncols=2)
+        if right.lines:
+            right.legend(loc="lower right", fontsize="x-small", ncols=2)
