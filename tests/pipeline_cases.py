@@ -11,9 +11,11 @@ from mpi import play
 from pipeline_networks import blocks, data
 
 import bppsa_cupy as bp
+from bppsa_cupy.data import load
 from bppsa_cupy.data.dataset import Dataset, Split
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.models import build_model
+from bppsa_cupy.models.resnet import resnet
 from bppsa_cupy.pipeline import Trace
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
@@ -121,6 +123,46 @@ def case_what_is_refused(group: Group) -> None:
         pipeline.network.backward(np.zeros((1, 3)))
     with raises(bp.ShapeError, "float64"):
         pipeline.network.eval().forward(np.zeros((1, 1, 6, 6), "float32"))
+
+
+def two_hundred_steps(group: Group) -> None:
+    """200 steps of LeNet-5 on digits and of ResNet-8 by every schedule; rank 0 compares with one process.
+
+    Not among the cases, for its time: `mpiexec -n 4 python pipeline_cases.py two_hundred_steps`.
+    """
+    drawn = data(320, (3, 8, 8), 10)
+    drawn = replace(drawn, train=replace(drawn.train, inputs=drawn.train.inputs.astype("float32")))
+    for name, dataset, batch, make in (
+        ("lenet5", load("digits"), 32, digits_lenet5),
+        ("resnet8", drawn, 16, resnet8),
+    ):
+        cuts = {2: (2,), 3: (1, 3), 4: (1, 2, 4), 5: (1, 2, 3, 4)}[group.size]
+        for schedule, options in WAYS:
+            settings = Settings(batch_size=batch, epochs=10, iterations=200, seed=5, lr_schedule="cosine")
+            found = []
+            for own in (group, None) if group.rank == 0 else (group,):
+                pipeline = bp.Pipeline(make(), cuts, schedule, own, **options)
+                optimizer = bp.SGD(pipeline.network.parameters, lr=0.01, momentum=0.9)
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "gpipe with BatchNorm|1f1b with BatchNorm")
+                    rows = train(pipeline, replace(dataset, test=None), optimizer, settings).rows
+                found.append((rows, pipeline.network.state_dict()))
+            if group.rank == 0:
+                (rows, ours), (expected, theirs) = found
+                assert rows == expected and len(rows) == 200
+                for key, array in ours.items():
+                    np.testing.assert_array_equal(array, theirs[key], err_msg=f"{schedule} {key}")
+                told = f"{group.size} ranks, {name}, {schedule} {options or ''}: {len(ours)} arrays equal"
+                print(told, flush=True)
+            group.barrier()
+
+
+def digits_lenet5():
+    return build_model("lenet5", input_shape=(1, 32, 32), device="host")
+
+
+def resnet8():
+    return resnet(8, (3, 8, 8), device="host")
 
 
 if __name__ == "__main__":

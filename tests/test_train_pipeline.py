@@ -53,6 +53,22 @@ def test_it_says_what_ran(simulated, capsys):
     assert first["ran"]["reason"] == "pipeline stale, ppv (1, 3), 3 stages simulated by one process"
 
 
+def test_ranks_resume_what_one_process_saved(simulated, tmp_path):
+    again = ["--ppv", "2", "--pipeline", "1f1b", "--micro-batches", "3", "--iterations", "9"]
+    again = [*OPTIONS[:3], *OPTIONS[5:], *again, "--resume", simulated / "checkpoint"]
+    mpi.run(2, "-m", "bppsa_cupy.tools.train", *again, *files(tmp_path))
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    assert train.main([*map(str, again), *files(alone)]) == 0
+    assert losses(tmp_path / "log") == losses(alone / "log") and len(losses(alone / "log")) == 3
+    ours, theirs = (load_checkpoint(folder / "checkpoint") for folder in (tmp_path, alone))
+    assert ours.step == theirs.step == 9
+    for mine, other in ((ours.parameters, theirs.parameters),
+                        (ours.optimizer["arrays"], theirs.optimizer["arrays"])):  # fmt: skip
+        for name, array in mine.items():
+            assert (array == other[name]).all()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
