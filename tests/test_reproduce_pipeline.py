@@ -63,7 +63,7 @@ def test_the_tables_of_the_paper():
         (model, stages, paper) for model, row in cases.TABLE2.items() for stages, paper in row.items()
     ]
     assert {run.ppv for run in plain if run.model == "vgg16"} == {(), (2,), (2, 4), (2, 4, 7), (2, 4, 7, 10)}
-    assert len(list(cases.table2())) == 4 + 4 * (4 + 3 + 4 + 3)
+    assert len(list(cases.table2())) == 4 + 5 * (4 + 3 + 4 + 3)
     ppvs = [run.ppv for run in cases.table3() if run.optimizer["lr"] == 0.01]
     assert ppvs[1] == (3, 5, 7) and ppvs[-1] == tuple(range(3, 20, 2)) and len(ppvs) == 8
     assert [run.after for run in cases.table4()] == [None, None, 20000, 20000]

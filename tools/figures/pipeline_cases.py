@@ -110,8 +110,8 @@ def make_run(row: str, model: str, **options: Any) -> Run:
 
 
 def table2(models: tuple[str, ...] = tuple(TABLE2), *, beside: bool = True) -> Iterator[Run]:
-    """Non-pipelined, and a pipeline of 4, 6, … stages; with `beside`, the same by stale-1f1b, with predicted
-    weights, and hybrid: the last third non-pipelined."""
+    """Non-pipelined, and a pipeline of 4, 6, … stages; with `beside`, those of `beside_stale`, and hybrid: the
+    last third non-pipelined."""
     for model in models:
         cuts, paper = TABLE1[model], TABLE2[model]
         base = make_run("non-pipelined", model, paper=paper[0])
@@ -123,9 +123,18 @@ def table2(models: tuple[str, ...] = tuple(TABLE2), *, beside: bool = True) -> I
             if not beside:
                 continue
             plain = replace(run, paper=None)
-            yield replace(plain, row=f"{stages} stages, stale-1f1b", schedule="stale-1f1b")
-            yield replace(plain, row=f"{stages} stages, predicted", predict=True)
+            yield from beside_stale(plain, "")
             yield replace(plain, row=f"{stages} stages, hybrid", after=run.steps * 2 // 3)
+
+
+def beside_stale(run: Run, end: str) -> Iterator[Run]:
+    """The run by the order of 1F1B, with predicted weights, and by both; `end` ends the rows' names."""
+    for way, options in (
+        ("stale-1f1b", {"schedule": "stale-1f1b"}),
+        ("predicted", {"predict": True}),
+        ("stale-1f1b predicted", {"schedule": "stale-1f1b", "predict": True}),
+    ):
+        yield replace(run, row=f"{run.stages} stages, {way}{end}", **options)  # type: ignore[arg-type]
 
 
 def table3() -> Iterator[Run]:
@@ -178,8 +187,7 @@ def digits() -> Iterator[Run]:
             stages = f"{2 * (count + 1)} stages"
             run = make_run(f"{stages}, lr {rate}", "lenet5", ppv=TABLE1["lenet5"][:count], **common)
             yield run
-            yield replace(run, row=f"{stages}, stale-1f1b, lr {rate}", schedule="stale-1f1b")
-            yield replace(run, row=f"{stages}, predicted, lr {rate}", predict=True)
+            yield from beside_stale(run, f", lr {rate}")
             hybrid = steps * 3 // 2
             row = f"{stages}, hybrid, lr {rate}"
             yield replace(run, row=row, after=steps, steps=hybrid)
