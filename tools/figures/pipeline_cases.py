@@ -110,8 +110,8 @@ def make_run(row: str, model: str, **options: Any) -> Run:
 
 
 def table2(models: tuple[str, ...] = tuple(TABLE2), *, beside: bool = True) -> Iterator[Run]:
-    """Non-pipelined, and a pipeline of 4, 6, … stages; with `beside`, those of `beside_stale`, and hybrid: the
-    last third non-pipelined."""
+    """Non-pipelined, and a pipeline of 4, 6, … stages; with `beside`, those of `beside_stale`, and hybrid:
+    the last third non-pipelined."""
     for model in models:
         cuts, paper = TABLE1[model], TABLE2[model]
         base = make_run("non-pipelined", model, paper=paper[0])
@@ -134,7 +134,7 @@ def beside_stale(run: Run, end: str) -> Iterator[Run]:
         ("predicted", {"predict": True}),
         ("stale-1f1b predicted", {"schedule": "stale-1f1b", "predict": True}),
     ):
-        yield replace(run, row=f"{run.stages} stages, {way}{end}", **options)  # type: ignore[arg-type]
+        yield replace(run, row=f"{run.stages} stages, {way}{end}", **options)
 
 
 def table3() -> Iterator[Run]:
