@@ -11,6 +11,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.data import load
 from bppsa_cupy.models.resnet import resnet
 from bppsa_cupy.tools import reproduce
+from bppsa_cupy.tools import train as train_tool
 from bppsa_cupy.tools.figures import image_curves
 from bppsa_cupy.tools.figures.image_curves import compare
 from bppsa_cupy.tools.figures.torch_training import PYTORCH, Curve, train_by_torch
@@ -115,6 +116,20 @@ def test_the_files(folder, tmp_path, capsys):
     assert (
         "seed 5: the first loss lies" in out and "no loss is 1 % from PyTorch's; test accuracy: ours" in out
     )
+
+
+def test_our_curve_is_that_of_bppsa_train(folder, tmp_path):
+    shared = ["--data", str(folder), "--epochs", "2", "--batch-size", "8", "--lr", "0.1", "--lr-schedule",
+              "cosine", "--augment", "crop-flip", "--seed", "3", "--device", "host"]  # fmt: skip
+    assert reproduce.main(["resnet20", "--model", "lenet5", "--out", str(tmp_path), *shared]) == 0
+    log = tmp_path / "log.jsonl"
+    assert train_tool.main(["lenet5", "--weight-decay", "0.0001", "--log", str(log), *shared]) == 0
+    rows = [json.loads(row) for row in log.read_text(encoding="utf-8").splitlines()]
+    result = json.loads((tmp_path / "lenet5.json").read_text(encoding="utf-8"))
+    ours = result["rows"][0]["curves"]["ours"]
+    np.testing.assert_allclose(ours["losses"], [row["loss"] for row in rows], rtol=1e-8)
+    accuracies = [row["test_accuracy"] for row in rows if "test_accuracy" in row]
+    assert ours["test_accuracies"] == accuracies and len(accuracies) == 2
 
 
 def test_buffers_are_compared_and_a_test_set_is_not_needed(folder, tmp_path, capsys):
