@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,8 @@ from bppsa_cupy.layers import (
     Tanh,
 )
 from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.tools.benchmarks.torch_modules import PadShortcut as Padded
+from bppsa_cupy.tools.benchmarks.torch_modules import Residual as Block
 
 
 @dataclass(frozen=True)
@@ -110,30 +112,6 @@ class Frozen(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         scale = self.weight / (self.running_var + self.eps).sqrt()
         return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
-
-
-class Block(nn.Module):
-    """A residual block of PyTorch's modules."""
-
-    def __init__(self, body: Sequence[nn.Module], shortcut: Sequence[nn.Module] = ()) -> None:
-        super().__init__()
-        self.body, self.shortcut = nn.Sequential(*body), nn.Sequential(*shortcut)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.body(x) + self.shortcut(x)
-
-
-class Padded(nn.Module):
-    """Option A of He et al.: every stride-th pixel, zeros for the channels that are new."""
-
-    def __init__(self, channels: int, stride: int) -> None:
-        super().__init__()
-        self.channels, self.stride = channels, stride
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        more = self.channels - x.shape[1]
-        taken = x[:, :, :: self.stride, :: self.stride]
-        return nn.functional.pad(taken, (0, 0, 0, 0, more // 2, more - more // 2))
 
 
 CASES: tuple[LayerCase, ...] = (

@@ -1,6 +1,7 @@
 """Learning-rate schedules against PyTorch's, in texts, and in training that resumes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -122,6 +123,31 @@ def test_a_warm_up_that_leaves_no_cosine_is_refused(dataset):  # noqa: F811
             bp.SGD(net.parameters),
             Settings(epochs=3, batch_size=16, lr_schedule="cosine,warmup:12"),
         )
+
+
+def test_a_rate_that_grows_beyond_floats_is_refused_before_the_first_step(dataset):  # noqa: F811
+    net, settings = make(), Settings(epochs=3, batch_size=16, lr_schedule="step:1:1e200")
+    before = net.state_dict()
+    with pytest.raises(bp.BppsaError, match=r"step:1:1e\+200 is beyond the range of floats at step 12:"):
+        train(net, dataset, bp.SGD(net.parameters), settings)
+    assert all(np.array_equal(before[name], array) for name, array in net.state_dict().items())
+
+
+def test_the_schedule_of_one_training_is_not_the_next_ones(dataset):  # noqa: F811
+    """Also where a training is broken off."""
+    net = make()
+    optimizer = bp.SGD(net.parameters, lr=0.1)
+    optimizer.lr_factor = 0.5
+    settings = Settings(epochs=1, batch_size=16, lr_schedule="cosine")
+    train(net, dataset, optimizer, settings)
+    assert optimizer.lr_factor == 0.5
+
+    def stop(network):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(net, dataset, optimizer, replace(settings, lr_schedule="warmup:9", gradient_hook=stop))
+    assert optimizer.lr_factor == 0.5
 
 
 def test_training_is_pytorchs(dataset):  # noqa: F811

@@ -5,11 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_cases import Block, Padded
 from tolerances import assert_close
 from torch import nn
 
 import bppsa_cupy as bp
+from bppsa_cupy.tools.benchmarks.torch_modules import PadShortcut as Padded
+from bppsa_cupy.tools.benchmarks.torch_modules import Residual as Block
 from bppsa_cupy.tools.plans.flops import flops
 
 CHANNELS = 2

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from layer_cases import Padded
 from torch import nn
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
 from bppsa_cupy.models.resnet import resnet
+from bppsa_cupy.tools.benchmarks.rivals import torch_network
+from bppsa_cupy.tools.benchmarks.torch_modules import PadShortcut as Padded
 
 
 class BasicBlock(nn.Module):
@@ -69,6 +70,17 @@ def test_scores_in_evaluation_are_pytorchs(rng):
     net.load_state_dict(reference.state_dict(), by_order=True)
     expected = reference.eval()(x).detach().numpy()
     np.testing.assert_allclose(net.eval().forward(x.numpy()), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_rival_of_benchmarks_and_figures_is_the_same_network(rng):
+    reference, net = ResNet(14).double(), resnet(14, dtype="float64", device="host")
+    net.load_state_dict(reference.state_dict(), by_order=True)
+    rival = torch_network(net)
+    x = torch.tensor(rng.standard_normal((4, 3, 32, 32)))
+    torch.testing.assert_close(rival(x), reference(x), rtol=1e-12, atol=1e-12)
+    assert list(rival.state_dict()) == list(net.state_dict())
+    for ours, theirs in zip(rival.state_dict().values(), reference.state_dict().values(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 def test_initial_values_are_hes():

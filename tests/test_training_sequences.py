@@ -94,7 +94,7 @@ def test_sizes_of_the_paper_are_the_defaults():
 def test_the_curve_is_pytorchs(request, model, name, clip):
     dataset = load(request.getfixturevalue(name))
     settings = Settings(epochs=3, batch_size=8, seed=2, clip=clip)
-    theirs = train_by_torch(network_of(model, dataset), dataset, settings, lr=0.01)
+    theirs = train_by_torch(network_of(model, dataset), dataset, settings, bp.Adam, lr=0.01)
     net = network_of(model, dataset)
     history = train(net, dataset, bp.Adam(net.parameters, lr=0.01), settings)
     np.testing.assert_allclose(history.losses, theirs.losses, rtol=1e-9)

@@ -1,15 +1,17 @@
 """What stops training before it starts, or where it diverges, leaves good files as they were."""
 
 import json
+from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from test_training import dataset, make, optimizer_of, run  # noqa: F401
 
 import bppsa_cupy as bp
-from bppsa_cupy.data import load
+from bppsa_cupy.data import Dataset, Split, load
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
-from bppsa_cupy.training.loop import train
+from bppsa_cupy.training.loop import evaluate, train
 from bppsa_cupy.training.settings import Settings
 
 
@@ -56,9 +58,37 @@ def test_parameters_that_are_not_finite_are_not_saved(without_test, tmp_path):
     def poison(network):
         network.parameters["4.weight"][0, 0] = np.inf
 
-    with pytest.raises(bp.NonFiniteError, match="a parameter is not finite after step 1:") as caught:
+    with pytest.raises(bp.NonFiniteError, match="parameter or buffer is not finite after step 1:") as caught:
         run(without_test, epochs=2, iterations=1, checkpoint=file, gradient_hook=poison)
     assert not file.exists() and "last good" not in str(caught.value)
+
+
+def test_running_statistics_that_are_not_finite_are_not_saved(tmp_path):
+    """A variance beyond the range of float32, where loss and parameters are finite."""
+    rng, file = np.random.default_rng(1), tmp_path / "state.h5"
+    inputs = rng.standard_normal((16, 1, 4, 4)).astype(np.float32)
+    split = Split(inputs, np.arange(16) % 3, None)
+    layers = [bp.Conv2d(1, 2, 3), bp.BatchNorm2d(2), bp.Flatten(), bp.Linear(8, 3)]
+    net = bp.Sequential(layers, (1, 4, 4), device="host")
+    settings = Settings(method="bp", epochs=1, batch_size=4, checkpoint=file)
+    train(net, Dataset("made", (1, 4, 4), 3, split, None, None), optimizer_of(net), settings)
+    good = file.read_bytes()
+    split.inputs[...] *= np.float32(1e20)
+    again = bp.Sequential(layers, (1, 4, 4), device="host")
+    with pytest.raises(bp.NonFiniteError, match=r"buffer is not finite after step 8: .*state\.h5"):
+        train(
+            again, Dataset("made", (1, 4, 4), 3, split, None, None), optimizer_of(again),
+            replace(settings, epochs=2), resume=file,
+        )  # fmt: skip
+    assert np.isfinite(again.parameters.flat).all() and file.read_bytes() == good
+
+
+def test_an_evaluation_that_stops_leaves_the_mode(dataset, monkeypatch):  # noqa: F811
+    net = make()
+    monkeypatch.setattr(net, "forward", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(net, dataset.test, 8)
+    assert net.training
 
 
 def test_a_checkpoint_of_another_run_is_not_called_good(dataset, checkpoint):  # noqa: F811

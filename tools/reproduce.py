@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures import figure6, figure7, figure13, pipeline_tables, retraining
+from bppsa_cupy.tools.figures import figure6, figure7, figure13, image_curves, pipeline_tables, retraining
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,6 +20,7 @@ def parser() -> argparse.ArgumentParser:
         ("figure13", figure13, "a GRU on audio, by us and by PyTorch"),
         ("pipeline", pipeline_tables, "training with stale weights, by the tables of its paper"),
         ("prune", retraining, "VGG-11 pruned and retrained by back-propagation and by scan"),
+        ("resnet20", image_curves, "ResNet-20 on CIFAR-10, by us and by PyTorch"),
     ):
         figure = figures.add_parser(name, help=summary)
         module.add_arguments(figure)

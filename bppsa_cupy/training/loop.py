@@ -41,11 +41,12 @@ def train(
     resume   a checkpoint to go on from; the same device and thread count give the very bits that
              training without a stop gives
 
-    The loss is read back a step late, so that the device never waits. Raises NonFiniteError naming the
-    step where a loss, of training or of the test set, a gradient or a parameter that would be saved is NaN or
-    infinite; the last checkpoint stays, and parameters that a bad gradient would have changed are as before
-    it. Raises DataError where the network does not take the data, CheckpointError where `resume` is not of
-    this training, and BppsaError where checkpoint or log cannot be written, all before the first step.
+    The loss is read back a step late, so that the device never waits. The optimizer's `lr_factor` follows
+    the schedule, and is then what it was before. Raises NonFiniteError naming the step where a loss, of
+    training or of the test set, a gradient, or a parameter or buffer that would be saved is NaN or infinite;
+    the last checkpoint stays, and parameters that a bad gradient would have changed are as before it. Raises
+    DataError where the network does not take the data, CheckpointError where `resume` is not of this
+    training, and BppsaError where checkpoint or log cannot be written, all before the first step.
     """
     runner = Serial(trained) if isinstance(trained, Sequential) else trained
     network = runner.network
@@ -63,7 +64,8 @@ def train(
     history = History()
     shown = settings.progress and network.writes
     bar = tqdm(total=last, initial=step, unit="step", disable=not shown, dynamic_ncols=True)
-    with TrainingLog(settings.log if network.writes else None, step) as log, bar, _telling_of(lambda: good):
+    own_log = TrainingLog(settings.log if network.writes else None, step)
+    with own_log as log, bar, _telling_of(lambda: good), _rates_kept(optimizer):
         while step < last:
             end = min(last, (step // per_epoch + 1) * per_epoch)
             stop = runner.stop(step, end)
@@ -84,7 +86,7 @@ def train(
             step = stop
             if settings.checkpoint is not None and step == end:
                 if not _is_finite(network):
-                    raise not_finite("a parameter is not finite after", step)
+                    raise not_finite("a parameter or buffer is not finite after", step)
                 state = snapshot(network, optimizer, settings, dataset, step, per_epoch)
                 if network.writes:
                     save_checkpoint(settings.checkpoint, state)
@@ -138,11 +140,23 @@ def _telling_of(good: Callable[[], Path | None]) -> Iterator[None]:
         raise NonFiniteError(f"{error}; the last good checkpoint is {good()}") from error
 
 
+@contextmanager
+def _rates_kept(optimizer: Optimizer) -> Iterator[None]:
+    """Behind the block, what multiplies the rates is what it was before: a schedule is of one training."""
+    factor = optimizer.lr_factor
+    try:
+        yield
+    finally:
+        optimizer.lr_factor = factor
+
+
 def _is_finite(network: Sequential) -> bool:
-    """Whether all parameters are; one reduction on the device, and a wait."""
-    device, flat = network.device, network.parameters.flat
+    """Whether all parameters and buffers are; reductions on the device, and one wait."""
+    device = network.device
     flag = device.zeros((1,), np.int32)
-    device.launch(KERNELS["finite_check"], flat, flag, flat.size)
+    for array in (network.parameters.flat, *network.buffers.values()):
+        if array.dtype == network.dtype:
+            device.launch(KERNELS["finite_check"], array, flag, array.size)
     network.parameters.set_where_any(flag)
     return not device.to_host(flag)[0]
 
@@ -152,6 +166,13 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
     that count."""
     was_training = network.training
     network.eval()
+    try:
+        return _evaluate(network, split, batch_size)
+    finally:
+        network.training = was_training
+
+
+def _evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
     total, right, count, current = 0.0, 0, 0, None
     for batch in ahead(batches(split, batch_size, shuffle=False, dtype=network.dtype)):
         labels, lengths = batch.labels, batch.label_lengths
@@ -162,7 +183,6 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
         real = int(np.count_nonzero(counted))
         total, count = total + float(loss) * real, count + real
         right += int((network.device.to_host(scores).argmax(-1) == labels)[counted].sum())
-    network.training = was_training
     return total / count, right / count
 
 

@@ -60,10 +60,8 @@ class Optimizer(abc.ABC):
         self._set_groups(groups)
         self._whole = Progress(*(parameters.device.zeros((1,), kind) for kind in (np.int32, np.int64)))
         self._parts: dict[tuple[int, int], Progress] = {}
-        self._state = {
-            name: parameters.device.zeros(parameters.flat.shape, parameters.flat.dtype)
-            for name in self._arrays()
-        }
+        self._state: dict[str, Array] = {}
+        self._add_arrays()
         self._masks: Mapping[str, Array] | None = parameters.masks
 
     def step(self, gradients: ParameterSet, part: slice | None = None) -> None:
@@ -78,6 +76,7 @@ class Optimizer(abc.ABC):
                 f"the gradients are {held}, the parameters hold {self.parameters.flat.size} values: pass "
                 "net.gradients of the same network"
             )
+        self._add_arrays()
         if self._masks is not self.parameters.masks:
             for array in self._state.values():
                 self.parameters.apply_masks(array)
@@ -108,6 +107,13 @@ class Optimizer(abc.ABC):
             self._check(**own)
         units, self._unit = group_of_units(self.parameters, read)
         self._units = self.parameters.device.asarray(units)
+
+    def _add_arrays(self) -> None:
+        """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
+        flat = self.parameters.flat
+        for name in self._arrays():
+            if name not in self._state:
+                self._state[name] = self.parameters.device.zeros(flat.shape, flat.dtype)
 
     def _settings(self) -> list[dict[str, Any]]:
         """All hyper-parameters of what is in no group, and of each group."""
@@ -158,7 +164,7 @@ class Optimizer(abc.ABC):
 
     @abc.abstractmethod
     def _arrays(self) -> tuple[str, ...]:
-        """The names of the state arrays that it begins with."""
+        """The names of the state arrays that the present hyper-parameters take; they begin with zeros."""
 
     @abc.abstractmethod
     def _check(self, **own: Any) -> None:

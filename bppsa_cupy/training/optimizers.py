@@ -18,7 +18,8 @@ from bppsa_cupy.training.optimizer import Optimizer
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent with momentum, Nesterov momentum and weight decay."""
+    """Stochastic gradient descent with momentum, Nesterov momentum and weight decay. Momentum that is set
+    between steps begins with a velocity of 0."""
 
     hyperparameters = ("lr", "momentum", "dampening", "weight_decay", "nesterov")
 

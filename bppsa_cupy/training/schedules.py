@@ -65,7 +65,16 @@ class Schedule:
         return next((int(values[0]) for name, values in self.parts if name == "warmup"), 0)
 
     def factor(self, step: int, per_epoch: int) -> float:
-        """What the rate is multiplied by at the step behind `step` others, where an epoch has `per_epoch`."""
+        """What the rate is multiplied by at the step behind `step` others, where an epoch has `per_epoch`.
+        Raises BppsaError where it is beyond the range of floats."""
+        try:
+            return self._factor(step, per_epoch)
+        except OverflowError as cause:
+            raise BppsaError(
+                f"the schedule {self} is beyond the range of floats at step {step + 1}: give a smaller GAMMA"
+            ) from cause
+
+    def _factor(self, step: int, per_epoch: int) -> float:
         result, epoch = 1.0, step // per_epoch
         for name, values in self.parts:
             if name == "step":

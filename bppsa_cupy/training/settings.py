@@ -70,10 +70,14 @@ class Settings:
         return steps if self.iterations is None else min(steps, self.iterations)
 
     def schedule(self, per_epoch: int) -> Schedule | None:
-        """The learning rate's schedule over all steps. Raises BppsaError where there are too few."""
+        """The learning rate's schedule over all steps. Raises BppsaError where there are too few, and for a
+        rate that grows beyond the range of floats."""
         if self.lr_schedule is None:
             return None
-        return Schedule.read(self.lr_schedule).over(self.last_step(per_epoch))
+        steps = self.last_step(per_epoch)
+        schedule = Schedule.read(self.lr_schedule).over(steps)
+        schedule.factor(max(steps - 1, 0), per_epoch)
+        return schedule
 
     def recipe(self, per_epoch: int) -> dict[str, Any]:
         """What the steps follow from beside optimizer and order of the samples, as JSON holds it: settings by

@@ -16,6 +16,7 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.tools.figures import sequence_curves
 from bppsa_cupy.tools.figures.result_file import write_result
+from bppsa_cupy.tools.figures.torch_training import PYTORCH
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> None:
             sequence_curves.report(f"{dataset.name} {dtype}", comparison)
             facts: dict[str, Any] = {"name": dataset.name, "dtype": dtype, "samples": len(dataset.train)}
             if dataset.test is not None:
-                runs = (*sequence_curves.METHODS, sequence_curves.PYTORCH)
+                runs = (*sequence_curves.METHODS, PYTORCH)
                 reached = {run: curves[run].accuracy for run in runs}
                 if dataset.normalization is not None:
                     facts["linear_accuracy"] = linear_accuracy(dataset)

@@ -32,12 +32,17 @@ from bppsa_cupy.tools.figures.curves import (
 )
 from bppsa_cupy.tools.figures.picture_file import picture
 from bppsa_cupy.tools.figures.result_file import picture_path
-from bppsa_cupy.tools.figures.torch_training import TEST_BATCH, Curve, import_torch, train_by_torch
+from bppsa_cupy.tools.figures.torch_training import (
+    PYTORCH,
+    TEST_BATCH,
+    Curve,
+    import_torch,
+    train_by_torch,
+)
 from bppsa_cupy.training.loop import evaluate, train
 from bppsa_cupy.training.optimizers import Adam
 from bppsa_cupy.training.settings import Settings
 
-PYTORCH = "PyTorch"
 #: The options that the curves follow from.
 SETTINGS = ("epochs", "iterations", "batch_size", "lr", "clip", "seed", "threads")
 #: Methods of the backward pass: what the cost model takes, and the scan over chunks of steps.
@@ -104,8 +109,9 @@ def train_all(
         # The first step compiles kernels; it is made on a network of its own.
         train_by_scan(build(), dataset, replace(once, method=method), arguments.lr)
         curves[method] = train_by_scan(build(), dataset, replace(settings, method=method), arguments.lr)
-    train_by_torch(build(), dataset, once, arguments.lr, arguments.threads)
-    curves[PYTORCH] = train_by_torch(build(), dataset, settings, arguments.lr, arguments.threads)
+    by_adam = {"optimizer": Adam, **cli.taken(arguments, "lr", "threads")}
+    train_by_torch(build(), dataset, once, **by_adam)
+    curves[PYTORCH] = train_by_torch(build(), dataset, settings, **by_adam)
     terms = dataset.input_shape[0] * arguments.batch_size
     for seed in NOISE_SEEDS:
         noise = rounding_noise(seed, np.sqrt(terms), dtype)
@@ -129,10 +135,8 @@ def train_by_scan(network: Sequential, dataset: Dataset, settings: Settings, lr:
     history = train(network, replace(dataset, test=None), optimizer, replace(settings, gradient_hook=timed))
     assert network.last_backward is not None
     ran = network.last_backward.backward_ways
-    curve = Curve(history.losses.tolist(), seconds, backward=ran)
-    if dataset.test is not None:
-        curve.accuracy = evaluate(network, dataset.test, TEST_BATCH)[1]
-    return curve
+    tested = [] if dataset.test is None else [evaluate(network, dataset.test, TEST_BATCH)]
+    return Curve(history.losses.tolist(), seconds, tested, backward=ran)
 
 
 def compare(curves: dict[str, Curve], dtype: str) -> dict[str, Any]:
