@@ -31,6 +31,11 @@ class Element:
     item: int = 0
 
     @property
+    def matrix(self) -> tuple[str, bool, int | None]:
+        """What of it a plan depends on: the pattern's digest, `shared` and `vjp_multiply_adds`."""
+        return self.pattern.digest, self.shared, self.vjp_multiply_adds
+
+    @property
     def vjp_terms(self) -> int:
         """Multiply-adds of the layer's own VJP of one sample."""
         return self.pattern.nnz if self.vjp_multiply_adds is None else self.vjp_multiply_adds
