@@ -17,7 +17,8 @@ from bppsa_cupy.scan.numeric import NumericScan
 
 
 class RunScans:
-    """One scan a run of layers, set up at its first use and kept for the next pass.
+    """One scan a run of layers, inside of residual blocks too, set up at its first use and kept for the next
+    pass.
 
     Raises PlanMismatchError, naming what differs, unless `plan` was made for this architecture.
     """

@@ -16,12 +16,13 @@ from bppsa_cupy.plan.partition import Partition
 class Element:
     """One matrix of the scan's input array.
 
-    name     what it is called in pictures and errors, e.g. "3 Conv2d"
+    name     what it is called in pictures and errors, e.g. "3 Conv2d", "5.body.0 Conv2d" inside of a block
     pattern  of the transposed Jacobian, (d_in, d_out)
     shared   whether one set of values, (nnz,), serves every sample
     vjp_multiply_adds  of the layer's own VJP of one sample, where they are not the pattern's nnz: a pruned
              convolution's runs dense
-    item     its position among what a `Partition` cuts: a network's layers, or the matrices of a chain
+    item     its position among what a `Partition` cuts: a network's layers, where a block is one, or the
+             matrices of a chain
     """
 
     name: str
