@@ -8,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import bppsa_cupy as bp
+from bppsa_cupy.plan import Prediction
 from bppsa_cupy.tools.plan import main as plan_main
 from bppsa_cupy.tools.plans.balance import make_partition
 
@@ -32,8 +33,8 @@ def nested(kernel_size=3, inner_activation=bp.Tanh):
     ]  # fmt: skip
 
 
-def network(seed=0, **options):
-    return bp.Sequential(nested(**options), (1, 4, 3), seed=seed, dtype="float64", device="host")
+def network(device="host", **options):
+    return bp.Sequential(nested(**options), (1, 4, 3), dtype="float64", device=device)
 
 
 def names(net):
@@ -98,6 +99,20 @@ def test_every_method_gives_the_vjps_gradients(training, batch, rng):
         again = told(net)
         assert list(again) == list(norms)
         assert_allclose(list(again.values()), list(norms.values()), rtol=1e-11)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_device(device, method, rng):
+    twin, net = network().eval(), network(device).eval()
+    x, gradient = rng.standard_normal((2, 1, 4, 3)), rng.standard_normal((2, 3))
+    twin.forward(x)
+    by_input = twin.backward(gradient, "bp", input_gradient=True)
+    net.use(net.plan(levels=1, batch_size=2))
+    net.forward(device.asarray(x))
+    got = device.to_host(net.backward(device.asarray(gradient), method, input_gradient=True))
+    assert_allclose(got, by_input, rtol=1e-11, atol=1e-14)
+    for name, array in net.gradients.to_host().items():
+        assert_allclose(array, twin.gradients[name], rtol=1e-11, atol=1e-14, err_msg=name)
 
 
 def told(net):
@@ -165,6 +180,24 @@ def test_what_a_branch_does_not_need_is_not_scanned(rng):
     assert {run.position: wanted for run, wanted in scanned.items()} == {1: False, 2: False}
     net.backward(gradient, "linear", input_gradient=True)
     assert len(net.last_backward.schedules) == 3
+
+
+@pytest.mark.parametrize("input_gradient", [False, True])
+def test_auto_counts_the_memory_of_scans_inside(monkeypatch, rng, input_gradient):
+    net = network().eval()
+    plan = net.plan(batch_size=2)
+    seconds = {"bp": 2.0, "linear": 3.0, "blelloch": 1.0, "hybrid": 4.0}
+    monkeypatch.setattr(bp.Plan, "predict", lambda self, batch, device: Prediction(device, seconds))
+    net.use(plan)
+    gradient = np.ones_like(net.forward(rng.standard_normal((2, 1, 4, 3))))
+    net.backward(gradient, "auto", input_gradient)
+    assert net.last_backward.method == "blelloch"
+    needed = sum(scan.memory.total_bytes for scan in net._backward.scans._scans.values())
+    for free, method in ((needed, "blelloch"), (needed - 1, "bp")):
+        net.use(plan)
+        monkeypatch.setattr(type(net.device), "free_memory", lambda self, free=free: free)
+        net.backward(gradient, "auto", input_gradient)
+        assert net.last_backward.method == method
 
 
 def test_a_plan_of_another_body_is_refused_with_the_place():
