@@ -219,9 +219,11 @@ def test_a_plan_that_lacks_the_chains_inside_is_refused(tmp_path):
     plan = net.plan(batch_size=1)
     outside = [chain for chain in plan.chains if "." not in chain.chain.elements[0].name]
     replace(plan, chains=tuple(outside)).save(tmp_path / "old.h5")
-    words = r"3 chains and the network 10 runs of layers to scan: 2.body.0 Conv2d is in none .*build it again"
+    words = "chain 1 is 3 ReLU in the plan, 2.body.0 Conv2d in the network; build it again"
     with pytest.raises(bp.PlanMismatchError, match=words):
         net.use(bp.Plan.load(tmp_path / "old.h5"))
+    with pytest.raises(bp.PlanMismatchError, match="chain 9 is none in the plan, 6 Linear in the network"):
+        net.use(replace(plan, chains=plan.chains[:-1]))
 
 
 def test_the_plan_tool_tells_the_places(tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Final
 
 from bppsa_cupy.arguments import as_integer
@@ -127,14 +128,14 @@ class Architecture(LayerStack):
                 f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
             )
         plan.check(self.describe_scans())
-        planned = [[element.name for element in chain.chain.elements] for chain in plan.chains]
-        scanned = [[section.label(index) for index in run.elements] for section, run in self._placed_runs]
-        if planned != scanned:
-            differ = [names for names in scanned if names not in planned] or scanned
-            raise PlanMismatchError(
-                f"the plan has {len(planned)} chains and the network {len(scanned)} runs of layers to scan: "
-                f"{' ← '.join(differ[0])} is in none of the plan's; build it again"
-            )
+        planned = [", ".join(element.name for element in chain.chain.elements) for chain in plan.chains]
+        scanned = [", ".join(map(section.label, run.elements)) for section, run in self._placed_runs]
+        for position, (theirs, ours) in enumerate(zip_longest(planned, scanned, fillvalue="none")):
+            if theirs != ours:
+                raise PlanMismatchError(
+                    f"the plan was made for other runs of layers: chain {position} is {theirs} in the plan, "
+                    f"{ours} in the network; build it again"
+                )
 
 
 def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:
