@@ -120,8 +120,10 @@ class Residual(Layer):
         for stack in self.stacks(input_shape).values():
             for layer, shape in zip(stack.layers, stack.shapes, strict=False):
                 own = layer.vjp_multiply_adds(shape)
-                operator = layer.jacobian(shape) if own is None else None
-                total += own or 0 if operator is None else operator.pattern.nnz
+                if own is None:
+                    operator = layer.jacobian(shape)
+                    own = 0 if operator is None else operator.pattern.nnz
+                total += own
         return total
 
     # ---- what the branches hold, by name ----
