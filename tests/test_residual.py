@@ -66,10 +66,11 @@ def test_nested_blocks_are_pytorchs(body, shortcut, training, seed):
     reference_y = reference(theirs_x)
     reference_y.backward(torch.tensor(gradient))
     assert_close(net.forward(x), reference_y.detach().numpy(), 1000)
-    for method in ("bp", "linear"):
-        if method == "linear":
-            net.use(net.plan(batch_size=3))
+    net.use(net.plan(batch_size=3))
+    for method in ("bp", "linear", "blelloch", "hybrid", "auto"):
         by_input = net.backward(gradient, method=method, input_gradient=True)
+        if method not in ("bp", "auto"):
+            assert len(net.last_backward.schedules) == len(net.architecture.runs)
         assert_close(by_input, theirs_x.grad.numpy(), 10000, scale=1 + np.abs(theirs_x.grad.numpy()).max())
         for name, parameter in reference.named_parameters():
             expected = parameter.grad.numpy()

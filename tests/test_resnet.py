@@ -8,6 +8,7 @@ from torch import nn
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
 from bppsa_cupy.models.resnet import resnet
+from bppsa_cupy.plan import SCHEDULES
 from bppsa_cupy.tools.benchmarks.rivals import torch_network
 from bppsa_cupy.tools.benchmarks.torch_modules import PadShortcut as Padded
 
@@ -42,7 +43,7 @@ class ResNet(nn.Module):
         return self.linear(y.mean((2, 3)))
 
 
-@pytest.mark.parametrize("method", ["bp", "linear", "blelloch", "hybrid"])
+@pytest.mark.parametrize("method", ["bp", "linear", "blelloch", "hybrid", "auto"])
 def test_a_step_of_resnet20_is_pytorchs(method, rng):
     torch.manual_seed(2)
     reference = ResNet(20).double()
@@ -51,12 +52,15 @@ def test_a_step_of_resnet20_is_pytorchs(method, rng):
     net.load_state_dict(reference.state_dict(), by_order=True)
     ours = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
     if method != "bp":
-        net.use(net.plan(batch_size=4))
-    x, labels = rng.standard_normal((4, 3, 32, 32)), rng.integers(0, 10, 4)
+        net.use(net.plan(batch_size=2))
+    x, labels = rng.standard_normal((2, 3, 32, 32)), rng.integers(0, 10, 2)
     nn.functional.cross_entropy(reference(torch.tensor(x)), torch.tensor(labels)).backward()
     optimizer.step()
     _, gradient = bp.cross_entropy(net.forward(x), labels)
     net.backward(gradient, method=method)
+    if method in SCHEDULES:
+        assert len(net.last_backward.schedules) == 31  # 20 in 9 blocks, 11 outside
+        assert net.last_backward.launches["csr_spmv"] > 20
     ours.step(net.gradients)
     theirs = reference.state_dict()
     for (name, array), (their_name, expected) in zip(net.state_dict().items(), theirs.items(), strict=True):

@@ -8,9 +8,10 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.scans import RankScans
 from bppsa_cupy.layers import Context, Layer
-from bppsa_cupy.network.backward import METHODS, Backward, no_plan
+from bppsa_cupy.network.backward import METHODS, Backward
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.scan_walk import ScanWalk, no_plan
 from bppsa_cupy.plan import Partition
 
 #: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
@@ -44,17 +45,16 @@ class RankBackward(Backward):
 
     def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
         """Scans over the runs, VJPs over what lies between them, from the last layer to the first."""
-        architecture, stop = current.architecture, len(current.layers)
-        walk = _Walk(self._group, self._owners, current, gradient, input_gradient)
-        for position, run in reversed(list(enumerate(architecture.runs))):
+        whole, stop = current.whole, len(current.layers)
+        inside = ScanWalk(self.scans, method)
+        walk = _Walk(self._group, self._owners, current, gradient, input_gradient, inside)
+        for run in reversed(whole.section.runs):
             walk.back_through(range(run.stop, stop))
             if isinstance(self.scans, RankScans):
                 if walk.wants(run.stop):
                     want_input = walk.wants(run.start)
                     walk.move_to(run.elements[0], run.stop)
-                    walk.gradient = self.scans.back_through(
-                        position, current, walk.gradient, method, want_input
-                    )
+                    walk.gradient = self.scans.back_through(run, whole, walk.gradient, method, want_input)
                     walk.holder = self._owners[run.elements[-1]]
             elif len(run.elements) == 1:
                 walk.back_through(range(run.start, run.stop))
@@ -70,15 +70,22 @@ class _Walk:
 
     gradient  by the input of the layer passed last, on the rank that holds it; None on the others
     holder    that rank; None for all of them
+    inside    goes back through residual blocks, which lie on one rank each; by VJPs where it is None
     """
 
     def __init__(
-        self, group: Group, owners: list[int], current: Pass, gradient: Array, input_gradient: bool
+        self,
+        group: Group,
+        owners: list[int],
+        current: Pass,
+        gradient: Array,
+        input_gradient: bool,
+        inside: ScanWalk | None = None,
     ) -> None:
         self.gradient: Array | None = gradient
         self.holder: int | None = None
         self._group, self._owners, self._current = group, owners, current
-        self._input_gradient = input_gradient
+        self._input_gradient, self._inside = input_gradient, inside
         self._behind: list[tuple[Layer, Context, Array]] = []
 
     def wants(self, index: int) -> bool:
@@ -101,8 +108,10 @@ class _Walk:
             if type(layer).backward is Layer.backward:
                 self._behind.append((layer, ctx, gradient))
                 self.gradient = layer.vjp(ctx, gradient) if self.wants(index) else None
-            else:  # its parameter gradients come with its VJP
+            elif self._inside is None:  # its parameter gradients come with its VJP
                 self.gradient = layer.backward(ctx, gradient, self.wants(index))
+            else:
+                self.gradient = self._inside.cross(current.whole, index, gradient, self.wants(index))
 
     def move_to(self, index: int, boundary: int) -> None:
         """Bring the gradient to the rank of layer `index`; it is by the input of layer `boundary`."""

@@ -8,8 +8,9 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.passes import SectionPass
 from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.sections import Run
 from bppsa_cupy.plan import Partition, Plan, Schedule
 from bppsa_cupy.scan.ranks import RankScan
 
@@ -52,23 +53,23 @@ class RankScans(RunScans):
         return RankScan(self.group, owners, self.device, self.dtype, chain, schedule, capacity, self._maps)
 
     def back_through(
-        self, position: int, current: Pass, gradient: Array | None, method: str, want_input: bool
+        self, run: Run, at: SectionPass, gradient: Array | None, method: str, want_input: bool
     ) -> Array | None:
-        """Go back through run `position`, with the other ranks, which call this too.
+        """Go back through a run, with the other ranks, which call this too; through one inside of a residual
+        block, whose layers are all this rank's, without them.
 
         gradient  by the run's output, on the rank of its last layer with a Jacobian
 
         The gradient by the run's input is returned on the rank of its first layer with a Jacobian.
         """
-        run, batch = self.architecture.runs[position], current.batch
-        scan = self.scan(position, method, want_input)
+        scan = self.scan(run.position, method, want_input)
         assert isinstance(scan, RankScan)
-        self.fill(scan, run, current)
+        self.fill(scan, run, at)
         if scan.has_gradient:
             assert gradient is not None
-            scan.vector(1, batch)[...] = gradient.reshape(batch, -1).T
-        scan.run(batch)
-        self.parameter_gradients(scan, run, current, scan.own)
+            scan.vector(1, at.batch)[...] = gradient.reshape(at.batch, -1).T
+        scan.run(at.batch)
+        self.parameter_gradients(scan, run, at, scan.own)
         if want_input and len(run.elements) in scan.own:
-            return self.input_gradient(scan, run, current)
+            return self.input_gradient(scan, run, at)
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,6 +18,9 @@ from bppsa_cupy.layers.stack import LayerStack
 
 #: The two branches, in the order of a state dict.
 BRANCHES = ("body", "shortcut")
+#: Goes back through a branch: its name, the gradient by its output, and whether the one by its input is
+#: wanted, which is given then.
+BranchCrossing = Callable[[str, Array, bool], Array | None]
 
 
 @dataclass
@@ -43,6 +46,14 @@ class ResidualContext(Context):
             for ctx in contexts:
                 yield from ctx.kept()
 
+    def forget_gradients(self) -> None:
+        """Drop the gradients by outputs, those of blocks inside too."""
+        self.by_outputs.clear()
+        for contexts in self.inner.values():
+            for ctx in contexts:
+                if isinstance(ctx, ResidualContext):
+                    ctx.forget_gradients()
+
 
 class Residual(Layer):
     """y = body(x) + shortcut(x), each a sequence of layers; the shortcut of no layers is the identity.
@@ -51,7 +62,7 @@ class Residual(Layer):
     buffers are named as PyTorch's nested modules name theirs: "body.0.weight", "shortcut.0.weight".
 
     The layer is a barrier to the scan: I + J(body)ᵀ of two 3×3 convolutions as one CSR matrix would hold 25·C
-    entries a row. Its VJP is the body's plus the shortcut's, each a VJP a layer.
+    entries a row. Its VJP is the body's plus the shortcut's; inside of them a scan runs as anywhere.
 
     Raises ShapeError, with the place inside, for layers that do not fit each other, and where body and
     shortcut give different shapes.
@@ -107,9 +118,12 @@ class Residual(Layer):
     def vjp_multiply_adds(self, input_shape: Shape) -> int:
         total = 0
         for stack in self.stacks(input_shape).values():
-            for layer, shape, operator in zip(stack.layers, stack.shapes, stack.operators, strict=False):
+            for layer, shape in zip(stack.layers, stack.shapes, strict=False):
                 own = layer.vjp_multiply_adds(shape)
-                total += own if own is not None else operator.pattern.nnz if operator is not None else 0
+                if own is None:
+                    operator = layer.jacobian(shape)
+                    own = 0 if operator is None else operator.pattern.nnz
+                total += own
         return total
 
     # ---- what the branches hold, by name ----
@@ -180,13 +194,25 @@ class Residual(Layer):
         self.backward(ctx, gradient, False)
 
     def backward(self, ctx: ResidualContext, gradient: Array, want_input: bool) -> Array | None:
+        stacks = self.stacks(ctx.input_shape)
+
+        def by_vjps(branch: str, gradient: Array, want_input: bool) -> Array | None:
+            inner, by_outputs = ctx.inner[branch], ctx.by_outputs[branch]
+            return stacks[branch].backward(inner, gradient, want_input, by_outputs)
+
+        return self.backward_by(ctx, gradient, want_input, by_vjps)
+
+    def backward_by(
+        self, ctx: ResidualContext, gradient: Array, want_input: bool, cross: BranchCrossing
+    ) -> Array | None:
+        """`backward`, each branch crossed by `cross`."""
         results = []
-        for branch, stack in self.stacks(ctx.input_shape).items():
-            by_outputs = ctx.by_outputs[branch] = {}
-            results.append(stack.backward(ctx.inner[branch], gradient, want_input, by_outputs))
+        for branch in BRANCHES:
+            ctx.by_outputs[branch] = {}
+            results.append(cross(branch, gradient, want_input))
         return self._sum(ctx, results) if want_input else None
 
-    def _sum(self, ctx: ResidualContext, results: list[Array]) -> Array:
+    def _sum(self, ctx: ResidualContext, results: Sequence[Array]) -> Array:
         result = ctx.buffer("input_gradient", results[0].shape)
         ctx.device.xp.add(*results, out=result)
         return result

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import Any, Final
 
 from bppsa_cupy.arguments import as_integer
-from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.errors import PlanError, PlanMismatchError, ShapeError
 from bppsa_cupy.layers import Layer, Recurrent
 from bppsa_cupy.layers.stack import LayerStack
-from bppsa_cupy.plan import Chain, Element, Plan, fingerprint
-
-
-@dataclass(frozen=True)
-class Run:
-    """A maximal run of layers whose Jacobian is one CSR matrix a sample.
-
-    start, stop  layer indices, half open
-    elements     the layers with a Jacobian, from the last to the first: a_1, …, a_n
-    """
-
-    start: int
-    stop: int
-    elements: tuple[int, ...]
+from bppsa_cupy.network.sections import Run, Section, SectionMaker, has_modes
+from bppsa_cupy.plan import Chain, Plan, fingerprint
 
 
 class Architecture(LayerStack):
@@ -41,11 +29,12 @@ class Architecture(LayerStack):
     def __init__(self, layers: Sequence[Layer], input_shape: Sequence[int], training: bool = True) -> None:
         super().__init__(layers, _checked_shape(input_shape))
         self.training: Final = training
+        self._operators: dict[Any, Any] = {}
 
     @cached_property
     def has_modes(self) -> bool:
         """Whether the runs of the two modes differ."""
-        return any(layer.is_barrier(True) != layer.is_barrier(False) for layer in self.layers)
+        return has_modes(self)
 
     def in_mode(self, training: bool) -> Architecture:
         """The architecture in training or evaluation mode: always the same two, and one where the modes do
@@ -55,7 +44,7 @@ class Architecture(LayerStack):
     @cached_property
     def _other_mode(self) -> Architecture:
         other = Architecture(self.layers, self.input_shape, not self.training)
-        other.__dict__.update(_other_mode=self, operators=self.operators)
+        other.__dict__.update(_other_mode=self, _operators=self._operators)
         return other
 
     def check_input(self, shape: tuple[int, ...]) -> None:
@@ -77,31 +66,26 @@ class Architecture(LayerStack):
         return {index: layer for index, layer in enumerate(self.layers) if isinstance(layer, Recurrent)}
 
     @cached_property
+    def section(self) -> Section:
+        """The layers with their Jacobians and runs, and the sections inside of residual blocks."""
+        return SectionMaker(self.training, self._operators).make(self)
+
+    @property
     def jacobians(self) -> tuple[Any, ...]:
         """Each layer's transposed Jacobian operator; None for one that only reshapes, for a barrier, and
         where the number of steps is left open."""
-        pairs = zip(self.layers, self.operators, strict=True)
-        return tuple(None if layer.is_barrier(self.training) else operator for layer, operator in pairs)
+        return self.section.jacobians
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """The maximal runs of layers that are no barrier and have an element, from the first to the last.
+        """The maximal runs of layers, in the order of their layers; those inside of a block in its place."""
+        return tuple(run for _, run in self._placed_runs)
 
-        A layer over an open number of steps has no Jacobian, and is a barrier.
-        """
-        runs: list[Run] = []
-        pairs = zip(self.layers, self.shapes[:-1], strict=True)
-        barriers = [
-            index
-            for index, (layer, shape) in enumerate(pairs)
-            if layer.is_barrier(self.training) or None in shape
-        ]
-        starts = [0, *(index + 1 for index in barriers)]
-        for start, stop in zip(starts, [*barriers, len(self.layers)], strict=True):
-            elements = [i for i in reversed(range(start, stop)) if self.jacobians[i] is not None]
-            if elements:
-                runs.append(Run(start, stop, tuple(elements)))
-        return tuple(runs)
+    @cached_property
+    def _placed_runs(self) -> list[tuple[Section, Run]]:
+        """Every run with its section, by position."""
+        placed = [(section, run) for section in self.section.walk() for run in section.runs]
+        return sorted(placed, key=lambda pair: pair[1].position)
 
     @property
     def needs_plan(self) -> bool:
@@ -110,21 +94,7 @@ class Architecture(LayerStack):
 
     def chains(self) -> tuple[Chain, ...]:
         """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
-        return tuple(
-            Chain(
-                tuple(
-                    Element(
-                        f"{index} {type(self.layers[index]).__name__}",
-                        self.jacobians[index].pattern,
-                        self.jacobians[index].shared,
-                        self.layers[index].vjp_multiply_adds(self.shapes[index]),
-                        index,
-                    )
-                    for index in run.elements
-                )
-            )
-            for run in self.runs
-        )
+        return tuple(section.chain(run) for section, run in self._placed_runs)
 
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks, by the weight's name, in place of all it has: copies of the
@@ -158,6 +128,14 @@ class Architecture(LayerStack):
                 f"use got a {type(plan).__name__}: it takes a Plan, net.plan() or Plan.load(path)"
             )
         plan.check(self.describe_scans())
+        planned = [", ".join(element.name for element in chain.chain.elements) for chain in plan.chains]
+        scanned = [", ".join(map(section.label, run.elements)) for section, run in self._placed_runs]
+        for position, (theirs, ours) in enumerate(zip_longest(planned, scanned, fillvalue="none")):
+            if theirs != ours:
+                raise PlanMismatchError(
+                    f"the plan was made for other runs of layers: chain {position} is {theirs} in the plan, "
+                    f"{ours} in the network; build it again"
+                )
 
 
 def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.scan_walk import ScanWalk
 from bppsa_cupy.network.sequences import set_state_gradients
 from bppsa_cupy.plan import SCHEDULES
 
@@ -102,7 +103,7 @@ class Backward:
         """Drop the last pass's gradients by output: the buffers they view are about to be written over."""
         last = self._last() if self._last is not None else None
         if last is not None:
-            last.output_gradients.clear()
+            last.forget_gradients()
 
     def _choose(self, scans: RunScans, batch: int, input_gradient: bool) -> tuple[str, str]:
         """The method that "auto" takes, and why."""
@@ -113,34 +114,8 @@ class Backward:
         return by_vjp(current, gradient, range(len(current.layers)), input_gradient)
 
     def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
-        """Scans over the runs, VJPs over what lies between them, from the last layer to the first.
-
-        A run of one element has nothing to scan: without a plan it is crossed by its VJP.
-        """
-        architecture = current.architecture
-        stop = len(architecture.layers)
-        result: Array | None = gradient
-        for position, run in reversed(list(enumerate(architecture.runs))):
-            result = by_vjp(current, result, range(run.stop, stop), True)
-            want_input = input_gradient or architecture.first_trained < run.start
-            if self.scans is not None:
-                result = self.scans.back_through(position, current, result, method, want_input)
-            elif len(run.elements) == 1:
-                result = by_vjp(current, result, range(run.start, run.stop), want_input)
-            else:
-                raise no_plan(method)
-            if result is None:
-                return None
-            stop = run.start
-        return by_vjp(current, result, range(stop), input_gradient)
-
-
-def no_plan(method: str) -> PlanError:
-    """What is raised where a run has something to scan and no plan is in use."""
-    return PlanError(
-        f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
-        "net.use(Plan.load(path)) with a file of bppsa-plan build"
-    )
+        """Scans over the runs, VJPs over what lies between them, from the last layer to the first."""
+        return ScanWalk(self.scans, method).back_through(current.whole, gradient, input_gradient)
 
 
 def by_vjp(current: Pass, gradient: Array, layers: range, input_gradient: bool) -> Array | None:

@@ -23,7 +23,7 @@ def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
         )
     current.parameters.apply_masks()
     current.input, current.version = given, current.parameters.version
-    current.output_gradients.clear()
+    current.forget_gradients()
     set_sequences(current, lengths, states)
     return given
 

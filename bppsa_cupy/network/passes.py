@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +12,32 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.residual import ResidualContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
+from bppsa_cupy.network.sections import Section
+
+
+@dataclass(frozen=True)
+class SectionPass:
+    """A section of a network at one pass.
+
+    contexts    of its layers
+    by_outputs  the gradients by the outputs of its layers, by index, of the last way back
+    batch       samples of the pass
+    """
+
+    section: Section
+    contexts: Sequence[Context]
+    by_outputs: dict[int, Array]
+    batch: int
+
+    def branch(self, index: int, name: str) -> SectionPass:
+        """A branch of the residual block that is layer `index`."""
+        ctx = self.contexts[index]
+        assert isinstance(ctx, ResidualContext)
+        by_outputs = ctx.by_outputs.setdefault(name, {})
+        return SectionPass(self.section.branches[index][name], ctx.inner[name], by_outputs, self.batch)
 
 
 @dataclass
@@ -52,6 +77,18 @@ class Pass:
         """The shape (B, ...) of this pass's input of layer `index`, or of the output behind the last one."""
         shape = self.architecture.shapes[index]
         return self.batch, *(self.input.shape[1] if size is None else size for size in shape)
+
+    @property
+    def whole(self) -> SectionPass:
+        """The network's own layers at this pass."""
+        return SectionPass(self.architecture.section, self.layers, self.output_gradients, self.batch)
+
+    def forget_gradients(self) -> None:
+        """Drop the gradients by the layers' outputs, inside of residual blocks too."""
+        self.output_gradients.clear()
+        for ctx in self.layers:
+            if isinstance(ctx, ResidualContext):
+                ctx.forget_gradients()
 
     @property
     def recurrent(self) -> dict[int, RecurrentContext]:

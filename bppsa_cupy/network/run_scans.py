@@ -8,15 +8,17 @@ from collections.abc import Iterable
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.network.architecture import Architecture, Run
-from bppsa_cupy.network.passes import Pass
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.passes import SectionPass
+from bppsa_cupy.network.sections import Run
 from bppsa_cupy.plan import Budget, Plan, Prediction, Schedule, with_input_gradient
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.scan.numeric import NumericScan
 
 
 class RunScans:
-    """One scan a run of layers, set up at its first use and kept for the next pass.
+    """One scan a run of layers, inside of residual blocks too, set up at its first use and kept for the next
+    pass.
 
     Raises PlanMismatchError, naming what differs, unless `plan` was made for this architecture.
     """
@@ -30,47 +32,45 @@ class RunScans:
         self._predicted: dict[int, Prediction] = {}
 
     def back_through(
-        self, position: int, current: Pass, gradient: Array, method: str, want_input: bool
+        self, run: Run, at: SectionPass, gradient: Array, method: str, want_input: bool
     ) -> Array | None:
-        """Go back through run `position`: fill, scan, parameter gradients (equation 2).
+        """Go back through a run of a section: fill, scan, parameter gradients (equation 2).
 
         gradient  by the run's output, (B, ...); the one by its input is returned where it is wanted
         """
-        run, batch = self.architecture.runs[position], current.batch
-        scan = self.scan(position, method, want_input)
-        self.fill(scan, run, current)
-        scan.vector(1, batch)[...] = gradient.reshape(batch, -1).T
-        scan.run(batch)
-        self.parameter_gradients(scan, run, current, range(1, len(run.elements) + 1))
-        return self.input_gradient(scan, run, current) if want_input else None
+        scan = self.scan(run.position, method, want_input)
+        self.fill(scan, run, at)
+        scan.vector(1, at.batch)[...] = gradient.reshape(at.batch, -1).T
+        scan.run(at.batch)
+        self.parameter_gradients(scan, run, at, range(1, len(run.elements) + 1))
+        return self.input_gradient(scan, run, at) if want_input else None
 
-    def fill(self, scan: NumericScan, run: Run, current: Pass) -> None:
+    def fill(self, scan: NumericScan, run: Run, at: SectionPass) -> None:
         """Write the values of every Jacobian that the scan reads."""
         for k in scan.elements_read:
             index = run.elements[k - 1]
-            ctx = current.layers[index]
-            self.architecture.jacobians[index].fill(
-                self.device, ctx.parameters, ctx.saved, scan.element(k, current.batch)
-            )
+            ctx, jacobian = at.contexts[index], at.section.jacobians[index]
+            assert jacobian is not None
+            jacobian.fill(self.device, ctx.parameters, ctx.saved, scan.element(k, at.batch))
 
     def parameter_gradients(
-        self, scan: NumericScan, run: Run, current: Pass, elements: Iterable[int]
+        self, scan: NumericScan, run: Run, at: SectionPass, elements: Iterable[int]
     ) -> None:
         """Equation 2 for the layers of these elements, from the vectors of a scan that has run."""
-        batch, shapes = current.batch, self.architecture.shapes
+        batch, stack = at.batch, at.section.stack
         for k in elements:
             index = run.elements[k - 1]
-            current.output_gradients[index] = scan.vector(k, batch).T
-            layer, ctx = self.architecture.layers[index], current.layers[index]
+            at.by_outputs[index] = scan.vector(k, batch).T
+            layer, ctx = stack.layers[index], at.contexts[index]
             if layer.parameter_shapes():
-                by_output = ctx.buffer("output_gradient", (batch, *shapes[index + 1]))
+                by_output = ctx.buffer("output_gradient", (batch, *stack.shapes[index + 1]))
                 by_output.reshape(batch, -1)[...] = scan.vector(k, batch).T
                 layer.parameter_gradients(ctx, by_output)
 
-    def input_gradient(self, scan: NumericScan, run: Run, current: Pass) -> Array:
+    def input_gradient(self, scan: NumericScan, run: Run, at: SectionPass) -> Array:
         """The gradient by the run's input, (B, ...), of a scan that has run."""
-        batch, shape = current.batch, self.architecture.shapes[run.start]
-        result = current.layers[run.elements[-1]].buffer("input_gradient", (batch, *shape))
+        batch, shape = at.batch, at.section.stack.shapes[run.start]
+        result = at.contexts[run.elements[-1]].buffer("input_gradient", (batch, *shape))
         result.reshape(batch, -1)[...] = scan.vector(len(run.elements) + 1, batch).T
         return result
 
@@ -134,12 +134,9 @@ class RunScans:
 
         What the scans in use hold is given back before others are set up, and so is free.
         """
-        runs, first_trained = self.architecture.runs, self.architecture.first_trained
-        wanted: dict[int, bool] = {}  # the runs that are scanned, and whether their input gradient is
-        for position in reversed(range(len(runs))):
-            wanted[position] = input_gradient or first_trained < runs[position].start
-            if not wanted[position]:
-                break
+        wanted = {
+            run.position: by_input for run, by_input in self.architecture.section.scanned(input_gradient)
+        }
         if all(
             position in self._scans
             and self._scans[position].schedule.name == name

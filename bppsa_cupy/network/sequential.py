@@ -173,7 +173,7 @@ class Sequential(Described):
         method  "bp" a VJP a layer; "linear" the scan, serially; "blelloch" the paper's algorithm 1;
                 "hybrid" the computed schedule, or that of a number of levels; "auto" what the cost
                 model takes to be the quickest. All but "bp" and "auto" need a plan (`use`) where a run
-                of layers between recurrent ones has more than one Jacobian (`needs_plan`).
+                of layers, inside of residual blocks too, has more than one Jacobian (`needs_plan`).
         of      the pass to go back through, if it is not the last one
         stale   whether that pass may be older than the parameters: its activations and their present values
                 give the gradients then

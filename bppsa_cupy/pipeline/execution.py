@@ -11,18 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_cupy.data import Batch
-from bppsa_cupy.data.labels import counted_labels
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.network.sequences import take_lengths
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
+from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.pipeline.weights import Stash, predicted
-from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.steps import Row, Work, not_finite
 
 #: What a step that is not finite suggests.
@@ -153,9 +152,8 @@ class _Run:
         return self._batches[number]
 
     def _samples(self, batch: int, micro: int) -> slice:
-        """The samples of a micro-batch: their numbers differ by one at most."""
-        size, parts = self._work.sizes[batch], self._schedule.micro
-        return slice(size * micro // parts, size * (micro + 1) // parts)
+        """The samples of a micro-batch."""
+        return samples_of(self._work.sizes[batch], self._schedule.micro, micro)
 
     # ---- actions ----
 
@@ -195,25 +193,10 @@ class _Run:
             self._links.put(FORWARD, stage, key, made)
 
     def _loss(self, scores: Array, batch: Batch, samples: slice, number: int) -> Array:
-        """The gradient of the batch's loss by the scores of a micro-batch, which is noted."""
-        labels = batch.labels[samples]
-        lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
-        share = 1.0
-        if self._schedule.micro > 1:
-            counted = np.count_nonzero(counted_labels(labels, lengths))
-            share = counted / np.count_nonzero(counted_labels(batch.labels, batch.label_lengths))
-        device = self._network.device
-        values = self._values.setdefault(number, [])
-        if not share:
-            values.append(lambda: np.zeros(()))
-            return device.zeros(scores.shape, scores.dtype)
-        loss, gradient = cross_entropy(
-            scores, labels, lengths=lengths, device=device,
-            label_smoothing=self._work.settings.label_smoothing,
-        )  # fmt: skip
-        if share != 1.0:
-            loss, gradient = loss * scores.dtype.type(share), gradient * scores.dtype.type(share)
-        values.append(device.fetch(loss))
+        """The gradient of a batch's loss by the scores of a micro-batch, whose part of it is noted."""
+        smoothing, device = self._work.settings.label_smoothing, self._network.device
+        loss, gradient = loss_of(scores, batch, samples, smoothing, device)
+        self._values.setdefault(number, []).append(device.fetch(loss))
         return gradient
 
     def _backward(self, action: Action) -> None:

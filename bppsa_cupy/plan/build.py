@@ -76,7 +76,7 @@ def build_plan(
         memory_limit,
     )
     asked = _checked_levels(levels, chains)
-    sizes = [_count(chain, names, asked, progress) for chain in chains]
+    sizes = _count_all(chains, names, asked, progress)
     budgets = [
         budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
     ]
@@ -97,9 +97,9 @@ def build_plan(
             for _ in multiply_chain(chain, own, products):
                 bar.update()
     planned = []
-    for counted, own_budget, *own in zip(sizes, budgets, *kept.values(), strict=True):
+    for chain, counted, own_budget, *own in zip(chains, sizes, budgets, *kept.values(), strict=True):
         assigned = [schedule_cost(counted, schedule, own_budget).schedule for schedule in own]
-        planned.append(ChainPlan(counted.chain, dict(zip(kept, assigned, strict=True)), products))
+        planned.append(ChainPlan(chain, dict(zip(kept, assigned, strict=True)), products))
     return Plan(
         dict(network),
         fingerprint,
@@ -149,6 +149,16 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
         raise PlanError(
             f"levels {levels!r} were asked for: this network takes 0 to {most}, or 'auto'"
         ) from refused
+
+
+def _count_all(
+    chains: Sequence[Chain], names: Sequence[str], levels: int | None, progress: bool
+) -> list[CountedSizes]:
+    """The sizes of each chain; chains of equal matrices, as equal residual blocks have, share theirs."""
+    keys = [tuple(element.matrix for element in chain.elements) for chain in chains]
+    different = dict(zip(keys, chains, strict=True))
+    counted = {key: _count(chain, names, levels, progress) for key, chain in different.items()}
+    return [counted[key] for key in keys]
 
 
 def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> CountedSizes:

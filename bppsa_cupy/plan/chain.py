@@ -16,12 +16,13 @@ from bppsa_cupy.plan.partition import Partition
 class Element:
     """One matrix of the scan's input array.
 
-    name     what it is called in pictures and errors, e.g. "3 Conv2d"
+    name     what it is called in pictures and errors, e.g. "3 Conv2d", "5.body.0 Conv2d" inside of a block
     pattern  of the transposed Jacobian, (d_in, d_out)
     shared   whether one set of values, (nnz,), serves every sample
     vjp_multiply_adds  of the layer's own VJP of one sample, where they are not the pattern's nnz: a pruned
              convolution's runs dense
-    item     its position among what a `Partition` cuts: a network's layers, or the matrices of a chain
+    item     its position among what a `Partition` cuts: a network's layers, where a block is one, or the
+             matrices of a chain
     """
 
     name: str
@@ -29,6 +30,11 @@ class Element:
     shared: bool
     vjp_multiply_adds: int | None = None
     item: int = 0
+
+    @property
+    def matrix(self) -> tuple[str, bool, int | None]:
+        """What of it a plan depends on: the pattern's digest, `shared` and `vjp_multiply_adds`."""
+        return self.pattern.digest, self.shared, self.vjp_multiply_adds
 
     @property
     def vjp_terms(self) -> int:

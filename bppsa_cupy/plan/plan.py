@@ -40,7 +40,7 @@ class Plan:
     batch_size   samples the buffers will hold
     workers      the steps' workers are numbered for
     itemsize     bytes of a value the memory was reckoned with; the maps do not depend on it
-    chains       one a run of layers, from the first run to the last
+    chains       one a run of layers, from the first run to the last, those inside of residual blocks in place
     left_out     schedules that did not fit the memory limit -> the bytes they would take
     partition    which layers each rank owns, where the plan is for ranks; they are its workers then
 

@@ -72,15 +72,16 @@ def make_partition(
     return best_partition(layer_times(network.architecture, network.device.name, batch_size), ranks)
 
 
-def _items(network: Sequential) -> list[int]:
-    """The layers that are chain elements, from the first on."""
-    return sorted(element.item for chain in network.chains() for element in chain.elements)
-
-
 def _equal_elements(network: Sequential, ranks: int) -> Partition:
-    """Equal numbers of elements: each part begins with one, and layers without one go with what is before."""
-    starts = [*_items(network), len(network)]
-    cuts = Partition.equal(len(starts) - 1, ranks).bounds
+    """Equal numbers of elements: each part begins with one, and layers without one go with what is before.
+
+    A residual block, whose elements stay together, makes parts as equal as they can be.
+    """
+    items = [element.item for chain in network.chains() for element in chain.elements]
+    layers, counts = np.unique(np.array(items, np.int64), return_counts=True)
+    alone = bool((counts == 1).all())
+    cuts = (Partition.equal(layers.size, ranks) if alone else Partition.balanced(counts, ranks)).bounds
+    starts = [*layers.tolist(), len(network)]
     return Partition((0, *(starts[cut] if cut else 0 for cut in cuts[1:-1]), len(network)))
 
 

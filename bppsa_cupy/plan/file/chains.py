@@ -18,7 +18,7 @@ from bppsa_cupy.system.hdf5 import read_array, write_array
 
 def write_chain(group: h5py.Group, chain: Chain) -> None:
     """Write a chain into its group: each different matrix once, and for each element which one it is."""
-    kinds = [(e.pattern.digest, e.shared, e.vjp_multiply_adds) for e in chain.elements]
+    kinds = [element.matrix for element in chain.elements]
     positions = {kind: position for position, kind in enumerate(dict.fromkeys(kinds))}
     names = ("pattern", "shared", "vjp_multiply_adds")
     write_json(group, "matrices", [dict(zip(names, kind, strict=True)) for kind in positions])
