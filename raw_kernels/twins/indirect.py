@@ -44,16 +44,22 @@ def choose_way(batch, features, width, stride_x, lanes):
 
 
 @compiled()
-def _pack_samples(
-    x, packed, first, count, channel, channels, height, width, rows, columns, top, left, lanes
-):
-    """Copy a channel of `count` samples from `first` on into zeros, as (rows, columns, lanes)."""
-    plane = height * width
+def cuts(parts, vectors, tiles):
+    """Into how many tasks the vectors and the tiles of rows of each of `parts` products are cut."""
+    v_cuts = (vectors + TASK_VECTORS - 1) // TASK_VECTORS
+    f_cuts = (TASKS + parts * v_cuts - 1) // (parts * v_cuts)
+    return v_cuts, min(max(f_cuts, (tiles + TASK_TILES - 1) // TASK_TILES), tiles)
+
+
+@compiled()
+def interleave(x, packed, first, apart, count, height, width, rows, columns, top, left, lanes):
+    """Copy `count` planes (height, width), `apart` elements apart from `first` on, into zeros of (rows,
+    columns, lanes), `top` rows down and `left` columns right. What falls outside is left out."""
     start, end = max(0, -left), min(width, columns - left)
     for y in range(max(0, -top), min(height, rows - top)):
-        for sample in range(count):
-            source = np.uint64(((first + sample) * channels + channel) * plane + y * width + start)
-            target = np.uint64(((y + top) * columns + left + start) * lanes + sample)
+        for lane in range(count):
+            source = np.uint64(first + lane * apart + y * width + start)
+            target = np.uint64(((y + top) * columns + left + start) * lanes + lane)
             for k in range(np.uint64(max(0, end - start))):
                 packed[target + k * np.uint64(lanes)] = x[source + k]
 
@@ -138,13 +144,13 @@ def convolve(
                 sample = (first + unit) * vector
                 own = packed[item * plane : (item + 1) * plane]
                 own[:] = 0
+                start = (sample * in_channels + channel) * in_height * in_width
                 if way == BY_ROWS:
-                    start = (sample * in_channels + channel) * in_height * in_width
                     pack(x, start, 1, in_height, in_width, own, plane, rows, columns, top, left)
                 else:
-                    _pack_samples(
-                        x, own, sample, min(lanes, batch - sample), channel, in_channels, in_height, in_width,
-                        rows, columns, top, left, lanes,
+                    interleave(
+                        x, own, start, in_channels * in_height * in_width, min(lanes, batch - sample),
+                        in_height, in_width, rows, columns, top, left, lanes,
                     )  # fmt: skip
             packed[here * size :] = 0
             in_row = (out_width + lanes - 1) // lanes if way == BY_ROWS else out_width
@@ -164,9 +170,7 @@ def convolve(
                 channel, tap = k // taps, k % taps
                 reach = tap // kernel_width * dilation_y * columns + tap % kernel_width * dilation_x
                 shifts[k] = channel * plane + reach * vector
-        v_cuts = (vectors + TASK_VECTORS - 1) // TASK_VECTORS
-        f_cuts = (TASKS + parts * groups * v_cuts - 1) // (parts * groups * v_cuts)
-        f_cuts = min(max(f_cuts, (tiles + TASK_TILES - 1) // TASK_TILES), tiles)
+        v_cuts, f_cuts = cuts(parts * groups, vectors, tiles)
         for task in prange(parts * groups * v_cuts * f_cuts):
             f_cut, rest = task % f_cuts, task // f_cuts
             v_cut, rest = rest % v_cuts, rest // v_cuts
