@@ -44,10 +44,11 @@ def choose_way(batch, features, width, stride_x, lanes):
 
 
 @compiled()
-def cuts(parts, vectors, tiles):
-    """Into how many tasks the vectors and the tiles of rows of each of `parts` products are cut."""
+def cuts(parts, vectors, tiles, tasks):
+    """Into how many tasks the vectors and the tiles of rows of each of `parts` products are cut: small
+    enough, and `tasks` in all at least where there are so many tiles."""
     v_cuts = (vectors + TASK_VECTORS - 1) // TASK_VECTORS
-    f_cuts = (TASKS + parts * v_cuts - 1) // (parts * v_cuts)
+    f_cuts = (tasks + parts * v_cuts - 1) // (parts * v_cuts)
     return v_cuts, min(max(f_cuts, (tiles + TASK_TILES - 1) // TASK_TILES), tiles)
 
 
@@ -170,7 +171,7 @@ def convolve(
                 channel, tap = k // taps, k % taps
                 reach = tap // kernel_width * dilation_y * columns + tap % kernel_width * dilation_x
                 shifts[k] = channel * plane + reach * vector
-        v_cuts, f_cuts = cuts(parts * groups, vectors, tiles)
+        v_cuts, f_cuts = cuts(parts * groups, vectors, tiles, TASKS)
         for task in prange(parts * groups * v_cuts * f_cuts):
             f_cut, rest = task % f_cuts, task // f_cuts
             v_cut, rest = rest % v_cuts, rest // v_cuts
@@ -180,9 +181,12 @@ def convolve(
             count = min(features, tiles * (f_cut + 1) // f_cuts * ROWS) - f_first
             length = (v_end - v_first) * lanes
             sums = np.zeros((count + ROWS - 1) // ROWS * ROWS * length, x.dtype)
+            origins = np.empty(count, np.uint64)
+            for f in range(count):
+                origins[f] = group * group_size + (f_first + f) * row
             add_products(
-                weight, group * group_size + f_first * row, row, count, steps,
-                packed[unit * size + group * step :], places[v_first:v_end], shifts, 0, depth, sums, length,
+                weight, origins, steps, packed[unit * size + group * step :], places[v_first:v_end], shifts,
+                0, depth, sums,
             )  # fmt: skip
             for f in range(count):
                 feature = group * features + f_first + f

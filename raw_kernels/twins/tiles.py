@@ -1,6 +1,6 @@
 """Matrix products whose operands are found through offsets, in tiles that stay in the processor's registers.
 
-sums[r, v] += Σ_k a[rows[r] + steps[k]] · x[places[v] + shifts[k] : ... + a vector's length]
+sums[r, v] += Σ_k a[origins[r] + steps[k]] · x[places[v] + shifts[k] : ... + a vector's length]
 
 So the second operand's rows may lie anywhere, overlap and repeat, as the shifted planes of a convolution do:
 the matrix that BLAS would be given is never written. This is the indirect convolution algorithm (Dukhan 2019)
@@ -35,9 +35,7 @@ def _tile(vectors):
     """The intrinsic that adds to one tile ROWS rows high and `vectors` vectors wide."""
 
     def emit(builder, module, element, a, rows, steps, x, places, shifts, first, end, sums, start, stride):
-        # pylint: disable=too-many-locals
-        integer, size = ir.IntType(64), element.width // 8 if hasattr(element, "width") else None
-        size = size or (4 if isinstance(element, ir.FloatType) else 8)
+        integer, size = ir.IntType(64), 4 if isinstance(element, ir.FloatType) else 8
         lanes = VECTOR_BYTES // size
         vector = ir.VectorType(element, lanes)
 
@@ -122,29 +120,28 @@ def lanes_of(itemsize):
 
 
 @compiled()
-def add_products(a, first, stride, count, steps, x, places, shifts, start, end, sums, row):
-    """Add the terms k = start ... end - 1 to `count` rows of sums.
+def add_products(a, origins, steps, x, places, shifts, start, end, sums):
+    """Add the terms k = start ... end - 1 to sums.
 
-    a       element (r, k) at first + r * stride + steps[k]
-    x       a vector readable at every places[v] + shifts[k]
-    places  uint64, as many as there are vectors in a row; steps, shifts: uint64, by k
-    sums    rows `row` elements apart, in whole tiles: `count` up to a multiple of ROWS of them can be
-            written
+    a        element (r, k) at origins[r] + steps[k]
+    x        a vector readable at every places[v] + shifts[k]
+    origins, steps, places, shifts  uint64: by r, by k, by v, by k
+    sums     (rows, vectors, lanes), as many rows as there are origins, up to a multiple of ROWS: what is in
+             the rows behind is anything afterwards
     """
     rows = np.empty(ROWS, np.uint64)
-    lanes, vectors = lanes_of(x.itemsize), places.size
+    lanes, vectors, count = lanes_of(x.itemsize), places.size, origins.size
     tiles = (vectors + VECTORS - 1) // VECTORS
     for block in range(start, end, DEPTH):
         left, right = np.uint64(block), np.uint64(min(block + DEPTH, end))
         for tile in range(tiles):
             # Tiles of nearly equal width: a narrow one has too few sums to hide their latency.
-            v, width = vectors * tile // tiles, vectors * (tile + 1) // tiles - vectors * tile // tiles
-            own = places[v:]
+            v = vectors * tile // tiles
+            width, own = vectors * (tile + 1) // tiles - v, places[v:]
             for above in range(0, count, ROWS):
                 for r in range(ROWS):
-                    # Rows past the last one repeat it, and are thrown away.
-                    rows[r] = np.uint64(first + min(above + r, count - 1) * stride)
+                    rows[r] = origins[min(above + r, count - 1)]
                 _add_tile(
                     width, a, rows, steps, x, own, shifts, left, right, sums,
-                    np.uint64(above * row + v * lanes), np.uint64(row),
+                    np.uint64((above * vectors + v) * lanes), np.uint64(vectors * lanes),
                 )  # fmt: skip
