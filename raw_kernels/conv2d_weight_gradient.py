@@ -4,9 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS, cuts, interleave
+from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS, cuts, interleave, pack
 from bppsa_cupy.raw_kernels.twins.planes import channel_sum
-from bppsa_cupy.raw_kernels.twins.shifted import pack
 from bppsa_cupy.raw_kernels.twins.tiles import DEPTH, ROWS, add_products, lanes_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -49,7 +48,7 @@ def conv2d_weight_gradient(
     slab = (vectors + v_cuts - 1) // v_cuts * lanes * ((tiles + t_cuts - 1) // t_cuts) * ROWS
     parts = groups * v_cuts * t_cuts
     sums = np.empty(spans * parts * slab, input.dtype)
-    for first in range(0, batch, at_once):
+    for first in range(0, max(1, batch), at_once):
         here = min(at_once, batch - first)
         positions = here * out_plane
         for v in range(vectors):
@@ -58,7 +57,7 @@ def conv2d_weight_gradient(
             own = packed[item * plane : (item + 1) * plane]
             own[:] = 0
             start = (first * in_channels + item) * in_plane
-            pack(input, start, 1, in_height, in_width, own, plane, rows, columns, padding_y, padding_x)
+            pack(input, own, start, in_height, in_width, rows, columns, padding_y, padding_x)
         for item in prange(groups * vectors * here):
             block, sample = item // here, item % here
             own = grown[item * out_plane * lanes : (item + 1) * out_plane * lanes]

@@ -11,21 +11,22 @@ BY_PATCHES  neighbours in the matrix of unfolded patches, each element copied on
 All give the same results to the bit.
 """
 
+import numba
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.twins.shifted import pack
 from bppsa_cupy.raw_kernels.twins.tiles import ROWS, add_products, lanes_of
 from bppsa_cupy.raw_kernels.twins.unfold import unfold
 from bppsa_cupy.system.compiled import compiled
 
 BY_ROWS, BY_SAMPLES, BY_PATCHES = 0, 1, 2
 
-#: Multiply-adds in the time that placing one element takes, by samples and by patches.
-SAMPLE_COST, PATCH_COST = 16, 32
+#: Multiply-adds in the time that placing one element takes, by samples and by patches (measured).
+SAMPLE_COST, PATCH_COST = 2, 150
 
-#: Bytes of packed input, at most; at least one unit of it (a sample, a vector of samples, an output row).
-PACKED = 1 << 23
+#: Bytes of packed input, at most, and of patches, which a second cache should hold; at least one unit of it
+#: (a sample, a vector of samples, an output row).
+PACKED, PATCHED = 1 << 23, 1 << 19
 
 #: Vectors and tiles of rows of one task's sums, at most (about a quarter of a second cache), and how many
 #: tasks there are at least, where there is so much work.
@@ -53,9 +54,20 @@ def cuts(parts, vectors, tiles, tasks):
 
 
 @compiled()
+def pack(x, packed, first, height, width, rows, columns, top, left):
+    """Copy the plane (height, width) from position `first` of x on into zeros of (rows, columns), `top` rows
+    down and `left` columns right. What falls outside is left out."""
+    start, end = max(0, -left), min(width, columns - left)
+    for y in range(max(0, -top), min(height, rows - top)):
+        source = np.uint64(first + y * width + start)
+        target = np.uint64((y + top) * columns + left + start)
+        for k in range(np.uint64(max(0, end - start))):
+            packed[target + k] = x[source + k]
+
+
+@compiled()
 def interleave(x, packed, first, apart, count, height, width, rows, columns, top, left, lanes):
-    """Copy `count` planes (height, width), `apart` elements apart from `first` on, into zeros of (rows,
-    columns, lanes), `top` rows down and `left` columns right. What falls outside is left out."""
+    """As `pack`, of `count` planes, `apart` elements apart, into zeros of (rows, columns, lanes)."""
     start, end = max(0, -left), min(width, columns - left)
     for y in range(max(0, -top), min(height, rows - top)):
         for lane in range(count):
@@ -99,7 +111,9 @@ def _write_patches(sums, row, start, end, y, feature, features, plane, shift):
         position += count
 
 
-@compiled(parallel=True)
+# Compiled into each twin that calls it, and cached with that: what is linked to a parallel function that came
+# from the cache fails when it comes from the cache itself.
+@numba.njit(parallel=True, nogil=True, error_model="numpy")
 def convolve(
     x, weight, steps, row, group_size, bias, y, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, top, left, dilation_y, dilation_x,
@@ -120,10 +134,10 @@ def convolve(
     # A unit of packed input: a sample, a vector of samples, or an output row; how many there are; its size.
     vector = 1 if way == BY_ROWS else lanes
     plane = rows * columns * vector
-    units, size = (batch + vector - 1) // vector, in_channels * plane
+    units, size, most = (batch + vector - 1) // vector, in_channels * plane, PACKED
     if way == BY_PATCHES:
-        units, size = batch * out_height, in_channels * taps * out_width
-    at_once = max(1, min(units, PACKED // max(1, size * x.itemsize)))
+        units, size, most = batch * out_height, in_channels * taps * out_width, PATCHED
+    at_once = max(1, min(units, most // max(1, size * x.itemsize)))
     packed = np.empty(at_once * size + lanes, x.dtype)
     shifts = np.empty(depth, np.uint64)
     tiles = (features + ROWS - 1) // ROWS
@@ -147,7 +161,7 @@ def convolve(
                 own[:] = 0
                 start = (sample * in_channels + channel) * in_height * in_width
                 if way == BY_ROWS:
-                    pack(x, start, 1, in_height, in_width, own, plane, rows, columns, top, left)
+                    pack(x, own, start, in_height, in_width, rows, columns, top, left)
                 else:
                     interleave(
                         x, own, start, in_channels * in_height * in_width, min(lanes, batch - sample),
@@ -206,6 +220,4 @@ def convolve(
                             min(lanes, batch - sample), lanes, shift,
                         )  # fmt: skip
                     else:
-                        _write_rows(
-                            sums, f * length, v_first, v_end, y, target, out_width, lanes, shift
-                        )
+                        _write_rows(sums, f * length, v_first, v_end, y, target, out_width, lanes, shift)

@@ -56,7 +56,9 @@ def torch_network(network: Sequential) -> torch.nn.Sequential:
     """
     import torch
 
-    modules = [getattr(torch.nn, type(layer).__name__)(**layer.config()) for layer in network.layers]
+    from bppsa_cupy.tools.benchmarks.torch_modules import torch_module
+
+    modules = map(torch_module, network.layers)
     model = torch.nn.Sequential(*modules).to(getattr(torch, network.dtype.name))
     model.load_state_dict({name: torch.tensor(array) for name, array in network.state_dict().items()})
     return model.to(torch_device(network.device))

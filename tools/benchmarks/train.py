@@ -199,11 +199,13 @@ class Step(Workload):
         self.optimizer = SGD(self.network.parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
         self.first_parameters = self.network.state_dict()
         self.first_state = self.optimizer.state_dict()
+        self.first_random_state = dict(self.network.random_state)
         self.loss: Any = None
 
     def reset(self) -> None:
         self.network.load_state_dict(self.first_parameters)
         self.optimizer.load_state_dict(self.first_state)
+        self.network.random_state.update(self.first_random_state)
 
     def run(self, lap: Lap) -> None:
         network = self.network
@@ -228,16 +230,20 @@ class Step(Workload):
 
 
 class TorchStep(TorchWorkload):
-    """PyTorch's step from the same parameters, inputs and labels; gradients of pruned weights become 0."""
+    """PyTorch's step from the same parameters, inputs and labels; gradients of pruned weights become 0, and
+    Dropout drops what ours does."""
 
     stateful = True
 
     def __init__(self, inputs: Any, labels: Any, **making: Any) -> None:
         import torch
 
+        from bppsa_cupy.tools.benchmarks.torch_modules import fix_dropout
+
         network = make_network(**making)
         self.device, where = network.device, torch_device(network.device)
         self.model = torch_network(network)
+        fix_dropout(self.model, network, len(inputs))
         self.inputs = torch.tensor(inputs, device=where)
         self.labels = torch.tensor(labels, device=where)
         named = dict(self.model.named_parameters())
@@ -272,5 +278,5 @@ class TorchStep(TorchWorkload):
         return {
             "loss": to_numpy(self.loss),
             **{f"gradient {n}": to_numpy(p.grad) for n, p in self.model.named_parameters()},
-            **{f"new {n}": to_numpy(p) for n, p in self.model.named_parameters()},
+            **{f"new {n}": to_numpy(array) for n, array in self.model.state_dict().items()},
         }
