@@ -45,6 +45,7 @@ class Scaled(nn.Module):
 
     def __init__(self, factors: torch.Tensor) -> None:
         super().__init__()
+        self.factors: torch.Tensor
         self.register_buffer("factors", factors, persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
