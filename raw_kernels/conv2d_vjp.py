@@ -18,26 +18,6 @@ from bppsa_cupy.raw_kernels.twins.unfold import (
 from bppsa_cupy.system.compiled import compiled
 
 
-@compiled()
-def _by_convolution(
-    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
-    out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
-):  # fmt: skip
-    # Stride 1: the convolution of the padded gradient with the turned kernels.
-    channels, features = in_channels // groups, out_channels // groups
-    taps = kernel_height * kernel_width
-    steps = np.empty(features * taps, np.uint64)
-    for k in range(features * taps):
-        steps[k] = k // taps * channels * taps + taps - 1 - k % taps
-    convolve(
-        gradient, weight, steps, taps, features * channels * taps, weight[:0], input_gradient, batch,
-        out_channels, out_height, out_width, in_channels, in_height, in_width, kernel_height, kernel_width, 1,
-        1, dilation_y * (kernel_height - 1) - padding_y, dilation_x * (kernel_width - 1) - padding_x,
-        dilation_y, dilation_x, groups,
-        choose_way(batch, channels, in_width, 1, lanes_of(gradient.itemsize)),
-    )  # fmt: skip
-
-
 @compiled(parallel=True)
 def _by_patches(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
@@ -126,10 +106,18 @@ def conv2d_vjp(
     groups,
 ):  # fmt: skip
     if stride_y == 1 and stride_x == 1:
-        _by_convolution(
-            gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
-            out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x,
-            groups,
+        # The convolution of the padded gradient with the turned kernels.
+        channels, features = in_channels // groups, out_channels // groups
+        taps = kernel_height * kernel_width
+        steps = np.empty(features * taps, np.uint64)
+        for k in range(features * taps):
+            steps[k] = k // taps * channels * taps + taps - 1 - k % taps
+        convolve(
+            gradient, weight, steps, taps, features * channels * taps, weight[:0], input_gradient, batch,
+            out_channels, out_height, out_width, in_channels, in_height, in_width, kernel_height,
+            kernel_width, 1, 1, dilation_y * (kernel_height - 1) - padding_y,
+            dilation_x * (kernel_width - 1) - padding_x, dilation_y, dilation_x, groups,
+            choose_way(batch, channels, in_width, 1, lanes_of(gradient.itemsize)),
         )  # fmt: skip
     elif batch * out_height * out_width < FEW_TILES * LEAST_COLUMNS:
         _by_channels(
