@@ -4,8 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.lanes import LANES
-from bppsa_cupy.raw_kernels.twins.shifted import correlate, pack, shifts_win, tap_shifts
+from bppsa_cupy.raw_kernels.twins.indirect import choose_way, convolve
+from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
 from bppsa_cupy.raw_kernels.twins.unfold import (
     FEW_TILES,
     LEAST_COLUMNS,
@@ -16,55 +16,6 @@ from bppsa_cupy.raw_kernels.twins.unfold import (
     rows_per_tile,
 )
 from bppsa_cupy.system.compiled import compiled
-
-
-@compiled()
-def _turned(weight, first, features, channels, taps, turned):
-    """The weights of one group as (channels, features * taps), taps in reverse order."""
-    for channel in range(channels):
-        for feature in range(features):
-            for tap in range(taps):
-                turned[(channel * features + feature) * taps + taps - 1 - tap] = weight[
-                    ((first + feature) * channels + channel) * taps + tap
-                ]
-
-
-@compiled(parallel=True)
-def _by_shifts(
-    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
-    out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
-):  # fmt: skip
-    # The convolution of the padded gradient with the turned kernels.
-    channels, features = in_channels // groups, out_channels // groups
-    taps = kernel_height * kernel_width
-    depth = features * taps
-    reach_y, reach_x = dilation_y * (kernel_height - 1), dilation_x * (kernel_width - 1)
-    rows, columns = in_height + reach_y, in_width + reach_x
-    in_plane, out_plane = in_height * in_width, out_height * out_width
-    turned = np.empty(groups * channels * depth, weight.dtype)
-    for group in range(groups):
-        part = turned[group * channels * depth : (group + 1) * channels * depth]
-        _turned(weight, group * features, features, channels, taps, part)
-    workers = min(batch, WORKERS)
-    for worker in prange(workers):
-        shifts = np.empty(depth, np.uint64)
-        tap_shifts(
-            features, rows * columns, columns, kernel_height, kernel_width, dilation_y, dilation_x, shifts
-        )
-        packed = np.zeros(features * rows * columns + LANES, gradient.dtype)
-        for sample in range(batch * worker // workers, batch * (worker + 1) // workers):
-            for group in range(groups):
-                first = (sample * out_channels + group * features) * out_plane
-                pack(
-                    gradient, first, features, out_height, out_width, packed, rows * columns, rows, columns,
-                    reach_y - padding_y, reach_x - padding_x,
-                )  # fmt: skip
-                part = turned[group * channels * depth : (group + 1) * channels * depth]
-                correlate(
-                    packed, shifts, part, depth, part[:0], input_gradient,
-                    (sample * in_channels + group * channels) * in_plane, channels, in_height, in_width,
-                    columns,
-                )  # fmt: skip
 
 
 @compiled(parallel=True)
@@ -154,12 +105,19 @@ def conv2d_vjp(
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
     groups,
 ):  # fmt: skip
-    columns = in_width + dilation_x * (kernel_width - 1)
-    if stride_y == 1 and stride_x == 1 and shifts_win(in_height, in_width, columns, in_channels // groups):
-        _by_shifts(
-            gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
-            out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x,
-            groups,
+    if stride_y == 1 and stride_x == 1:
+        # The convolution of the padded gradient with the turned kernels.
+        channels, features = in_channels // groups, out_channels // groups
+        taps = kernel_height * kernel_width
+        steps = np.empty(features * taps, np.uint64)
+        for k in range(features * taps):
+            steps[k] = k // taps * channels * taps + taps - 1 - k % taps
+        convolve(
+            gradient, weight, steps, taps, features * channels * taps, weight[:0], input_gradient, batch,
+            out_channels, out_height, out_width, in_channels, in_height, in_width, kernel_height,
+            kernel_width, 1, 1, dilation_y * (kernel_height - 1) - padding_y,
+            dilation_x * (kernel_width - 1) - padding_x, dilation_y, dilation_x, groups,
+            choose_way(batch, channels, in_width, 1, lanes_of(gradient.itemsize)),
         )  # fmt: skip
     elif batch * out_height * out_width < FEW_TILES * LEAST_COLUMNS:
         _by_channels(

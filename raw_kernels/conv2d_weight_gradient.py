@@ -4,181 +4,106 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.shifted import (
-    STEP,
-    add_products,
-    group_sums,
-    lane_sum,
-    pack,
-    padded_length,
-    shifts_win,
-    tap_shifts,
-)
-from bppsa_cupy.raw_kernels.twins.unfold import LEAST_COLUMNS, WORKERS, channels_per_part, gather_rows, unfold
+from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS, cuts, interleave, pack
+from bppsa_cupy.raw_kernels.twins.planes import channel_sum
+from bppsa_cupy.raw_kernels.twins.tiles import DEPTH, ROWS, add_products, lanes_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
 THREADS = 128
 
-#: Columns of one tile of patches: a matrix product over them adds to its result once.
-TILE_COLUMNS = 512
-
-#: Bytes of one worker's sums by shifts, at most: about a second cache.
-CACHED = 1 << 20
-
 
 @compiled(parallel=True)
-def _by_shifts(
-    input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
-    out_height, out_width, kernel_height, kernel_width, padding_y, padding_x, dilation_y, dilation_x, groups,
-    biased,
-):  # fmt: skip
-    # Each weight's gradient is a product of a gradient plane and a shifted input plane; the bias's is
-    # that with a plane of ones.
-    channels, features = in_channels // groups, out_channels // groups
-    depth = channels * kernel_height * kernel_width
-    terms = depth + (1 if biased else 0)
-    rows, columns = out_height + dilation_y * (kernel_height - 1), out_width + dilation_x * (kernel_width - 1)
-    length = padded_length(out_height, out_width, columns, STEP)
-    in_plane, out_plane, plane = in_height * in_width, out_height * out_width, rows * columns
-    size = group_sums(features, terms)
-    workers = min(batch, WORKERS)
-    sums = np.zeros((workers, groups * size), input.dtype)
-    for worker in prange(workers):
-        shifts = np.zeros(terms + 3, np.uint64)
-        tap_shifts(channels, plane, columns, kernel_height, kernel_width, dilation_y, dilation_x, shifts)
-        packed = np.zeros(channels * plane + STEP + length, input.dtype)
-        shifts[depth] = channels * plane + STEP if biased else 0
-        packed[channels * plane + STEP :] = 1
-        planes = np.zeros((features + 3) // 4 * 4 * length, input.dtype)
-        for sample in range(batch * worker // workers, batch * (worker + 1) // workers):
-            for group in range(groups):
-                first = (sample * in_channels + group * channels) * in_plane
-                pack(
-                    input, first, channels, in_height, in_width, packed, plane, rows, columns, padding_y,
-                    padding_x,
-                )  # fmt: skip
-                first = (sample * out_channels + group * features) * out_plane
-                pack(
-                    gradient,
-                    first,
-                    features,
-                    out_height,
-                    out_width,
-                    planes,
-                    length,
-                    out_height,
-                    columns,
-                    0,
-                    0,
-                )
-                part = sums[worker, group * size : (group + 1) * size]
-                add_products(part, planes, features, packed, shifts, terms, length)
-    for channel in prange(out_channels):
-        group, feature = channel // features, channel % features
-        for term in range(terms):
-            value = input.dtype.type(0)
-            for worker in range(workers):
-                part = sums[worker, group * size : (group + 1) * size]
-                value += lane_sum(part, feature, term, terms)
-            if term < depth:
-                weight_gradient[channel * depth + term] = value
-            else:
-                bias_gradient[channel] = value
-
-
-@compiled(parallel=True)
-def _by_patches(
-    input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
-    out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
-    dilation_x, groups, biased,
-):  # fmt: skip
-    # Each worker makes the gradients of the weights of some input channels, over one of few spans of output
-    # rows, a tile at a time; the spans' sums are added in their order.
-    channels, features = in_channels // groups, out_channels // groups
-    taps, rows = kernel_height * kernel_width, batch * out_height
-    depth = channels * taps
-    per_part = channels_per_part(channels, taps, LEAST_COLUMNS)
-    parts = groups * ((channels + per_part - 1) // per_part)
-    tile = max(1, min(rows, (TILE_COLUMNS + out_width - 1) // max(1, out_width)))
-    tiles = (rows + tile - 1) // tile
-    spans = max(1, min(tiles, WORKERS // parts))
-    # The gradient, a tile after the other, each (out_channels, columns of the tile).
-    grown = np.empty(rows * out_width * out_channels, input.dtype)
-    for t in prange(tiles):
-        gather_rows(
-            gradient, grown[t * tile * out_width * out_channels :], t * tile, min(tile, rows - t * tile), 0,
-            out_channels, out_channels, out_height, out_width,
-        )  # fmt: skip
-    sums = np.zeros((spans, out_channels * depth), input.dtype)
-    for task in prange(spans * parts):
-        span, part = task // parts, task % parts
-        group = part // (parts // groups)
-        first = part % (parts // groups) * per_part
-        count = min(per_part, channels - first)
-        patches = np.empty(count * taps * tile * out_width, input.dtype)
-        product = np.empty((features, count * taps), input.dtype)
-        for t in range(tiles * span // spans, tiles * (span + 1) // spans):
-            first_row = t * tile
-            height = min(tile, rows - first_row)
-            width = height * out_width
-            unfold(
-                input, patches, first_row, height, group * channels + first, count, in_channels, in_height,
-                in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y,
-                padding_x, dilation_y, dilation_x,
-            )  # fmt: skip
-            start = first_row * out_width * out_channels + group * features * width
-            np.dot(
-                grown[start : start + features * width].reshape(features, width),
-                patches[: count * taps * width].reshape(count * taps, width).T,
-                product,
-            )
-            for feature in range(features):
-                target = np.uint64((group * features + feature) * depth + first * taps)
-                for k in range(np.uint64(count * taps)):
-                    sums[span, target + k] += product[feature, k]
-    for i in prange(out_channels * depth):
-        value = input.dtype.type(0)
-        for span in range(spans):
-            value += sums[span, i]
-        weight_gradient[i] = value
-    if biased:
-        for channel in prange(out_channels):
-            value = input.dtype.type(0)
-            for t in range(tiles):
-                width = min(tile, rows - t * tile) * out_width
-                start = t * tile * out_width * out_channels + channel * width
-                for k in range(np.uint64(start), np.uint64(start + width)):
-                    value += grown[k]
-            bias_gradient[channel] = value
-
-
-@compiled()
 def conv2d_weight_gradient(
     input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
     dilation_x, groups, biased,
 ):  # fmt: skip
-    columns = out_width + dilation_x * (kernel_width - 1)
-    terms = in_channels // groups * kernel_height * kernel_width + 1
-    fits = groups * group_sums(out_channels // groups, terms) * input.itemsize <= CACHED
-    if (
-        stride_y == 1
-        and stride_x == 1
-        and fits
-        and shifts_win(out_height, out_width, columns, out_channels // groups)
-    ):
-        _by_shifts(
-            input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width,
-            out_channels, out_height, out_width, kernel_height, kernel_width, padding_y, padding_x,
-            dilation_y, dilation_x, groups, biased,
-        )  # fmt: skip
-    else:
-        _by_patches(
-            input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width,
-            out_channels, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y,
-            padding_x, dilation_y, dilation_x, groups, biased,
-        )  # fmt: skip
+    # A product of what the weights of one output channel meet at each position, shifted views of the padded
+    # input, and the gradient there, output channels innermost. Some samples at a time.
+    lanes, taps = lanes_of(input.itemsize), kernel_height * kernel_width
+    channels, features = in_channels // groups, out_channels // groups
+    depth, in_plane, out_plane = channels * taps, in_height * in_width, out_height * out_width
+    rows = (out_height - 1) * stride_y + dilation_y * (kernel_height - 1) + 1
+    columns = (out_width - 1) * stride_x + dilation_x * (kernel_width - 1) + 1
+    plane, size = rows * columns, in_channels * rows * columns
+    vectors, tiles = (features + lanes - 1) // lanes, (depth + ROWS - 1) // ROWS
+    sample_bytes = (size + groups * vectors * out_plane * lanes) * input.itemsize
+    at_once = max(1, min(batch, PACKED // max(1, sample_bytes)))
+    packed = np.empty(at_once * size, input.dtype)
+    grown = np.empty(groups * vectors * at_once * out_plane * lanes, input.dtype)
+    steps, shifts = np.empty(at_once * out_plane, np.uint64), np.empty(at_once * out_plane, np.uint64)
+    places = np.empty(vectors, np.uint64)
+    k = 0
+    for sample in range(at_once):
+        for y in range(out_height):
+            for x in range(out_width):
+                steps[k] = sample * size + y * stride_y * columns + x * stride_x
+                shifts[k] = k * lanes
+                k += 1
+    # Few weights: the positions are cut too, and the spans' sums are added in their order.
+    v_cuts, t_cuts = cuts(groups, vectors, tiles, 1)
+    spans = max(1, min(TASKS // (groups * v_cuts * t_cuts), at_once * out_plane // (4 * DEPTH)))
+    v_cuts, t_cuts = cuts(groups * spans, vectors, tiles, TASKS)
+    slab = (vectors + v_cuts - 1) // v_cuts * lanes * ((tiles + t_cuts - 1) // t_cuts) * ROWS
+    parts = groups * v_cuts * t_cuts
+    sums = np.empty(spans * parts * slab, input.dtype)
+    for first in range(0, max(1, batch), at_once):
+        here = min(at_once, batch - first)
+        positions = here * out_plane
+        for v in range(vectors):
+            places[v] = v * positions * lanes
+        for item in prange(here * in_channels):
+            own = packed[item * plane : (item + 1) * plane]
+            own[:] = 0
+            start = (first * in_channels + item) * in_plane
+            pack(input, own, start, in_height, in_width, rows, columns, padding_y, padding_x)
+        for item in prange(groups * vectors * here):
+            block, sample = item // here, item % here
+            own = grown[item * out_plane * lanes : (item + 1) * out_plane * lanes]
+            own[:] = 0
+            feature = block % vectors * lanes
+            start = ((first + sample) * out_channels + block // vectors * features + feature) * out_plane
+            some = min(lanes, features - feature)
+            interleave(
+                gradient, own, start, out_plane, some, out_height, out_width, out_height, out_width, 0, 0,
+                lanes,
+            )  # fmt: skip
+        for task in prange(spans * parts):
+            span, part = task // parts, task % parts
+            group, v_cut, t_cut = part // t_cuts // v_cuts, part // t_cuts % v_cuts, part % t_cuts
+            v_first, v_end = vectors * v_cut // v_cuts, vectors * (v_cut + 1) // v_cuts
+            term = tiles * t_cut // t_cuts * ROWS
+            origins = np.empty(min(depth, tiles * (t_cut + 1) // t_cuts * ROWS) - term, np.uint64)
+            for k in range(origins.size):
+                channel, tap = (term + k) // taps, (term + k) % taps
+                reach = tap // kernel_width * dilation_y * columns + tap % kernel_width * dilation_x
+                origins[k] = (group * channels + channel) * plane + reach
+            own = sums[task * slab : (task + 1) * slab]
+            own[:] = 0
+            add_products(
+                packed, origins, steps, grown[group * vectors * positions * lanes :], places[v_first:v_end],
+                shifts, positions * span // spans, positions * (span + 1) // spans, own,
+            )  # fmt: skip
+        for part in prange(parts):
+            group, v_cut, t_cut = part // t_cuts // v_cuts, part // t_cuts % v_cuts, part % t_cuts
+            feature = vectors * v_cut // v_cuts * lanes
+            row = vectors * (v_cut + 1) // v_cuts * lanes - feature
+            term = tiles * t_cut // t_cuts * ROWS
+            count = min(depth, tiles * (t_cut + 1) // t_cuts * ROWS) - term
+            for span in range(spans):
+                own = sums[(span * parts + part) * slab :]
+                for lane in range(np.uint64(min(row, features - feature))):
+                    target = np.uint64((group * features + feature + lane) * depth + term)
+                    if first == 0 and span == 0:
+                        for k in range(np.uint64(count)):
+                            weight_gradient[target + k] = own[k * np.uint64(row) + lane]
+                    else:
+                        for k in range(np.uint64(count)):
+                            weight_gradient[target + k] += own[k * np.uint64(row) + lane]
+    if biased:
+        for channel in prange(out_channels):
+            bias_gradient[channel] = channel_sum(gradient, batch, out_channels, out_plane, channel)
 
 
 def launch(s):

@@ -68,6 +68,32 @@ def test_train(tmp_path: Path) -> None:
     assert auto["case"].endswith("auto") and auto["against"] in ("bp, the best", "hybrid, the best")
 
 
+BLOCKS = """
+import bppsa_cupy as bp
+
+def net(input_shape=(3, 6, 6), classes=5, **options):
+    body = [bp.Conv2d(3, 4, 3, 2, 1), bp.BatchNorm2d(4), bp.ReLU(), bp.Conv2d(4, 4, 3, padding=1)]
+    layers = [bp.Residual(body, [bp.PadShortcut(4, 2)]), bp.Dropout(), bp.Flatten(), bp.Linear(36, classes)]
+    return bp.Sequential(layers, input_shape=input_shape, **options)
+"""
+
+
+def test_train_with_blocks_batch_normalisation_and_dropout(tmp_path: Path) -> None:
+    (tmp_path / "blocks.py").write_text(BLOCKS, encoding="utf-8")
+    model = f"{tmp_path / 'blocks.py'}:net"
+    rows = run("train", tmp_path, "--model", model, "--methods", "bp", "--dtype", "float64")["rows"]
+    assert [row["quantity"] for row in rows] == ["forward", "backward", "optimizer", "overall", "peak memory"]
+    assert all(row["theirs"] > 0 for row in rows)
+
+
+def test_a_step_that_differs_more_than_the_tolerance_is_not_timed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "--device", "host", "--quick", "--threads", "1", "--methods", "bp"]
+    assert bench.main([*command, "--tolerance", "1e-12"]) == 1
+    assert "is allowed: the times are not reported" in capsys.readouterr().err
+
+
 def test_train_pruned_on_given_images(tmp_path: Path) -> None:
     images = np.random.default_rng(1).standard_normal((4, 1, 20, 20)).astype(np.float32)
     np.savez(

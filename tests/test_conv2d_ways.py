@@ -1,5 +1,6 @@
-"""Convolutions on the host, by each of the ways their twins are cut: sums of planes, tiles, channels."""
+"""Convolutions on the host, by each of the ways their twins place outputs in vectors and are cut."""
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -7,42 +8,102 @@ from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.twins.indirect import BY_PATCHES, BY_ROWS, BY_SAMPLES, choose_way
+from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
 
 #: name, batch, in_channels, out_channels, side, kernel, stride, padding, groups
 CASES = [
     ("one position", 1, 24, 40, 3, 3, 1, 0, 1),
     ("few positions, parts of channels and features", 3, 70, 130, 4, 3, 1, 1, 1),
     ("few positions of groups", 2, 12, 18, 4, 3, 1, 1, 3),
-    ("more groups than workers", 2, 20, 20, 4, 3, 1, 1, 20),
-    ("tiles, spans of rows", 5, 16, 24, 32, 5, 2, 2, 1),
-    ("tiles of groups", 10, 16, 8, 32, 5, 2, 2, 2),
-    ("long planes", 2, 3, 6, 32, 5, 1, 0, 1),
+    ("a group a channel", 2, 20, 20, 4, 3, 1, 1, 20),
+    ("patches of stride 2, in parts", 3, 64, 24, 33, 3, 2, 1, 1),
+    ("samples of stride 2", 17, 16, 24, 16, 5, 2, 2, 1),
+    ("samples of groups and stride 3", 10, 16, 8, 32, 5, 3, 2, 2),
+    ("rows", 2, 3, 6, 32, 5, 1, 0, 1),
+    ("rows of groups, in parts", 40, 64, 8, 32, 3, 1, 1, 2),
+    ("samples, many features", 33, 5, 80, 4, 3, 1, 1, 1),
+    ("padding beyond the kernel", 2, 3, 5, 4, 2, 1, 3, 1),
+    ("1×1", 5, 40, 50, 7, 1, 1, 0, 1),
 ]
+
+
+def sizes(batch, before, after, side, kernel, stride, padding, groups):
+    """The scalar arguments of the three kernels."""
+    out = (side + 2 * padding - kernel) // stride + 1
+    return (
+        batch, before, side, side, after, out, out, kernel, kernel, stride, stride, padding, padding, 1, 1,
+        groups,
+    )  # fmt: skip
+
+
+def draw(case, dtype, rng):
+    """Input, weight, bias and output gradient."""
+    batch, before, after, side, kernel, stride, padding, groups = case
+    out = (side + 2 * padding - kernel) // stride + 1
+    shapes = (batch, before, side, side), (after, before // groups, kernel, kernel), (after,)
+    return [rng.standard_normal(shape).astype(dtype) for shape in (*shapes, (batch, after, out, out))]
+
+
+def run(case, x, weight, bias, gradient):
+    """Output, and gradients by input, weight and bias."""
+    y, dx, dw, db = (np.full_like(like, np.nan) for like in (gradient, x, weight, bias))
+    device, scalars = get_device("host"), sizes(*case)
+    device.launch(KERNELS["conv2d_forward"], x, weight, bias, y, *scalars, True)
+    device.launch(KERNELS["conv2d_vjp"], gradient, weight, dx, *scalars)
+    device.launch(KERNELS["conv2d_weight_gradient"], x, gradient, dw, db, *scalars, True)
+    return y, dx, dw, db
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 def test_every_way_agrees_with_pytorch(case, dtype, rng):
-    _, batch, before, after, side, kernel, stride, padding, groups = case
-    out = (side + 2 * padding - kernel) // stride + 1
-    x = rng.standard_normal((batch, before, side, side)).astype(dtype)
-    weight = rng.standard_normal((after, before // groups, kernel, kernel)).astype(dtype)
-    bias = rng.standard_normal(after).astype(dtype)
-    gradient = rng.standard_normal((batch, after, out, out)).astype(dtype)
-    y, dx = np.full_like(gradient, np.nan), np.full_like(x, np.nan)
-    dw, db = np.full_like(weight, np.nan), np.full_like(bias, np.nan)
-    device = get_device("host")
-    sizes = (
-        batch, before, side, side, after, out, out, kernel, kernel, stride, stride, padding, padding, 1, 1,
-        groups,
-    )  # fmt: skip
-    device.launch(KERNELS["conv2d_forward"], x, weight, bias, y, *sizes, True)
-    device.launch(KERNELS["conv2d_vjp"], gradient, weight, dx, *sizes)
-    device.launch(KERNELS["conv2d_weight_gradient"], x, gradient, dw, db, *sizes, True)
-
+    batch, _, after, _, kernel, stride, padding, groups = case[1:]
+    x, weight, bias, gradient = draw(case[1:], dtype, rng)
+    found = run(case[1:], x, weight, bias, gradient)
     inputs = [torch.tensor(a.astype(np.float64), requires_grad=True) for a in (x, weight, bias)]
     theirs = torch.nn.functional.conv2d(*inputs, stride=stride, padding=padding, groups=groups)
     theirs.backward(torch.tensor(gradient.astype(np.float64)))
-    terms = {"y": weight[0].size, "dx": after * kernel**2, "dw": batch * out**2, "db": batch * out**2}
+    positions = batch * gradient[0, 0].size
+    terms = {"y": weight[0].size, "dx": after * kernel**2, "dw": positions, "db": positions}
     expected = [theirs.detach(), *(tensor.grad for tensor in inputs)]
-    for name, ours, wanted in zip(("y", "dx", "dw", "db"), (y, dx, dw, db), expected, strict=True):
-        assert_close(ours, wanted.numpy(), terms[name], what=name)
+    for (name, count), ours, wanted in zip(terms.items(), found, expected, strict=True):
+        assert_close(ours, wanted.numpy(), count, what=name)
+
+
+#: side, features; the ways of one sample and of 16 (float32 with 16 lanes; fewer lanes choose rows earlier).
+WAYS = [(4, 256, BY_PATCHES, BY_SAMPLES), (8, 64, BY_ROWS, BY_SAMPLES), (32, 8, BY_ROWS, BY_ROWS)]
+
+
+@pytest.mark.parametrize(("side", "features", "alone", "together"), WAYS)
+def test_a_sample_has_the_same_bits_alone_and_among_others(side, features, alone, together, dtype, rng):
+    if lanes_of(np.dtype(dtype).itemsize) == 16:
+        assert choose_way(1, features, side, 1, 16) == alone
+        assert choose_way(16, features, side, 1, 16) == together
+    case = (16, 5, features, side, 3, 1, 1, 1)
+    x, weight, bias, gradient = draw(case, dtype, rng)
+    y, dx, _, _ = run(case, x, weight, bias, gradient)
+    for sample in (0, 15):
+        one = slice(sample, sample + 1)
+        own_y, own_dx, _, _ = run((1, *case[1:]), x[one].copy(), weight, bias, gradient[one].copy())
+        np.testing.assert_array_equal(own_y, y[one])
+        np.testing.assert_array_equal(own_dx, dx[one])
+
+
+@pytest.mark.parametrize("case", CASES[4:8], ids=[case[0] for case in CASES[4:8]])
+def test_the_bits_do_not_depend_on_the_number_of_threads(case, rng):
+    arrays = draw(case[1:], "float32", rng)
+    threads, results = numba.get_num_threads(), []
+    try:
+        for count in sorted({1, threads}):
+            numba.set_num_threads(count)
+            results.append(run(case[1:], *arrays))
+    finally:
+        numba.set_num_threads(threads)
+    for one, other in zip(results[0], results[-1], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_an_empty_batch_gives_no_output_and_gradients_of_zero(rng):
+    case = (0, 3, 5, 6, 3, 1, 1, 1)
+    y, dx, dw, db = run(case, *draw(case, "float32", rng))
+    assert y.size == dx.size == 0 and not dw.any() and not db.any()

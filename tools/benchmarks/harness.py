@@ -225,9 +225,14 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def require_equal(
-    what: str, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], tolerance: float
+    what: str,
+    ours: Mapping[str, np.ndarray],
+    theirs: Mapping[str, np.ndarray],
+    tolerance: float,
+    least: float = 0.0,
 ) -> None:
-    """Raise BenchmarkError unless every array of `ours` is `theirs`'s within `tolerance` of its norm.
+    """Raise BenchmarkError unless every array of `ours` is `theirs`'s within `tolerance` of its norm, or of
+    `least` where that is more.
 
     Times of sides that do not do the same work are not reported.
     """
@@ -240,7 +245,7 @@ def require_equal(
                 f"{what}: {name} has shape {np.shape(array)} on our side, {rival.shape} on theirs"
             )
         difference = float(np.linalg.norm(np.asarray(array, np.float64) - rival))
-        limit = tolerance * float(np.linalg.norm(rival.astype(np.float64)))
+        limit = tolerance * max(float(np.linalg.norm(rival.astype(np.float64))), least)
         if not difference <= limit:
             raise BenchmarkError(
                 f"{what}: {name} differs by {difference:.3g} in norm, {limit:.3g} is allowed: "
