@@ -16,7 +16,9 @@ from bppsa_cupy.data.dataset import Dataset, Split
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.models import build_model
 from bppsa_cupy.models.resnet import resnet
-from bppsa_cupy.pipeline import Trace
+from bppsa_cupy.pipeline import SCHEDULES, Trace
+from bppsa_cupy.pipeline.memory import stage_memory
+from bppsa_cupy.pipeline.schedules import live_passes
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
@@ -123,6 +125,22 @@ def case_what_is_refused(group: Group) -> None:
         pipeline.network.backward(np.zeros((1, 3)))
     with raises(bp.ShapeError, "float64"):
         pipeline.network.eval().forward(np.zeros((1, 1, 6, 6), "float32"))
+
+
+def case_memory(group: Group) -> None:
+    """What a rank holds, and has received, is what was accounted."""
+    first, last = group.rank == 0, group.rank + 1 == group.size
+    for schedule, kind in SCHEDULES.items():
+        micro = 2 if kind.micro else 1
+        pipeline = bp.Pipeline(lenet5(), PPVS[group.size], schedule, group, micro_batches=micro)
+        optimizer = bp.SGD(pipeline.network.parameters, lr=1e-5, momentum=0.9)
+        train(pipeline, data(48, (3, 32, 32), 10), optimizer, Settings(batch_size=4, epochs=1))
+        own = stage_memory(pipeline.placement, schedule, 4, pipeline.network.dtype, micro=micro)[group.rank]
+        alive = live_passes(schedule, group.size, group.rank, micro)
+        # The network's input comes from no rank, nor does the gradient that the loss gives.
+        not_sent = alive * 4 // micro * 4 * (first * 3 * 32 * 32 + last * 10)
+        expected = replace(own, received=own.received - not_sent, sent=0)
+        assert pipeline.memory(optimizer) == {group.rank: expected}
 
 
 def two_hundred_steps(group: Group) -> None:

@@ -43,6 +43,7 @@ class Execution:
 
     network  whose parameters, gradients and buffers the stages work on
     stages   those of this process
+    received bytes of what entered them from other ranks, in the last run
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Execution:
     ) -> None:
         self.network, self._group, self._trace = network, group, trace
         self.placement, self.stages = placement, stages
-        self._last = len(placement.stages) - 1
+        self._last, self.received = len(placement.stages) - 1, 0
         arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
         self.parts = {
             stage: _Part(
@@ -85,28 +86,29 @@ class _Part:
 
     own   where its parameters and gradients lie in `flat`
     free  passes that are not alive
+    sum   of micro-batches' gradients
     """
 
     def __init__(self, stage: Stage, own: slice) -> None:
         self.stage, self.own = stage, own
         self.free: list[StagePass] = []
-        self._sum: Array | None = None
+        self.sum: Array | None = None
         self._summed = 0
         self.stash: Stash | None = None
 
     def add_gradients(self, flat: Array) -> None:
         """Add a micro-batch's gradients to the sum."""
-        if self._sum is None:
-            self._sum = flat[self.own].copy()
+        if self.sum is None:
+            self.sum = flat[self.own].copy()
         elif self._summed:
-            self._sum += flat[self.own]
+            self.sum += flat[self.own]
         else:
-            self._sum[...] = flat[self.own]
+            self.sum[...] = flat[self.own]
         self._summed += 1
 
     def take_sum(self, flat: Array) -> None:
         """Let the gradients be the sum, which begins anew."""
-        flat[self.own] = self._sum
+        flat[self.own] = self.sum
         self._summed = 0
 
 
@@ -270,7 +272,7 @@ class _Run:
         if self._work.sizes:
             for stage in reversed(self._execution.stages):
                 self._tell(stage, len(self._work.sizes) - 1)
-        self._links.finish()
+        self._execution.received = self._links.finish()
         self._work.optimizer.settle()
         self._network.random_state["passes"] += len(self._work.sizes)
 

@@ -55,8 +55,8 @@ class Links(abc.ABC):
         """What the stage behind has told of a batch; waits for it."""
 
     @abc.abstractmethod
-    def finish(self) -> None:
-        """Return when all that was put has been taken."""
+    def finish(self) -> int:
+        """Return when all that was put has been taken: the bytes of the buffers for what was taken."""
 
 
 @dataclass
@@ -83,8 +83,9 @@ class LocalLinks(Links):
     def told(self, stage: int, batch: int) -> np.ndarray:
         return self._reports.pop((stage + 1, batch))
 
-    def finish(self) -> None:
+    def finish(self) -> int:
         assert not self._parcels
+        return 0
 
 
 class RankLinks(Links):
@@ -162,9 +163,11 @@ class RankLinks(Links):
         self._group.receive(values, stage + 1, REPORTS)
         return values
 
-    def finish(self) -> None:
+    def finish(self) -> int:
         self._group.finish()
         self._sending.clear()
+        taken = (arrays for (kind, _), arrays in self._free.items() if kind != SENT)
+        return sum(array.nbytes for arrays in taken for array in arrays)
 
 
 def _tag(kind: int, index: int) -> int:

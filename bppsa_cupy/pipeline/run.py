@@ -13,6 +13,7 @@ from bppsa_cupy.layers.batch_norm import BatchNorm
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.execution import Execution
 from bppsa_cupy.pipeline.items import Item
+from bppsa_cupy.pipeline.memory import StageMemory, check_free, measured_memory, stage_memory
 from bppsa_cupy.pipeline.network import StageSequential
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, make_schedule
@@ -110,6 +111,21 @@ class Pipeline:
                 f"{batch_size / self.micro_batches:.4g} samples, and not of the batch",
                 stacklevel=4,  # where `train` was called
             )
+        if None not in self.placement.architecture.input_shape:
+            self._check_memory(optimizer, batch_size)
+
+    def _check_memory(self, optimizer: Optimizer, batch_size: int) -> None:
+        device, execution = self.network.device, self._execution
+        needed = stage_memory(
+            self.placement, self.schedule, batch_size, self.network.dtype, micro=self.micro_batches,
+            device=device.name, over_ranks=self.group is not None, predict=self.predict,
+        )  # fmt: skip
+        held = sum(own.of_passes for own in self.memory(optimizer).values())
+        check_free(execution.stages, needed, held, device.free_memory(), device.name)
+
+    def memory(self, optimizer: Optimizer) -> dict[int, StageMemory]:
+        """The bytes that each stage of this process holds, between calls of `train`."""
+        return measured_memory(self._execution, optimizer)
 
     def _items(self) -> Iterator[Item]:
         return (item for items in self.placement.stages for item in items)

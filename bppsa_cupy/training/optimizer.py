@@ -150,6 +150,11 @@ class Optimizer(abc.ABC):
         """The number of steps that were applied; waits for them."""
         return int(self.parameters.device.to_host(self._whole.steps)[0])
 
+    @property
+    def arrays(self) -> Mapping[str, Array]:
+        """The state by name, each laid out as the parameters are."""
+        return self._state
+
     def predict(self, updates: int, part: slice) -> Array:
         """What a part of `flat` would be after further updates that go on as the last ones did: a new array
         (part,). Raises BppsaError for an optimizer without momentum."""
