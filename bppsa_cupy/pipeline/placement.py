@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_integers
-from bppsa_cupy.distributed.balance import layer_times
+from bppsa_cupy.distributed.balance import BATCH, layer_times
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.layers import Residual
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.sequential import Sequential
@@ -144,15 +143,18 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
 
 def item_seconds(item: Item, device: str) -> float:
     """The predicted time of a training step through an item, forward and back."""
+    return math.fsum(item_times(item, device))
+
+
+def item_times(item: Item, device: str, batch: int = BATCH) -> tuple[float, float, float]:
+    """The predicted seconds of an item's forward pass, its VJP, and its parameters' gradients."""
     if item.kind == "open":
-        return 0.0
+        return 0.0, 0.0, 0.0
     if item.kind == "close":
-        assert isinstance(item.layer, Residual)
-        stack = item.layer.stacks(item.input_shape)["shortcut"]
-        layers, shape = stack.layers, item.input_shape
+        layers = item.shortcut.layers
     else:
-        layers, shape = (item.layer,), item.input_shape
+        layers = (item.layer,)
     if not layers:
-        return 0.0
-    times = layer_times(Architecture(layers, shape), device)
-    return sum(map(sum, (times.forward, times.vjp, times.gradients)))
+        return 0.0, 0.0, 0.0
+    times = layer_times(Architecture(layers, item.input_shape), device, batch)
+    return sum(times.forward), sum(times.vjp), sum(times.gradients)
