@@ -101,8 +101,8 @@ def test_cycles_of_accelerators_by_hand():
     # Accelerator 0: F0. Accelerator 1: F1, B1, U1, 5.5 together. Accelerator 2: B0, U0, 8 together.
     assert found.seconds == 4 + 5.5 + 8 + 8 + 8
     np.testing.assert_allclose(found.busy, [12, 16.5, 24])
-    begins = {(a.cycle, place): start for a, place, start in
-              zip(found.schedule.actions(), found.places, found.starts, strict=True) if a.kind == FORWARD}  # fmt: skip
+    rows = zip(found.schedule.actions(), found.places, found.starts, strict=True)
+    begins = {(a.cycle, place): start for a, place, start in rows if a.kind == FORWARD}
     assert begins == {(0, 0): 0, (1, 0): 4, (2, 0): 9.5, (1, 1): 4, (2, 1): 9.5, (3, 1): 17.5}
 
 

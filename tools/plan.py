@@ -21,6 +21,7 @@ from bppsa_cupy.tools.plans.balance import add_partition, make_partition
 from bppsa_cupy.tools.plans.explain import add_explain
 from bppsa_cupy.tools.plans.flops import flops, print_flops
 from bppsa_cupy.tools.plans.flops_picture import draw_flops
+from bppsa_cupy.tools.plans.pipeline import add_pipeline
 from bppsa_cupy.tools.plans.ranks_picture import draw_placement
 from bppsa_cupy.tools.plans.report import print_report, report
 from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
@@ -113,6 +114,7 @@ def parser() -> argparse.ArgumentParser:
     flop.set_defaults(run=run_flops)
 
     add_explain(commands)
+    add_pipeline(commands)
     return result
 
 
