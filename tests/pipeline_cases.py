@@ -141,6 +141,16 @@ def case_memory(group: Group) -> None:
         not_sent = alive * 4 // micro * 4 * (first * 3 * 32 * 32 + last * 10)
         expected = replace(own, received=own.received - not_sent, sent=0)
         assert pipeline.memory(optimizer) == {group.rank: expected}
+    for schedule in ("gpipe", "1f1b"):  # of 2, 3 and 3 samples
+        pipeline = bp.Pipeline(lenet5(), PPVS[group.size], schedule, group, micro_batches=3)
+        optimizer = bp.SGD(pipeline.network.parameters, lr=1e-5, momentum=0.9)
+        train(pipeline, data(48, (3, 32, 32), 10), optimizer, Settings(batch_size=8, epochs=1))
+        own = stage_memory(pipeline.placement, schedule, 8, pipeline.network.dtype, micro=3)[group.rank]
+        assert (
+            0.5 * (own.total - own.sent)
+            < pipeline.memory(optimizer)[group.rank].total
+            <= own.total - own.sent
+        )
 
 
 def two_hundred_steps(group: Group) -> None:

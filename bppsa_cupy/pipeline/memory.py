@@ -78,7 +78,7 @@ def stage_memory(
 ) -> tuple[StageMemory, ...]:
     """The bytes of every stage under the schedule `name` while the pipeline is full.
 
-    batch             samples; of a smaller micro-batch as many are reckoned as of the largest one
+    batch             samples
     device            name of the one whose buffers are reckoned
     over_ranks        whether each stage is a rank's; a process that acts for all hands on activations without
                       a copy
@@ -86,12 +86,17 @@ def stage_memory(
     optimizer_arrays  of the optimizer's state, each as large as the parameters: 1 of SGD with momentum
     steps             of sequences, where the network leaves their number open
 
-    Exact: the buffers are those that layers ask for in a pass through a device that computes nothing. What
-    evaluation takes, and passes over time by chunks for themselves, is not in it.
+    The buffers are those that layers ask for in a pass through a device that computes nothing, so the bytes
+    are exact; where micro-batches differ in size, they are the most there may be. A smaller last batch has
+    buffers of its own for what it receives, which are not in it, nor is what evaluation takes, and passes
+    over time by chunks for themselves.
     """
     samples, stages = -(-batch // micro), len(placement.stages)
     ends = *placement.boundaries, Boundary((placement.architecture.output_shape,))
     passing = [_bytes_of(end.of_batch(samples, steps), dtype) for end in ends]
+    # Parcels of other ranks have buffers by size.
+    sizes = {samples, batch // micro} if over_ranks else {samples}
+    awaited = [sum(_bytes_of(end.of_batch(size, steps), dtype) for size in sizes) for end in ends]
     found = []
     for number in range(stages):
         alive, missed = live_passes(name, stages, number, micro), staleness(name, stages, number)
@@ -99,13 +104,13 @@ def stage_memory(
         weights = parameter_bytes(placement, number, dtype)
         first, last = number == 0, number + 1 == stages
         # Activations, then gradients, which the loss gives to the last stage as soon as it is forward.
-        entered = alive if first else alive + 1 if over_ranks else 0
-        returned = alive if last else 2 if over_ranks else 1
+        entered = alive * passing[0] if first else (alive + 1) * awaited[number] if over_ranks else 0
+        returned = alive * passing[-1] if last else (1 + over_ranks) * awaited[number + 1]
         copies = missed if SCHEDULES[name].stashes else 2 if predict and missed else 0
         found.append(
             StageMemory(
                 activations=alive * kept,
-                received=entered * passing[number] + returned * passing[number + 1],
+                received=entered + returned,
                 sent=(MOST_SENT + 1) * passing[number] if over_ranks and not first else 0,
                 scratch=scratch,
                 weights=weights,
