@@ -7,7 +7,7 @@ from pipeline_networks import data
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
-from bppsa_cupy.pipeline import SCHEDULES, Trace
+from bppsa_cupy.pipeline import SCHEDULES, Trace, make_schedule
 from bppsa_cupy.pipeline.memory import stage_memory
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.training.loop import train
@@ -40,6 +40,8 @@ def test_one_schedule(capsys):
     (stale,) = facts["schedules"]
     assert [rank["staleness"] for rank in stale["ranks"]] == [4, 2, 0]
     assert [rank["live_passes"] for rank in stale["ranks"]] == [5, 3, 1]
+    table = make_schedule("stale", 3, 20)
+    assert [table.missed_updates(stage).max() for stage in range(3)] == [4, 2, 0]
     memory = stage_memory(placement, "stale", 8, build_model("lenet5", device="host").dtype)
     assert [rank["bytes"]["total"] for rank in stale["ranks"]] == [own.total for own in memory]
     alone, longest = (
