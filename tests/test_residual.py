@@ -198,7 +198,6 @@ def test_a_plan_of_another_body_names_the_place():
             lambda: [bp.ReLU(), bp.Residual([bp.Residual([], [bp.BatchNorm2d(5)])])],
             r"layer 1.body.0.shortcut.0: BatchNorm2d\(5\) got",
         ),
-        (lambda: [bp.Residual([bp.ReLU(), bp.LSTM(2, 2)])], "layer body.1: LSTM.*stands outside"),
         (lambda: [bp.Residual([bp.ReLU(), 3])], "layer 0.body.1: 3 is no layer"),
         (lambda: [bp.PadShortcut(1)], "2 channels, it pads to 1"),
     ],

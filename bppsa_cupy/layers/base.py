@@ -50,6 +50,8 @@ class Context:
     training    whether the network was in training mode
     module_buffers  the layer's buffers in PyTorch's sense by its own names ("running_mean"), shared with the
                 network
+    lengths     of sequences: (B,) int64, where each sample ends; None where all are whole
+    method      of net.backward that is asked for, "auto" included, which recurrent layers choose by
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     saved       what forward keeps for the backward pass; `output` is always there
@@ -62,6 +64,8 @@ class Context:
     masks: dict[str, Array]
     input_shape: Shape
     training: bool = True
+    lengths: Array | None = None
+    method: str = "auto"
     draw: tuple[int, int, int] = (0, 0, 0)
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
@@ -142,6 +146,11 @@ class Layer(abc.ABC):
     def is_barrier(self, training: bool) -> bool:
         """Whether the scan stops at this layer in training or evaluation mode, since it couples the batch or
         has inner structure of its own: it is crossed by `backward` then. False by default."""
+        return False
+
+    def is_recurrent(self) -> bool:
+        """Whether it is recurrent, or holds a layer that is: sequences may have lengths then. False by
+        default."""
         return False
 
     def maskable(self) -> tuple[str, ...]:

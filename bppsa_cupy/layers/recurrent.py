@@ -141,6 +141,9 @@ class Recurrent(Layer):
 
     # ---- passes ----
 
+    def is_recurrent(self) -> bool:
+        return True
+
     def forward(self, ctx: RecurrentContext, x: Array) -> Array:
         (batch, steps), H = x.shape[:2], self.hidden_size
         stack = self._make_stack(ctx, batch, steps)

@@ -16,19 +16,15 @@ from bppsa_cupy.timescan import Stack
 class RecurrentContext(Context):
     """A recurrent layer's part of a pass.
 
-    lengths         (B,) int64, where each sequence ends; None where all are whole
     initial         the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
     final_gradient  the gradient by the final state, likewise
-    method          of net.backward that is asked for, "auto" included
     forward_ways, backward_ways  how the pass went over time, and why: a line an inner layer and direction
     make_stack      makes the passes over time, from the arguments of Stack
     stack           these, bound to buffers for the present batch and number of steps
     """
 
-    lengths: Array | None = None
     initial: tuple[Array, ...] | None = None
     final_gradient: tuple[Array, ...] | None = None
-    method: str = "auto"
     forward_ways: tuple[str, ...] = ()
     backward_ways: tuple[str, ...] = ()
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)

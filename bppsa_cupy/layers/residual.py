@@ -13,7 +13,6 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Scratch, Shape
-from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.stack import LayerStack
 
 #: The two branches, in the order of a state dict.
@@ -58,8 +57,8 @@ class ResidualContext(Context):
 class Residual(Layer):
     """y = body(x) + shortcut(x), each a sequence of layers; the shortcut of no layers is the identity.
 
-    Any layers may be inside, residual blocks among them; recurrent layers stand outside. Parameters and
-    buffers are named as PyTorch's nested modules name theirs: "body.0.weight", "shortcut.0.weight".
+    Any layers may be inside, residual blocks among them; recurrent ones begin with states of 0. Parameters
+    and buffers are named as PyTorch's nested modules name theirs: "body.0.weight", "shortcut.0.weight".
 
     The layer is a barrier to the scan: I + J(body)ᵀ of two 3×3 convolutions as one CSR matrix would hold 25·C
     entries a row. Its VJP is the body's plus the shortcut's; inside of them a scan runs as anywhere.
@@ -72,12 +71,6 @@ class Residual(Layer):
 
     def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
         self.branches = {"body": tuple(body), "shortcut": tuple(shortcut)}
-        for name, layers in self.branches.items():
-            for index, layer in enumerate(layers):
-                if isinstance(layer, Recurrent):
-                    raise ShapeError(
-                        f"{layer!r} is recurrent: it stands outside of Residual", f"{name}.{index}"
-                    )
         self._stacks: dict[Shape, dict[str, LayerStack]] = {}
 
     def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:
@@ -111,6 +104,9 @@ class Residual(Layer):
 
     def is_barrier(self, training: bool) -> bool:
         return True
+
+    def is_recurrent(self) -> bool:
+        return any(layer.is_recurrent() for layers in self.branches.values() for layer in layers)
 
     def jacobian(self, input_shape: Shape) -> None:
         return None
@@ -171,6 +167,8 @@ class Residual(Layer):
         for branch, stack in self.stacks(ctx.input_shape).items():
             if branch not in ctx.inner:
                 ctx.inner[branch] = self._contexts(ctx, branch, stack)
+            for inner in ctx.inner[branch]:
+                inner.lengths = ctx.lengths
             draws = partial(inner_draw, ctx.draw, branch)
             try:
                 results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))
@@ -209,6 +207,8 @@ class Residual(Layer):
         results = []
         for branch in BRANCHES:
             ctx.by_outputs[branch] = {}
+            for inner in ctx.inner[branch]:
+                inner.method = ctx.method
             results.append(cross(branch, gradient, want_input))
         return self._sum(ctx, results) if want_input else None
 

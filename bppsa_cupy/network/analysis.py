@@ -41,7 +41,9 @@ class _Place:
         geometry = layer.describe(self.shape)
         for name, direction, pattern, values in layer.step_jacobians(ctx):
             for step, data in enumerate(values):
-                yield JacobianRecord(self.outer, name, pattern, data, step, direction, geometry)
+                yield JacobianRecord(
+                    self.outer, name, pattern, data, step, direction, geometry, path=self.path
+                )
         if self.operator is None:
             return
         nnz = self.operator.pattern.nnz

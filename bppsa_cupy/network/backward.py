@@ -82,8 +82,10 @@ class Backward:
         before = launched.copy()
         self._forget_gradients()
         self._last = weakref.ref(current)
-        for ctx in current.recurrent.values():
-            ctx.method, ctx.backward_ways = requested, ()
+        for ctx in current.layers:
+            ctx.method = requested
+        for walker in current.walkers():
+            walker.ctx.backward_ways = ()
         if method == "bp":
             result = self._by_vjps(current, gradient, input_gradient)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import PassError
-from bppsa_cupy.layers import Context
+from bppsa_cupy.layers import Context, Layer, Residual
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.layers.residual import ResidualContext
 from bppsa_cupy.network.architecture import Architecture
@@ -109,19 +109,41 @@ class Pass:
     @property
     def forward_ways(self) -> tuple[str, ...]:
         """How each recurrent layer went forward over time, and why: one an inner layer and direction."""
-        return self._labelled({index: ctx.forward_ways for index, ctx in self.recurrent.items()})
+        return tuple(line for walker in self.walkers() for line in walker.labelled(walker.ctx.forward_ways))
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
         """How each recurrent layer went back over time, likewise; empty before a backward pass."""
-        return self._labelled({index: ctx.backward_ways for index, ctx in self.recurrent.items()})
+        return tuple(line for walker in self.walkers() for line in walker.labelled(walker.ctx.backward_ways))
 
-    def _labelled(self, lines: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
-        names = [type(layer).__name__ for layer in self.architecture.layers]
-        return tuple(f"{index} {names[index]} {line}" for index in lines for line in lines[index])
+    def walkers(self) -> Iterator[Walker]:
+        """The recurrent layers, those inside of residual blocks among them."""
+        return _walkers(self.architecture.layers, self.layers, "")
 
     def _saved(self, name: str) -> dict[int, Any]:
         return {index: ctx.saved[name] for index, ctx in self.recurrent.items() if name in ctx.saved}
+
+
+@dataclass(frozen=True)
+class Walker:
+    """A recurrent layer at one pass, by its place: "3.body.1"."""
+
+    place: str
+    layer: Layer
+    ctx: RecurrentContext
+
+    def labelled(self, ways: Iterable[str]) -> Iterator[str]:
+        """Ways over time, with the layer they are of."""
+        return (f"{self.place} {type(self.layer).__name__} {way}" for way in ways)
+
+
+def _walkers(layers: Sequence[Layer], contexts: Sequence[Context], path: str) -> Iterator[Walker]:
+    for index, (layer, ctx) in enumerate(zip(layers, contexts, strict=True)):
+        if isinstance(ctx, RecurrentContext):
+            yield Walker(f"{path}{index}", layer, ctx)
+        elif isinstance(ctx, ResidualContext) and isinstance(layer, Residual):
+            for branch, inner in ctx.inner.items():
+                yield from _walkers(layer.branches[branch], inner, f"{path}{index}.{branch}.")
 
 
 def own_pass(given: Pass, parameters: ParameterSet) -> Pass:

@@ -18,12 +18,14 @@ def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
     """Hand lengths and initial states to the recurrent layers of a pass. Raises ShapeError."""
     taken = None
     if lengths is not None:
-        if not current.architecture.recurrent:
+        if not any(layer.is_recurrent() for layer in current.architecture.layers):
             raise ShapeError("lengths were given and no layer of the network is recurrent: leave them out")
         taken = take_lengths(current.device, lengths, current.batch, current.input.shape[1])
     initial = _checked_states(current, states, "the initial state")
+    for ctx in current.layers:
+        ctx.lengths = taken
     for index, ctx in current.recurrent.items():
-        ctx.lengths, ctx.initial, ctx.final_gradient = taken, initial.get(index), None
+        ctx.initial, ctx.final_gradient = initial.get(index), None
 
 
 def set_state_gradients(current: Pass, given: Any) -> None:

@@ -14,7 +14,6 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.base import Scratch
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.layers.residual import inner_draw
 from bppsa_cupy.pipeline.items import Item
 from bppsa_cupy.pipeline.placement import Placement
@@ -118,13 +117,14 @@ class Stage:
             elif item.kind == "close":
                 block = _draw(item, draw)
                 draws = partial(inner_draw, block, "shortcut")
+                for inner in contexts[1:]:
+                    inner.lengths, inner.method = lengths, method
                 aside = item.shortcut.forward(contexts[1:], carried.pop(), training, draws)
                 y = ctx.buffer("output", x.shape)
                 x = self.device.xp.add(x, aside, out=y)
             else:
                 ctx.training, ctx.draw = training, _draw(item, draw)
-                if isinstance(ctx, RecurrentContext):
-                    ctx.lengths, ctx.initial, ctx.final_gradient, ctx.method = lengths, None, None, method
+                ctx.lengths, ctx.method = lengths, method
                 try:
                     x = item.layer.forward(ctx, x)
                 except ShapeError as error:
