@@ -35,6 +35,16 @@ def test_a_run_that_diverges_is_told(tmp_path, capsys, monkeypatch):
     assert "wild" in capsys.readouterr().out
 
 
+def test_table_6(tmp_path, capsys):
+    assert main(["pipeline", "--table", "6", "--out", str(tmp_path)]) == 0
+    rows = json.loads((tmp_path / "pipeline-6.json").read_text(encoding="utf-8"))["rows"]
+    assert [round(row["increase_percent"], 1) for row in rows] == [58.6, 57.7, 57.4, 57.3, 57.2]
+    for row in rows:
+        assert round(row["weights"], 2) == row["paper"]["weights"]
+        assert abs(row["activations"] / row["paper"]["activations"] - 1) < 0.08
+    assert capsys.readouterr().out.splitlines()[1].split()[:4] == ["resnet20", "7", "3.63", "MiB"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

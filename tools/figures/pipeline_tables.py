@@ -17,6 +17,7 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.machine import provenance
+from bppsa_cupy.tools.figures import pipeline_memory
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.tools.figures.pipeline_cases import TABLES, Run, table2
 from bppsa_cupy.tools.figures.pipeline_picture import draw
@@ -25,7 +26,8 @@ from bppsa_cupy.tools.figures.pipeline_run import train_all
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bppsa-reproduce pipeline`."""
-    parser.add_argument("--table", choices=tuple(TABLES), required=True, help="of the paper, or 'digits'")
+    choices = (*TABLES, "6")
+    parser.add_argument("--table", choices=choices, required=True, help="of the paper, or 'digits'")
     parser.add_argument("--data", help="a folder of MNIST or CIFAR-10, as bppsa-train takes it")
     parser.add_argument(
         "--models", type=names, metavar="MODEL,…", help="of table 2 (default: those of the data)"
@@ -45,8 +47,12 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Train what is not in the result file yet, and write file, table and picture after each run."""
+    """Train what is not in the result file yet, and write file, table and picture after each run; of table 6
+    count."""
     arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.table == "6":
+        pipeline_memory.run(arguments)
+        return
     name = f"pipeline-{arguments.table}"
     path, drawing = arguments.out / f"{name}.json", arguments.out / f"{name}.png"
     check_picture(drawing)
