@@ -81,6 +81,10 @@ def test_the_tables_of_the_paper():
 
 
 def test_a_summary_is_over_seeds():
-    common = {"model": "lenet5", "row": "4 stages", "paper": 98.64, "stale_percent": 0.3, "curve": []}
+    common = {
+        "model": "lenet5", "row": "4 stages", "paper": 98.64, "stale_percent": 0.3, "curve": [], "ppv": [1],
+        "schedule": "stale", "predict": True, "after": 7, "optimizer": {"lr": 0.01},
+    }  # fmt: skip
     (row,) = summary([{**common, "accuracy": 98.0}, {**common, "accuracy": None}])
+    assert (row["panel"], row["stages"], row["way"]) == ("lenet5, lr 0.01", 4, "stale predicted hybrid")
     assert row["mean"] == 49.0 and row["accuracies"] == [98.0, 0.0] and row["paper"] == 98.64

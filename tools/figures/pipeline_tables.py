@@ -128,18 +128,30 @@ def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for (model, row), runs in found.items():
         values = np.array([one["accuracy"] or 0.0 for one in runs])
+        first = runs[0]
         rows.append(
             {
                 "model": model,
                 "row": row,
-                "paper": runs[0]["paper"],
-                "stale_percent": runs[0]["stale_percent"],
+                "panel": f"{model}, lr {first['optimizer']['lr']}",
+                "stages": 2 * (len(first["ppv"]) + 1) if first["ppv"] else 0,
+                "way": _way(first),
+                "paper": first["paper"],
+                "stale_percent": first["stale_percent"],
                 "mean": float(values.mean()),
                 "accuracies": values.tolist(),
-                "curve": runs[0]["curve"],
+                "curve": first["curve"],
             }
         )
     return rows
+
+
+def _way(run: dict[str, Any]) -> str:
+    """How a run goes through the stages."""
+    if not run["ppv"]:
+        return "non-pipelined"
+    predicted, hybrid = run["predict"], run["after"] is not None
+    return run["schedule"] + (" predicted" if predicted else "") + (" hybrid" if hybrid else "")
 
 
 def _table(rows: list[dict[str, Any]]) -> list[list[str]]:
