@@ -123,6 +123,8 @@ def case_what_is_refused(group: Group) -> None:
         pipeline.network.train().forward(np.zeros((1, 1, 6, 6)))
     with raises(bp.DistributedError, "state_dict"):
         pipeline.network.backward(np.zeros((1, 3)))
+    with raises(bp.DistributedError, "before bp.Pipeline"):
+        pipeline.network.set_masks({})
     with raises(bp.ShapeError, "float64"):
         pipeline.network.eval().forward(np.zeros((1, 1, 6, 6), "float32"))
 

@@ -209,6 +209,20 @@ def test_on_every_device(device, schedule, predict):
         np.testing.assert_allclose(array, states[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def test_masks_that_are_set_later_are_kept():
+    dataset, outcomes = data(12), []
+    for cut in (False, True):
+        net = mlp()
+        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
+        trained = bp.Pipeline(net, (2,), "none") if cut else net
+        train(trained, dataset, optimizer, Settings(batch_size=3, epochs=1))
+        net.set_masks({"0.weight": np.random.default_rng(0).integers(0, 2, (7, 5))})
+        train(trained, dataset, optimizer, Settings(batch_size=3, epochs=1))
+        assert (net.parameters["0.weight"][net.masks["0.weight"] == 0] == 0).all()
+        outcomes.append(net.parameters.flat.copy())
+    np.testing.assert_array_equal(*outcomes)
+
+
 def test_an_empty_run_and_an_empty_epoch():
     history, optimizer = run(mlp(), data(8), {"ppv": (1,)}, epochs=0)
     assert history.rows == [] and optimizer.steps == 0

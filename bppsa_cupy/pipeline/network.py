@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from bppsa_cupy.devices import Array
@@ -81,6 +82,11 @@ class StageSequential(SharedSequential):
     def backward(self, *_: Any, **__: Any) -> NoReturn:
         raise DistributedError(
             "a pipelined network goes back inside of training alone: load its state_dict() into a Sequential"
+        )
+
+    def set_masks(self, masks: Mapping[str, Any]) -> NoReturn:
+        raise DistributedError(
+            "a pipelined network keeps the masks it was made with: set others before bp.Pipeline"
         )
 
     def _contexts(self) -> list[Context]:

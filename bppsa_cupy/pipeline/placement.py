@@ -53,7 +53,8 @@ class Placement:
     """
 
     def __init__(self, net: Sequential | Architecture, ppv: Sequence[int] | int) -> None:
-        self.architecture: Architecture = net.architecture if isinstance(net, Sequential) else net
+        architecture = net.architecture if isinstance(net, Sequential) else net
+        self.architecture: Architecture = architecture.in_mode(True)
         self.counted = counted_layers(self.architecture)
         self.ppv = self._checked(ppv)
         every = list(items_of(self.architecture, self.ppv))

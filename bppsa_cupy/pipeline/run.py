@@ -78,8 +78,12 @@ class Pipeline:
                     f"{group.size} ranks: start {self.stages}, one a stage, or give {group.size - 1} cuts"
                 )
             self.network = StageSequential(net, group, self.placement)
-        stages = range(self.stages) if group is None else range(group.rank, group.rank + 1)
-        self._execution = Execution(self.placement, self.network, stages, group, trace)
+        self._execution = self._new_execution()
+
+    def _new_execution(self) -> Execution:
+        group = self.group
+        own = range(self.stages) if group is None else range(group.rank, group.rank + 1)
+        return Execution(self.placement, self.network, own, group, self.trace)
 
     @property
     def stages(self) -> int:
@@ -147,6 +151,9 @@ class Pipeline:
         if work.sizes and work.sizes[0] > history.largest_batch:
             history.ran, history.largest_batch = self._what_runs(name), work.sizes[0]
         self.network.train()
+        if self.network.architecture is not self.placement.architecture:  # the masks are others
+            self.placement = Placement(self.network, self.placement.ppv)
+            self._execution = self._new_execution()
         return self._execution.run(schedule, work, self.predict and SCHEDULES[name].stale)
 
     def _what_runs(self, name: str) -> dict[str, Any]:
