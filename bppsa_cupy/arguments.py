@@ -7,13 +7,15 @@ argument, what was given and what it takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from bppsa_cupy.errors import BppsaError, ShapeError
+
+T = TypeVar("T")
 
 #: The largest size of an array, or number of anything.
 LARGEST = 2**63 - 1
@@ -127,3 +129,21 @@ def check_plain(owner: str, name: str, array: Any, *, error: type[BppsaError] = 
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
         raise error(f"{owner} got {name} of {dtype}: it takes numbers")
+
+
+def as_instance(
+    owner: str, name: str, value: Any, kind: type[T], takes: str, *, error: type[BppsaError] = ShapeError
+) -> T:
+    """`value`, an object of the class `kind`; `takes` is what the message says it is, as "a Sequential"."""
+    if not isinstance(value, kind):
+        raise error(f"{owner} got {name} of {type(value).__name__}: it takes {takes}")
+    return value
+
+
+def as_list(
+    owner: str, name: str, value: Any, takes: str, *, error: type[BppsaError] = ShapeError
+) -> list[Any]:
+    """The items of `value`, whatever holds them; text and what holds no items are refused."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise error(f"{owner} got {name} of {type(value).__name__}: it takes {takes}")
+    return list(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integers
+from bppsa_cupy.arguments import as_instance, as_integers
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pool2dGeometry
@@ -21,6 +21,8 @@ def exact_max_pool2d(geometry: Pool2dGeometry, pool_indices: np.ndarray) -> tupl
     that each input is the maximum of one window at most, or where `pool_indices` has another shape, or a
     position outside the plane.
     """
+    takes = "a Pool2dGeometry, as MaxPool2d(2).geometry(input_shape)"
+    as_instance("exact_max_pool2d", "geometry", geometry, Pool2dGeometry, takes)
     if geometry.stride != geometry.kernel_size or geometry.dilation != (1, 1):
         raise ShapeError(
             f"the exact pattern takes stride = window and dilation 1: got window {geometry.kernel_size}, "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.arguments import as_instance, as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.backward import FORWARD, RankBackward
 from bppsa_cupy.distributed.balance import best_partition, layer_times
@@ -42,6 +42,8 @@ def distribute(
     Collective. Raises DistributedError where what the ranks give differs, the group has another device, or
     the network cannot be split over time, and PlanError where the partition does not cover the layers.
     """
+    as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
+    as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)
     if over not in ("layers", "time"):
         raise DistributedError(f"over={over!r} was asked for: ranks share 'layers' or 'time'")
     if over == "time":

@@ -10,6 +10,7 @@ from zlib import crc32
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_list
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Scratch, Shape
@@ -70,7 +71,10 @@ class Residual(Layer):
     context = ResidualContext
 
     def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
-        self.branches = {"body": tuple(body), "shortcut": tuple(shortcut)}
+        self.branches = {
+            name: tuple(as_list("Residual", name, layers, "a list of layers, as [bp.ReLU()]"))
+            for name, layers in zip(BRANCHES, (body, shortcut), strict=True)
+        }
         self._stacks: dict[Shape, dict[str, LayerStack]] = {}
 
     def stacks(self, input_shape: Shape) -> dict[str, LayerStack]:

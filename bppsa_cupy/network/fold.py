@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Conv2d, Layer, Linear, Residual
 from bppsa_cupy.layers.batch_norm import BatchNorm
@@ -26,6 +27,7 @@ def fold_batch_norm(network: Sequential) -> Sequential:
     smaller. `network` is left alone. Raises ShapeError, naming the place, for one without running statistics,
     which normalises by each batch's own in evaluation too.
     """
+    as_instance("fold_batch_norm", "a network", network, Sequential, "a Sequential")
     layers, state = _folded(network.architecture, network.state_dict(), "")
     device, dtype = network.device, network.dtype.name
     result = Sequential(layers, network.input_shape, dtype=dtype, device=device)

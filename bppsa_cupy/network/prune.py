@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_number
+from bppsa_cupy.arguments import as_instance, as_number
 from bppsa_cupy.errors import PruneError
 from bppsa_cupy.network.sequential import Sequential
 
@@ -31,6 +31,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     Raises PruneError for another fraction or scope, weights that are not finite, and a network with no such
     layer; nothing is pruned then.
     """
+    as_instance("prune", "a network", network, Sequential, "a Sequential", error=PruneError)
     takes = "a number from 0 to 1, as 0.97"
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, takes, error=PruneError)
     if scope not in SCOPES:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.network.analysis import jacobian_records
@@ -139,6 +139,8 @@ class Sequential(Described):
         Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
         nothing is set then.
         """
+        takes = "arrays by the weight's name"
+        as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
         self._architecture = self._architecture.with_masks(masks)
         self.parameters.set_masks(self.architecture.masks)
         if self._backward.scans is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integers
+from bppsa_cupy.arguments import as_instance, as_integer, as_integers
 from bppsa_cupy.distributed.balance import BATCH, layer_times
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers.base import Shape
@@ -53,6 +53,8 @@ class Placement:
     """
 
     def __init__(self, net: Sequential | Architecture, ppv: Sequence[int] | int) -> None:
+        if not isinstance(net, Architecture):
+            as_instance("Placement", "a network", net, Sequential, "a Sequential", error=BppsaError)
         architecture = net.architecture if isinstance(net, Sequential) else net
         self.architecture: Architecture = architecture.in_mode(True)
         self.counted = counted_layers(self.architecture)
@@ -128,6 +130,8 @@ class Placement:
 def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
     """The placement of so many cuts whose longest stage is predicted to be the shortest, by the device's cost
     model. Raises BppsaError where the network has too few counted layers."""
+    as_instance("balanced_ppv", "a network", net, Sequential, "a Sequential", error=BppsaError)
+    cuts = as_integer("balanced_ppv", "cuts", cuts, error=BppsaError)
     architecture = net.architecture
     counted = len(counted_layers(architecture))
     if not 0 <= cuts < counted:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.errors import BppsaError, DistributedError
 from bppsa_cupy.layers.batch_norm import BatchNorm
@@ -59,6 +59,10 @@ class Pipeline:
         non_pipelined_after: int | None = None,
         trace: Trace | None = None,
     ) -> None:
+        as_instance("Pipeline", "a network", net, Sequential, "a Sequential", error=BppsaError)
+        for name, value, kind in (("group", group, Group), ("trace", trace, Trace)):
+            if value is not None:
+                as_instance("Pipeline", name, value, kind, f"a {kind.__name__}, or None", error=BppsaError)
         check_schedule(schedule, micro_batches)
         self.placement = Placement(net, ppv)
         self.schedule, self.micro_batches = schedule, micro_batches

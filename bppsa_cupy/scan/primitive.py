@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from bppsa_cupy.arguments import as_flag, check_plain
+from bppsa_cupy.arguments import as_flag, as_instance, as_list, check_plain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
@@ -73,7 +73,10 @@ def scan(
     if method not in SCHEDULES:
         raise PlanError(f"method {method!r} was asked for: a scan takes {', '.join(SCHEDULES)}")
     input_gradient = as_flag("scan", "input_gradient", input_gradient)
-    operands = [_operand(target, k, jacobian) for k, jacobian in enumerate(jacobians, 1)]
+    if plan is not None:
+        as_instance("scan", "a plan", plan, Plan, "one of plan_scan", error=PlanError)
+    given = as_list("scan", "jacobians", jacobians, "a list, J_1 first")
+    operands = [_operand(target, k, jacobian) for k, jacobian in enumerate(given, 1)]
     if not operands:
         return [start]
     batch = start.shape[1] if start.ndim == 2 else 1
@@ -89,8 +92,6 @@ def scan(
         plan = plan_scan(
             chain, (method,), levels=levels, batch_size=batch, partition=partition, device=target
         )
-    if not isinstance(plan, Plan):
-        raise PlanError(f"scan got a {type(plan).__name__} as plan: it takes one of plan_scan")
     plan.check(_describe(chain), "chain")
     schedule = plan.schedule(0, method)
     if input_gradient:

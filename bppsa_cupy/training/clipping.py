@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_number
+from bppsa_cupy.arguments import as_instance, as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.parameters import ParameterSet
@@ -18,8 +18,10 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
     array of no dimensions, float64, on the device; nothing waits for it. The squares cannot overflow. A NaN
     or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
-    `max_norm` is above 0.
+    `max_norm` is above 0, and these are gradients.
     """
+    takes = "a network's gradients, net.gradients"
+    as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
     max_norm = check_max_norm(max_norm)
     flat, xp = gradients.flat, gradients.device.xp
     with np.errstate(invalid="ignore"):
