@@ -229,7 +229,7 @@ def test_positions_beyond_two_to_the_31_are_reached(tmp_path):
          "injection 1 of <U1"),
         (np.zeros(2), [scipy.sparse.eye_array(2)], {"input_gradient": "no"}, bp.ShapeError,
          "scan got input_gradient='no': it takes True or False"),
-        (np.zeros(2), [scipy.sparse.eye_array(2)], {"plan": "p.h5"}, bp.PlanError, "scan got a str as plan"),
+        (np.zeros(2), [scipy.sparse.eye_array(2)], {"plan": "p.h5"}, bp.PlanError, "scan got a plan of str"),
     ],
 )  # fmt: skip
 def test_refusals(gradient, jacobians, options, error, message):
