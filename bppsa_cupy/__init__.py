@@ -1,5 +1,7 @@
 """Back-propagation as a parallel scan over sparse transposed Jacobians (BPPSA, Wang et al. 2020)."""
 
+from importlib.metadata import version as _version
+
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.distributed import Group, distribute
 from bppsa_cupy.errors import (
@@ -29,6 +31,8 @@ from bppsa_cupy.scan import scan
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy, mse_loss
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+
+__version__ = _version("bppsa-cupy")
 
 __all__ = [
     "SGD",

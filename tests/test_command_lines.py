@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import bppsa_cupy as bp
 from bppsa_cupy.devices.cuda import import_cupy
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.tools import cli
@@ -266,3 +267,12 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("name", ["bench", "data", "jacobians", "plan", "reproduce", "train"])
+def test_every_command_tells_its_version(name, capsys):
+    main = import_module(f"bppsa_cupy.tools.{name}").main
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"bppsa-{name} {bp.__version__}\n"

@@ -277,3 +277,9 @@ def test_the_jacobians_records_hold_the_gradient_by_finite_differences(rng):
             np.testing.assert_allclose(product[element], difference, atol=1e-5)
     net.backward(np.ones_like(net.forward(x)), method="bp")
     assert net.transposed_jacobians()[-1].gradient_norm == pytest.approx(np.sqrt(6))
+
+
+def test_a_network_is_called_as_a_function():
+    net, x = small(), np.random.default_rng(0).standard_normal((2, 1, 4, 4))
+    np.testing.assert_array_equal(net(x), small().forward(x))
+    assert net.last_pass.batch == 2

@@ -18,7 +18,7 @@ from bppsa_cupy.tools.benchmarks.workload import available_cores
 
 def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand a benchmark."""
-    result = argparse.ArgumentParser(prog="bppsa-bench", description=__doc__)
+    result = cli.command("bppsa-bench", __doc__)
     commands = result.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, module in find_benchmarks().items():
         summary = module.__doc__ or name

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 #: Arguments of recurrent models, by the names of their factories' parameters.
 RECURRENT_OPTIONS = ("hidden_size", "num_layers", "bidirectional", "outputs", "forward_method")
+
+
+def command(name: str, description: str | None) -> argparse.ArgumentParser:
+    """The parser of an installed command, with --version."""
+    result = argparse.ArgumentParser(prog=name, description=description)
+    result.add_argument("--version", action="version", version=f"{name} {version('bppsa-cupy')}")
+    return result
 
 
 def warn(text: str) -> None:

@@ -24,7 +24,7 @@ from bppsa_cupy.tools import cli
 
 def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand a kind of data."""
-    result = argparse.ArgumentParser(prog="bppsa-data", description=__doc__)
+    result = cli.command("bppsa-data", __doc__)
     kinds = result.add_subparsers(dest="kind", required=True)
     _add_bitstream(kinds.add_parser("bitstream", help="the paper's bitstreams (equation 8)"))
     _add_audio(kinds.add_parser("audio", help="MFCC features of a folder or archive of WAV files"))

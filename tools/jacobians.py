@@ -28,7 +28,7 @@ PANELS = 32
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    result = argparse.ArgumentParser(prog="bppsa-jacobians", description=__doc__)
+    result = cli.command("bppsa-jacobians", __doc__)
     commands = result.add_subparsers(required=True, metavar="COMMAND")
 
     dump = commands.add_parser("dump", help="write the Jacobians of one forward and backward pass")

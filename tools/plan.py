@@ -32,7 +32,7 @@ CHECKED_BYTES = 2**28
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    result = argparse.ArgumentParser(prog="bppsa-plan", description=__doc__)
+    result = cli.command("bppsa-plan", __doc__)
     commands = result.add_subparsers(required=True, metavar="COMMAND")
 
     build = commands.add_parser("build", help="work out a network's plan")

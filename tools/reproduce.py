@@ -12,7 +12,7 @@ from bppsa_cupy.tools.figures import figure6, figure7, figure13, image_curves, p
 
 def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand a figure."""
-    result = argparse.ArgumentParser(prog="bppsa-reproduce", description=__doc__)
+    result = cli.command("bppsa-reproduce", __doc__)
     figures = result.add_subparsers(dest="figure", required=True)
     for name, module, summary in (
         ("figure6", figure6, "LeNet-5 on CIFAR-10 by every method: the same loss curve"),

@@ -35,7 +35,7 @@ DEFAULTS = {
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    result = argparse.ArgumentParser(prog="bppsa-train", description=__doc__)
+    result = cli.command("bppsa-train", __doc__)
     cli.add_model(result)
     result.add_argument(
         "--data",

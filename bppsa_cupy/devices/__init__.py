@@ -10,7 +10,8 @@ from bppsa_cupy.errors import DeviceError
 
 
 def get_device(name: str | Device = "auto") -> Device:
-    """The device called `name`: "cuda", "host", or "auto" (the GPU when CuPy finds one, else the host).
+    """The device called `name`: "cuda" (or "gpu"), "host" (or "cpu"), or "auto" (the GPU when CuPy finds one,
+    else the host).
 
     A Device is returned as it is. Raises DeviceError for another name, or for "cuda" without one.
     """
@@ -21,9 +22,9 @@ def get_device(name: str | Device = "auto") -> Device:
             return _cuda()
         except DeviceError:
             return _host()
-    if name == "cuda":
+    if name in ("cuda", "gpu"):
         return _cuda()
-    if name == "host":
+    if name in ("host", "cpu"):
         return _host()
     raise DeviceError(f"device {name!r} was asked for: the devices are 'auto', 'cuda' and 'host'")
 

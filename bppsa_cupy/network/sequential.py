@@ -33,7 +33,7 @@ class Sequential(Described):
     input_shape  of one sample, e.g. (3, 32, 32), or (T, F) of sequences; (None, F) takes any T
     seed         of the initial parameters (PyTorch's default distributions), an integer of at least 0
     dtype        "float32" or "float64", of parameters, activations and gradients
-    device       "auto", "cuda" or "host"
+    device       "auto", "cuda" (or "gpu") or "host" (or "cpu")
 
     buffers       what layers hold beside parameters, by name: BatchNorm's running statistics
     random_state  what the random numbers of training (Dropout) follow from, as JSON holds it: a key drawn
@@ -125,6 +125,10 @@ class Sequential(Described):
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
+
+    def __call__(self, x: Any, lengths: Any = None, states: Any = None) -> Array:
+        """`forward`, as PyTorch's modules are called."""
+        return self.forward(x, lengths, states)
 
     def _through(self, current: Pass, x: Array) -> Array:
         """The output of all layers."""
