@@ -49,7 +49,7 @@ def test_table_6(tmp_path, capsys):
     ("arguments", "words"),
     [
         (["--table", "2"], "table 2 takes --data"),
-        (["--table", "digits", "--rows", "no such row"], "no such row for digits"),
+        (["--table", "digits", "--rows", "no such row"], "no such row for data of shape (1, 32, 32)"),
         (["--table", "2", "--data", "/no/data"], "/no/data"),
     ],
 )

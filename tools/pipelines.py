@@ -96,5 +96,5 @@ def save_trace(pipeline: Pipeline, path: Path) -> None:
     """Write what all ranks did; collective."""
     assert pipeline.trace is not None
     trace = pipeline.trace if pipeline.group is None else pipeline.trace.gathered(pipeline.group)
-    if pipeline.network.writes:
+    if pipeline.network.writes and trace.rows:  # none where training had ended before
         trace.save(path)

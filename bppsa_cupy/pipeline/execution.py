@@ -17,6 +17,7 @@ from bppsa_cupy.network.sequences import take_lengths
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
 from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
+from bppsa_cupy.pipeline.part import Part
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
@@ -59,7 +60,7 @@ class Execution:
         self._last, self.received = len(placement.stages) - 1, 0
         arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
         self.parts = {
-            stage: _Part(
+            stage: Part(
                 Stage(placement, stage, network.device, network.dtype, *arrays),
                 network.parameters.part_of(placement.parameter_names[stage]),
             )
@@ -72,44 +73,16 @@ class Execution:
         self.network.parameters.apply_masks()
         run = _Run(self, schedule, work, predict)
         rank = None if self._group is None else self._group.rank
-        for action in schedule.actions(rank):
-            run.act(action)
-            if action.kind == UPDATE and action.stage == self.stages.start and action.batch:
-                yield run.row(action.batch - 1)
-        run.end()
+        try:
+            for action in schedule.actions(rank):
+                run.act(action)
+                if action.kind == UPDATE and action.stage == self.stages.start and action.batch:
+                    yield run.row(action.batch - 1)
+            run.end()
+        finally:
+            run.close()
         if work.sizes:
             yield run.row(len(work.sizes) - 1)
-
-
-class _Part:
-    """A stage with what it keeps from one run to the next.
-
-    own   where its parameters and gradients lie in `flat`
-    free  passes that are not alive
-    sum   of micro-batches' gradients
-    """
-
-    def __init__(self, stage: Stage, own: slice) -> None:
-        self.stage, self.own = stage, own
-        self.free: list[StagePass] = []
-        self.sum: Array | None = None
-        self._summed = 0
-        self.stash: Stash | None = None
-
-    def add_gradients(self, flat: Array) -> None:
-        """Add a micro-batch's gradients to the sum."""
-        if self.sum is None:
-            self.sum = flat[self.own].copy()
-        elif self._summed:
-            self.sum += flat[self.own]
-        else:
-            self.sum[...] = flat[self.own]
-        self._summed += 1
-
-    def take_sum(self, flat: Array) -> None:
-        """Let the gradients be the sum, which begins anew."""
-        flat[self.own] = self.sum
-        self._summed = 0
 
 
 class _Run:
@@ -129,7 +102,9 @@ class _Run:
         self._rates: dict[int, float | None] = {}
         self._values: dict[int, list[Callable[[], np.ndarray]]] = {}
         self._rows: dict[int, Row] = {}
+        self._updates = dict.fromkeys(self._parts, 0)
         for part in self._parts.values():
+            part.begin()
             part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
         self._links: Links = LocalLinks()
         if execution._group is not None:
@@ -142,7 +117,8 @@ class _Run:
         {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}[action.kind](action)
         if (trace := self._execution._trace) is not None:
             self._network.device.synchronize()
-            trace.add(action, begun, self._ready, time.perf_counter())
+            told = action._replace(batch=self._work.first + action.batch)
+            trace.add(told, begun, self._ready, time.perf_counter())
 
     # ---- batches ----
 
@@ -235,6 +211,7 @@ class _Run:
         self._rates[batch] = self._work.set_rate(step)
         optimizer.step(self._network.gradients, part.own)
         self._fetched[stage, batch] = optimizer.fetch_blocked(part.own)
+        self._updates[stage] += 1
         if batch:
             self._tell(stage, batch - 1)
         if stage == self._execution.stages.start:
@@ -253,11 +230,11 @@ class _Run:
             blocked = blocked or bool(before)
         if stage > 0:
             self._links.report(stage, batch, np.array([loss, blocked], np.float64))
+        step = self._work.first + batch
+        if not math.isfinite(loss) or blocked:
+            found = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+            raise not_finite(f"{found} at", step, CURE)
         if stage == self._execution.stages.start:
-            step = self._work.first + batch
-            if not math.isfinite(loss) or blocked:
-                found = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
-                raise not_finite(f"{found} at", step, CURE)
             self._rows[batch] = {"step": step, "epoch": self._work.epoch + 1, "loss": float(loss)}
             rate = self._rates.pop(batch)
             if rate is not None:
@@ -273,8 +250,11 @@ class _Run:
             for stage in reversed(self._execution.stages):
                 self._tell(stage, len(self._work.sizes) - 1)
         self._execution.received = self._links.finish()
+
+    def close(self) -> None:
+        """Count the steps that all stages of this process have made, also where the run was broken off."""
         self._work.optimizer.settle()
-        self._network.random_state["passes"] += len(self._work.sizes)
+        self._network.random_state["passes"] += min(self._updates.values())
 
     def _awaited(self, rank: int) -> Iterator[Awaited]:
         """What this rank will take from others, in order."""

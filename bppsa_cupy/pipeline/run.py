@@ -163,11 +163,12 @@ class Pipeline:
     def _what_runs(self, name: str) -> dict[str, Any]:
         """As `what_ran`."""
         how = "simulated by one process" if self.group is None else f"on {self.stages} ranks"
-        parts = f" of {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        kind, parts, stages = SCHEDULES[name], self.micro_batches, f"{self.stages} stages"
+        micro = f" of {parts} micro-batches" if kind.micro and parts > 1 else ""
+        predicted = ", with predicted weights" if self.predict and kind.stale else ""
         return {
             "method": "bp",
-            "reason": f"pipeline {name}{parts}, ppv {self.placement.ppv}, {self.stages} stages {how}"
-            + (", with predicted weights" if self.predict else ""),
+            "reason": f"pipeline {name}{micro}, ppv {self.placement.ppv}, {stages} {how}{predicted}",
             "schedules": [],
             "forward_ways": [],
             "backward_ways": [],

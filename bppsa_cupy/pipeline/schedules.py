@@ -179,7 +179,7 @@ def make_schedule(name: str, stages: int, batches: int, micro: int = 1) -> Pipel
 
 def check_schedule(name: str, micro: int) -> None:
     """Raise BppsaError unless there is a schedule of this name that takes so many micro-batches."""
-    if name not in SCHEDULES:
+    if not isinstance(name, str) or name not in SCHEDULES:
         raise BppsaError(f"the pipeline schedule {name!r} was asked for: there are {', '.join(SCHEDULES)}")
     micro = as_integer("a pipeline", "micro_batches", micro, 1, error=BppsaError)
     if micro > 1 and not SCHEDULES[name].micro:

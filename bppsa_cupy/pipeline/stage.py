@@ -119,7 +119,10 @@ class Stage:
                 draws = partial(inner_draw, block, "shortcut")
                 for inner in contexts[1:]:
                     inner.lengths, inner.method = lengths, method
-                aside = item.shortcut.forward(contexts[1:], carried.pop(), training, draws)
+                try:
+                    aside = item.shortcut.forward(contexts[1:], carried.pop(), training, draws)
+                except ShapeError as error:
+                    raise error.at(f"{item.place}.shortcut") from error
                 y = ctx.buffer("output", x.shape)
                 x = self.device.xp.add(x, aside, out=y)
             else:

@@ -93,12 +93,14 @@ def measured_times(events: Iterable[Mapping[str, Any]], stages: int) -> StageTim
     When a gradient was sent is not in a trace: it is taken to be sent at the end of the way back. Raises
     BppsaError where the trace is of another number of stages.
     """
+    worked = [event for event in events if event["cat"] in KINDS]
+    micro = 1 + max((event["args"]["micro"] for event in worked), default=0)
+    # Batches that went through whole, behind a change of the schedule, are left aside.
+    cut = {event["args"]["batch"] for event in worked if event["args"]["micro"] == micro - 1}
     found: dict[tuple[str, int], list[float]] = {}
-    micro = 1
-    for event in events:
-        if event["cat"] in KINDS:
+    for event in worked:
+        if event["args"]["batch"] in cut:
             found.setdefault((event["cat"], int(event["tid"])), []).append(event["dur"] / 1e6)
-            micro = max(micro, event["args"]["micro"] + 1)
     there = 1 + max((stage for _, stage in found), default=-1)
     missing = [
         f"{kind} of stage {stage}" for stage in range(stages) for kind in KINDS if (kind, stage) not in found

@@ -19,8 +19,8 @@ from bppsa_cupy.system.files import write_text
 class Trace:
     """Actions with the seconds at which they began and ended, and those at which their input was there.
 
-    rows  an action, its beginning, when its input was there, its end; seconds of one clock for all ranks of a
-          machine
+    rows  an action, its batch being the number of the step from 1 over all epochs; its beginning, when its
+          input was there, its end: seconds of one clock for all ranks of a machine
     """
 
     rows: list[tuple[Action, float, float, float]] = field(default_factory=list)

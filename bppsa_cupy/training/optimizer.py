@@ -77,10 +77,7 @@ class Optimizer(abc.ABC):
                 "net.gradients of the same network"
             )
         self._add_arrays()
-        if self._masks is not self.parameters.masks:
-            for array in self._state.values():
-                self.parameters.apply_masks(array)
-            self._masks = self.parameters.masks
+        self._mask_state()
         device, progress, own = self.parameters.device, self._progress(part), part or slice(None)
         values, updated = gradients.flat[own], self.parameters.flat[own]
         progress.flag[...] = 0
@@ -98,6 +95,13 @@ class Optimizer(abc.ABC):
             self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
         )  # fmt: skip
         self.parameters.changed()
+
+    def _mask_state(self) -> None:
+        """Set the state to 0 where masks that are newer hold the parameters."""
+        if self._masks is not self.parameters.masks:
+            for array in self._state.values():
+                self.parameters.apply_masks(array)
+            self._masks = self.parameters.masks
 
     def _set_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """Take these groups in place of all there are."""
@@ -130,10 +134,13 @@ class Optimizer(abc.ABC):
         return self._parts[key]
 
     def settle(self) -> None:
-        """End updates by parts, all of which have made the same steps: the whole has made them then."""
-        for progress in self._parts.values():
-            self._whole.steps[...] = progress.steps
+        """End updates by parts: the whole has made the steps then that all of them have."""
+        if self._parts:
+            self._whole.steps[...] = min(int(self._host(part.steps)) for part in self._parts.values())
         self._parts.clear()
+
+    def _host(self, array: Array) -> np.ndarray:
+        return self.parameters.device.to_host(array)[0]
 
     @property
     def blocked(self) -> bool:

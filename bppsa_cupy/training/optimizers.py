@@ -61,6 +61,7 @@ class SGD(Optimizer):
         """W − lr · updates · velocity."""
         if not self._state:
             return super().predict(updates, part)
+        self._mask_state()
         xp, values = self.parameters.device.xp, self.parameters.flat[part]
         rates = np.array([own["lr"] * self.lr_factor * updates for own in self._settings()], values.dtype)
         by_unit = xp.asarray(rates)[self._units[part.start // self._unit :]]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.pipeline import SCHEDULES
 from bppsa_cupy.tools import cli, pipelines
 from bppsa_cupy.tools.benchmarks.harness import Row, timed_row
 from bppsa_cupy.tools.benchmarks.launch import measure
 
 AGAINST = ("one",)
-#: Networks and batch sizes that are measured where none is named.
-CASES = (("lenet5", 64), ("vgg16", 16), ("resnet20", 32))
+#: Networks, batch sizes and batches a sample that are measured where none is named.
+CASES = (("lenet5", 64, 100), ("vgg16", 16, 20), ("resnet20", 32, 40))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,23 +28,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--schedules", nargs="+", choices=tuple(SCHEDULES), default=["stale"], help="default stale"
     )
     parser.add_argument("--micro-batches", type=cli.positive, default=4, help="of gpipe and 1f1b (default 4)")
-    parser.add_argument("--steps", type=cli.positive, default=20, help="batches a sample (default 20)")
+    parser.add_argument("--steps", type=cli.positive, help="batches a sample (default 20 to 100)")
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
     """Steps of training, data read by both sides alike."""
     cases: Any = CASES
+    if arguments.batch_size is not None and arguments.model is None:
+        raise BppsaError("--batch-size is of one network: give --model with it")
     if arguments.model is not None:
-        cases = [(arguments.model, arguments.batch_size or 32)]
+        cases = [(arguments.model, arguments.batch_size or 32, arguments.steps or 20)]
     if arguments.quick:
-        cases, arguments.steps = [("lenet5", 4)], 3
+        cases = [("lenet5", 4, 3)]
     rows = []
-    for model, batch_size in cases:
+    for model, batch_size, steps in cases:
         options = {
             "model": model,
             "batch_size": batch_size,
             "ppv": arguments.ppv,
-            **cli.taken(arguments, "schedules", "micro_batches", "steps", "repeats"),
+            "steps": arguments.steps or steps,
+            **cli.taken(arguments, "schedules", "micro_batches", "repeats"),
         }
         rows += _rows(arguments, options, measure(arguments.ranks, "pipeline_program", options))
     return rows

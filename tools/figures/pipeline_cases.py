@@ -1,4 +1,8 @@
-"""The training runs of the tables of the paper on stale weights, with its hyper-parameters (appendix A)."""
+"""The training runs of the tables of the paper on stale weights, with the hyper-parameters of its appendix A.
+
+Rates that the paper lowers twice, by hand or at epochs of its own choice, fall here by one step schedule; the
+second accelerator's own rate (appendix B, table 7) is not taken.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.data import load, number_of_batches
+from bppsa_cupy.data import Dataset, load, number_of_batches
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.tools import cli
@@ -59,30 +59,36 @@ def run(arguments: argparse.Namespace) -> None:
     data = "digits" if arguments.table == "digits" else arguments.data
     if data is None:
         raise BppsaError(f"table {arguments.table} takes --data, a folder of MNIST or CIFAR-10")
-    wanted = list(_wanted(arguments, data))
+    dataset = load(data)
+    if dataset.test is None:
+        raise BppsaError(f"{dataset.name} has no test samples, by which accuracy is told: give other data")
+    wanted = list(_wanted(arguments, dataset))
     if not wanted:
-        raise BppsaError(f"table {arguments.table} has no such row for {data}: leave --models or --rows out")
+        raise BppsaError(
+            f"table {arguments.table} has no such row for data of shape {dataset.input_shape}: give the "
+            "data it is of, MNIST or CIFAR-10, and leave --models and --rows out"
+        )
+    digest = dataset.digest
     done = _read(path)
-    left = [one for one in wanted if _key(one) not in done]
+    left = [one for one in wanted if _key(one, digest) not in done]
     device = get_device(arguments.device)
     facts = {"name": name, "command": arguments.command, **provenance(device, device.workers)}
     bar = tqdm(total=len(left), unit="run", disable=None)
     for one, result in train_all(left, data, arguments.device, arguments.processes):
-        done[_key(one)] = {**one.describe(), **result}
+        done[_key(one, digest)] = {**one.describe(), "digest": digest, **result}
         cli.write_json(path, {**facts, "runs": list(done.values())})
         bar.update()
         bar.write(f"{one.model} {one.row}, seed {one.seed}: {_percent(result['accuracy'])}")
     bar.close()
-    rows = summary([done[_key(one)] for one in wanted])
+    rows = summary([done[_key(one, digest)] for one in wanted])
     for line in cli.aligned(_table(rows), "<<>>><"):
         print(line)
     draw(rows, drawing, f"Table {arguments.table}" if arguments.table != "digits" else "LeNet-5 on digits")
 
 
-def _wanted(arguments: argparse.Namespace, data: str) -> Iterator[Run]:
+def _wanted(arguments: argparse.Namespace, dataset: Dataset) -> Iterator[Run]:
     """The runs that the arguments ask for, those of a seed after those of the one before."""
-    dataset = load(data)
-    kind = "digits" if data == "digits" else "mnist" if dataset.input_shape[0] == 1 else "cifar10"
+    kind = "digits" if arguments.table == "digits" else "mnist" if dataset.input_shape[0] == 1 else "cifar10"
     runs = list(table2(beside=not arguments.plain) if arguments.table == "2" else TABLES[arguments.table]())
     for seed in range(arguments.seeds):
         for one in runs:
@@ -96,9 +102,9 @@ def _wanted(arguments: argparse.Namespace, data: str) -> Iterator[Run]:
             yield replace(one, seed=seed)
 
 
-def _key(one: Run) -> str:
-    """What a result belongs to."""
-    return json.dumps({**one.describe(), "paper": None, "row": None}, sort_keys=True)
+def _key(one: Run, digest: str) -> str:
+    """What a result belongs to: a run on the data of this digest."""
+    return json.dumps({**one.describe(), "paper": None, "row": None, "digest": digest}, sort_keys=True)
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
@@ -108,7 +114,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     try:
         runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
         fields = {name: None for name in Run.__dataclass_fields__}
-        return {_key(Run(**{name: _plain(one[name]) for name in fields})): one for one in runs}
+        return {_key(Run(**{name: _plain(one[name]) for name in fields}), one["digest"]): one for one in runs}
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise BppsaError(
             f"{path} holds no results of this command ({cause}): move it away, or give another --out"
@@ -155,14 +161,12 @@ def _way(run: dict[str, Any]) -> str:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[list[str]]:
-    head = ["model", "row", "stale weights", "paper", "mean", "seeds"]
-    return [head] + [
-        [
-            row["model"], row["row"], f"{row['stale_percent']:.1f} %", _percent(row["paper"]),
-            _percent(row["mean"]), " ".join(f"{value:.2f}" for value in row["accuracies"]),
-        ]
-        for row in rows
-    ]  # fmt: skip
+    lines = [["model", "row", "stale weights", "paper", "mean", "seeds"]]
+    for row in rows:
+        seeds = " ".join(f"{value:.2f}" if value else "diverged" for value in row["accuracies"])
+        told = f"{row['stale_percent']:.1f} %", _percent(row["paper"]), _percent(row["mean"]), seeds
+        lines.append([row["model"], row["row"], *told])
+    return lines
 
 
 def _percent(value: float | None) -> str:
