@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse
-from group_cases import raises
 from mpi import play
 
 import bppsa_cupy as bp
@@ -252,34 +251,6 @@ def case_residual_blocks(group: Group) -> None:
         return bp.Sequential(layers, (1, 5, 4), seed=2, dtype="float64", device="host")
 
     check_network(group, make, np.random.default_rng(0).standard_normal((3, 1, 5, 4)), ("bp", *METHODS))
-
-
-def case_batch_normalisation(group: Group) -> None:
-    layers = [
-        bp.Conv2d(1, 2, 3),
-        bp.BatchNorm2d(2),
-        bp.ReLU(),
-        bp.Residual([bp.BatchNorm2d(2)]),
-        bp.Flatten(),
-    ]
-
-    def make():
-        return bp.Sequential([*layers, bp.Linear(8, 3)], (1, 4, 4), seed=1, dtype="float64", device="host")
-
-    x = np.random.default_rng(0).standard_normal((3, 1, 4, 4))
-    check_network(group, make, x, ("bp", *METHODS))
-    whole, net = make(), bp.distribute(make(), group)
-    for network in (whole, net):
-        network.forward(x)
-        network.backward(network.forward(2 * x))
-    expected = whole.state_dict()
-    assert expected["1.num_batches_tracked"] == 2
-    for network in (net, bp.distribute(make(), group)):
-        network.load_state_dict(net.state_dict())
-        for name, array in network.state_dict().items():
-            np.testing.assert_array_equal(array, expected[name], strict=True)
-    with raises(bp.CheckpointError, "1.running_mean"):
-        net.load_state_dict({name: array for name, array in expected.items() if name != "1.running_mean"})
 
 
 if __name__ == "__main__":
