@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import hashlib
 import importlib.util
 import os
 import re
@@ -16,9 +17,14 @@ import pytest
 
 from bppsa_cupy.devices.cubins import OPTIONS
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.system.files import write_text
 
 #: Turing, Ampere (data centre and desktop), Hopper, Blackwell.
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_120")
+
+
+#: Where reports are kept.
+REPORTS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bppsa-cupy" / "nvrtc-reports"
 
 
 class NvrtcError(Exception):
@@ -61,11 +67,33 @@ def _packaged() -> Iterator[str]:
         yield from map(str, sorted(Path(folder, "lib").glob("libnvrtc.so.*")))
 
 
+@functools.cache
+def _version() -> tuple[int, int]:
+    library, major, minor = nvrtc(), ctypes.c_int(), ctypes.c_int()
+    assert library is not None
+    library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    return major.value, minor.value
+
+
 def compile_text(text: str, target: str) -> str:
     """Compile to machine code of `target` with CudaDevice's options; the assembler's report.
 
-    Raises NvrtcError with the compiler's log where the text does not compile.
+    The report of a text that compiled is kept in the user's cache folder, by the content of text and options
+    and the compiler's version, and given again. Raises NvrtcError with the compiler's log where the text does
+    not compile.
     """
+    options = [*OPTIONS, f"--gpu-architecture={target}", "--ptxas-options=-v"]
+    content = repr((_version(), options, text)).encode()
+    kept = REPORTS / f"{hashlib.sha256(content).hexdigest()}.txt"
+    if kept.exists():
+        return kept.read_text(encoding="utf-8")
+    report = _compile(text, target, options)
+    REPORTS.mkdir(parents=True, exist_ok=True)
+    write_text(kept, report)
+    return report
+
+
+def _compile(text: str, target: str, options: list[str]) -> str:
     library = nvrtc()
     assert library is not None
     program = ctypes.c_void_p()
@@ -73,7 +101,6 @@ def compile_text(text: str, target: str) -> str:
     if status:
         raise NvrtcError(f"nvrtcCreateProgram gave status {status}")
     try:
-        options = [*OPTIONS, f"--gpu-architecture={target}", "--ptxas-options=-v"]
         packed = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
         status = library.nvrtcCompileProgram(program, len(options), packed)
         size = ctypes.c_size_t()
