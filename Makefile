@@ -2,12 +2,13 @@
 PYTHON ?= python3
 WORKERS ?= 2
 SECONDS = 600
+OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
 test fuzz: export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test fuzz lint gpu clean
+.PHONY: demo test fuzz lint machine-code gpu clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -29,9 +30,14 @@ lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff format --check .
 	$(TEST_PYTHON) .ci/types.py
 
-# The checks that need a GPU, with the machine's own Python and packages.
+# What kernels' machine code takes, for the page of the documentation; no GPU is needed.
+machine-code: .venv-test/ready
+	$(TEST_PYTHON) -m bppsa_cupy.tools.bench machine-code --json docs/results/machine-code.json \
+		--page docs/performance-gpu-predictions.md > /dev/null
+
+# What a GPU alone can tell, in ten minutes, with the machine's own Python and packages: `make gpu OUT=DIR ONLY=PART`.
 gpu:
-	$(PYTHON) tools/gpu.py
+	$(PYTHON) tools/gpu.py --out $(OUT) $(if $(ONLY),--only $(ONLY))
 
 .venv-%/ready: setup.cfg pyproject.toml
 	@echo "setting up .venv-$* (some minutes at the first time)"

@@ -2,10 +2,13 @@
 
 from importlib.metadata import version as _version
 
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.cells.check import check_cell
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.distributed import Group, distribute
 from bppsa_cupy.errors import (
     BppsaError,
+    CellError,
     CheckpointError,
     DataError,
     DeviceError,
@@ -39,6 +42,8 @@ __all__ = [
     "Adam",
     "AdamW",
     "BppsaError",
+    "Cell",
+    "CellError",
     "CheckpointError",
     "DataError",
     "DeviceError",
@@ -60,6 +65,7 @@ __all__ = [
     "Sequential",
     "ShapeError",
     "balanced_ppv",
+    "check_cell",
     "clip_grad_norm",
     "cross_entropy",
     "distribute",

@@ -22,6 +22,10 @@ class ShapeError(BppsaError):
         return ShapeError(self.message, f"{place}.{self.place}" if self.place else place)
 
 
+class CellError(BppsaError):
+    """A recurrent cell's definition cannot be used: a wrong name, a step that is not elementwise."""
+
+
 class LabelError(BppsaError):
     """A class label lies outside the classes of the network's output."""
 

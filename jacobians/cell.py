@@ -1,35 +1,74 @@
-"""What the transposed Jacobians of recurrent cells share: one pattern, values for all steps at once."""
+"""The transposed Jacobian of a recurrent cell: one pattern, values for all steps at once."""
 
 from __future__ import annotations
 
-import abc
 from functools import cached_property
+
+import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import Walk
 
 
-class CellJacobian(abc.ABC):
+class CellJacobian:
     """(∂s_t/∂s_{t-1})ᵀ of a recurrent cell's state s of one sample, t - 1 being the step before in the
-    order of the walk: rows are the elements of the state before, columns those of the state after.
+    order of the walk: rows are the elements of the state before, columns those of the state after, each
+    state's units together.
 
-    Law: the pattern follows from H alone, is the same for every step, and holds the diagonal: a step behind
-    a sample's end is the identity.
+    form, hidden, heads  the cell, H, and the blocks that W_hh has
+
+    A former and a new state make a block: dense where the one reaches the other through W_hh (as many dense
+    blocks on its diagonal as there are heads), diagonal where it does so unit by unit, none else. A GRU's is
+    dense, diag(z) included (paper, equations 9 to 11); an LSTM's h reaches h' and c' densely, its c either
+    unit by unit: 2 H² + 2 H entries.
+
+    Law: the pattern follows from cell, H and heads alone, is the same for every step, and holds the
+    diagonal: a step behind a sample's end is the identity.
     """
 
-    def __init__(self, hidden: int) -> None:
-        self.hidden = hidden
+    def __init__(self, form: CellForm, hidden: int, heads: int = 1) -> None:
+        self.form, self.hidden, self.heads = form, hidden, heads
 
     @cached_property
     def pattern(self) -> Pattern:
         """The CSR pattern of every step."""
-        return self.make_pattern()
+        H, units = self.hidden, self.hidden // self.heads
+        own, counts, columns = np.arange(H), [], []
+        for state in range(self.form.states):
+            blocks = [(later, dense) for former, later, dense in self.form.blocks if former == state]
+            parts = [
+                later * H + (own[:, None] // units * units + np.arange(units) if dense else own[:, None])
+                for later, dense in blocks
+            ]
+            rows = np.concatenate(parts, axis=1)
+            columns.append(rows.reshape(-1))
+            counts += [rows.shape[1]] * H
+        size = self.form.states * H
+        return Pattern((size, size), np.concatenate([[0], np.cumsum(counts)]), np.concatenate(columns))
 
-    def make_pattern(self) -> Pattern:
-        """Dense (H, H), unless the cell has another."""
-        return Pattern.dense(self.hidden, self.hidden)
-
-    @abc.abstractmethod
     def fill(self, device: Device, walk: Walk, values: Array) -> None:
         """Write `values` (T, nnz, B), by time, from a walk whose forward pass has run."""
+        size, heads = walk.size, self.heads
+        kernel = kernels_of(self.form)["fill"]
+        by_head = values
+        if heads > 1:
+            by_head = device.empty((size.steps, self.pattern.nnz // heads, size.walks), values.dtype)
+        device.launch(
+            kernel, walk.state, walk.gates, walk.initial, walk.weight_hh, walk.unit, walk.lengths, by_head,
+            *size.scalars, walk.reverse,
+        )  # fmt: skip
+        if heads == 1:
+            return
+        # Of each former state the rows of one head lie together.
+        source = by_head.reshape(size.steps, -1, heads, size.batch)
+        begin = 0
+        for state in range(self.form.states):
+            dense = [dense for former, _, dense in self.form.blocks if former == state]
+            count = size.units * sum(size.units if one else 1 for one in dense)
+            for head in range(heads):
+                target = begin * heads + head * count
+                values[:, target : target + count] = source[:, begin : begin + count, head]
+            begin += count

@@ -5,8 +5,7 @@ import math
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.recurrent import block_per
+from bppsa_cupy.raw_kernels.kernel import block_per, kernel
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,7 +120,8 @@ class LaunchShape(NamedTuple):
     shared_bytes: int = 0
 
 
-#: A kernel's scalar arguments by name, and as `itemsize` the bytes of a real -> the shape of its launch.
+#: A kernel's scalar arguments by name, as `itemsize` the bytes of a real and as `shared_bytes` the bytes of
+#: shared memory that a block can have -> the shape of its launch.
 Launch = Callable[[Mapping[str, Any]], LaunchShape]
 
 MAXIMAL_GRID = 65535 * 8
@@ -132,12 +133,40 @@ def one_thread_per(count: int, block: int = 256) -> LaunchShape:
     return LaunchShape((max(blocks, 0), 1, 1), (block, 1, 1))
 
 
+def block_per(count: int, rows: int, values: int, itemsize: int) -> LaunchShape:
+    """A block for each of `count` items, a thread a row in whole warps, `values` reals of `itemsize` bytes of
+    shared memory. Of 256 threads at most, so that each may take all 255 registers."""
+    threads = min(256, max(32, -(-rows // 32) * 32))
+    return LaunchShape((min(count, MAXIMAL_GRID), 1, 1), (threads, 1, 1), values * itemsize)
+
+
+class Layout(NamedTuple):
+    """How a recurrent kernel lays hidden units over threads, compiled into its text as constants.
+
+    width  the most hidden units; 0: any number
+    units  places for units in a walk of a sample, or of a chunk of one: a power of two; 0: a block loops over
+           units, and holds what it multiplies with in shared memory where there is a width
+    lanes  threads that share a unit: a power of two
+    walks  that a block makes: one, or as many as fill whole warps
+    """
+
+    width: int = 0
+    units: int = 0
+    lanes: int = 1
+    walks: int = 1
+
+
+#: The layout that fits everywhere, and the one of kernels that have no others.
+IN_MEMORY = Layout()
+
+
 @dataclass(frozen=True)
 class Variant:
-    """The types a kernel is compiled for: float32 or float64, 32- or 64-bit indices."""
+    """What a kernel is compiled for: float32 or float64, 32- or 64-bit indices, a layout."""
 
     real: str = "float32"
     index: str = "uint32"
+    layout: Layout = IN_MEMORY
 
     @property
     def itemsize(self) -> int:
@@ -147,7 +176,8 @@ class Variant:
     def type_definitions(self) -> str:
         real = {"float32": "float", "float64": "double"}[self.real]
         index = {"uint32": "unsigned int", "uint64": "unsigned long long"}[self.index]
-        return f"typedef {real} real;\ntypedef {index} index_t;\n"
+        layout = "".join(f"#define {name.upper()} {value}\n" for name, value in self.layout._asdict().items())
+        return f"typedef {real} real;\ntypedef {index} index_t;\n" + (layout if self.layout.width else "")
 
 
 #: The dtypes of `real` and of `index`; the first is taken where no array of a launch says which.
@@ -156,15 +186,30 @@ INDICES = ("uint32", "uint64")
 VARIANTS = tuple(Variant(real, index) for real in REALS for index in INDICES)
 
 
+#: Bytes of shared memory that a block can have on every GPU we compile for.
+LEAST_SHARED_BYTES = 64 * 1024
+
+Layouts = Callable[[str, int], tuple[Layout, ...]]
+
+
+def no_layouts(real: str, shared_bytes: int) -> tuple[Layout, ...]:
+    """Of kernels that lay nothing out."""
+    return ()
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """A kernel pair.
 
     name        the entry point in `NAME.cu`, and the name of the twin
     parameters  in the order both take them
-    launch      scalar arguments by name, and as `itemsize` the bytes of a real -> LaunchShape; results
-                never depend on it beyond the requirements the .cu text states
+    launch      scalar arguments by name, as `itemsize` the bytes of a real, and as `shared_bytes` the bytes
+                of shared memory that a block can have -> LaunchShape; results never depend on it beyond the
+                requirements the .cu text states
     twin        Numba-compiled function with the same parameters (arrays one-dimensional)
+    text        CUDA C++, before headers are inlined
+    layouts     (dtype of `real`, bytes of shared memory a block can have) -> layouts of ascending width: a
+                launch takes the first that holds its `hidden`, else IN_MEMORY
 
     Law: for equal arguments the twin and the CUDA text leave equal values in every `out` and
     `inout` array, up to the rounding of a different order of summation.
@@ -174,24 +219,42 @@ class Kernel:
     parameters: tuple[Parameter, ...]
     launch: Launch
     twin: Callable[..., None]
+    text: str = field(repr=False)
+    layouts: Layouts = no_layouts
 
     def source(self, variant: Variant) -> str:
         """The CUDA C++ text of one variant, headers inlined (a compile cache must see their edits)."""
-        return variant.type_definitions() + inline_headers(read_source(f"{self.name}.cu"))
+        return variant.type_definitions() + inline_headers(self.text)
 
     @property
     def uses_index(self) -> bool:
         return any(parameter.type == "index" for parameter in self.parameters)
 
-    def variants(self) -> tuple[Variant, ...]:
-        """The variants worth compiling: index width only where an index array is taken."""
-        return tuple(v for v in VARIANTS if self.uses_index or v.index == "uint32")
+    def variants(self, shared_bytes: int = LEAST_SHARED_BYTES) -> tuple[Variant, ...]:
+        """The variants worth compiling: index width only where an index array is taken, and every layout."""
+        return tuple(
+            replace(v, layout=layout)
+            for v in VARIANTS
+            if self.uses_index or v.index == "uint32"
+            for layout in (*self.layouts(v.real, shared_bytes), IN_MEMORY)
+        )
+
+    def variant_for(self, types: Variant, scalars: Mapping[str, Any]) -> Variant:
+        """The variant of these types for a launch with what `launch` is given."""
+        layouts = self.layouts(types.real, scalars["shared_bytes"])
+        return replace(types, layout=layout_for(layouts, scalars["hidden"])) if layouts else types
+
+
+def layout_for(layouts: tuple[Layout, ...], hidden: int) -> Layout:
+    """The first layout that holds `hidden` units, else IN_MEMORY."""
+    return next((layout for layout in layouts if hidden <= layout.width), IN_MEMORY)
 
 
 def kernel(twin: Callable[..., None], launch: Launch) -> Kernel:
     """The pair of a twin and the CUDA C++ text of its name, whose signature says what both take."""
     name = twin.__name__
-    return Kernel(name, read_parameters(name, read_source(f"{name}.cu")), launch, twin)
+    text = read_source(f"{name}.cu")
+    return Kernel(name, read_parameters(name, text), launch, twin, text)
 
 
 def read_source(name: str) -> str:
@@ -200,9 +263,9 @@ def read_source(name: str) -> str:
 
 
 def inline_headers(text: str) -> str:
-    """`text` with each `#include "NAME.cuh"` replaced by that header of this folder."""
+    """`text` with each `#include "NAME.cuh"` replaced by that header of this folder, or of one below it."""
 
     def header(match: re.Match[str]) -> str:
         return inline_headers(read_source(match.group(1)))
 
-    return re.sub(r'^#include "([\w.]+\.cuh)"$', header, text, flags=re.MULTILINE)
+    return re.sub(r'^#include "([\w./]+\.cuh)"$', header, text, flags=re.MULTILINE)

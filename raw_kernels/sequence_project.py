@@ -7,14 +7,31 @@ from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.panels import PANEL, lanes_as_rows
+from bppsa_cupy.raw_kernels.twins.project_by_outputs import project_by_outputs
+from bppsa_cupy.raw_kernels.twins.project_by_terms import project_by_terms
+from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
 
-#: Multiply-adds that are worth a thread.
-LEAST = 1 << 22
+#: Multiply-adds that are worth a task, and how many tasks there are where there is so much work.
+LEAST, TASKS = 1 << 22, 32
+
+#: Entries of a matrix up to which it is read anew for the samples of each step, where they fill the lanes; up
+#: to so many inputs it also is where they fill two fifths of them (measured).
+SMALL, FEW = 1 << 18, 24
+
+#: Panels of outputs of a task, at most.
+PANELS = 4
 
 
 @compiled()
-def _span(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
+def _is_by_samples(inputs, outputs, batch):
+    filled = (batch + LANES - 1) // LANES * LANES
+    return inputs * outputs <= SMALL and (batch == filled or (inputs <= FEW and 5 * batch >= 2 * filled))
+
+
+@compiled()
+def _by_samples(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
     B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
     count = B % L
     whole = B - count
@@ -34,16 +51,46 @@ def _span(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
 @compiled(parallel=True)
 def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
     shift = bias if biased else np.zeros(outputs, weight.dtype)
-    by_output, by_input = (1, outputs) if transposed else (inputs, 1)
-    packed = pack(weight, 0, by_output, by_input, outputs, inputs)
-    lanes = (batch + LANES - 1) // LANES * LANES
-    spans = max(1, min(64, steps * outputs * (inputs + 4) * lanes // LEAST))
-    if spans == 1:
-        _span(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
+    work = steps * outputs * (inputs + 4) * batch
+    tasks = max(1, min(work // LEAST, TASKS))
+    if batch == 1:
+        across = PANEL * lanes_of(values.itemsize)
+        panels = (outputs + across - 1) // across
+        cuts = (panels + PANELS - 1) // PANELS
+        spans = (tasks + cuts - 1) // max(1, cuts)
+        if spans * cuts == 1:
+            project_by_outputs(
+                values, weight, shift, out, rows, inputs, outputs, transposed, 0, steps, 0, outputs
+            )
+        else:
+            for task in prange(spans * cuts):
+                span, cut = task // cuts, task % cuts
+                start, end = steps * span // spans, steps * (span + 1) // spans
+                first = panels * cut // cuts * across
+                count = min(outputs, panels * (cut + 1) // cuts * across) - first
+                project_by_outputs(
+                    values, weight, shift, out, rows, inputs, outputs, transposed, start, end, first, count
+                )
+    elif _is_by_samples(inputs, outputs, batch):
+        by_output, by_input = (1, outputs) if transposed else (inputs, 1)
+        packed = pack(weight, 0, by_output, by_input, outputs, inputs)
+        if tasks == 1:
+            _by_samples(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
+        else:
+            for task in prange(tasks):
+                start, end = steps * task // tasks, steps * (task + 1) // tasks
+                _by_samples(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
     else:
-        for span in prange(spans):
-            start, end = steps * span // spans, steps * (span + 1) // spans
-            _span(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
+        upright = weight
+        if transposed:
+            upright = np.empty(outputs * inputs, weight.dtype)
+            lanes_as_rows(weight, outputs, outputs, inputs, upright, np.uint64(0), inputs)
+        if tasks == 1:
+            project_by_terms(values, upright, shift, out, rows, inputs, outputs, batch, 0, steps)
+        else:
+            for task in prange(tasks):
+                start, end = steps * task // tasks, steps * (task + 1) // tasks
+                project_by_terms(values, upright, shift, out, rows, inputs, outputs, batch, start, end)
 
 
 KERNEL = kernel(sequence_project, lambda s: one_thread_per(s["steps"] * s["outputs"] * s["batch"]))

@@ -1,92 +1,39 @@
 """Partial sums of a weight's and a bias's gradient over steps and samples."""
 
-import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.batched import load_some
-from bppsa_cupy.raw_kernels.twins.lane_products import BLOCK, add_outer
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined, store
+from bppsa_cupy.raw_kernels.twins.gradient_by_rows import gradient_by_rows
+from bppsa_cupy.raw_kernels.twins.gradient_by_samples import gradient_by_samples
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.panels import PANEL
+from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
 
-#: Blocks of lanes from which on a sum runs over those of one step, else over steps.
-MANY = 8
+#: Columns, or entries, of a weight up to which sums by samples are faster, where samples fill the lanes
+#: (measured).
+FEW, SMALL = 24, 1024
 
-
-@compiled()
-def _gather(source, place, spacing, step, rows, steps, count, few):
-    """Copy `count` samples of rows of steps to lanes, few (steps, rows, LANES)."""
-    target = np.uint64(0)
-    for s in range(np.uint64(steps)):
-        for r in range(np.uint64(rows)):
-            store(few, target, load_some(source, place + s * step + r * spacing, count))
-            target += np.uint64(LANES)
-
-
-@compiled()
-def _block(
-    delta, delta_place, delta_step, rows, values, value_place, value_step, columns, steps, batch, ones,
-    few_deltas, few_values, sums,
-):  # fmt: skip
-    B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
-    full, count = batch // LANES, B % L
-    whole = B - count
-    if full >= MANY:
-        # The samples of one step lie side by side; those of several steps would share few cache sets.
-        for step in range(np.uint64(steps)):
-            add_outer(
-                delta, delta_place + step * delta_step, B, L, rows, values, value_place + step * value_step,
-                B, L, columns, full, ones, sums,
-            )  # fmt: skip
-    else:
-        for first in range(none, whole, L):
-            add_outer(
-                delta, delta_place + first, B, delta_step, rows, values, value_place + first, B, value_step,
-                columns, steps, ones, sums,
-            )  # fmt: skip
-    if count:
-        _gather(delta, delta_place + whole, B, delta_step, rows, steps, count, few_deltas)
-        _gather(values, value_place + whole, B, value_step, columns, steps, count, few_values)
-        add_outer(
-            few_deltas, none, L, np.uint64(rows) * L, rows, few_values, none, L, np.uint64(columns) * L,
-            columns, steps, ones, sums,
-        )  # fmt: skip
+#: Multiply-adds that are worth a task, how many tasks there are where there is so much work, and panels of a
+#: task's rows, at most, so that what it adds to stays in the second cache.
+LEAST, TASKS, PANELS = 1 << 22, 4, 4
 
 
 @compiled()
 def _part(
-    delta, values, initial, totals, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-    reverse, part, start, end,
+    delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
+    reverse, start, end, target, by_samples,
 ):  # fmt: skip
-    never_inlined()
-    sums = np.zeros(rows * (columns + 1) * LANES, delta.dtype)
-    ones = np.ones(LANES, delta.dtype)
-    few_deltas = np.empty(BLOCK * rows * LANES, delta.dtype)
-    few_values = np.empty(BLOCK * columns * LANES, delta.dtype)
-    delta_step, value_step = np.uint64(delta_rows * batch), np.uint64(value_rows * batch)
-    top = np.uint64(first * batch)
-    if shifted:
-        # The first step of the walk sees the initial state.
-        t = steps - 1 if reverse else 0
-        if start <= t < end:
-            _block(
-                delta, np.uint64(t) * delta_step + top, delta_step, rows, initial, np.uint64(0), value_step,
-                columns, 1, batch, ones, few_deltas, few_values, sums,
-            )  # fmt: skip
-        start, end = (start, min(end, t)) if reverse else (max(start, 1), end)
-    shift = (1 if reverse else -1) if shifted else 0
-    for t in range(start, end, BLOCK):
-        _block(
-            delta, np.uint64(t) * delta_step + top, delta_step, rows, values,
-            np.uint64(t + shift) * value_step, value_step, columns, min(BLOCK, end - t), batch, ones,
-            few_deltas, few_values, sums,
+    if by_samples:
+        gradient_by_samples(
+            delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
+            reverse, start, end, target,
         )  # fmt: skip
-    width = np.uint64(rows * (columns + 1))
-    for entry in range(width):
-        total = sums[entry * np.uint64(LANES)]
-        for lane in range(np.uint64(1), np.uint64(LANES)):
-            total += sums[entry * np.uint64(LANES) + lane]
-        totals[np.uint64(part) * width + entry] = total
+    else:
+        gradient_by_rows(
+            delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
+            reverse, start, end, target,
+        )  # fmt: skip
 
 
 @compiled(parallel=True)
@@ -94,17 +41,27 @@ def sequence_weight_gradient(
     delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, parts,
     shifted, reverse,
 ):  # fmt: skip
-    if parts == 1:
+    # Tasks are parts and panels of rows; a sum depends on the parts alone.
+    across = PANEL * lanes_of(delta.itemsize)
+    panels, work = (rows + across - 1) // across, steps * batch * rows * (columns + 1)
+    cuts = max((panels + PANELS - 1) // PANELS, min(panels, work // (parts * LEAST), TASKS // parts), 1)
+    few = columns <= FEW or rows * columns <= SMALL
+    by_samples = few and batch > 0 and batch % LANES == 0
+    if parts * cuts == 1:
         _part(
-            delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch,
-            shifted, reverse, 0, 0, steps,
+            delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
+            reverse, 0, steps, 0, by_samples,
         )  # fmt: skip
     else:
-        for part in prange(parts):
+        for task in prange(parts * cuts):
+            part, cut = task // cuts, task % cuts
             start, end = steps * part // parts, steps * (part + 1) // parts
+            top = panels * cut // cuts * across
+            count = min(rows, panels * (cut + 1) // cuts * across) - top
             _part(
-                delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch,
-                shifted, reverse, part, start, end,
+                delta, values, initial, sums, steps, delta_rows, first + top, count, value_rows, columns,
+                batch, shifted, reverse, start, end, (part * rows + top) * (columns + 1),
+                by_samples,
             )  # fmt: skip
 
 

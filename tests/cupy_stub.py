@@ -221,7 +221,13 @@ def make_cupy(*, devices: int = 1, free: int = 1 << 40) -> ModuleType:
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 5)
     cupy.cuda = SimpleNamespace(
         runtime=SimpleNamespace(
-            getDeviceCount=count, CUDARuntimeError=CUDARuntimeError, memGetInfo=lambda: (free, 2 * free)
+            getDeviceCount=count,
+            getDevice=lambda: Gpu.current,
+            getDeviceProperties=lambda number: {"name": b"a stand-in"},
+            runtimeGetVersion=lambda: 12090,
+            driverGetVersion=lambda: 12090,
+            CUDARuntimeError=CUDARuntimeError,
+            memGetInfo=lambda: (free, 2 * free),
         ),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         alloc_pinned_memory=PinnedMemory,

@@ -7,26 +7,33 @@ from collections.abc import Iterator
 import numpy as np
 from kernel_cases import Case, case, cases_of
 
-#: steps, hidden, batch, chunk
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+
+#: steps, hidden, walks, those that share weights, chunk: few samples, blocks of them, and what remains.
 SIZES = (
-    (0, 3, 2, 4), (1, 1, 1, 1), (5, 3, 0, 2), (21, 20, 2, 10), (5, 33, 1, 2), (3, 64, 1, 2), (2, 100, 1, 1),
-    (9, 7, 19, 9), (2, 5, 33, 5),
+    (0, 3, 2, 2, 4), (1, 1, 1, 1, 1), (5, 3, 0, 1, 2), (21, 20, 2, 2, 10), (5, 33, 2, 1, 2), (3, 64, 1, 1, 2),
+    (2, 100, 4, 4, 1), (9, 7, 19, 19, 9), (2, 5, 66, 33, 5), (3, 130, 16, 16, 3), (3, 600, 1, 1, 3),
 )  # fmt: skip
 
 
-@cases_of("rnn_forward", "rnn_backward", "gru_forward", "gru_backward", "lstm_forward", "lstm_backward")
-def recurrent(rng: np.random.Generator) -> Iterator[Case]:
-    settings = (((0, 0, 0, 0), (1, 0, 1, 1)), ((1, 1, 0, 1), (0, 1, 1, 0)))
-    for number, (steps, hidden, batch, chunk) in enumerate(SIZES):
-        for per_step, relu, reverse, ragged in settings[number % 2]:
+def recurrent(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
+    settings = (((0, 0, 0), (1, 1, 1)), ((1, 0, 1), (0, 1, 0)))
+    for number, (steps, hidden, batch, group, chunk) in enumerate(SIZES):
+        for per_step, reverse, ragged in settings[number % 2]:
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
+                "weight_hh": rng.standard_normal((batch // group, form.gates, hidden, hidden)) / hidden**0.5,
             }
             yield case(
-                arrays, steps=steps, hidden=hidden, batch=batch, chunk=chunk, per_step=per_step, relu=relu,
+                arrays, steps=steps, hidden=hidden, batch=batch, group=group, chunk=chunk, per_step=per_step,
                 reverse=reverse,
             )  # fmt: skip
+
+
+for _form in FORMS.values():
+    cases_of(f"{_form.name}_forward", f"{_form.name}_backward")(lambda rng, form=_form: recurrent(rng, form))
 
 
 @cases_of("sequence_gather", "sequence_scatter")
@@ -44,7 +51,8 @@ def layouts(rng: np.random.Generator) -> Iterator[Case]:
 @cases_of("sequence_project")
 def projections(rng: np.random.Generator) -> Iterator[Case]:
     for steps, inputs, outputs, batch in (
-        (0, 2, 3, 2), (1, 1, 1, 1), (3, 38, 60, 16), (4, 5, 7, 33), (2, 0, 3, 2)
+        (0, 2, 3, 2), (1, 1, 1, 1), (3, 38, 60, 16), (4, 5, 7, 33), (2, 0, 3, 2), (35, 9, 5, 3),
+        (70, 18, 200, 1), (2, 530, 500, 5),
     ):  # fmt: skip
         for transposed, biased in ((0, 0), (0, 1), (1, 0)):
             yield case(
@@ -57,7 +65,7 @@ def projections(rng: np.random.Generator) -> Iterator[Case]:
 def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
     for steps, rows, columns, batch, parts in (
         (1, 1, 1, 1, 1), (5, 20, 20, 16, 2), (7, 33, 32, 3, 3), (3, 60, 38, 17, 4), (2, 5, 70, 1, 2),
-        (3, 4, 6, 131, 2),
+        (3, 4, 6, 131, 2), (150, 20, 33, 1, 2), (2, 200, 17, 20, 1), (4, 20, 20, 144, 1),
     ):  # fmt: skip
         for shifted, reverse in ((0, 0), (1, 0), (1, 1)):
             yield case(
@@ -66,9 +74,9 @@ def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
             )  # fmt: skip
 
 
-@cases_of("rnn_fill", "gru_fill", "lstm_fill")
+@cases_of(*(f"{name}_fill" for name in FORMS))
 def fills(rng: np.random.Generator) -> Iterator[Case]:
     for steps, hidden, batch in ((0, 3, 2), (1, 1, 1), (5, 7, 3), (2, 20, 17)):
-        for relu, reverse in ((0, 0), (1, 1)):
+        for reverse in (0, 1):
             arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
-            yield case(arrays, steps=steps, hidden=hidden, batch=batch, relu=relu, reverse=reverse)
+            yield case(arrays, steps=steps, hidden=hidden, batch=batch, group=max(1, batch), reverse=reverse)

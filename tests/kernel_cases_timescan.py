@@ -7,34 +7,35 @@ from collections.abc import Iterator
 import numpy as np
 from kernel_cases import Case, case, cases_of
 
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+
 #: steps, hidden, batch, chunk, first chunk: to 20 in registers, beyond in shared memory.
 SIZES = (
     (0, 3, 2, 4, 0), (1, 1, 1, 1, 0), (1, 2, 3, 4, 1), (5, 3, 0, 2, 1), (21, 20, 3, 9, 1), (19, 7, 5, 19, 0),
     (5, 33, 2, 2, 1), (10, 64, 1, 10, 0), (2, 100, 1, 1, 1),
 )  # fmt: skip
-#: Rows of the state and of W_hh, in units of hidden.
-CELLS = {"rnn": (1, 1), "gru": (1, 3), "lstm": (2, 4)}
 
 
-def reductions(rng: np.random.Generator, cell: str) -> Iterator[Case]:
-    states, gates = CELLS[cell]
+def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
+    states, gates = form.states, form.gates
     for steps, hidden, batch, chunk, first in SIZES:
-        for per_step, relu, reverse, ragged in ((0, 0, 0, 0), (1, 1, 0, 1), (1, 0, 1, 1)):
+        for per_step, reverse, ragged in ((0, 0, 0), (1, 0, 1), (1, 1, 1)):
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.standard_normal((gates, hidden, hidden)) / hidden**0.5,
+                "weight_hh": rng.standard_normal((batch, gates, hidden, hidden)) / hidden**0.5,
                 "state": np.tanh(rng.standard_normal((steps, states, hidden, batch))),
-                "gates": rng.random((steps, 4, hidden, batch)),
+                "gates": rng.random((steps, form.kept, hidden, batch)),
             }
             yield case(
                 arrays, steps=steps, hidden=hidden, batch=batch, chunk=chunk, first=first, per_step=per_step,
-                relu=relu, reverse=reverse,
+                group=1, reverse=reverse,
             )  # fmt: skip
 
 
-for _cell in CELLS:
-    cases_of(f"{_cell}_reduce")(lambda rng, cell=_cell: reductions(rng, cell))
+for _form in FORMS.values():
+    cases_of(f"{_form.name}_reduce")(lambda rng, form=_form: reductions(rng, form))
 
 
 def boundaries(rng: np.random.Generator, maps: int) -> Iterator[Case]:

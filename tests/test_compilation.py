@@ -116,7 +116,7 @@ def test_a_function_that_does_not_compile_holds_nobody_up(tmp_path):
 
     for _ in range(2):
         dispatcher = numba.njit(wrong)
-        dispatcher._cache = CompileCache(wrong, tmp_path)
+        dispatcher._cache = CompileCache(wrong, tmp_path, False)
         with pytest.raises(numba.TypingError):
             dispatcher(1)
         assert not list(tmp_path.iterdir())
@@ -128,7 +128,7 @@ def test_functions_that_differ_by_what_they_close_over(tmp_path):
             return value + number
 
         dispatcher = numba.njit(add)
-        dispatcher._cache = CompileCache(add, tmp_path)
+        dispatcher._cache = CompileCache(add, tmp_path, False)
         return dispatcher
 
     assert [adder(number)(1) for number in (1, 2, 1)] == [2, 3, 2]

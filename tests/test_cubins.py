@@ -11,7 +11,6 @@ from types import ModuleType, SimpleNamespace
 import cupy_stub
 import numpy as np
 import pytest
-from nvrtc import nvrtc
 from test_cuda_device import install, no_device_is_kept, stub  # noqa: F401  fixtures
 
 from bppsa_cupy.devices import cubins
@@ -21,6 +20,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
 from bppsa_cupy.system import compilation
+from bppsa_cupy.tools.machine_code.nvrtc import nvrtc
 
 RELU = KERNELS["relu_fill"]
 

@@ -19,6 +19,7 @@ LAYERS = [
         "bppsa_cupy.system",
     ],
     ["bppsa_cupy.raw_kernels"],
+    ["bppsa_cupy.cells"],
     ["bppsa_cupy.devices"],
     ["bppsa_cupy.timescan"],
     ["bppsa_cupy.jacobians", "bppsa_cupy.records"],

@@ -7,17 +7,18 @@ from hypothesis import strategies as st
 from plan_cases import assert_equal_plans, random_chain
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.jacobians.rnn_cell import RNNCellJacobian
+from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.plan import Chain, Element, Plan
 from bppsa_cupy.plan.sizes.counted import CountedSizes
 from bppsa_cupy.plan.sizes.equal_segments import EqualSegments
+from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.scan.primitive import make_chain, plan_scan
 
 
 def test_equal_elements_are_stored_once(tmp_path):
     """An RNN of 30000 steps: the file and its schedules stay small, and say the same when they are read."""
     n = 30000
-    plan = plan_scan(make_chain([(RNNCellJacobian(20).pattern, False)] * n), device="host")
+    plan = plan_scan(make_chain([(CellJacobian(FORMS["rnn_tanh"], 20).pattern, False)] * n), device="host")
     assert plan.schedules == ("linear", "blelloch", "hybrid") and len(plan.chains[0].products) == 1
     plan.save(tmp_path / "p.h5")
     assert (tmp_path / "p.h5").stat().st_size < 1 << 20

@@ -28,8 +28,7 @@ def scaled(walk, sizes):
     """The walk with each sample's input and initial state times its size, walked serially."""
     for array in (walk.projected, walk.initial):
         array[...] *= np.asarray(sizes, array.dtype)
-    if walk.bias_n is not None:
-        walk.bias_n[...] = 0
+    walk.bias_hh[...] = 0
     with np.errstate(over="ignore", invalid="ignore"):
         serial.forward(get_device("host"), walk)()
     return walk

@@ -1,21 +1,41 @@
-"""tools/gpu.py without a GPU: its tree, its parts and their limits, its results, by stubs."""
+"""make gpu without a GPU: its tree, its parts and their limits, its results; by stubs and on the host."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
+import shlex
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import kernels_on_device
 import pytest
 
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.tools import bench, gpu
-from bppsa_cupy.tools.benchmarks import find_benchmarks
-from bppsa_cupy.tools.gpu import Check, Outcome
+from bppsa_cupy.tools.on_gpu import machine, parts, passes, run, times
+from bppsa_cupy.tools.on_gpu.parts import Part, make_parts
+from bppsa_cupy.tools.on_gpu.run import Outcome
 
-FOUND = {"gpu": "a stub", "versions": {"python": "3"}, "benchmarks": ["one", "two"]}
+MACHINE = {"gpu": "a stub", "sources": "abc"}
+
+
+def part(name: str, text: str, seconds: float = 60.0) -> Part:
+    """A part that runs a Python text."""
+    return Part(name, (sys.executable, "-c", text), seconds)
+
+
+def outcomes_of(folder: Path) -> dict[str, str]:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return {one["name"]: one["outcome"] for one in summary["parts"]}
+
+
+# ---- the tree ----
 
 
 @pytest.fixture
@@ -25,104 +45,131 @@ def tree(tmp_path: Path) -> Path:
     return gpu.make_tree(gpu.ROOT, folder)
 
 
-def part(name: str, text: str, seconds: float = 60.0, log: str = "log") -> Check:
-    """A part that runs a Python text."""
-    return Check(name, (sys.executable, "-c", text), seconds, log)
-
-
 def test_the_tree_holds_the_whole_package(tree: Path) -> None:
     text = (
         "import bppsa_cupy.jacobians, bppsa_cupy.tools.bench as bench; "
         "print(bppsa_cupy.__file__, bench.__file__)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", text],
-        cwd=tree,
-        env=gpu.environment(tree),
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
+    printed = subprocess.check_output(
+        [sys.executable, "-c", text], cwd=tree, env=gpu.environment(tree), encoding="utf-8"
     )
     package = tree / "bppsa_cupy"
-    assert result.stdout.split() == [str(package / "__init__.py"), str(package / "tools" / "bench.py")]
+    assert printed.split() == [str(package / "__init__.py"), str(package / "tools" / "bench.py")]
 
 
-def test_the_tests_run_in_the_tree_on_its_package(tree: Path, tmp_path: Path) -> None:
-    command = gpu.make_checks([], tree, None)[0].command
-    chosen = [
-        *command[: command.index("gpu")],
-        *("not gpu", *command[command.index("gpu") + 1 : -1], "tests/test_losses.py"),
-    ]
-    outcome = gpu.run_check(Check("tests", tuple(chosen), 600.0, "tests.log"), tree, tmp_path)
-    assert outcome.outcome == "passed", (tmp_path / "tests.log").read_text(encoding="utf-8")
-
-
-def test_without_a_gpu_it_says_so_in_a_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_the_tests_run_in_the_tree_on_its_package(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "PROBE", "import sys; sys.exit('no GPU here')")
-    assert gpu.main(["--out", str(tmp_path / "out")]) == 1
-    assert capsys.readouterr().err == "no check was made: no GPU here\n"
+    monkeypatch.setenv("PYTHONPATH", gpu.environment(tree)["PYTHONPATH"])
+    command = next(one for one in make_parts() if one.name == "tests").command
+    chosen = [word for word in command if word not in ("-n", "8")]
+    place = chosen.index("gpu")
+    chosen[place], chosen[-1] = "not gpu", "tests/test_losses.py"
+    outcome = run.run_part(Part("tests", tuple(chosen), 600.0), tree, tmp_path)
+    assert outcome.outcome == "passed", (tmp_path / "tests.txt").read_text(encoding="utf-8")
+
+
+def test_without_a_gpu_it_says_so_in_a_line(tmp_path: Path) -> None:
+    without = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, str(gpu.ROOT / "tools" / "gpu.py"), "--out", str(tmp_path / "out")]
+    result = subprocess.run(command, cwd=gpu.ROOT, env=without, capture_output=True, encoding="utf-8")
+    assert result.returncode == 1 and result.stdout == ""
+    assert result.stderr.startswith("no check was made: device 'cuda'") and result.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_the_probe_reads_the_last_line_or_the_exit_code(monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
-    monkeypatch.setattr(gpu, "PROBE", f"print('a word of a library'); print({json.dumps(FOUND)!r})")
-    assert gpu.probe(tree) == FOUND
-    monkeypatch.setattr(gpu, "PROBE", "import os; os._exit(5)")
-    assert gpu.probe(tree) == "Python ended with exit code 5"
+# ---- the parts ----
 
 
-def test_the_parts_are_tests_sanitizers_and_every_benchmark(tmp_path: Path) -> None:
-    names = [part.name for part in gpu.make_checks(["one", "two"], tmp_path, "/bin/sanitizer")]
-    assert names == ["tests", "memcheck", "racecheck", "bench one", "bench two"]
-    names = [part.name for part in gpu.make_checks(["one"], tmp_path, None)]
-    assert names == ["tests", "bench one"]
-    for part in gpu.make_checks(["one"], tmp_path, "/bin/sanitizer"):
-        assert (part.command[0] == "/bin/sanitizer") == (part.log == "sanitizer.log")
+def test_a_dry_run_prints_every_limit_and_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--dry-run"]) == 0
+    *lines, total = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [one.name for one in make_parts()]
+    for line, one in zip(lines, make_parts(), strict=True):
+        assert f"{one.seconds:4.0f} s  {shlex.join(one.command)}" in line
+        assert ("left out" in line) == (one.missing is not None)
+    seconds = sum(one.seconds for one in make_parts())
+    assert total.split()[1:] == [f"{seconds:.0f}", "s", "of", "600"] and seconds <= parts.TOTAL
 
 
-@pytest.mark.parametrize("name", find_benchmarks())
-def test_the_command_of_a_benchmark_is_one_it_takes(name: str, tmp_path: Path) -> None:
-    command = gpu.make_checks([name], tmp_path, None)[-1].command
-    arguments = bench.parser().parse_args(command[command.index(name) :])
-    assert (arguments.name, arguments.device) == (name, "cuda")
+def test_what_teaches_most_comes_first_within_five_minutes() -> None:
+    names = [one.name for one in make_parts()]
+    assert names[names.index("tests") :] == ["tests", "memcheck", "racecheck"]
+    assert sum(one.seconds for one in make_parts()[: names.index("tests")]) <= 300
+
+
+PARSERS = {
+    "times": times.parser, "passes": passes.parser, "machine": machine.parser, "bench": bench.parser,
+    "kernels_on_device.py": kernels_on_device.parser, "pytest": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("one", make_parts(), ids=lambda one: one.name)
+def test_a_command_is_one_that_its_program_takes(one: Part) -> None:
+    names = [re.split(r"[./](?!py$)", word)[-1] for word in one.command]
+    place = max(k for k, name in enumerate(names) if name in PARSERS)
+    parser = PARSERS[names[place]]
+    if parser is None:
+        assert (gpu.ROOT / one.command[-1]).is_dir()
+        return
+    arguments = parser().parse_args(one.command[place + 1 :])
+    assert getattr(arguments, "device", None) == "cuda"
+    assert getattr(arguments, "name", one.name) == one.name
+
+
+def test_profiled_and_sanitized_kernels_are_those_that_are_meant() -> None:
+    profiled = [name for name in times.over_time() if re.fullmatch(parts.PROFILED, name)]
+    assert len(profiled) == 5
+    sanitized = {name for name in KERNELS if re.fullmatch(parts.SANITIZED, name)}
+    assert set(times.over_time()) <= sanitized
+    assert {name for name in KERNELS if "conv2d" in name or "pool2d" in name} <= sanitized
+
+
+def test_a_tool_that_is_missing_leaves_its_parts_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(parts, "Path", lambda *names: tmp_path.joinpath("none", names[-1]))
+    missing = {one.name for one in make_parts() if one.missing}
+    assert missing == {"ncu", "memcheck", "racecheck"}
+    one = next(one for one in make_parts() if one.missing)
+    assert run.run_part(one, tmp_path, tmp_path).outcome.startswith("left out: ncu is neither on the path")
+
+
+# ---- running ----
 
 
 @pytest.mark.parametrize(
     ("text", "outcome"),
-    [("print('done')", "passed"), ("import sys; print('bad'); sys.exit(3)", "failed (3)")],
+    [("print('{}')", "passed"), ("import sys; print('{}'); sys.exit(3)", "failed (3)")],
 )
-def test_a_part_leaves_its_log_and_its_exit_code(tmp_path: Path, text: str, outcome: str) -> None:
-    found = gpu.run_check(part("some", text), tmp_path, tmp_path)
+def test_a_part_leaves_its_lines_and_its_exit_code(tmp_path: Path, text: str, outcome: str) -> None:
+    found = run.run_part(part("some", text), tmp_path, tmp_path)
     assert (found.name, found.outcome) == ("some", outcome)
-    log = (tmp_path / "log").read_text(encoding="utf-8")
-    assert log.startswith("==== some\n") and log.endswith(f"==== some: {outcome}\n")
+    assert (tmp_path / "some.txt").read_text(encoding="utf-8") == "{}\n"
 
 
-def test_a_part_over_its_time_is_killed_with_all_its_processes(
+def test_a_part_over_its_time_gets_ctrl_c_and_ends_in_its_own_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Popen(subprocess.Popen):
-        """A process whose time begins when it has named its child."""
+    monkeypatch.setattr(run, "GRACE", 30.0)
+    text = "import time\ntry: time.sleep(600)\nexcept KeyboardInterrupt: print('so far', flush=True)"
+    found = run.run_part(part("slow", text, 32.0), tmp_path, tmp_path)
+    assert found.outcome == "over its time" and found.seconds < 30
+    assert (tmp_path / "slow.txt").read_text(encoding="utf-8") == "so far\n"
 
-        def wait(self, timeout: float | None = None) -> int:
-            log = tmp_path / "log"
-            while (
-                timeout is not None
-                and self.poll() is None
-                and log.read_text(encoding="utf-8").count("\n") < 2
-            ):
-                time.sleep(0.05)
-            return super().wait(timeout)
 
-    monkeypatch.setattr(subprocess, "Popen", Popen)
+def test_one_that_does_not_end_is_killed_with_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "GRACE", 1.0)
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
     text = (
-        "import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', "
-        "'import time; time.sleep(600)']); print(child.pid, flush=True); time.sleep(600)"
+        "import signal, subprocess, sys, time; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+        f"child = subprocess.Popen([sys.executable, '-c', {deaf!r}]); "
+        "print(child.pid, flush=True); time.sleep(600)"
     )
-    found = gpu.run_check(part("slow", text, 0.1), tmp_path, tmp_path)
-    assert found.outcome == "over its time" and found.seconds < 600
-    child = int((tmp_path / "log").read_text(encoding="utf-8").splitlines()[1])
+    found = run.run_part(part("deaf", text, 5.0), tmp_path, tmp_path)
+    assert found.outcome == "over its time" and found.seconds < 60
+    child = int((tmp_path / "deaf.txt").read_text(encoding="utf-8").splitlines()[0])
     deadline = time.monotonic() + 30
     while _runs(child) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -137,40 +184,69 @@ def _runs(process: int) -> bool:
         return False
 
 
-def test_parts_after_the_deadline_are_not_run(tmp_path: Path) -> None:
-    outcomes = gpu.run_checks([part("late", "print(1)")], tmp_path, tmp_path, time.monotonic() - 1)
-    assert outcomes == [Outcome("late", "no time left", 0.0)]
+def test_parts_after_the_deadline_are_not_run_and_those_before_are_kept(tmp_path: Path) -> None:
+    first, second = part("first", "print(1)"), part("second", "raise SystemExit(2)")
+    run.run_parts([first, second], tmp_path, tmp_path, time.monotonic() + 600, (), MACHINE)
+    assert outcomes_of(tmp_path) == {"first": "passed", "second": "failed (2)"}
+    before = run.earlier(tmp_path, MACHINE)
+    (tmp_path / "first.txt").write_text("kept", encoding="utf-8")
+    late = run.run_parts([first, second, part("third", "1")], tmp_path, tmp_path, 0.0, before, MACHINE)
+    assert [one.outcome for one in late] == ["passed", "failed (2)", "no time left"]
+    assert (tmp_path / "first.txt").read_text(encoding="utf-8") == "kept"
+    again = run.run_parts([part("first", "print(2)")], tmp_path, tmp_path, math.inf, before, MACHINE)
+    assert again[0].outcome == "passed" and (tmp_path / "first.txt").read_text(encoding="utf-8") == "2\n"
 
 
-@pytest.mark.parametrize(("code", "expected"), [(0, 0), (1, 1)])
+def test_outcomes_of_other_sources_are_not_kept(tmp_path: Path) -> None:
+    run.run_parts([part("first", "1")], tmp_path, tmp_path, math.inf, (), MACHINE)
+    assert [one.name for one in run.earlier(tmp_path, MACHINE)] == ["first"]
+    assert run.earlier(tmp_path, {**MACHINE, "sources": "others"}) == []
+    assert run.earlier(tmp_path / "none", MACHINE) == []
+
+
+def test_sources_are_known_again_until_one_changes(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "a.py").write_text("1", encoding="utf-8")
+    before = run.digest(tmp_path)
+    assert run.digest(tmp_path) == before
+    (tmp_path / "tools" / "a.py").write_text("2", encoding="utf-8")
+    assert run.digest(tmp_path) != before
+
+
 def test_results_are_one_folder(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    code: int,
-    expected: int,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def parts(benchmarks: list[str], tree: Path, sanitizer: str | None) -> list[Check]:
-        report = json.dumps({"name": "one", "rows": []})
-        write = f"open({str(tree / 'bench-one.json')!r}, 'w').write({report!r})"
-        return [
-            part("tests", "print(1)", log="tests.log"),
-            part("bench one", write, log="benchmarks.log"),
-            part("bench two", f"raise SystemExit({code})", log="benchmarks.log"),
-        ]
+    made = [part("one", "open(r'{out}/one.json', 'w').write('[]')"), part("two", "raise SystemExit(1)")]
+    monkeypatch.setattr(run, "make_parts", lambda: made)
+    monkeypatch.setattr(run, "get_device", lambda name: get_device("host"))
+    monkeypatch.setattr(run, "gpu_name", lambda device: "a stub")
+    assert run.main(["--tree", str(tmp_path), "--out", str(tmp_path / "out")]) == 1
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {"summary.json", "one.json", "one.txt", "one.log", "two.txt", "two.log"}
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:2]] == ["one", "two"]
+    assert run.main(["--tree", str(tmp_path), "--out", str(tmp_path / "out"), "--only", "one"]) == 0
+    assert outcomes_of(tmp_path / "out").keys() == {"one"} | {"two"}
 
-    monkeypatch.setattr(gpu, "probe", lambda tree: FOUND)
-    monkeypatch.setattr(gpu, "make_checks", parts)
-    out = tmp_path / "results"
-    out.mkdir()
-    for name in (*gpu.RESULTS, "another"):
-        (out / name).write_text("old", encoding="utf-8")
-    assert gpu.main(["--out", str(out)]) == expected
-    assert {path.name for path in out.iterdir()} == {*gpu.RESULTS, "another"} - {"sanitizer.log"}
-    assert json.loads((out / "benchmarks.json").read_text(encoding="utf-8")) == [{"name": "one", "rows": []}]
-    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    assert summary["gpu"] == "a stub" and summary["versions"] == {"python": "3"}
-    outcomes = [row["outcome"] for row in summary["parts"]]
-    assert outcomes == ["passed", "passed", "failed (1)" if code else "passed"]
-    printed = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0].strip() for line in printed[:3]] == ["tests", "bench one", "bench two"]
+
+def test_only_takes_names_of_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run.main(["--only", "nothing", "--dry-run"])
+    assert "nothing is no part: there are machine, kernels," in capsys.readouterr().err
+    assert run.main(["--only", "times,machine", "--dry-run"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["times", "machine", "all"]
+
+
+def test_an_outcome_that_was_cut_off_is_not_finished() -> None:
+    found = {
+        text: Outcome("a", text, 1.0, "b").finished for text in ("passed", "failed (1)", "over its time")
+    }
+    assert list(found.values()) == [True, True, False]
+
+
+def test_what_nvidia_smi_says_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA H200, 570.1, 1980 MHz'\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    found = machine.ask_nvidia_smi()
+    assert found == {"name": "NVIDIA H200", "driver_version": "570.1", "clocks.sm": "1980 MHz"}

@@ -6,14 +6,16 @@ import numpy as np
 import torch
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.timescan import GRU, LSTM, RNN_RELU, RNN_TANH, Cell, Walk, WalkSize, serial
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.timescan import Walk, WalkSize, serial
 
-CELLS = {"tanh": RNN_TANH, "relu": RNN_RELU, "gru": GRU, "lstm": LSTM}
+CELLS = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"], "gru": FORMS["gru"], "lstm": FORMS["lstm"]}
 
 
 def make_walk(
     device: Device,
-    cell: Cell,
+    cell: CellForm,
     steps: int,
     hidden: int,
     batch: int,
@@ -33,6 +35,9 @@ def make_walk(
     rng = np.random.default_rng([steps, hidden, batch, int(ragged), int(reverse)])
     weight = rng.standard_normal((cell.gates, hidden, hidden))
     weight *= radius / np.abs(np.linalg.eigvals(weight)).max(axis=1)[:, None, None]
+    bias = np.zeros((1, cell.gates, hidden))
+    bias[:, list(cell.separate)] = 0.3 * rng.standard_normal((len(cell.separate), hidden))
+    bias = bias.reshape(1, -1)
     lengths = rng.integers(1, steps + 1, batch) if ragged else np.full(batch, steps)
 
     def array(*shape: int, scale: float = 1.0):
@@ -44,13 +49,14 @@ def make_walk(
     walk = Walk(
         size=WalkSize(cell, steps, batch, hidden, np.dtype(dtype).itemsize),
         reverse=reverse,
-        weight_hh=device.asarray(weight.reshape(-1, hidden).astype(dtype)),
-        bias_n=array(hidden, scale=0.3) if cell.separate else None,
+        weight_hh=device.asarray(weight.reshape(1, -1, hidden).astype(dtype)),
+        bias_hh=device.asarray(bias.astype(dtype)),
+        unit=array(1, cell.parameters * hidden),
         lengths=device.asarray(lengths.astype(np.int64)),
         initial=array(cell.states * hidden, batch, scale=0.5),
         projected=array(steps, cell.gates * hidden, batch, scale=size),
         state=empty(cell.states),
-        gates=empty(cell.kept) if cell.kept else None,
+        gates=empty(cell.kept),
         final=device.empty((cell.states * hidden, batch), dtype),
     )
     if forward:
@@ -67,16 +73,15 @@ def make_gradients(device: Device, walk: Walk, per_step: bool):
     return gradient, device.asarray(rng.standard_normal((walk.size.state, walk.size.batch)).astype(dtype))
 
 
-def _step(walk: Walk, projected, state, weight, bias_n):
-    hidden = walk.size.hidden
-    h = state[:hidden]
-    if walk.size.cell.name == "rnn":
-        return (torch.relu if walk.size.cell.relu else torch.tanh)(projected + weight @ h)
-    moved = weight @ h
-    if walk.size.cell.name == "gru":
+def _step(walk: Walk, projected, state, weight, bias):
+    hidden, name = walk.size.hidden, walk.size.cell.name
+    moved = weight @ state[:hidden] + bias[:, None]
+    if name.startswith("rnn"):
+        return (torch.relu if name == "rnn_relu" else torch.tanh)(projected + moved)
+    if name == "gru":
         r, z = torch.sigmoid(projected[: 2 * hidden] + moved[: 2 * hidden]).split(hidden)
-        n = torch.tanh(projected[2 * hidden :] + r * (moved[2 * hidden :] + bias_n[:, None]))
-        return (1 - z) * n + z * h
+        n = torch.tanh(projected[2 * hidden :] + r * moved[2 * hidden :])
+        return (1 - z) * n + z * state
     i, f, g, o = (projected + moved).split(hidden)
     c = torch.sigmoid(f) * state[hidden:] + torch.sigmoid(i) * torch.tanh(g)
     return torch.cat([torch.sigmoid(o) * torch.tanh(c), c])
@@ -86,16 +91,16 @@ def torch_gradients(walk: Walk, gradient, last):
     """Gradients by the projected input and by the initial state, by PyTorch in float64."""
     double = {
         name: torch.tensor(np.asarray(getattr(walk, name)), dtype=torch.float64)
-        for name in ("projected", "initial", "weight_hh")
+        for name in ("projected", "initial", "weight_hh", "bias_hh")
     }
-    bias_n = None if walk.bias_n is None else torch.tensor(np.asarray(walk.bias_n), dtype=torch.float64)
     projected, initial = double["projected"].requires_grad_(), double["initial"].requires_grad_()
+    weight, bias = double["weight_hh"][0], double["bias_hh"][0]
     lengths = torch.tensor(np.asarray(walk.lengths))
     state, loss = initial, torch.zeros((), dtype=torch.float64)
     for s in range(walk.size.steps):
         t = walk.size.steps - 1 - s if walk.reverse else s
         inside = t < lengths
-        state = torch.where(inside, _step(walk, projected[t], state, double["weight_hh"], bias_n), state)
+        state = torch.where(inside, _step(walk, projected[t], state, weight, bias), state)
         if gradient is not None:
             loss = (
                 loss + (torch.where(inside, state[: walk.size.hidden], 0) * torch.tensor(gradient[t])).sum()

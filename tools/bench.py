@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bppsa_cupy.devices import get_device
@@ -23,17 +24,25 @@ def parser() -> argparse.ArgumentParser:
     for name, module in find_benchmarks().items():
         summary = module.__doc__ or name
         command = commands.add_parser(name, help=summary.rstrip("."), description=summary)
-        command.add_argument("--device", choices=("auto", "host", "cuda"), default="auto")
-        command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])
-        command.add_argument(
-            "--threads", type=cli.positive, help="of either side on the host (default: all cores)"
-        )
-        command.add_argument("--repeats", type=cli.positive, default=20, help="samples a side (default 20)")
-        command.add_argument("--quick", action="store_true", help="small, to see that it runs")
         command.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here")
+        if hasattr(module, "AGAINST"):
+            _add_measuring(command, module)
+        else:
+            command.set_defaults(make_report=module.make_report, table=module.table)
         module.add_arguments(command)
-        command.set_defaults(run=module.run)
     return result
+
+
+def _add_measuring(command: argparse.ArgumentParser, module: ModuleType) -> None:
+    """The arguments of what measures on a device."""
+    command.add_argument("--device", choices=("auto", "host", "cuda"), default="auto")
+    command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])
+    command.add_argument(
+        "--threads", type=cli.positive, help="of either side on the host (default: all cores)"
+    )
+    command.add_argument("--repeats", type=cli.positive, default=20, help="samples a side (default 20)")
+    command.add_argument("--quick", action="store_true", help="small, to see that it runs")
+    command.set_defaults(run=module.run, make_report=make_report, table=table)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -49,8 +58,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         check_writable(arguments.json)
-    report = make_report(arguments)
-    print(table(report["rows"]))
+    report = arguments.make_report(arguments)
+    print(arguments.table(report["rows"]))
     if arguments.json is not None:
         cli.write_json(arguments.json, report)
 

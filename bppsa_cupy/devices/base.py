@@ -6,7 +6,7 @@ import abc
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.raw_kernels.kernel import (
     ARRAY_TYPES,
     INDICES,
+    LEAST_SHARED_BYTES,
     REALS,
     SCALAR_TYPES,
     VARIANTS,
@@ -141,9 +142,10 @@ class Device(abc.ABC):
         The call reads and writes the very arrays that were given, each time it is called. A launch
         of no work is not made. Raises DeviceError where a block takes more shared memory than there is.
         """
-        variant, checked = self._check(kernel, arguments)
+        types, checked = self._check(kernel, arguments)
         scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if p.role == "scalar"}
-        shape = kernel.launch({**scalars, "itemsize": variant.itemsize})
+        of_launch = self.facts_of_launch(scalars, types.itemsize)
+        variant, shape = kernel.variant_for(types, of_launch), kernel.launch(of_launch)
         if 0 in shape.grid:
             return _nothing
         self.check_shared(kernel, shape)
@@ -155,6 +157,11 @@ class Device(abc.ABC):
             run()
 
         return call
+
+    def facts_of_launch(self, scalars: Mapping[str, Any], itemsize: int) -> dict[str, Any]:
+        """What a kernel's `launch` takes: its scalars by name, the bytes of a real, those of shared
+        memory."""
+        return {**scalars, "itemsize": itemsize, "shared_bytes": self.shared_bytes or LEAST_SHARED_BYTES}
 
     def sequence(self, launches: Sequence[Launch]) -> Launch:
         """One call that makes bound launches in their order."""

@@ -101,7 +101,7 @@ class RankTimeScan:
     def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
         self._device, self._direction, self._ranges = device, d, ranges
         walk, group, dtype = d.walk, ranges.group, d.walk.state.dtype
-        size, batch = walk.size.state, walk.size.batch
+        size, batch = walk.size.state, walk.size.walks
         order = ranges.order(walk.reverse)
         place = order.index(group.rank)
         # Nobody needs the map of a walk's first chunk.

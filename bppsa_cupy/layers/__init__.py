@@ -4,6 +4,7 @@ from bppsa_cupy.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.batch_norm import BatchNorm1d, BatchNorm2d
+from bppsa_cupy.layers.cell_layer import CTRNN, MGU, UGRNN, CellLayer, PeepholeLSTM
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.elu import ELU
@@ -33,6 +34,8 @@ LAYERS: dict[str, type[Layer]] = {
         AvgPool2d,
         BatchNorm1d,
         BatchNorm2d,
+        CTRNN,
+        CellLayer,
         Conv2d,
         Dropout,
         ELU,
@@ -43,8 +46,10 @@ LAYERS: dict[str, type[Layer]] = {
         LSTM,
         LeakyReLU,
         Linear,
+        MGU,
         MaxPool2d,
         PadShortcut,
+        PeepholeLSTM,
         RNN,
         ReLU,
         Residual,
@@ -52,20 +57,25 @@ LAYERS: dict[str, type[Layer]] = {
         Sigmoid,
         Softplus,
         Tanh,
+        UGRNN,
     )
 }
 
 __all__ = [
+    "CTRNN",
     "ELU",
     "GELU",
     "GRU",
     "LAYERS",
     "LSTM",
+    "MGU",
     "RNN",
+    "UGRNN",
     "AdaptiveAvgPool2d",
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
+    "CellLayer",
     "Context",
     "Conv2d",
     "Dropout",
@@ -76,6 +86,7 @@ __all__ = [
     "Linear",
     "MaxPool2d",
     "PadShortcut",
+    "PeepholeLSTM",
     "ReLU",
     "Recurrent",
     "Residual",

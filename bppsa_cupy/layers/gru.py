@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bppsa_cupy.jacobians.gru_cell import GRUCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.timescan import GRU as CELL
+from bppsa_cupy.raw_kernels.cells import FORMS
 
 
 class GRU(Recurrent):
@@ -15,5 +14,4 @@ class GRU(Recurrent):
     weight_ih_l0 (3 H, F), weight_hh_l0 (3 H, H), bias_ih_l0 and bias_hh_l0 (3 H,).
     """
 
-    cell = CELL
-    cell_jacobian = GRUCellJacobian
+    cell = FORMS["gru"]

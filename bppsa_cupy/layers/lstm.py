@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jacobians.lstm_cell import LSTMCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.timescan import LSTM as CELL
+from bppsa_cupy.raw_kernels.cells import FORMS
 
 
 class LSTM(Recurrent):
@@ -19,8 +18,7 @@ class LSTM(Recurrent):
     Its state is the pair (h, c).
     """
 
-    cell = CELL
-    cell_jacobian = LSTMCellJacobian
+    cell = FORMS["lstm"]
 
     def __init__(
         self,

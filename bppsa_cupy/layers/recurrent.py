@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Layer, Shape, uniform_fan_in
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
-from bppsa_cupy.timescan import Cell, Stack, StackSize, WalkSize, check_forward, stack_shapes, suffix
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.timescan import Stack, StackSize, WalkSize, check_forward, stack_shapes, suffix
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
@@ -42,13 +43,10 @@ class Recurrent(Layer):
     A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
     and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a
     barrier to the scan over layers, and is crossed by a scan over time.
-
-    cell_jacobian  the class of the transposed Jacobian of a step's state by the one before, made of H
     """
 
     context = RecurrentContext
     beside_geometry = ("forward_method",)
-    cell_jacobian: ClassVar[type[CellJacobian]]
 
     def __init__(
         self,
@@ -84,8 +82,13 @@ class Recurrent(Layer):
 
     @property
     @abc.abstractmethod
-    def cell(self) -> Cell:
+    def cell(self) -> CellForm:
         """The cell that walks over time."""
+
+    @property
+    def unit_parameters(self) -> tuple[str, ...]:
+        """The names of what the cell learns a unit, beside the weights."""
+        return ()
 
     @property
     def directions(self) -> int:
@@ -127,6 +130,7 @@ class Recurrent(Layer):
                 shapes[f"weight_hh{of}"] = (rows, self.hidden_size)
                 if self.bias:
                     shapes[f"bias_ih{of}"] = shapes[f"bias_hh{of}"] = (rows,)
+                shapes |= {f"{name}{of}": (self.hidden_size,) for name in self.unit_parameters}
         return shapes
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -199,7 +203,7 @@ class Recurrent(Layer):
 
     def step_jacobians(self, ctx: RecurrentContext) -> Iterator[tuple[str, str, Pattern, Array]]:
         assert ctx.stack is not None
-        jacobian = self.cell_jacobian(self.hidden_size)
+        jacobian = CellJacobian(self.cell, self.hidden_size)
         for number, layer in enumerate(ctx.stack.layers):
             for walk in (direction.walk for direction in layer):
                 shape = walk.size.steps, jacobian.pattern.nnz, walk.size.batch
@@ -214,7 +218,15 @@ class Recurrent(Layer):
         """The bound passes for this batch and number of steps, made again where they were others."""
         size = WalkSize(self.cell, steps, batch, self.hidden_size, ctx.dtype.itemsize)
         every_step = self.outputs == "all"
-        sizes = StackSize(size, self.input_size, self.num_layers, self.directions, self.bias, every_step)
+        sizes = StackSize(
+            size,
+            self.input_size,
+            self.num_layers,
+            self.directions,
+            self.bias,
+            every_step,
+            self.unit_parameters,
+        )
         if ctx.stack is None or ctx.stack.sizes != sizes:
             shapes = stack_shapes(sizes, ctx.device)
             taken = ctx.missing_bytes(shapes)

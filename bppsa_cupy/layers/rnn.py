@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jacobians.rnn_cell import RNNCellJacobian
 from bppsa_cupy.layers.recurrent import Recurrent
-from bppsa_cupy.timescan import RNN_RELU, RNN_TANH, Cell
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.form import CellForm
 
-NONLINEARITIES = {"tanh": RNN_TANH, "relu": RNN_RELU}
+NONLINEARITIES = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"]}
 
 
 class RNN(Recurrent):
@@ -18,8 +18,6 @@ class RNN(Recurrent):
     Arguments beside `nonlinearity` are those of `Recurrent`. Parameters a layer and direction, as PyTorch
     names them: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,).
     """
-
-    cell_jacobian = RNNCellJacobian
 
     def __init__(
         self,
@@ -44,7 +42,7 @@ class RNN(Recurrent):
         self.nonlinearity = nonlinearity
 
     @property
-    def cell(self) -> Cell:
+    def cell(self) -> CellForm:
         return NONLINEARITIES[self.nonlinearity]
 
     def config(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 from numba.core import compiler, event
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
+from numba.np.ufunc.parallel import _launch_threads
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.system.files import whole_file
@@ -30,8 +31,8 @@ class CompileCache(FunctionCache):
     another's code under its name.)
     """
 
-    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
-        self._py_func = function
+    def __init__(self, function: Callable[..., Any], folder: Path, parallel: bool) -> None:
+        self._py_func, self._parallel = function, parallel
         self._name = f"{function.__module__}.{function.__name__}-{function.__code__.co_firstlineno}"
         self._path = folder
         self._locks: dict[Path, Any] = {}
@@ -51,6 +52,8 @@ class CompileCache(FunctionCache):
         except OSError:
             return None
         self._unlock(file)
+        # The code may call what the threading layer brings along, a parallel loop's or `thread_count`.
+        _launch_threads()
         return compiler.CompileResult._rebuild(target_context, *pickle.loads(content))
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -73,7 +76,8 @@ class CompileCache(FunctionCache):
             file.unlink(missing_ok=True)
 
     def _file(self, sig: Any, codegen: Any) -> Path:
-        key = repr((sys.implementation.cache_tag, self._index_key(sig, codegen)))
+        meaning = sig, codegen.magic_tuple(), self._parallel, described(self._py_func)
+        key = repr((sys.implementation.cache_tag, meaning))
         return self._path / f"{self._name}-{sha256(key.encode()).hexdigest()[:24]}"
 
     def _lock(self, file: Path) -> None:
@@ -93,6 +97,16 @@ class CompileCache(FunctionCache):
         if lock is not None:
             Path(lock.lock_file).unlink(missing_ok=True)
             lock.release()
+
+
+def described(function: Any) -> Any:
+    """A function by its code and what it encloses, in every process the same."""
+    function = getattr(function, "py_func", getattr(function, "_defn", function))  # of a loop, an intrinsic
+    if not callable(function) or not hasattr(function, "__code__"):
+        return repr(function)
+    enclosed = [described(cell.cell_contents) for cell in function.__closure__ or ()]
+    name = f"{function.__module__}.{function.__qualname__}"
+    return name, sha256(function.__code__.co_code).hexdigest(), enclosed
 
 
 class _Failures(event.Listener):

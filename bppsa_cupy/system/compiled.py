@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba import types
 
 from bppsa_cupy.system import compilation
-from bppsa_cupy.system.compile_cache import CompileCache
+from bppsa_cupy.system.compile_cache import CompileCache, described
 
 
 def sources_digest(package: str) -> str:
@@ -31,6 +32,16 @@ def cache_folder(package: str) -> Path:
     return compilation.kept_in() / "numba" / sources_digest(package)[:16]
 
 
+def _without_literals(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a constant in a call stand for its type: Numba would compile the callee once more for each."""
+
+    def call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        named = {name: types.unliteral(kind) for name, kind in keywords.items()}
+        return get_call_template(tuple(map(types.unliteral, arguments)), named)
+
+    return call
+
+
 def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Decorate a loop: nopython, no Python object, no fastmath, kept on disk (`CompileCache`); a first run
     says what it compiles (`compilation`).
@@ -42,14 +53,20 @@ def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        if function.__closure__:
+            # Numba names machine code by this name and a number of its own, which two processes may give to
+            # two functions that differ in what they enclose alone; from disk one of them would be taken for
+            # the other.
+            function.__qualname__ += f"_{sha256(repr(described(function)).encode()).hexdigest()[:16]}"
         dispatcher = numba.njit(parallel=parallel, nogil=True, error_model="numpy", **options)(function)
+        dispatcher.get_call_template = _without_literals(dispatcher.get_call_template)
         compilation.announce(dispatcher)
         folder = cache_folder(".".join(function.__module__.split(".")[:2]))
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             return dispatcher
-        dispatcher._cache = CompileCache(function, folder)
+        dispatcher._cache = CompileCache(function, folder, parallel)
         return dispatcher
 
     return decorate

@@ -14,6 +14,7 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import cost, serial
 from bppsa_cupy.timescan.walk import Walk
 
@@ -33,26 +34,25 @@ def bind_reduce(
 ) -> Launch:
     """A call that fills the maps of chunks from `first` on.
 
-    gradient   (T, H, B), by the output of every step, or None
-    maps       out, (chunks - first, B, S, S), by columns, each without its power of two
-    exponents  out, (chunks - first, B, S) int32, those powers
-    offsets    out, (chunks - first, S, B), what each chunk makes of its own gradients; (0,) without any
+    gradient   (T, h, W), by the output of every step, or None
+    maps       out, (chunks - first, W, S, S), by columns, each without its power of two
+    exponents  out, (chunks - first, W, S) int32, those powers
+    offsets    out, (chunks - first, S, W), what each chunk makes of its own gradients; (0,) without any
     """
-    cell, per_step = walk.size.cell, gradient is not None
     return device.bind(
-        cell.kernel("reduce"), *walk.kept, walk.state, *walk.before, walk.weight_hh, walk.or_none(gradient),
-        walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first, per_step, *cell.flags,
-        walk.reverse,
+        kernels_of(walk.size.cell)["reduce"], walk.gates, walk.state, walk.initial, *walk.weights,
+        walk.or_none(gradient), walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first,
+        gradient is not None, walk.reverse,
     )  # fmt: skip
 
 
 class TimeScan:
     """A backward pass of one walk, bound to its arrays: calling it fills `delta` and `entering`.
 
-    gradient  (T, H, B), by the output of every step; None where there is none
-    last      (S, B), the gradient by the state after the last step
-    delta     out, (T, cell.deltas * H, B)
-    entering  out, (S, B), the gradient by the initial state
+    gradient  (T, h, W), by the output of every step; None where there is none
+    last      (S, W), the gradient by the state after the last step
+    delta     out, (T, cell.deltas * h, W)
+    entering  out, (S, W), the gradient by the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
     reduce, scan, expand  the three phases of a scan by chunks, one launch each
     chunk     its length in steps; by default the cost model's
@@ -98,7 +98,7 @@ class TimeScan:
 
     def _bind(self, walk: Walk, gradient: Array | None, last: Array, delta: Array) -> None:
         device, dtype = self._device, walk.state.dtype
-        chunks, chunk, size, batch = self.choice.chunks, self.choice.chunk, walk.size.state, walk.size.batch
+        chunks, chunk, size, batch = self.choice.chunks, self.choice.chunk, walk.size.state, walk.size.walks
         maps = device.empty((chunks - 1, batch, size, size), dtype)
         exponents = device.empty((chunks - 1, batch, size), np.int32)
         offsets = device.empty((chunks - 1, size, batch) if gradient is not None else 0, dtype)

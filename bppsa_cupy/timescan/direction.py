@@ -16,36 +16,38 @@ class Weights:
     """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
 
     weight_ih           (G H, I), I being the features of the inner layer's input
-    weight_hh           (G H, H)
+    weight_hh           (G H, h), h being the units of a head
     bias_ih, bias_hh    (G H,)
+    unit                the cell's unit parameters, (H,) each
     """
 
     weight_ih: Array
     weight_hh: Array
     bias_ih: Array | None
     bias_hh: Array | None
+    unit: tuple[Array, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """One direction of one inner layer; arrays are by time, batch innermost.
+    """One direction of one inner layer; arrays are by time, samples innermost, or W walks: heads times
+    samples.
 
     name         "l0", "l0_reverse", "l1", ...
     walk         its passes over time
     values       (T, I, B), the inner layer's input (of the first I rows)
-    bias         (G H,), what is added to the projected input; None without biases
     parameters, gradients  those of PyTorch's names, shared with the network
-    by_output    (T, H, B), the gradient by every step's output; None where there is none
-    boundary     (S, B), the gradient by the state after the last step
-    delta        (T, cell.deltas * H, B), the gradient by the projected input and the cell's separate rows
-    entering     (S, B), the gradient by the state before the first step
+    by_output    (T, h, W), the gradient by every step's output; None where there is none
+    boundary     (S, W), the gradient by the state after the last step
+    delta        (T, cell.deltas * h, W), the gradient by the projected input, the separate gates' recurrent
+                 sums and the unit parameters
+    entering     (S, W), the gradient by the state before the first step
     by_input     (T, I, B), what the direction makes of the gradient by the inner layer's input
     """
 
     name: str
     walk: Walk
     values: Array
-    bias: Array | None
     parameters: Weights
     gradients: Weights
     by_output: Array | None
@@ -63,12 +65,12 @@ def suffix(layer: int, direction: int) -> str:
 def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]:
     """Every buffer that `make_directions` takes but `lengths`, by name; all are of the network's dtype."""
     size, cell = sizes.walk, sizes.walk.cell
-    T, B, H, S = size.steps, size.batch, size.hidden, size.state
-    columns = max(map(sizes.inputs_of, range(sizes.layers))) + H + 1
+    T, B, H, S = size.steps, size.batch, size.hidden, cell.states * size.hidden
+    widths = {H, *map(sizes.inputs_of, range(sizes.layers))}
     shapes: dict[str, tuple[int, ...]] = {
         "input": (T, sizes.inputs, B),
         "projected": (T, cell.gates * H, B),
-        "sums": (products.partial_sums(device, T, B) * cell.gates * H * columns,),
+        "sums": (max(products.partial_sums_size(device, T, B, cell.gates * H, width) for width in widths),),
     }
     for direction in range(sizes.directions):
         shapes[f"by_input{direction}"] = (T, sizes.inputs, B)
@@ -78,13 +80,14 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
                 shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
         for layer in range(sizes.layers):
             own: dict[str, tuple[int, ...]] = {
-                "bias": (cell.gates * H,),
-                "bias_n": (cell.separate * H,),
+                "unit": (cell.parameters * H,),
                 "state": (T, S, B),
                 "gates": (T, cell.kept * H, B),
                 "delta": (T, cell.deltas * H, B),
                 **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
             }
+            if not sizes.bias:
+                own["no_bias"] = (cell.gates * H,)
             shapes |= {name + suffix(layer, direction): shape for name, shape in own.items()}
     if sizes.directions > 1:
         for layer in range(1, sizes.layers):
@@ -101,19 +104,31 @@ def make_directions(
     """The directions of each inner layer; arguments are those of a `Stack`."""
 
     def make(layer: int, direction: int) -> Direction:
-        cell, both = sizes.walk.cell, sizes.directions > 1
+        both = sizes.directions > 1
         of, last = suffix(layer, direction), layer == sizes.layers - 1
+        size, heads = sizes.walk, sizes.walk.heads
+
+        def by_walk(name: str) -> Array:
+            *steps, rows, _ = buffers[name].shape
+            return buffers[name].reshape(*steps, rows // heads, size.walks)
+
+        if sizes.bias:
+            bias_hh = parameters[f"bias_hh{of}"]
+        else:
+            bias_hh = buffers[f"no_bias{of}"]
+            bias_hh[...] = 0
         walk = Walk(
-            size=sizes.walk,
+            size=size,
             reverse=direction == 1,
-            weight_hh=parameters[f"weight_hh{of}"],
-            bias_n=buffers[f"bias_n{of}"] if cell.separate else None,
+            weight_hh=parameters[f"weight_hh{of}"].reshape(heads, -1, size.units),
+            bias_hh=bias_hh.reshape(heads, -1),
+            unit=buffers[f"unit{of}"].reshape(heads, size.cell.parameters * size.units),
             lengths=buffers["lengths"],
-            initial=buffers[f"initial{of}"],
-            projected=buffers["projected"],
-            state=buffers[f"state{of}"],
-            gates=buffers[f"gates{of}"] if cell.kept else None,
-            final=buffers[f"final{of}"],
+            initial=by_walk(f"initial{of}"),
+            projected=by_walk("projected"),
+            state=by_walk(f"state{of}"),
+            gates=by_walk(f"gates{of}"),
+            final=by_walk(f"final{of}"),
         )
         inputs, by_input = "input", f"by_input{direction}"
         if layer:
@@ -123,23 +138,23 @@ def make_directions(
             name=of[1:],
             walk=walk,
             values=buffers[inputs],
-            bias=buffers[f"bias{of}"] if sizes.bias else None,
-            parameters=_weights(parameters, of),
-            gradients=_weights(gradients, of),
-            by_output=buffers[f"by_output{direction}"] if sizes.every_step or not last else None,
-            boundary=buffers[f"boundary{of}"],
-            delta=buffers[f"delta{of}"],
-            entering=buffers[f"entering{of}"],
+            parameters=_weights(parameters, of, sizes.unit),
+            gradients=_weights(gradients, of, sizes.unit),
+            by_output=by_walk(f"by_output{direction}") if sizes.every_step or not last else None,
+            boundary=by_walk(f"boundary{of}"),
+            delta=by_walk(f"delta{of}"),
+            entering=by_walk(f"entering{of}"),
             by_input=buffers[by_input],
         )
 
     return [[make(layer, d) for d in range(sizes.directions)] for layer in range(sizes.layers)]
 
 
-def _weights(arrays: Mapping[str, Array], of: str) -> Weights:
+def _weights(arrays: Mapping[str, Array], of: str, unit: tuple[str, ...]) -> Weights:
     return Weights(
         weight_ih=arrays[f"weight_ih{of}"],
         weight_hh=arrays[f"weight_hh{of}"],
         bias_ih=arrays.get(f"bias_ih{of}"),
         bias_hh=arrays.get(f"bias_hh{of}"),
+        unit=tuple(arrays[f"{name}{of}"] for name in unit),
     )

@@ -117,7 +117,7 @@ class NewtonForward:
             initial=device.empty((size, batch), dtype),
             projected=device.empty((chunk, walk.projected.shape[1], batch), dtype),
             state=device.empty((chunk, size, batch), dtype),
-            gates=None if walk.gates is None else device.empty((chunk, walk.gates.shape[1], batch), dtype),
+            gates=device.empty((chunk, walk.gates.shape[1], batch), dtype),
             final=device.empty((size, batch), dtype),
         )
         maps, exponents = device.empty((batch, size, size), dtype), device.empty((batch, size), np.int32)
@@ -266,10 +266,10 @@ class NewtonForward:
         walk, pieces = self._walk, self._pieces
         size, batch, chunks = walk.size.state, walk.size.batch, self._chunks
         for ours, theirs in ((walk.state, pieces.state), (walk.gates, pieces.gates)):
-            if ours is not None and theirs is not None:
-                by_step = theirs.reshape(self._chunk, -1, chunks, batch).transpose(2, 0, 1, 3)
-                by_step = by_step.reshape(chunks * self._chunk, -1, batch)[: walk.size.steps]
-                ours[...] = self._in_steps(by_step)
+            rows = ours.shape[1]
+            by_step = theirs.reshape(self._chunk, rows, chunks, batch).transpose(2, 0, 1, 3)
+            by_step = by_step.reshape(chunks * self._chunk, rows, batch)[: walk.size.steps]
+            ours[...] = self._in_steps(by_step)
         if walk.reverse:  # the padded steps come before the others: their state is the initial one
             times = self._device.xp.arange(walk.size.steps)[:, None, None]
             walk.state[...] = self._device.xp.where(times < walk.lengths, walk.state, walk.initial)

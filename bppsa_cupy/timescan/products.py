@@ -12,7 +12,10 @@ from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRA
 
 #: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
 #: of them than a GPU's block.
-LEAST_ON_HOST, LEAST_ON_GPU = 1 << 14, 256
+LEAST_ON_HOST, LEAST_ON_GPU = 1 << 11, 256
+
+#: Multiply-adds that one has at least on the host, and how many there are at most.
+LEAST_WORK, MOST_ON_HOST = 1 << 20, 8
 
 
 def project(
@@ -46,10 +49,21 @@ def project(
     )
 
 
-def partial_sums(device: Device, steps: int, batch: int) -> int:
-    """How many partial sums a weight's gradient is made of: as many as keep the device busy."""
-    least = LEAST_ON_HOST if device.xp is np else LEAST_ON_GPU
-    return max(1, min(steps, max(16, device.workers), steps * batch // least))
+def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
+    """How many partial sums the gradient of a weight (rows, columns) is made of.
+
+    On a GPU as many as keep it busy. On the host, where one is also cut by rows, few, of a number that does
+    not depend on the threads: each is worth one, and together they are small beside the deltas.
+    """
+    if device.xp is not np:
+        return max(1, min(steps, max(16, device.workers), steps * batch // LEAST_ON_GPU))
+    terms = max(LEAST_ON_HOST, 8 * columns, LEAST_WORK // max(1, rows * columns))
+    return max(1, min(steps, MOST_ON_HOST, steps * batch // terms))
+
+
+def partial_sums_size(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
+    """Elements of the partial sums of a weight's gradient, and its bias's; no fewer than of fewer rows."""
+    return partial_sums(device, steps, batch, rows, columns) * rows * (columns + 1)
 
 
 def weight_gradient(
@@ -68,12 +82,12 @@ def weight_gradient(
 
     delta      (T, rows, B), of which J rows from `first` on are taken
     values     (T, rows, B), of which the first K rows are taken
-    workspace  flat, of at least partial_sums * J * (K + 1) elements
+    workspace  flat, of at least `partial_sums_size` elements
     initial    None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
-    shape = partial_sums(device, steps, batch), rows, columns + 1
+    shape = partial_sums(device, steps, batch, rows, columns), rows, columns + 1
     sums = workspace[: math.prod(shape)].reshape(shape)
     launch = device.bind(
         WEIGHT_GRADIENT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.walk import Walk
 
@@ -10,27 +11,27 @@ from bppsa_cupy.timescan.walk import Walk
 def check_shared(device: Device, size: WalkSize) -> None:
     """Raise DeviceError, with the bytes needed and there, where a block of either pass takes more shared
     memory than the device has: before anything of a pass is launched."""
-    sizes = {"steps": size.steps, "hidden": size.hidden, "batch": size.batch, "chunk": size.steps}
+    steps, hidden, batch, group = size.scalars
+    sizes = {"steps": steps, "hidden": hidden, "batch": batch, "group": group, "chunk": max(1, steps)}
     for direction in ("forward", "backward"):
-        kernel = size.cell.kernel(direction)
-        device.check_shared(kernel, kernel.launch({**sizes, "itemsize": size.itemsize}))
+        kernel = kernels_of(size.cell)[direction]
+        device.check_shared(kernel, kernel.launch(device.facts_of_launch(sizes, size.itemsize)))
 
 
 def forward(device: Device, walk: Walk) -> Launch:
     """A call that fills `walk.state`, `walk.gates` and `walk.final`."""
-    cell = walk.size.cell
     return device.bind(
-        cell.kernel("forward"),
+        kernels_of(walk.size.cell)["forward"],
         walk.projected,
         walk.weight_hh,
-        *(() if walk.bias_n is None else (walk.bias_n,)),
+        walk.bias_hh,
+        walk.unit,
         walk.initial,
         walk.lengths,
         walk.state,
-        *walk.kept,
+        walk.gates,
         walk.final,
         *walk.size.scalars,
-        *cell.flags,
         walk.reverse,
     )
 
@@ -46,20 +47,20 @@ def backward(
 ) -> Launch:
     """A call that goes back through every chunk of `chunk` steps, each from its own boundary.
 
-    gradient  (T, H, B), by the output of every step; None where there is none
-    boundary  (ceil(T / chunk), S, B), by the state at each chunk's end, from later steps
-    delta     out, (T, cell.deltas * H, B), by `walk.projected` (and the cell's separate rows)
-    entering  out, (ceil(T / chunk), S, B), by the state before each chunk
+    gradient  (T, h, W), by the output of every step; None where there is none
+    boundary  (ceil(T / chunk), S, W), by the state at each chunk's end, from later steps
+    delta     out, (T, cell.deltas * h, W), by `walk.projected`, the separate gates' recurrent sums and the
+              unit parameters
+    entering  out, (ceil(T / chunk), S, W), by the state before each chunk
 
     The whole sequence is one chunk of the linear pass: chunk = T.
     """
-    cell = walk.size.cell
     return device.bind(
-        cell.kernel("backward"),
+        kernels_of(walk.size.cell)["backward"],
         walk.state,
-        *walk.kept,
-        *walk.before,
-        walk.weight_hh,
+        walk.gates,
+        walk.initial,
+        *walk.weights,
         walk.or_none(gradient),
         boundary,
         walk.lengths,
@@ -68,6 +69,5 @@ def backward(
         *walk.size.scalars,
         chunk,
         gradient is not None,
-        *cell.flags,
         walk.reverse,
     )

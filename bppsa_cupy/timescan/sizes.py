@@ -6,28 +6,41 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bppsa_cupy.timescan.cells import Cell
+from bppsa_cupy.raw_kernels.frames.form import CellForm
 
 
 @dataclass(frozen=True)
 class WalkSize:
-    """Sizes of a walk over time: the cell, T, B, H, and the bytes of a value."""
+    """Sizes of a walk over time: the cell, T, B, H, the bytes of a value, and the heads, into which W_hh
+    falls: as many blocks on its diagonal. To the kernels a head is one more sample, with weights of its
+    own."""
 
-    cell: Cell
+    cell: CellForm
     steps: int
     batch: int
     hidden: int
     itemsize: int
+    heads: int = 1
+
+    @property
+    def units(self) -> int:
+        """Hidden units of a head."""
+        return self.hidden // self.heads
+
+    @property
+    def walks(self) -> int:
+        """Heads times samples, samples innermost."""
+        return self.heads * self.batch
 
     @property
     def state(self) -> int:
-        """S, the elements of one sample's state."""
-        return self.cell.states * self.hidden
+        """S, the elements of the state of one sample and head."""
+        return self.cell.states * self.units
 
     @property
-    def scalars(self) -> tuple[int, int, int]:
-        """T, H and B, as kernels take them."""
-        return self.steps, self.hidden, self.batch
+    def scalars(self) -> tuple[int, int, int, int]:
+        """T, the units of a head, walks and those that share weights, as kernels take them."""
+        return self.steps, self.units, self.walks, max(1, self.batch)
 
     def chunks(self, chunk: int) -> int:
         """How many chunks of `chunk` steps there are, the last of which may be shorter."""
@@ -46,8 +59,8 @@ class WalkSize:
         """Bytes a chunked pass back takes beside the arrays a serial one has: maps, exponents, offsets,
         boundaries."""
         chunks, size = self.chunks(chunk), self.state
-        maps = (chunks - 1) * self.batch * size
-        return (maps * size + maps + 2 * chunks * size * self.batch) * self.itemsize + maps * 4
+        maps = (chunks - 1) * self.walks * size
+        return (maps * size + maps + 2 * chunks * size * self.walks) * self.itemsize + maps * 4
 
     def fitting_chunk(self, free: int) -> int | None:
         """The shortest chunk length whose pass back takes at most `free` bytes; None where none does."""
@@ -59,15 +72,15 @@ class WalkSize:
         corrections."""
         cell, chunks, size = self.cell, self.chunks(chunk), self.state
         # The input is copied once more on its way into chunks.
-        rows = 2 * cell.gates * self.hidden + size + cell.kept * self.hidden
-        values = chunks * self.batch * (chunk * rows + size * size + 8 * size)
-        return values * self.itemsize + 4 * chunks * self.batch * size
+        rows = 2 * cell.gates * self.units + size + cell.kept * self.units
+        values = chunks * self.walks * (chunk * rows + size * size + 8 * size)
+        return values * self.itemsize + 4 * chunks * self.walks * size
 
 
 @dataclass(frozen=True)
 class StackSize:
-    """Sizes of a stack: those of each walk, F, inner layers, directions, whether there are biases, and
-    whether every step is put out or the last state alone."""
+    """Sizes of a stack: those of each walk, F, inner layers, directions, whether there are biases,
+    whether every step is put out or the last state alone, and the names of the cell's unit parameters."""
 
     walk: WalkSize
     inputs: int
@@ -75,6 +88,7 @@ class StackSize:
     directions: int
     bias: bool
     every_step: bool
+    unit: tuple[str, ...] = ()
 
     def inputs_of(self, layer: int) -> int:
         """Features of an inner layer's input."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.sequence_gather import KERNEL as GATHER
 from bppsa_cupy.raw_kernels.sequence_scatter import KERNEL as SCATTER
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.direction import Direction, make_directions
 from bppsa_cupy.timescan.forward import TimeForward
-from bppsa_cupy.timescan.sizes import StackSize
+from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 
 
 class Pass(Protocol):
@@ -82,7 +83,7 @@ class Stack:
         """Write the last inner layer's output of every step, (B, T, D H); 0 behind a sample's end."""
         H = self.sizes.walk.hidden
         for number, direction in enumerate(self.layers[-1]):
-            self._scatter(direction.walk.state, H, out, number * H)
+            self._scatter(by_samples(direction.walk.state, direction.walk.size), H, out, number * H)
 
     def _gather(self, outside: Array, offset: int, inside: Array) -> None:
         """Set (T, rows, B) to columns of (B, T, columns) from `offset` on."""
@@ -101,12 +102,10 @@ class Stack:
             if number and len(layer) > 1:
                 launches.append(self._join(self.layers[number - 1], layer[0].values))
             for d in layer:
-                if d.bias is not None:
-                    launches.append(self._add_biases(d, d.bias))
-                elif d.walk.bias_n is not None:
-                    d.walk.bias_n[...] = 0
-                weight, walk = d.parameters.weight_ih, d.walk
-                launches.append(products.project(self.device, d.values, weight, d.bias, walk.projected))
+                if d.parameters.unit:
+                    launches.append(self._take_unit(d))
+                given, out = d.parameters, by_samples(d.walk.projected, d.walk.size)
+                launches.append(products.project(self.device, d.values, given.weight_ih, given.bias_ih, out))
                 self._forwards.append(self._forward_pass(d, method, free))
                 launches.append(self._forwards[-1])
         return launches
@@ -117,7 +116,8 @@ class Stack:
 
     def _join(self, below: list[Direction], joined: Array) -> Launch:
         """The outputs of both directions side by side."""
-        H, states = self.sizes.walk.hidden, [direction.walk.state for direction in below]
+        H = self.sizes.walk.hidden
+        states = [by_samples(direction.walk.state, direction.walk.size) for direction in below]
 
         def call() -> None:
             for number, state in enumerate(states):
@@ -125,19 +125,14 @@ class Stack:
 
         return call
 
-    def _add_biases(self, direction: Direction, bias: Array) -> Launch:
-        """The biases that are added to the projected input; those of separate rows stay apart."""
-        by_input, by_state = direction.parameters.bias_ih, direction.parameters.bias_hh
-        assert by_input is not None and by_state is not None
-        add, bias_n = self.device.xp.add, direction.walk.bias_n
-        if bias_n is None:
-            return lambda: add(by_input, by_state, out=bias)
-        joined = self.sizes.walk.cell.joined * self.sizes.walk.hidden
+    def _take_unit(self, direction: Direction) -> Launch:
+        """The unit parameters side by side, as the walk takes them."""
+        walk, given = direction.walk, direction.parameters.unit
+        heads, units = walk.size.heads, walk.size.units
 
         def call() -> None:
-            add(by_input[:joined], by_state[:joined], out=bias[:joined])
-            bias[joined:] = by_input[joined:]
-            bias_n[...] = by_state[joined:]
+            for number, array in enumerate(given):
+                walk.unit[:, number * units : (number + 1) * units] = array.reshape(heads, units)
 
         return call
 
@@ -151,8 +146,9 @@ class Stack:
 
     def take_gradient(self, gradient: Array) -> None:
         """Take the gradient by the output of every step, (B, T, D H)."""
+        size = self.sizes.walk
         for number, direction in enumerate(self.layers[-1]):
-            self._gather(gradient, number * self.sizes.walk.hidden, direction.by_output)
+            self._gather(gradient, number * size.hidden, by_samples(direction.by_output, size))
 
     def backward(self, method: str = "auto") -> None:
         """Every delta, and the gradients by the initial states, by a method of net.backward."""
@@ -190,7 +186,14 @@ class Stack:
         `by_output` of the one below."""
         directions, xp, H = self.layers[layer], self.device.xp, self.sizes.walk.hidden
         launches = [
-            products.project(self.device, d.delta, d.parameters.weight_ih, None, d.by_input, transposed=True)
+            products.project(
+                self.device,
+                by_samples(d.delta, d.walk.size),
+                d.parameters.weight_ih,
+                None,
+                d.by_input,
+                transposed=True,
+            )
             for d in directions
         ]
         if len(directions) == 1:
@@ -198,7 +201,7 @@ class Stack:
         total, other = (d.by_input for d in directions)
         launches.append(lambda: xp.add(total, other, out=total))
         if layer:
-            outs: list[Array] = [d.by_output for d in self.layers[layer - 1]]
+            outs = [by_samples(d.by_output, d.walk.size) for d in self.layers[layer - 1]]
 
             def split() -> None:
                 for number, out in enumerate(outs):
@@ -224,17 +227,47 @@ class Stack:
 
     def _bind_weights(self, d: Direction) -> list[Launch]:
         device, space, walk, by = self.device, self._workspace, d.walk, d.gradients
-        cell, H = walk.size.cell, walk.size.hidden
-        launches = [products.weight_gradient(device, d.delta, 0, d.values, space, by.weight_ih, by.bias_ih)]
-        # W_hh's separate rows have a delta of their own, behind that by the projected input.
-        blocks = [(0, slice(cell.joined * H))]
-        if cell.separate:
-            blocks.append((cell.gates * H, slice(cell.joined * H, None)))
-        for first, rows in blocks:
+        size, cell = walk.size, walk.size.cell
+        delta = by_samples(d.delta, size)
+        launches = [products.weight_gradient(device, delta, 0, d.values, space, by.weight_ih, by.bias_ih)]
+        for first, rows in recurrent_rows(cell, size.hidden):
             weight, bias = by.weight_hh[rows], None if by.bias_hh is None else by.bias_hh[rows]
             launches.append(
                 products.weight_gradient(
                     device, d.delta, first, walk.state, space, weight, bias, walk.initial, walk.reverse
                 )
             )
+        if by.unit:
+            launches.append(self._unit_gradients(delta, cell, by.unit))
         return launches
+
+    def _unit_gradients(self, delta: Array, cell: CellForm, gradients: tuple[Array, ...]) -> Launch:
+        """The gradients by the unit parameters: sums of their deltas over steps and samples."""
+        first, xp = cell.gates + len(cell.separate), self.device.xp
+        by_row = delta.reshape(delta.shape[0], cell.deltas, -1, delta.shape[2])
+
+        def call() -> None:
+            for number, gradient in enumerate(gradients):
+                xp.sum(by_row[:, first + number], axis=(0, 2), out=gradient)
+
+        return call
+
+
+def by_samples(array: Array, size: WalkSize) -> Array:
+    """(T, rows h, W) of walks as (T, rows H, B)."""
+    steps, rows, _ = array.shape
+    return array.reshape(steps, rows * size.heads, size.batch)
+
+
+def recurrent_rows(cell: CellForm, hidden: int) -> Iterator[tuple[int, slice]]:
+    """Which rows of the delta, from the first of each pair on, are the gradient by which rows of W_hh h +
+    b_hh."""
+    sources = [
+        cell.gates + cell.separate.index(gate) if gate in cell.separate else gate
+        for gate in range(cell.gates)
+    ]
+    begin = 0
+    for end in range(1, cell.gates + 1):
+        if end == cell.gates or sources[end] != sources[end - 1] + 1:
+            yield sources[begin] * hidden, slice(begin * hidden, end * hidden)
+            begin = end

@@ -12,39 +12,38 @@ from bppsa_cupy.timescan.sizes import WalkSize
 class Walk:
     """A cell that walks over steps s = 0, …, T - 1; step s is time t = s, or T - 1 - s where `reverse`.
 
-    S = cell.states * H. Arrays are by time, batch innermost. A step with t >= lengths[b] leaves sample b's
-    state as it is.
+    Arrays are by time. Of h units a head, a cell's rows are (rows, h), and the innermost axis is that of W
+    walks: heads times samples, the samples of a head side by side. G, P, K and Q are the cell's gates,
+    states, kept rows and unit parameters; S = P h. A step with t >= lengths[w] leaves a walk's state as it
+    is.
 
-    weight_hh  (G H, H)
-    bias_n     (cell.separate * H), a GRU's b_hn; None for a cell without separate rows
-    lengths    (B), int64
-    initial    (S, B), the state before step 0
-    projected  (T, G H, B), the input times weight_ih, with the biases
-    state      (T, S, B), out of the forward pass
-    gates      (T, kept H, B), out of the forward pass; None for a cell that keeps none
-    final      (S, B), out of the forward pass: the state after the last step
+    weight_hh  (heads, G h, h)
+    bias_hh    (heads, G h); zeros where there are no biases
+    unit       (heads, Q h)
+    lengths    (W), int64
+    initial    (S, W), the state before step 0
+    projected  (T, G h, W), the input times weight_ih, with bias_ih
+    state      (T, S, W), out of the forward pass
+    gates      (T, K h, W), out of the forward pass
+    final      (S, W), out of the forward pass: the state after the last step
     """
 
     size: WalkSize
     reverse: bool
     weight_hh: Array
-    bias_n: Array | None
+    bias_hh: Array
+    unit: Array
     lengths: Array
     initial: Array
     projected: Array
     state: Array
-    gates: Array | None
+    gates: Array
     final: Array
 
     @property
-    def kept(self) -> tuple[Array, ...]:
-        """The gates, for kernels of a cell that keeps them."""
-        return () if self.gates is None else (self.gates,)
-
-    @property
-    def before(self) -> tuple[Array, ...]:
-        """The initial state, for kernels of a cell that keeps gates: the others' Jacobians do without."""
-        return () if self.gates is None else (self.initial,)
+    def weights(self) -> tuple[Array, Array]:
+        """What a step's Jacobian takes beside states and gates, as kernels take it."""
+        return self.weight_hh, self.unit
 
     def or_none(self, array: Array | None) -> Array:
         """`array`, or what kernels take in its place where there is none."""

@@ -10,6 +10,7 @@ from numba.extending import overload
 
 from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
+from bppsa_cupy.system.compiled import compiled
 
 
 def load_lanes(array, index, count):
@@ -19,11 +20,6 @@ def load_lanes(array, index, count):
 
 def store_lanes(array, index, value, count):
     """Set array[index : index + count] to the first lanes; all where `count` is None."""
-    raise NotImplementedError
-
-
-def ends_of_lanes(lengths, first, count, steps):
-    """The lengths of a block's samples, `steps` where it has none; and the least of them."""
     raise NotImplementedError
 
 
@@ -46,15 +42,22 @@ def _store_lanes(array, index, value, count):
     return lambda array, index, value, count: store_some(array, index, count, value)
 
 
-@overload(ends_of_lanes)
-def _ends_of_lanes(lengths, first, count, steps):
-    def full(lengths, first, count, steps):
-        ends = lengths[first : first + LANES]
-        return ends, ends.min()
+@compiled()
+def copy_to_lanes(source, first, batch, rows, blocks, count, target):
+    """Copy blocks of `count` samples of (rows, batch) to (blocks, rows, LANES), zeros behind them."""
+    B, L, place = np.uint64(batch), np.uint64(LANES), np.uint64(0)
+    for block in range(np.uint64(blocks)):
+        for row in range(np.uint64(rows)):
+            store(target, place, load_some(source, np.uint64(first) + block * L + row * B, np.uint64(count)))
+            place += L
 
-    def partly(lengths, first, count, steps):
-        ends = np.full(LANES, steps, np.int64)
-        ends[: np.int64(count)] = lengths[first : first + np.int64(count)]
-        return ends, ends.min()
 
-    return full if is_full(count) else partly
+@compiled()
+def copy_from_lanes(source, target, first, batch, rows, blocks, count):
+    """The inverse of `copy_to_lanes`."""
+    B, L, place = np.uint64(batch), np.uint64(LANES), np.uint64(0)
+    for block in range(np.uint64(blocks)):
+        for row in range(np.uint64(rows)):
+            value = load(source, place)
+            store_some(target, np.uint64(first) + block * L + row * B, np.uint64(count), value)
+            place += L

@@ -25,7 +25,7 @@ DOWN, ACROSS = (4, 5) if WIDE else (2, 3)
 BLOCK = 16
 
 
-def _loop(builder, count, carried, body):
+def loop(builder, count, carried, body):
     """LLVM values after `count` rounds of `body` (index, *values) -> values, from `carried`."""
     before = builder.block
     rounds, done = builder.append_basic_block("rounds"), builder.append_basic_block("done")
@@ -91,7 +91,7 @@ def _product_tile(rows):
                     for r in range(rows)
                 ]
 
-            sums = _loop(builder, columns, [number(biases, shift, r) for r in range(rows)], body)
+            sums = loop(builder, columns, [number(biases, shift, r) for r in range(rows)], body)
             for r in range(rows):
                 place_r = builder.add(target, builder.mul(ir.IntType(64)(r), spacing))
                 builder.store(
@@ -112,16 +112,26 @@ _tile_many, _tile_two, _tile_one = _product_tile(ROWS), _product_tile(2), _produ
 def pack(matrix, first, row_stride, column_stride, rows, columns):
     """A matrix as `multiply` takes it: matrix[first + r row_stride + k column_stride] in tiles of rows."""
     packed = np.empty(rows * columns, matrix.dtype)
+    pack_parts(matrix, first, row_stride, column_stride, 1, 0, 0, rows, columns, packed)
+    return packed
+
+
+@compiled()
+def pack_parts(matrix, first, row_stride, column_stride, parts, apart, begin, end, columns, packed):
+    """Set `packed` to rows begin … end - 1 of `parts` matrices, one below the other, as `multiply` takes
+    them: matrix[first + p apart + r row_stride + k column_stride]."""
+    height = end - begin
+    rows = parts * height
     place = 0
     row = 0
     while row < rows:
         count = ROWS if row + ROWS <= rows else 2 if row + 2 <= rows else 1
         for k in range(columns):
             for r in range(row, row + count):
-                packed[place] = matrix[first + r * row_stride + k * column_stride]
+                source = first + r // height * apart + (begin + r % height) * row_stride
+                packed[place] = matrix[source + k * column_stride]
                 place += 1
         row += count
-    return packed
 
 
 @compiled()
@@ -132,25 +142,43 @@ def multiply(packed, bias, rows, columns, values, place, stride, out, target, sp
     values  the lanes of value k at place + k stride
     out     the lanes of row r at target + r spacing
     """
+    none = np.uint64(0)
+    multiply_blocks(
+        packed, bias, rows, columns, values, place, stride, none, out, target, spacing, none, np.uint64(1)
+    )
+
+
+@compiled()
+def multiply_blocks(
+    packed, bias, rows, columns, values, place, stride, apart, out, target, spacing, out_apart, blocks
+):
+    """`multiply` for several blocks of lanes: those of block n at n apart in `values`, n out_apart in
+    `out`."""
     width, height = np.uint64(columns), np.uint64(rows)
     row, first = np.uint64(0), np.uint64(0)
     two, many = np.uint64(2), np.uint64(ROWS)
     while row + many <= height:
-        _tile_many(
-            packed, first, bias, row, width, values, place, stride, out, target + row * spacing, spacing
-        )
+        for block in range(blocks):
+            _tile_many(
+                packed, first, bias, row, width, values, place + block * apart, stride, out,
+                target + row * spacing + block * out_apart, spacing,
+            )  # fmt: skip
         row += many
         first += many * width
     while row + two <= height:
-        _tile_two(
-            packed, first, bias, row, width, values, place, stride, out, target + row * spacing, spacing
-        )
+        for block in range(blocks):
+            _tile_two(
+                packed, first, bias, row, width, values, place + block * apart, stride, out,
+                target + row * spacing + block * out_apart, spacing,
+            )  # fmt: skip
         row += two
         first += two * width
     if row < height:
-        _tile_one(
-            packed, first, bias, row, width, values, place, stride, out, target + row * spacing, spacing
-        )
+        for block in range(blocks):
+            _tile_one(
+                packed, first, bias, row, width, values, place + block * apart, stride, out,
+                target + row * spacing + block * out_apart, spacing,
+            )  # fmt: skip
 
 
 def _outer_tile(down, across):
@@ -198,7 +226,7 @@ def _outer_tile(down, across):
                 ]
 
             totals = [builder.load(place, align=align) for place in kept]
-            for total, place in zip(_loop(builder, steps, totals, body), kept, strict=True):
+            for total, place in zip(loop(builder, steps, totals, body), kept, strict=True):
                 builder.store(total, place, align=align)
             return context.get_dummy_value()
 

@@ -3,7 +3,8 @@
 Numba leaves vectorisation to LLVM, which gives up on loops of 16 steps over arrays that might overlap.
 So a twin says it: `load` gives a `Lanes` value, whose operators act on all lanes at once, and `store`
 writes one. Numbers mix with them as NumPy's scalars do with arrays, and what is written with the functions
-here works on numbers alone too. LLVM cuts a value into the registers the processor has.
+here works on numbers alone too; `multiply_add`, `select`, `magnitude` and `number` take NumPy's arrays also
+where no twin calls them. LLVM cuts a value into the registers the processor has.
 """
 
 import operator
@@ -16,6 +17,8 @@ from numba.extending import intrinsic, models, overload, register_model
 
 #: Samples that one pass over time takes.
 LANES = 16
+
+_SCALARS = {types.float32: np.float32, types.float64: np.float64}
 
 
 class Lanes(types.Type):
@@ -193,6 +196,13 @@ _operator(operator.gt, lambda builder, x, y: builder.fcmp_ordered(">", x, y), Ma
 _operator(operator.le, lambda builder, x, y: builder.fcmp_ordered("<=", x, y), Mask())
 _operator(operator.eq, lambda builder, x, y: builder.fcmp_ordered("==", x, y), Mask())
 
+
+@overload(operator.neg)
+def _negative(x):
+    return (lambda x: _negated(x)) if has_lanes(x) else None
+
+
+_negated = lanewise(lambda builder, x: builder.fneg(x), 1)
 _fused = lanewise(lambda builder, x, y, z: call_named(builder, "llvm.fmuladd", x, y, z), 3)
 _selected = lanewise(lambda builder, mask, x, y: builder.select(mask, x, y), 3)
 _floored = lanewise(lambda builder, x: call_named(builder, "llvm.floor", x), 1)
@@ -210,12 +220,17 @@ _power = lanewise(_emit_power, 1)
 
 def multiply_add(x, y, z):
     """x y + z, in one rounding where the processor can do so."""
-    raise NotImplementedError
+    return x * y + z
 
 
 def select(mask, x, y):
     """x where `mask` holds, else y."""
-    raise NotImplementedError
+    return np.where(mask, x, y)
+
+
+def number(like, value):
+    """`value`, a constant, in the type of `like`: lanes that all hold it, or a number of that dtype."""
+    return np.asarray(like).dtype.type(value)
 
 
 def floor(x):
@@ -225,7 +240,7 @@ def floor(x):
 
 def magnitude(x):
     """|x|"""
-    raise NotImplementedError
+    return np.abs(x)
 
 
 def power_of_two(n):
@@ -245,6 +260,15 @@ def _select(mask, x, y):
         if has_lanes(x, y)
         else (lambda mask, x, y: x if mask else y)
     )
+
+
+@overload(number)
+def _number(like, value):
+    if isinstance(like, Lanes):
+        single = _SCALARS[like.dtype]
+        return lambda like, value: spread(single(value))
+    single = _SCALARS.get(like)
+    return (lambda like, value: single(value)) if single else None
 
 
 @overload(floor)

@@ -1,4 +1,4 @@
-"""What the reductions of recurrent layers share: launches, and their twins' loops.
+"""Loops of the reductions of recurrent layers.
 
 A twin forms the transposed Jacobian of a step in a scratch matrix and multiplies the columns by it.
 """
@@ -7,52 +7,12 @@ import math
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.kernel import (
-    MAXIMAL_GRID,
-    LaunchShape,
-    one_thread_per,
-)
 from bppsa_cupy.system.compiled import compiled
 
 #: Steps after which a column's power of two is taken out of it.
 RENORMALISED = 8
-#: The largest `hidden` for which a thread holds columns in registers, and the largest state for which a
-#: block holds a slice of a map in shared memory.
-REGISTER_HIDDEN, MAXIMAL_STATE = 20, 448
-#: Columns a thread holds in registers, in float32, by cell.
-COLUMNS = {"rnn": 4, "gru": 4, "lstm": 2}
-#: Threads of a block whose threads hold columns in registers: few, so that multiprocessors are filled evenly.
-BLOCK = 64
-SHARED_BYTES, TILE_ROWS, BLOCK_THREADS = 48 * 1024, 4, 256
-
-
-def reduce_launch(gates, parts, coefficients, columns, tile_columns):
-    """The launch of a reduction, from its cell's numbers in reduce.cuh.
-
-    columns       a thread holds in registers, in float32
-    tile_columns  of a thread's tile where a block holds columns in shared memory
-    """
-
-    def launch(s):
-        hidden, per_step = s["hidden"], 1 if s["per_step"] else 0
-        maps = max(0, -(-s["steps"] // s["chunk"]) - s["first"]) * s["batch"]
-        size, itemsize = parts * hidden, s["itemsize"]
-        if hidden <= REGISTER_HIDDEN:
-            shape = one_thread_per(maps * (-(-size // columns) + per_step), BLOCK)
-            return shape._replace(shared_bytes=gates * REGISTER_HIDDEN**2 * itemsize)
-        rows = -(-hidden // TILE_ROWS)
-
-        def bytes_of(tiles):
-            reals = tiles * tile_columns * size + coefficients * hidden
-            return reals * itemsize + tiles * tile_columns * 4
-
-        tiles = min(-(-(size + per_step) // tile_columns), max(1, BLOCK_THREADS // rows))
-        while tiles > 1 and bytes_of(tiles) > SHARED_BYTES:
-            tiles -= 1
-        slices = -(-(size + per_step) // (tiles * tile_columns))
-        return LaunchShape((min(maps * slices, MAXIMAL_GRID), 1, 1), (rows, tiles, 1), bytes_of(tiles))
-
-    return launch
+#: The largest state for which a block holds a slice of a map in shared memory.
+MAXIMAL_STATE = 448
 
 
 @compiled()

@@ -13,14 +13,15 @@ import tempfile
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.kernel import Kernel
 from emulator.device import EmulatedDevice
-from emulator.text_kernel import TextKernel, array_in, array_out, text_kernel
+from emulator.text_kernel import array_in, array_out, text_kernel
 
 OUT = array_out("out", "real", "32")
 VALUES = array_in("values", "real", "32")
 
 #: A kernel over `values` and `out`, and the words with which its sanitizer must name the fault.
-FAULTS: dict[str, tuple[TextKernel, str]] = {
+FAULTS: dict[str, tuple[Kernel, str]] = {
     "nothing": (text_kernel("out[threadIdx.x] = values[threadIdx.x];", VALUES, OUT), ""),
     "read outside": (
         text_kernel("out[threadIdx.x] = values[threadIdx.x + 1];", VALUES, OUT),
@@ -81,7 +82,7 @@ FAULTS: dict[str, tuple[TextKernel, str]] = {
 }  # fmt: skip
 
 
-def run_forked(kernel: TextKernel) -> tuple[int, str]:
+def run_forked(kernel: Kernel) -> tuple[int, str]:
     """Exit status and stderr of one launch in a process of its own."""
     arrays = {"values": np.ones(32, np.float32), "out": np.zeros(32, np.float32)}
     with tempfile.TemporaryFile() as errors:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant, inline_headers
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter
 
 
 def array_in(name: str, type: str, size: str) -> Parameter:
@@ -29,16 +28,6 @@ def scalar(name: str, type: str = "size") -> Parameter:
     return Parameter(name, type, "scalar")
 
 
-@dataclass(frozen=True, eq=False)
-class TextKernel(Kernel):
-    """A Kernel whose CUDA C++ text is here, not in a file; its twin is the caller's affair."""
-
-    text: str = ""
-
-    def source(self, variant: Variant) -> str:
-        return variant.type_definitions() + inline_headers(self.text)
-
-
 def text_kernel(
     text: str,
     *parameters: Parameter,
@@ -47,8 +36,8 @@ def text_kernel(
     shared_bytes: int = 0,
     name: str = "probe",
     launch: Callable[[Mapping[str, Any]], LaunchShape] | None = None,
-) -> TextKernel:
-    """A kernel called `name`, launched on `grid` blocks unless `launch` says otherwise.
+) -> Kernel:
+    """A kernel called `name`, whose twin does nothing, on `grid` blocks unless `launch` says otherwise.
 
     text  the body of the kernel, or a whole text where it holds "__global__"
     """
@@ -57,6 +46,4 @@ def text_kernel(
         text = f'#include "prelude.cuh"\nextern "C" __global__ void {name}({declarations})\n{{\n{text}\n}}\n'
     threads = block if isinstance(block, tuple) else (block, 1, 1)
     shape = LaunchShape((grid, 1, 1), threads, shared_bytes)
-    return TextKernel(
-        name, tuple(parameters), launch or (lambda scalars: shape), lambda *arguments: None, text
-    )
+    return Kernel(name, tuple(parameters), launch or (lambda scalars: shape), lambda *arguments: None, text)

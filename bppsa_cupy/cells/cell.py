@@ -1,0 +1,117 @@
+"""Recurrent cells of one's own, and the built-in ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
+from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.probe import check_finite
+from bppsa_cupy.errors import CellError
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+
+
+class Cell:
+    """A recurrent cell, defined by what one of its units does at a step.
+
+    name        an identifier
+    gates       of each, a row of W_ih, W_hh and both biases a unit
+    states      the first is put out, and is what W_hh multiplies
+    parameters  learnt numbers a unit, beside the weights
+    step        (x, u, s, p) -> the new states, by name or in order, as SymPy expressions. x.g is the
+                projected input W_ih x + b_ih of gate g, u.g its recurrent sum W_hh h + b_hh, s.c a former
+                state, p.q a parameter; all of one unit
+
+        alpha = 0.1
+        cell = bp.Cell("leaky", gates=["h"], states=["h"],
+                       step=lambda x, u, s, p: {"h": (1 - alpha) * s.h + alpha * sympy.tanh(x.h + u.h)})
+
+    A step is made of numbers, + - * / **, SymPy's tanh, exp, log, sqrt, sin, cos, sinh, cosh, Abs, sign, Max,
+    Min and Piecewise, and `bp.cells.sigmoid`. Its derivatives, what the forward pass keeps for them, and the
+    kernels' texts follow from it: `form`. SymPy is needed to define a cell, not to run a built-in one.
+
+    Raises CellError, quoting the expression, where a name is wrong or unknown, a state is never set, the step
+    is not elementwise, or a value or derivative is not finite where a walk starts and around there.
+    """
+
+    definition: Definition
+    form: CellForm
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        gates: Iterable[str],
+        states: Iterable[str],
+        parameters: Iterable[str] = (),
+        step: Step,
+    ) -> None:
+        definition = Definition(
+            name,
+            names_of("gates", gates),
+            names_of("states", states),
+            names_of("parameters", parameters),
+            step,
+        )
+        need_sympy(f"cell {name!r} is defined by its step, which")
+        from bppsa_cupy.cells.form import form_of, write
+
+        self.definition, self.form = definition, form_of(write(definition))
+        check_finite(definition, self.form)
+
+    @classmethod
+    def built_in(cls, name: str) -> Cell:
+        """A built-in cell, which needs no SymPy: rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn or
+        peephole_lstm."""
+        if name not in DEFINITIONS:
+            raise CellError(f"there is no built-in cell {name!r}: it is one of {', '.join(DEFINITIONS)}")
+        cell = cls.__new__(cls)
+        cell.definition, cell.form = DEFINITIONS[name], FORMS[name]
+        return cell
+
+    @property
+    def name(self) -> str:
+        return self.definition.name
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return self.definition.gates
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return self.definition.states
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return self.definition.parameters
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the cell's text: equal cells have equal ones, in every process."""
+        return hashlib.sha256(self.form.cuda.encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        parts = [f"{kind}={list(getattr(self, kind))}" for kind in ("gates", "states", "parameters")]
+        return f"Cell({self.name!r}, {', '.join(parts)})"
+
+
+def ctrnn(alpha: float | None = None) -> Cell:
+    """Leaky units, h' = (1 - α) h + α tanh(W_ih x + W_hh h): α is learnt, one a unit, or `alpha` in (0, 1].
+
+    Raises CellError where `alpha` is outside."""
+    if alpha is None:
+        return Cell.built_in("ctrnn")
+    rate = float(alpha)
+    if not 0 < rate <= 1:
+        raise CellError(f"ctrnn got alpha {alpha}, it takes a leak in (0, 1], or None to learn it")
+    from bppsa_cupy.cells.functions import tanh
+
+    name = f"ctrnn_{rate!r}".replace(".", "_").replace("-", "_")
+    return Cell(
+        name,
+        gates=["h"],
+        states=["h"],
+        step=lambda x, u, s, p: {"h": s.h + rate * (tanh(x.h + u.h) - s.h)},
+    )

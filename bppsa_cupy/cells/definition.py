@@ -1,0 +1,66 @@
+"""What a user says of a recurrent cell, checked by its names."""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bppsa_cupy.errors import CellError
+
+#: (x, u, s, p), each with an attribute a name -> the new states, by name or in order.
+Step = Callable[[Any, Any, Any, Any], Mapping[str, Any] | Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A cell: its names and the step of one unit, as `Cell` takes them.
+
+    Raises CellError where a name is no identifier or is there twice, and where there is no gate or no state.
+    """
+
+    name: str
+    gates: tuple[str, ...]
+    states: tuple[str, ...]
+    parameters: tuple[str, ...]
+    step: Step
+
+    def __post_init__(self) -> None:
+        _check_identifier("a cell's name", self.name)
+        for kind in ("gates", "states", "parameters"):
+            names = getattr(self, kind)
+            for name in names:
+                _check_identifier(f"cell {self.name!r}: one of its {kind}", name)
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise CellError(
+                    f"cell {self.name!r} has {kind} {_listed(names)}: {twice[0]!r} is there twice, "
+                    "give each a name of its own"
+                )
+            if not names and kind != "parameters":
+                raise CellError(f"cell {self.name!r} has no {kind}: name at least one, {kind}=['h']")
+
+
+def names_of(kind: str, names: Iterable[str]) -> tuple[str, ...]:
+    """`names` as a tuple; a string alone is no list of names."""
+    if isinstance(names, str):
+        raise CellError(f"{kind} is the string {names!r}, it takes a list of names: {kind}=[{names!r}]")
+    return tuple(names)
+
+
+def need_sympy(subject: str) -> None:
+    """Raise CellError where SymPy is missing, which `subject` takes."""
+    try:
+        import sympy  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise CellError(f"{subject} takes SymPy: pip install sympy") from error
+
+
+def _check_identifier(subject: str, name: object) -> None:
+    if not (isinstance(name, str) and name.isascii() and name.isidentifier()) or keyword.iskeyword(name):
+        raise CellError(f"{subject} is {name!r}: it takes an identifier of letters, digits and _")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

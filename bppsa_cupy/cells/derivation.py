@@ -1,0 +1,143 @@
+"""What the frames of recurrent kernels need of a cell, derived from its step.
+
+The way back is reverse accumulation over the step's graph, whose derivatives are expressed by the values of
+functions: s (1 - s) for a sigmoid s. The Jacobian of a step by the former states is, for the new states n
+and the rows W_g of W_hh,
+
+    J = (I - C)^-1 (D + the sum over gates of diag(U_g) W_g)
+
+where C holds what new states read of one another, D what they read of former ones directly, and U_g what
+they read of gate g's recurrent sum: all diagonal, so one number a unit each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import sympy
+
+from bppsa_cupy.cells.cut import nearest_cut
+from bppsa_cupy.cells.graph import Graph, operands
+from bppsa_cupy.cells.symbolic import Expression
+
+Table = dict[tuple[int, int], Expression]
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """A cell's quantities as expressions of symbols, and where the symbols come from.
+
+    definitions  symbol -> its expression in others, of the values of a step and of gradients by them
+    gradients    the symbols of the gradients by the new states
+    kept         symbols that the forward pass keeps; `after` those of the new states
+    separate     gates whose recurrent sum has a gradient of its own
+    by_x, by_u, by_before, by_p  gradients: by every x; the separate gates' u; former states, but for what
+                 goes through W_hh; unit parameters
+    among        C: (new state, new state that it reads) -> coefficient
+    gates        U: (new state, gate) -> coefficient
+    direct       D: (new state, former state) -> coefficient
+    """
+
+    graph: Graph
+    definitions: dict[sympy.Symbol, Expression]
+    gradients: tuple[sympy.Symbol, ...]
+    kept: tuple[sympy.Symbol, ...]
+    separate: tuple[int, ...]
+    by_x: tuple[Expression, ...]
+    by_u: tuple[Expression, ...]
+    by_before: tuple[Expression, ...]
+    by_p: tuple[Expression, ...]
+    among: Table
+    gates: Table
+    direct: Table
+
+
+def derive(graph: Graph) -> Derivation:
+    """Gradients, coefficients and what is kept for them, of one cell."""
+    traced = graph.trace
+    definitions = dict(graph.values)
+    names = traced.definition.states
+    gradients = tuple(sympy.Symbol(f"g.{name}", real=True) for name in names)
+    by = _accumulated(graph, "", dict(zip(graph.after, gradients, strict=True)), (), definitions)
+    separate = tuple(gate for gate in range(len(traced.u)) if gate not in graph.sums)
+    among: Table = {}
+    gates: Table = {}
+    direct: Table = {}
+    for state, symbol in enumerate(graph.after):
+        others = [other for other in graph.after if other != symbol]
+        coefficients = _accumulated(graph, names[state], {symbol: sympy.Integer(1)}, others, definitions)
+        for table, symbols in ((among, graph.after), (gates, traced.u), (direct, traced.before)):
+            for place, other in enumerate(symbols):
+                if other != symbol and coefficients.get(other, 0) != 0:
+                    table[state, place] = coefficients[other]
+
+    def found(symbols: Iterable[sympy.Symbol]) -> tuple[Expression, ...]:
+        return tuple(by.get(symbol, sympy.Integer(0)) for symbol in symbols)
+
+    return Derivation(
+        graph,
+        definitions,
+        gradients,
+        _kept(graph),
+        separate,
+        found(traced.x),
+        found(traced.u[gate] for gate in separate),
+        found(traced.before),
+        found(traced.p),
+        among,
+        gates,
+        direct,
+    )
+
+
+def _accumulated(
+    graph: Graph,
+    label: str,
+    seeds: dict[sympy.Symbol, Expression],
+    closed: Iterable[sympy.Symbol],
+    definitions: dict[sympy.Symbol, Expression],
+) -> dict[sympy.Symbol, Expression]:
+    """Gradients by all values and leaves from those by the new states, `seeds`; nothing goes beyond `closed`.
+
+    What is a sum or a product gets a symbol in `definitions`, its name made of `label`.
+    """
+    terms: dict[sympy.Symbol, list[Expression]] = {symbol: [seed] for symbol, seed in seeds.items()}
+    result: dict[sympy.Symbol, Expression] = {}
+    partials: dict[sympy.Symbol, list[tuple[sympy.Symbol, Expression]]] = {}
+    for (value, operand), partial in graph.partials.items():
+        partials.setdefault(value, []).append((operand, partial))
+    for value in reversed(graph.values):
+        if value not in terms:
+            continue
+        total = sympy.Add(*terms[value])
+        if total.args:
+            symbol = sympy.Symbol(f"by{label}.{value}", real=True)
+            definitions[symbol] = total
+            total = symbol
+        result[value] = total
+        if value not in closed:
+            for operand, partial in partials.get(value, ()):
+                terms.setdefault(operand, []).append(total * partial)
+    leaves = {symbol: sympy.Add(*parts) for symbol, parts in terms.items() if symbol not in graph.values}
+    return result | leaves
+
+
+def _kept(graph: Graph) -> tuple[sympy.Symbol, ...]:
+    """What the forward pass keeps: of all that a step's derivatives could be formed from, beside states and
+    parameters, the fewest numbers, and of these what leaves least to be formed again."""
+    traced = graph.trace
+    varying = {*traced.x, *traced.u}
+    reach: dict[sympy.Symbol, int] = {}
+    for kind in (traced.x, traced.u):
+        reach |= {symbol: gate for gate, symbol in enumerate(kind)}
+    places: dict[sympy.Symbol, tuple[sympy.Symbol, ...]] = {symbol: () for symbol in (*traced.x, *traced.u)}
+    for value, expression in graph.values.items():
+        froms = tuple(symbol for symbol in operands(expression) if symbol in reach)
+        if froms:
+            reach[value] = max(reach[symbol] for symbol in froms)
+            places[value] = froms
+    sinks = {partial for partial in graph.partials.values() if partial in reach}
+    cut = nearest_cut(places, varying, sinks, set(graph.after))
+    order = {symbol: place for place, symbol in enumerate(graph.values)}
+    return tuple(sorted(cut, key=lambda symbol: (reach[symbol], symbol in varying, order.get(symbol, 0))))

@@ -1,0 +1,254 @@
+"""The texts of a cell's functions: one list of assignments, written in CUDA C++ and for twins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+
+import sympy
+
+from bppsa_cupy.cells.program import is_mask
+from bppsa_cupy.cells.symbolic import Expression
+from bppsa_cupy.cells.texts import Part, Parts
+from bppsa_cupy.cells.writing import PRODUCT, CudaWriter, TwinWriter
+
+WIDTH = 110
+_ARGUMENTS = {
+    "forward": ("x", "u", "before", "p"),
+    "backward": ("g", "kept", "after", "before", "p"),
+    "coefficients": ("kept", "after", "before", "p"),
+    "enter": ("a", "x"),
+    "entry": ("a", "w"),
+    "carry": ("a", "x"),
+}
+_RESULTS = {
+    "forward": ("after", "kept"),
+    "backward": ("by_x", "by_u", "by_before", "by_p"),
+    "coefficients": ("a",),
+    "enter": (),
+    "entry": ("p",),
+    "carry": ("d",),
+}
+_ENTRIES = {name: "coefficients_of" if name == "coefficients" else name for name in _ARGUMENTS}
+
+
+@dataclass(frozen=True)
+class _Function:
+    """One function as texts write it.
+
+    unpacked     names of the kept values that it reads, by place
+    names        of all symbols
+    assignments  of temporaries, in order
+    results      by name
+    """
+
+    unpacked: Mapping[int, str]
+    names: Mapping[sympy.Symbol, str]
+    assignments: tuple[tuple[sympy.Symbol, Expression], ...]
+    results: tuple[tuple[str, tuple[Expression, ...]], ...]
+
+
+def _function(part: Part, values: Mapping[sympy.Symbol, str]) -> _Function:
+    """A part with a name for each symbol, its assignments split where their lines are too long."""
+    names = {
+        symbol: f"{argument}[{place}]"
+        for argument, symbols in part.inputs.items()
+        for place, symbol in enumerate(symbols)
+    }
+    numbered = count()
+    splits = count()
+    unpacked = {}
+    if "kept" in part.inputs:
+        for place in part.reads("kept"):
+            symbol = part.inputs["kept"][place]
+            unpacked[place] = names[symbol] = values.get(symbol, f"kept_{place}")
+    assignments: list[tuple[sympy.Symbol, Expression]] = []
+
+    def assign(symbol: sympy.Symbol, expression: Expression) -> None:
+        fitted = fit(expression)
+        if symbol in values:
+            names[symbol] = values[symbol]
+        else:
+            names[symbol] = f"t{next(numbered)}"
+        assignments.append((symbol, fitted))
+
+    def fit(expression: Expression) -> Expression:
+        while len(TwinWriter(names).write(expression).text) > WIDTH - 24:
+            inner = [p for p in expression.args if p.args and not p.is_number and not is_mask(p)]
+            if not inner or not isinstance(expression, sympy.Add | sympy.Mul):
+                return expression
+            largest = max(inner, key=lambda p: len(TwinWriter(names).write(p).text))
+            symbol = sympy.Symbol(f"split.{next(splits)}", real=True)
+            assign(symbol, largest)
+            expression = expression.func(*(symbol if p is largest else p for p in expression.args))
+        return expression
+
+    for symbol, expression in part.program.assignments:
+        assign(symbol, expression)
+    results = tuple((name, tuple(map(fit, elements))) for name, elements in part.results())
+    return _Function(unpacked, names, tuple(assignments), results)
+
+
+def _functions(parts: Parts) -> dict[str, _Function]:
+    return {name: _function(getattr(parts, name), parts.names) for name in _ARGUMENTS}
+
+
+# ---- CUDA C++ ----
+
+
+def cuda_text(parts: Parts) -> str:
+    """`struct Cell`, as the frames include it."""
+    derived = parts.derived
+    traced = derived.graph.trace
+    counts = {
+        "gates": len(traced.u),
+        "states": parts.states,
+        "kept": len(derived.kept),
+        "parameters": len(traced.p),
+        "separate": len(derived.separate),
+        "coefficients": len(parts.varying),
+    }
+    bits = {
+        "reads_after": parts.read_after,
+        "reads_before": parts.read_before,
+        "separate_gates": derived.separate,
+        "direct": sorted({former for _, former in derived.direct}),
+    }
+    masks = {name: sum(1 << place for place in places) for name, places in bits.items()}
+    lines = [f"// The cell {traced.definition.name}: {_shown(parts)}.", "", "struct Cell {"]
+    for values in (counts, masks):
+        lines.append(
+            "    static const int " + ", ".join(f"{name} = {value}" for name, value in values.items()) + ";"
+        )
+    for name, function in _functions(parts).items():
+        taken = [
+            f"const real* {argument}" for argument in _ARGUMENTS[name] if (name, argument) != ("enter", "x")
+        ]
+        given = [f"real* {result}" for result in _RESULTS[name] or ("x",)]
+        body = _entering(parts, function) if name == "enter" else _cuda_body(function)
+        head = f"    static __device__ __forceinline__ void {_ENTRIES[name]}("
+        lines += [
+            "",
+            *_filled(head, [*taken, *given], ")"),
+            "    {",
+            *(f"        {line}" for line in body),
+            "    }",
+        ]
+    return "\n".join([*lines, "};", ""])
+
+
+def _shown(parts: Parts) -> str:
+    """The gates, states and parameters by name."""
+    definition = parts.derived.graph.trace.definition
+    kinds = ("gates", definition.gates), ("states", definition.states), ("parameters", definition.parameters)
+    return "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds if names)
+
+
+def _filled(head: str, items: list[str], end: str) -> list[str]:
+    """`head` and the items, lines broken behind commas."""
+    lines, indent = [head], " " * 8
+    for place, item in enumerate(items):
+        piece = item + (", " if place < len(items) - 1 else end)
+        if len(lines[-1]) + len(piece.rstrip()) > WIDTH:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(indent)
+        lines[-1] += piece
+    return lines
+
+
+def _cuda_body(function: _Function) -> list[str]:
+    writer = CudaWriter(function.names)
+    lines = []
+    if function.unpacked:
+        read = [f"{name} = kept[{place}]" for place, name in function.unpacked.items()]
+        lines.append("const real " + ", ".join(read) + ";")
+    for symbol, expression in function.assignments:
+        lines.append(f"const real {function.names[symbol]} = {writer.write(expression).text};")
+    for result, elements in function.results:
+        for place, element in enumerate(elements):
+            lines.append(f"{result}[{place}] = {writer.write(element).text};")
+    return lines
+
+
+def _entering(parts: Parts, function: _Function) -> list[str]:
+    """The steps of `enter`, in place."""
+    writer = CudaWriter(function.names)
+    lines = []
+    for to, source, factor in parts.entering:
+        text = writer.write(factor).within(PRODUCT)
+        if to == source:
+            lines.append(f"x[{to}] *= {text};")
+        else:
+            lines.append(f"x[{to}] += x[{source}];" if factor == 1 else f"x[{to}] += {text} * x[{source}];")
+    return lines
+
+
+# ---- twins ----
+
+
+def twin_text(parts: Parts) -> str:
+    """The imports and the functions of a cell's twins."""
+    used: set[tuple[str, str]] = set()
+    blocks = []
+    for name, function in _functions(parts).items():
+        writer = TwinWriter(function.names)
+        body = []
+        if function.unpacked:
+            places = list(function.unpacked)
+            whole = places == list(range(len(parts.derived.kept))) and len(places) > 1
+            body = (
+                [", ".join(function.unpacked.values()) + " = kept"]
+                if whole
+                else [f"{value} = kept[{place}]" for place, value in function.unpacked.items()]
+            )
+        computed = [
+            f"{function.names[symbol]} = {writer.write(expression).text}"
+            for symbol, expression in function.assignments
+        ]
+        results = [[writer.write(element).text for element in elements] for _, elements in function.results]
+        returned = _returned(results)
+        like = _like(name, parts)
+        constants = [f"{called} = number({like}, {value!r})" for value, called in writer.constants.items()]
+        if constants:
+            writer.used.add(("lanes", "number"))
+        used |= writer.used
+        lines = [f"    {line}" for line in (*constants, *body, *computed, *returned)]
+        head = ["@register_jitable", f"def {name}({', '.join(_ARGUMENTS[name])}):"]
+        blocks.append("\n".join([*head, *lines]))
+    modules: dict[str, list[str]] = {}
+    for module, word in sorted(used):
+        modules.setdefault(module, []).append(word)
+    imports = [
+        f"from bppsa_cupy.raw_kernels.twins.{module} import {', '.join(words)}"
+        for module, words in modules.items()
+    ]
+    return "\n".join([*imports, "", "", "\n\n\n".join(blocks), ""])
+
+
+def _like(name: str, parts: Parts) -> str:
+    """An argument of a function that has the type of its numbers."""
+    if name == "coefficients":
+        return "kept[0]" if parts.derived.kept else "after[0]"
+    return {"backward": "g[0]", "entry": "w[0]"}.get(name, "x[0]")
+
+
+def _returned(results: list[list[str]]) -> list[str]:
+    """A return of one tuple, or of a tuple of tuples, as the formatter lays it out."""
+    tuples = [_tuple(elements) for elements in results]
+    line = "return " + ", ".join(tuples)
+    if 4 + len(line) <= WIDTH:
+        return [line]
+    if len(results) == 1:
+        return ["return (", *(f"    {element}," for element in results[0]), ")"]
+    lines = ["return ("]
+    for elements, text in zip(results, tuples, strict=True):
+        if 9 + len(text) <= WIDTH:
+            lines.append(f"    {text},")
+        else:
+            lines += ["    (", *(f"        {element}," for element in elements), "    ),"]
+    return [*lines, ")"]
+
+
+def _tuple(elements: list[str]) -> str:
+    return f"({elements[0]},)" if len(elements) == 1 else f"({', '.join(elements)})"

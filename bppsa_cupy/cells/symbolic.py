@@ -1,0 +1,138 @@
+"""The functions that texts of cells know, as SymPy's or with derivatives by their own values."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import sympy
+
+#: A SymPy expression; SymPy's own types say too little to be checked.
+Expression = Any
+
+
+class Sigmoid(sympy.Function):
+    """1 / (1 + e^-x)"""
+
+    nargs = 1
+    is_real = True
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        return self * (1 - self)
+
+
+class Reciprocal(sympy.Function):
+    """1 / x"""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        return -(self**2)
+
+
+class Root(sympy.Function):
+    """The square root of x."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        return Reciprocal(self) / 2
+
+
+class Maximum(sympy.Function):
+    """max(x, y): of a number y, the derivative is that of x where the value is above it, else 0."""
+
+    nargs = 2
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        x, y = self.args
+        by_x = sympy.Piecewise((1, self > y if y.is_number else x > y), (0, True))
+        return by_x if argindex == 1 else 1 - by_x
+
+
+class Minimum(sympy.Function):
+    """min(x, y): of a number y, the derivative is that of x where the value is below it, else 0."""
+
+    nargs = 2
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        x, y = self.args
+        by_x = sympy.Piecewise((1, self < y if y.is_number else x < y), (0, True))
+        return by_x if argindex == 1 else 1 - by_x
+
+
+class Magnitude(sympy.Function):
+    """|x|, whose derivative at 0 is 0."""
+
+    nargs = 1
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        x = self.args[0]
+        return sympy.Piecewise((1, x > 0), (-1, x < 0), (0, True))
+
+
+class Names(NamedTuple):
+    """A function in a twin, the module of twins that has it, and in CUDA C++."""
+
+    twin: str
+    module: str
+    cuda: str
+
+
+NAMES: dict[type, Names] = {
+    sympy.tanh: Names("tanh", "activations", "tanh_of"),
+    Sigmoid: Names("sigmoid", "activations", "sigmoid_of"),
+    sympy.exp: Names("exponential", "functions", "exp_of"),
+    sympy.log: Names("logarithm", "functions", "log"),
+    sympy.sin: Names("sine", "functions", "sin"),
+    sympy.cos: Names("cosine", "functions", "cos"),
+    Root: Names("sqrt", "functions", "sqrt"),
+    Magnitude: Names("magnitude", "lanes", "fabs"),
+}
+
+#: All functions of a step's graph: those of texts, and those that are written with operators and conditions.
+FUNCTIONS = (*NAMES, Reciprocal, Maximum, Minimum)
+
+
+def plain(expression: Expression) -> Expression:
+    """`expression` with 1 / (1 + e^-x) as a sigmoid, which neither overflows nor cancels, mixtures by one
+    product, and Abs, sign, Heaviside, sinh and cosh by what texts know."""
+
+    def is_logistic(part: Expression) -> bool:
+        return bool(
+            part.is_Pow
+            and part.exp == -1
+            and part.base.is_Add
+            and len(part.base.args) == 2
+            and part.base.args[0] == 1
+            and isinstance(part.base.args[1], sympy.exp)
+        )
+
+    expression = expression.replace(is_logistic, lambda part: Sigmoid(-part.base.args[1].args[0]))
+    expression = expression.replace(sympy.sinh, lambda x: (sympy.exp(x) - sympy.exp(-x)) / 2)
+    expression = expression.replace(sympy.cosh, lambda x: (sympy.exp(x) + sympy.exp(-x)) / 2)
+    expression = expression.replace(sympy.Abs, Magnitude)
+    expression = expression.replace(lambda part: part.is_Add, _mixed)
+    return expression.rewrite([sympy.sign, sympy.Heaviside], sympy.Piecewise)
+
+
+def _mixed(total: Expression) -> Expression:
+    """A sum with (1 - q) a + q b as a + q (b - a), wherever it stands among the terms."""
+    for term in total.args:
+        for factor in sympy.Mul.make_args(term):
+            q = 1 - factor
+            if not factor.is_Add or len(factor.args) != 2 or not (q.is_Symbol or q.is_Function):
+                continue
+            for other in total.args:
+                if other is not term and q in sympy.Mul.make_args(other):
+                    a, b = term / factor, other / q
+                    rest = [part for part in total.args if part is not term and part is not other]
+                    return total if a.is_Add else _mixed(sympy.Add(*rest, a, q * (b - a)))
+    return total
+
+
+def numeric() -> list[Any]:
+    """What SymPy's lambdify calls for the functions of `plain` expressions, on NumPy's arrays."""
+    import numpy
+
+    own = {"Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)), "Magnitude": numpy.abs}
+    return [own, "numpy"]

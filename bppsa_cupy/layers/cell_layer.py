@@ -1,0 +1,80 @@
+"""CellLayer: a recurrent layer of any cell; and those of the built-in cells that PyTorch has not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.cells import Cell, ctrnn
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+
+
+class CellLayer(Recurrent):
+    """A recurrent layer whose unit does what `cell`, a `bp.Cell`, says.
+
+    The other arguments are those of `Recurrent`. Parameters a layer and direction, gates stacked in the
+    cell's order: weight_ih_l0 (G H, F), weight_hh_l0 (G H, H), bias_ih_l0 and bias_hh_l0 (G H,), and each
+    of the cell's own by its name, NAME_l0 (H,).
+    """
+
+    def __init__(
+        self, cell: Cell, input_size: int, hidden_size: int, *arguments: Any, **options: Any
+    ) -> None:
+        self.definition = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
+        super().__init__(input_size, hidden_size, *arguments, **options)
+
+    @property
+    def cell(self) -> CellForm:
+        return self.definition.form
+
+    @property
+    def unit_parameters(self) -> tuple[str, ...]:
+        return self.definition.parameters
+
+    def config(self) -> dict[str, Any]:
+        return {"cell": self.definition.name, "digest": self.definition.digest, **super().config()}
+
+
+class CTRNN(CellLayer):
+    """Leaky units, h' = (1 - α) h + α tanh(W_ih x + b_ih + W_hh h + b_hh): α in (0, 1] for all, or where it
+    is None learnt, one a unit, as alpha_l0 (H,), from values between 0.1 and 1."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *arguments: Any, alpha: float | None = None, **options: Any
+    ) -> None:
+        super().__init__(ctrnn(alpha), input_size, hidden_size, *arguments, **options)
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        values = super().initialize(generator)
+        for name in values:
+            if name.startswith("alpha_"):
+                values[name] = generator.uniform(0.1, 1.0, values[name].shape)
+        return values
+
+
+class MGU(CellLayer):
+    """The minimal gated unit (Zhou et al. 2016), with the forget gate behind the recurrent product:
+    f = σ(x_f + u_f), n = tanh(x_n + f u_n), h' = h + f (n - h), x and u being W_ih x + b_ih and
+    W_hh h + b_hh."""
+
+    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(Cell.built_in("mgu"), input_size, hidden_size, *arguments, **options)
+
+
+class UGRNN(CellLayer):
+    """The update-gate network (Collins et al. 2017): g = σ(x_g + u_g), c = tanh(x_c + u_c),
+    h' = g h + (1 - g) c, x and u being W_ih x + b_ih and W_hh h + b_hh."""
+
+    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(Cell.built_in("ugrnn"), input_size, hidden_size, *arguments, **options)
+
+
+class PeepholeLSTM(CellLayer):
+    """An LSTM whose gates see the cell (Gers & Schmidhuber 2000): i and f the former one through ci_l0 and
+    cf_l0 (H,), o the new one through co_l0."""
+
+    def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
+        super().__init__(Cell.built_in("peephole_lstm"), input_size, hidden_size, *arguments, **options)

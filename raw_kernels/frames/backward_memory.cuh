@@ -1,0 +1,87 @@
+// The way back with weights in memory. A thread takes a unit of one of the samples at a time.
+
+template <bool PER_STEP, int M>
+__device__ __forceinline__ void walk_tiles(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
+    size_type group, const Chunks& chunks, real* shared)
+{
+    const size_type batch = chunks.batch, plane = hidden * batch, tiles = tile_count(batch, group, M);
+    Matrix matrix = {hidden, G * hidden, 1, hidden, nullptr, shared};
+    real *const deltas = matrix.behind(), *const carried = deltas + padded(G * hidden) * M;
+    real* const sums = carried + P * hidden * M;
+    for (int e = threadIdx.x; e < padded(G * hidden) * M; e += BLOCK) deltas[e] = real(0);
+    for (size_type item = blockIdx.x; item < chunks.reduced() * tiles; item += gridDim.x) {
+        const size_type piece = item / tiles;
+        const Tile tile(item % tiles, group, M);
+        const Span whole = chunks.whole(piece);
+        matrix.load(weight_hh + tile.set * G * hidden * hidden);
+        for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
+            for (int i = 0; i < P && e % M < tile.count; ++i)
+                carried[i * hidden * M + e] =
+                    boundary[(piece * P + i) * plane + e / M * batch + tile.first + e % M];
+        __syncthreads();
+        for (size_type s = whole.end - 1; s >= whole.begin; --s) {
+            const size_type t = chunks.time(s);
+            const real* const earlier = s ? state + chunks.time(s - 1) * P * plane : initial;
+            for (int e = threadIdx.x; e < hidden * M; e += BLOCK) {
+                const int j = e / M, m = e % M;
+                if (m >= tile.count) continue;
+                const size_type b = tile.first + m, o = j * batch + b;
+                real kept[K_EXTENT], before[P], after[P], g[P], p[Q_EXTENT];
+                real by_x[G] = {}, by_u[U_EXTENT] = {}, by_before[P], by_p[Q_EXTENT] = {};
+                if (t < chunks.lengths[b]) {
+#pragma unroll
+                    for (int k = 0; k < K; ++k) kept[k] = gates[(t * K + k) * plane + o];
+#pragma unroll
+                    for (int i = 0; i < P; ++i) {
+                        before[i] = Cell::reads_before >> i & 1 ? earlier[i * plane + o] : real(0);
+                        after[i] = Cell::reads_after >> i & 1 ? state[(t * P + i) * plane + o] : real(0);
+                        g[i] = carried[i * hidden * M + e];
+                    }
+                    if (PER_STEP) g[0] += gradient[t * plane + o];
+                    load_unit(unit + tile.set * Q * hidden + j, hidden, p);
+                    Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
+#pragma unroll
+                    for (int i = 0; i < P; ++i) carried[i * hidden * M + e] = by_before[i];
+                }
+                int separate = 0;
+#pragma unroll
+                for (int gate = 0; gate < G; ++gate)
+                    deltas[(gate * hidden + j) * M + m] =
+                        Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
+                real* const put = delta + t * D * plane + o;
+#pragma unroll
+                for (int d = 0; d < D; ++d)
+                    put[d * plane] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
+            }
+            __syncthreads();
+            matrix.multiply<M>(deltas, sums);
+            __syncthreads();
+            for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
+                if (e % M < tile.count) carried[e] += matrix.sum_of_parts<M>(sums, e / M, e % M);
+        }
+        for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
+            for (int i = 0; i < P && e % M < tile.count; ++i)
+                entering[(piece * P + i) * plane + e / M * batch + tile.first + e % M] =
+                    carried[i * hidden * M + e];
+        __syncthreads();
+    }
+}
+
+template <bool PER_STEP>
+__device__ __forceinline__ void walk_back(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
+    size_type group, const Chunks& chunks)
+{
+    extern __shared__ __align__(16) real shared[];
+    if (together(chunks.reduced() * chunks.batch, group))
+        walk_tiles<PER_STEP, WALKS_TOGETHER>(state, gates, initial, weight_hh, unit, gradient, boundary, delta,
+                                       entering, hidden, group, chunks, shared);
+    else
+        walk_tiles<PER_STEP, 1>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
+                                hidden, group, chunks, shared);
+}

@@ -1,0 +1,124 @@
+// The way back with weights in registers. A thread takes a unit, with a column of each gate's weights; what it
+// reads is fetched some steps early.
+
+// Rows that a step reads: what was kept; each state, before the step where the cell reads it before and after;
+// the gradient by its output.
+const int ROWS = K + P + 1;
+
+template <bool PER_STEP>
+__device__ __forceinline__ void walk_back(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
+    size_type group, const Chunks& chunks)
+{
+    __shared__ __align__(16) real shared[WALKS][2][G][HELD];
+    const Place place;
+    constexpr int AHEAD = steps_ahead(ROWS);
+    Stage<ROWS, AHEAD> stage;
+    const int row = place.unit;
+    const size_type batch = chunks.batch, plane = hidden * batch, square = (size_type)hidden * hidden;
+    real* const held = shared[place.walk][0][0];
+    if (row >= hidden) {
+        // Nothing writes these elements later, and the walk's other threads wait for no thread that is gone.
+        if (row < HELD)
+            for (int k = 0; k < 2 * G; ++k) held[k * HELD + row] = real(0);
+        return;
+    }
+    const size_type items = chunks.reduced() * batch;
+    for (size_type item = (size_type)blockIdx.x * WALKS + place.walk; item < items;
+         item += (size_type)gridDim.x * WALKS) {
+        const size_type piece = item / batch, b = item % batch, set = set_of(b, group), o = row * batch + b;
+        Weights weights;
+        weights.load(weight_hh + set * G * square + row, square, hidden, hidden, place.lane);
+        real p[Q_EXTENT], g[P];
+        load_unit(unit + set * Q * hidden + row, hidden, p);
+#pragma unroll
+        for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * plane + o];
+        const Span span = chunks.span(piece, b), whole = chunks.whole(piece);
+        const int count = same_in_warp(int(max(size_type(0), span.end - span.begin)));
+        const size_type last = chunks.time(whole.end - 1), way = chunks.reverse ? plane : -plane;
+        real* put = delta + last * D * plane + o;
+        const auto pad = [&](size_type padded) {
+#pragma unroll 1
+            for (size_type s = 0; s < padded; ++s) {
+#pragma unroll
+                for (int d = 0; d < D; ++d) put[d * plane] = real(0);
+                put += D * way;
+            }
+        };
+        const size_type behind = count ? whole.end - span.end : whole.end - whole.begin;
+        pad(behind);
+        const size_type from = last * plane + behind * way + o;
+        const real *of_gates = gates + (last * K * plane + behind * K * way + o);
+        const real *of_state = state + (last * P * plane + behind * P * way + o);
+        const real *of_gradient = gradient + from;
+        real now[P];
+#pragma unroll
+        for (int i = 0; i < P; ++i)
+            now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? of_state[i * plane] : real(0);
+        const bool has_first = span.begin == 0;
+        const auto fetch = [&](int a, bool last) {
+            const real* before = has_first && last ? initial + o : of_state + P * way;
+#pragma unroll
+            for (int k = 0; k < K; ++k) stage.fetch(a, k, of_gates + k * plane);
+#pragma unroll
+            for (int i = 0; i < P; ++i) {
+                if (Cell::reads_before >> i & 1) stage.fetch(a, K + i, before + i * plane);
+                else if (Cell::reads_after >> i & 1) stage.fetch(a, K + i, of_state + i * plane);
+            }
+            if (PER_STEP) stage.fetch(a, K + P, of_gradient);
+            of_gates += K * way;
+            of_state += P * way;
+            of_gradient += way;
+        };
+        real kept[K_EXTENT], read[P], step_gradient = 0;
+        const auto take = [&](int a) {
+#pragma unroll
+            for (int k = 0; k < K; ++k) kept[k] = stage.read(a, k);
+#pragma unroll
+            for (int i = 0; i < P; ++i)
+                if ((Cell::reads_before | Cell::reads_after) >> i & 1) read[i] = stage.read(a, K + i);
+            if (PER_STEP) step_gradient = stage.read(a, K + P);
+        };
+        stage.fill(count, fetch);
+        stage.wait<AHEAD - 2>();
+        take(0);
+        for_each_step<AHEAD>(count, [&](int a, int left) {
+            real before[P], after[P], by_x[G], by_u[U_EXTENT], by_before[P], by_p[Q_EXTENT];
+#pragma unroll
+            for (int i = 0; i < P; ++i) {
+                const bool reads_before = Cell::reads_before >> i & 1, reads_after = Cell::reads_after >> i & 1;
+                before[i] = reads_before ? read[i] : real(0);
+                after[i] = !reads_after ? real(0) : reads_before ? now[i] : read[i];
+                now[i] = before[i];
+            }
+            if (PER_STEP) g[0] += step_gradient;
+            Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
+            real* const deltas = held + a % 2 * G * HELD;
+            int separate = 0;
+#pragma unroll
+            for (int gate = 0; gate < G; ++gate) {
+                const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
+                if (place.lane == 0) deltas[gate * HELD + row] = by_sum;
+            }
+#pragma unroll
+            for (int d = 0; d < D; ++d)
+                put[d * plane] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
+            put += D * way;
+            place.wait();
+            take((a + 1) % AHEAD);
+            real sum[1] = {real(0)};
+            weights.multiply(deltas, HELD, place.lane, sum);
+            stage.refill(a, left, fetch);
+            stage.wait<AHEAD - 2>();
+            g[0] = by_before[0] + place.sum_of_lanes(sum[0]);
+#pragma unroll
+            for (int i = 1; i < P; ++i) g[i] = by_before[i];
+        });
+        pad(whole.end - whole.begin - behind - count);
+#pragma unroll
+        for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];
+        place.wait();
+    }
+}

@@ -1,0 +1,109 @@
+"""What a recurrent cell is to the frames: counts, patterns, and its functions in two languages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Functions:
+    """A cell's functions for twins, on tuples of lanes or of numbers, of one unit.
+
+    forward       (x, u, before, p) -> (after, kept): projected inputs and recurrent sums by gate, former
+                  states, unit parameters; new states and what is kept for the way back
+    backward      (g, kept, after, before, p) -> (by_x, by_u, by_before, by_p): from the gradients by the new
+                  states; by_u of the separate gates alone, by_before without what goes through W_hh
+    coefficients  (kept, after, before, p) -> a, the numbers of a step's Jacobian
+    enter         (a, x) -> x, the gradients by the new states as W_hh's product takes them
+    entry         (a, w) -> p, what one x of each state adds to a row of W_hh's product; w are the gates'
+                  weights
+    carry         (a, x) -> d, what x gives each former state without W_hh
+    """
+
+    forward: Callable[..., Any]
+    backward: Callable[..., Any]
+    coefficients: Callable[..., Any]
+    enter: Callable[..., Any]
+    entry: Callable[..., Any]
+    carry: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class CellForm:
+    """One kind of cell as the frames take it; sizes are in units of `hidden`.
+
+    name          a C and Python identifier
+    gates         rows of W_ih, W_hh and of the projected input
+    states        parts of the state: h, which is put out and which W_hh multiplies, then any others
+    kept          rows that the forward pass keeps for the way back
+    parameters    learnt numbers a unit, beside the weights
+    separate      gates whose recurrent sum has another gradient than their projected input
+    after, before  states after and before a step that the way back reads
+    coefficients  numbers of a step's Jacobian a unit
+    dense, diagonal  pairs (former state, new state) of blocks of the Jacobian, through W_hh and without it; a
+                  block in both is dense
+    columns       that a thread of the reduction holds in registers in float32, and `tile_columns` in its tile
+    cuda          the text of `struct Cell`; `functions` the twin of it
+    """
+
+    name: str
+    gates: int
+    states: int
+    kept: int
+    parameters: int
+    separate: tuple[int, ...]
+    after: tuple[int, ...]
+    before: tuple[int, ...]
+    coefficients: int
+    dense: tuple[tuple[int, int], ...]
+    diagonal: tuple[tuple[int, int], ...]
+    columns: int
+    tile_columns: int
+    cuda: str = field(repr=False)
+    functions: Functions = field(repr=False)
+
+    @property
+    def deltas(self) -> int:
+        """Rows of the gradient that the way back gives a step: by the projected input; by the recurrent sums
+        of the separate gates; by the unit parameters."""
+        return self.gates + len(self.separate) + self.parameters
+
+    @property
+    def carries(self) -> bool:
+        """Whether h reaches a new state also without W_hh."""
+        return any(former == 0 for former, _ in self.diagonal)
+
+    @property
+    def separate_bits(self) -> int:
+        """Bit g: gate g is separate; `after_bits` and `before_bits` likewise, of states."""
+        return bits_of(self.separate)
+
+    @property
+    def after_bits(self) -> int:
+        return bits_of(self.after)
+
+    @property
+    def before_bits(self) -> int:
+        return bits_of(self.before)
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int, bool], ...]:
+        """Blocks of a step's transposed Jacobian in CSR order, (former state, new state, whether dense), with
+        every block of the diagonal: padded steps are the identity."""
+        dense = set(self.dense)
+        diagonal = set(self.diagonal) | {(state, state) for state in range(self.states)}
+        return tuple((j, i, (j, i) in dense) for j, i in sorted(dense | diagonal))
+
+    @property
+    def entries(self) -> str:
+        """The number of a step's entries, an expression of `hidden`."""
+        dense = sum(is_dense for _, _, is_dense in self.blocks)
+        single = len(self.blocks) - dense
+        return f"{dense} * hidden * hidden" + (f" + {single} * hidden" if single else "")
+
+
+def bits_of(numbers: tuple[int, ...]) -> int:
+    """The integer whose bits of these numbers are set."""
+    return sum(1 << number for number in numbers)

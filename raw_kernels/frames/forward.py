@@ -1,0 +1,206 @@
+"""The twin of a cell's NAME_forward: every sample's walk, by the way that `teams` takes to be the
+quickest."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.frames.forward_lanes import make_forward_lanes
+from bppsa_cupy.raw_kernels.frames.forward_rows import make_forward_rows
+from bppsa_cupy.raw_kernels.frames.samples import (
+    blocks_of,
+    ends_of_walks,
+    give_states,
+    held_values,
+    take_states,
+    units_of_sets,
+)
+from bppsa_cupy.raw_kernels.frames.teams import FULL, ROWS, share, shares
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined
+from bppsa_cupy.system.compiled import compiled
+
+
+def make_forward(form):
+    """Whole blocks of samples go with samples as lanes; what remains of those that share weights goes
+    likewise, or with units as lanes. Walks go side by side, or the threads share out each step of one."""
+    gate_rows, states, kept_rows, numbers = form.gates, form.states, form.kept, form.parameters
+    lanes_steps, lanes_weights = make_forward_lanes(form)
+    rows_steps, rows_weights = make_forward_rows(form)
+
+    @compiled()
+    def work(
+        way,
+        projected,
+        packed,
+        bias,
+        unit,
+        ends,
+        state,
+        kept,
+        held,
+        room,
+        steps,
+        hidden,
+        batch,
+        reverse,
+        first,
+        samples,
+        parts,
+        part,
+        start,
+        stop,
+    ):
+        """Steps `start` to `stop` - 1 of one part of a walk's units."""
+        never_inlined()
+        begin, end = share(hidden, parts, part, LANES if way == ROWS else 1)
+        if way == ROWS:
+            rows_steps(
+                projected,
+                packed,
+                bias,
+                unit,
+                ends,
+                state,
+                kept,
+                held,
+                room,
+                steps,
+                hidden,
+                batch,
+                reverse,
+                first,
+                samples,
+                begin,
+                end,
+                start,
+                stop,
+            )
+        elif way == FULL:
+            lanes_steps(
+                projected,
+                packed,
+                bias,
+                unit,
+                ends,
+                state,
+                kept,
+                held,
+                room,
+                steps,
+                hidden,
+                batch,
+                reverse,
+                first,
+                blocks_of(samples),
+                None,
+                begin,
+                end,
+                start,
+                stop,
+            )
+        else:
+            lanes_steps(
+                projected,
+                packed,
+                bias,
+                unit,
+                ends,
+                state,
+                kept,
+                held,
+                room,
+                steps,
+                hidden,
+                batch,
+                reverse,
+                first,
+                1,
+                np.uint64(samples),
+                begin,
+                end,
+                start,
+                stop,
+            )
+
+    @compiled()
+    def weights_of(way, weight_hh, bias_hh, hidden, sets, parts):
+        if way == ROWS:
+            return rows_weights(weight_hh, bias_hh, hidden, sets, parts)
+        return lanes_weights(weight_hh, bias_hh, hidden, sets, parts)
+
+    @compiled()
+    def room_of(way, like, walks, width, samples):
+        """What the steps of each walk and part need beside, `width` being the rows of its sums."""
+        if way == ROWS:
+            return np.zeros((walks, width // gate_rows * samples * (2 * gate_rows + kept_rows)), like.dtype)
+        return np.empty((walks, width * blocks_of(samples) * LANES), like.dtype)
+
+    @compiled()
+    def held_of(way, initial, firsts, samples, hidden, batch):
+        """The states of every walk before its first step, and room for those after it."""
+        held = np.zeros((firsts.size, 2 * states * held_values(way, hidden, samples)), initial.dtype)
+        for walk in range(firsts.size):
+            take_states(way, initial, firsts[walk], states, hidden, batch, samples, held[walk])
+        return held
+
+    @compiled()
+    def give_final(way, held, final, steps, firsts, samples, hidden, batch):
+        place = (steps & 1) * states * held_values(way, hidden, samples)
+        for walk in range(firsts.size):
+            give_states(way, held[walk, place:], final, firsts[walk], states, hidden, batch, samples)
+
+    @compiled(parallel=True)
+    def forward(
+        projected,
+        weight_hh,
+        bias_hh,
+        unit,
+        initial,
+        lengths,
+        state,
+        gates,
+        final,
+        steps,
+        hidden,
+        batch,
+        group,
+        reverse,
+    ):
+        sets = batch // group
+        weight_bytes = gate_rows * hidden * hidden * state.itemsize
+        for remains in range(2):
+            way, firsts, samples, parts = shares(gate_rows, hidden, sets, group, 1, weight_bytes, remains)
+            packed, bias = weights_of(way, weight_hh, bias_hh, hidden, sets, parts)
+            room = room_of(way, state, firsts.size * parts, bias.shape[1], samples)
+            held = held_of(way, initial, firsts, samples, hidden, batch)
+            ends = ends_of_walks(way, lengths, firsts, samples, steps)
+            own = units_of_sets(way, unit, numbers, hidden, sets)
+            stride = max(1, steps) if parts == 1 else 1
+            for start in range(0, steps, stride):
+                for item in prange(firsts.size * parts):
+                    walk, part = np.int64(item) // parts, np.int64(item) % parts
+                    number = firsts[walk] // group
+                    work(
+                        way,
+                        projected,
+                        packed[number * parts + part],
+                        bias[number * parts + part],
+                        own[number],
+                        ends[walk],
+                        state,
+                        gates,
+                        held[walk],
+                        room[item],
+                        steps,
+                        hidden,
+                        batch,
+                        reverse,
+                        firsts[walk],
+                        samples,
+                        parts,
+                        part,
+                        start,
+                        start + stride,
+                    )
+            give_final(way, held, final, steps, firsts, samples, hidden, batch)
+
+    return forward

@@ -1,0 +1,98 @@
+"""Forward in time with samples as lanes: whole blocks of them."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
+from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks, pack_parts
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, never_inlined
+from bppsa_cupy.raw_kernels.twins.rows import (
+    ALL,
+    load_rows,
+    rows_within,
+    select_rows,
+    spread_rows,
+    store_rows,
+)
+from bppsa_cupy.system.compiled import compiled
+
+
+def make_forward_lanes(form):
+    """The steps of walks of blocks of samples, whose units threads may share out; the weights they take."""
+    gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    cell = form.functions.forward
+
+    @compiled()
+    def steps_of(
+        projected,
+        packed,
+        bias,
+        unit,
+        ends,
+        state,
+        values,
+        held,
+        sums,
+        steps,
+        hidden,
+        batch,
+        reverse,
+        first,
+        blocks,
+        count,
+        begin,
+        end,
+        start,
+        stop,
+    ):
+        never_inlined()
+        H, B, L, none = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(0)
+        plane, block, part = H * B, H * L, np.uint64(end - begin) * L
+        apart, width, many = np.uint64(states) * block, np.uint64(gates) * part, np.uint64(blocks)
+        least = ends.min()
+        for s in range(start, stop):
+            t = steps - 1 - s if reverse else s
+            now = np.uint64(s & 1) * many * apart
+            later = many * apart - now
+            multiply_blocks(
+                packed, bias, gates * (end - begin), hidden, held, now, L, apart, sums, none, L, width, many
+            )
+            for number in range(many):
+                source = np.uint64(first) + number * L + np.uint64(begin) * B
+                x = np.uint64(t * gates) * plane + source
+                y, v = np.uint64(t * states) * plane + source, np.uint64(t * kept) * plane + source
+                i, u = now + number * apart + np.uint64(begin) * L, number * width
+                n = later + number * apart + np.uint64(begin) * L
+                for j in range(np.uint64(begin), np.uint64(end)):
+                    before = load_rows(held, i, block, states, ALL, None)
+                    after, keep = cell(
+                        load_rows(projected, x, plane, gates, ALL, count),
+                        load_rows(sums, u, part, gates, ALL, None),
+                        before,
+                        spread_rows(unit, j, H, numbers),
+                    )
+                    if t >= least:
+                        inside = lanes_before(t, ends[np.int64(number * L) :])
+                        after, keep = select_rows(inside, after, before), rows_within(inside, keep)
+                    store_rows(held, n, block, after, None)
+                    store_rows(state, y, plane, after, count)
+                    store_rows(values, v, plane, keep, count)
+                    x, y, v = x + B, y + B, v + B
+                    i, n, u = i + L, n + L, u + L
+
+    @compiled()
+    def weights_of(weight_hh, bias_hh, hidden, sets, parts):
+        """Weights and biases of every part of every set, as the steps take them."""
+        square, most = hidden * hidden, gates * largest_share(hidden, parts, 1)
+        packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
+        bias = np.empty((sets * parts, most), weight_hh.dtype)
+        for item in range(sets * parts):
+            number, (begin, end) = item // parts, share(hidden, parts, item % parts, 1)
+            pack_parts(
+                weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
+            )
+            for gate in range(gates):
+                source, target = (number * gates + gate) * hidden, gate * (end - begin)
+                bias[item, target : target + end - begin] = bias_hh[source + begin : source + end]
+        return packed, bias
+
+    return steps_of, weights_of

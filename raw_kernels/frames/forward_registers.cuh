@@ -1,0 +1,85 @@
+// The way forward with weights in registers. A thread takes a unit, with all its gates; its inputs are
+// fetched some steps early.
+
+__device__ __forceinline__ void walk(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
+    const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
+    real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
+    size_type batch, size_type group, int reverse)
+{
+    __shared__ __align__(16) real shared[WALKS][2][HELD];
+    const Place place;
+    constexpr int AHEAD = steps_ahead(G);
+    Stage<G, AHEAD> stage;
+    const size_type plane = hidden * batch, square = (size_type)hidden * hidden;
+    real* const held = shared[place.walk][0];
+    const int row = place.unit;
+    if (row >= hidden) {
+        // Nothing writes these elements later, and the walk's other threads wait for no thread that is gone.
+        if (row < HELD) held[row] = held[HELD + row] = real(0);
+        return;
+    }
+    for (size_type b = (size_type)blockIdx.x * WALKS + place.walk; b < batch; b += (size_type)gridDim.x * WALKS) {
+        const size_type set = set_of(b, group), o = row * batch + b;
+        Weights weights;
+        weights.load(weight_hh + set * G * square + (size_type)row * hidden, square, 1, hidden, place.lane);
+        real bias[G], p[Q_EXTENT], now[P];
+#pragma unroll
+        for (int g = 0; g < G; ++g)
+            bias[g] = place.lane ? real(0) : bias_hh[(set * G + g) * hidden + row];
+        load_unit(unit + set * Q * hidden + row, hidden, p);
+#pragma unroll
+        for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
+        const int length = same_in_warp(int(max(size_type(0), min(lengths[b], size_type(steps)))));
+        const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
+        const real* next = projected + first * G * plane + o;
+        real* of_state = state + first * P * plane + o;
+        real* of_gates = gates + first * K * plane + o;
+        const auto put = [&](const real* kept) {
+#pragma unroll
+            for (int i = 0; i < P; ++i) of_state[i * plane] = now[i];
+#pragma unroll
+            for (int k = 0; k < K; ++k) of_gates[k * plane] = kept[k];
+            of_state += P * way;
+            of_gates += K * way;
+        };
+        const auto pad = [&](int count) {
+            const real zeros[K_EXTENT] = {};
+#pragma unroll 1
+            for (int s = 0; s < count; ++s) put(zeros);
+            next += count * G * way;
+        };
+        if (reverse) pad(steps - length);
+        if (place.lane == 0) held[row] = now[0];
+        place.wait();
+        const auto fetch = [&](int a, bool) {
+#pragma unroll
+            for (int g = 0; g < G; ++g) stage.fetch(a, g, next + g * plane);
+            next += G * way;
+        };
+        stage.fill(length, fetch);
+        stage.wait<AHEAD - 1>();
+        for_each_step<AHEAD>(length, [&](int a, int left) {
+            real x[G], u[G], after[P], kept[K_EXTENT];
+#pragma unroll
+            for (int g = 0; g < G; ++g) {
+                x[g] = stage.read(a, g);
+                u[g] = bias[g];
+            }
+            weights.multiply(held + a % 2 * HELD, 0, place.lane, u);
+#pragma unroll
+            for (int g = 0; g < G; ++g) u[g] = place.sum_of_lanes(u[g]);
+            stage.refill(a, left, fetch);
+            stage.wait<AHEAD - 1>();
+            Cell::forward(x, u, now, p, after, kept);
+#pragma unroll
+            for (int i = 0; i < P; ++i) now[i] = after[i];
+            if (place.lane == 0) held[(a + 1) % 2 * HELD + row] = now[0];
+            put(kept);
+            place.wait();
+        });
+        if (!reverse) pad(steps - length);
+#pragma unroll
+        for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+    }
+}

@@ -1,0 +1,111 @@
+"""Forward in time with units as lanes: a few samples, or one."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined
+from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, pack_rows, whole_vectors
+from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows
+from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
+from bppsa_cupy.system.compiled import compiled
+
+
+def make_forward_rows(form):
+    """The steps of walks of a few samples, whose units threads may share out, and the weights they take."""
+    gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    cell = form.functions.forward
+
+    @compiled()
+    def steps_of(
+        projected,
+        packed,
+        bias,
+        unit,
+        ends,
+        state,
+        values,
+        held,
+        taken,
+        steps,
+        hidden,
+        batch,
+        reverse,
+        first,
+        count,
+        begin,
+        end,
+        start,
+        stop,
+    ):
+        never_inlined()
+        length, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
+        L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
+        own, sample = gates * width, np.uint64(states * whole)
+        # `taken`: inputs of every sample, then sums, then what is kept.
+        sums, keeps = count * own, 2 * count * own
+        for s in range(start, stop):
+            t = steps - 1 - s if reverse else s
+            now = np.uint64(s & 1) * np.uint64(count) * sample
+            later = np.uint64(count) * sample - now
+            for c in range(count):
+                for gate in range(gates):
+                    place = ((t * gates + gate) * hidden + begin) * batch + first + c
+                    gather(projected, place, batch, length, taken, c * own + gate * width)
+                taken[sums + c * own : sums + (c + 1) * own] = bias[:own]
+            multiply_rows(
+                packed,
+                own // LANES,
+                hidden,
+                0,
+                hidden,
+                held,
+                now,
+                sample,
+                taken,
+                np.uint64(sums),
+                np.uint64(own),
+                count,
+            )
+            for c in range(count):
+                x, u, v = np.uint64(c * own), np.uint64(sums + c * own), np.uint64(keeps + c * kept * width)
+                place = np.uint64(c) * sample + np.uint64(begin)
+                inside = t < ends[c]
+                for j in range(np.uint64(0), row, L):
+                    after, keep = (
+                        load_rows(held, now + place + j, spacing, states, ALL, None),
+                        load_rows(taken, x, row, kept, 0, None),
+                    )
+                    if inside:
+                        after, keep = cell(
+                            load_rows(taken, x + j, row, gates, ALL, None),
+                            load_rows(taken, u + j, row, gates, ALL, None),
+                            after,
+                            load_rows(unit, np.uint64(begin) + j, spacing, numbers, ALL, None),
+                        )
+                    store_rows(held, later + place + j, spacing, after, None)
+                    store_rows(taken, v + j, row, keep, None)
+                for part in range(states):
+                    target = ((t * states + part) * hidden + begin) * batch + first + c
+                    scatter(held, np.int64(later + place) + part * whole, length, state, target, batch)
+                for part in range(kept):
+                    target = ((t * kept + part) * hidden + begin) * batch + first + c
+                    scatter(taken, np.int64(v) + part * width, length, values, target, batch)
+
+    @compiled()
+    def weights_of(weight_hh, bias_hh, hidden, sets, parts):
+        """Weights and biases of every part of every set, as the steps take them."""
+        square, most = hidden * hidden, gates * whole_vectors(largest_share(hidden, parts, LANES))
+        packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
+        bias = np.zeros((sets * parts, most), weight_hh.dtype)
+        for item in range(sets * parts):
+            number, (begin, end) = item // parts, share(hidden, parts, item % parts, LANES)
+            width = whole_vectors(end - begin)
+            pack_rows(
+                weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
+            )
+            for gate in range(gates):
+                source = (number * gates + gate) * hidden
+                bias[item, gate * width : gate * width + end - begin] = bias_hh[source + begin : source + end]
+        return packed, bias
+
+    return steps_of, weights_of

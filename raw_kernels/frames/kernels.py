@@ -1,0 +1,214 @@
+"""Kernels of a recurrent cell: the frames' CUDA C++ texts, filled with its struct, and their launches."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.kernel import (
+    MAXIMAL_GRID,
+    REALS,
+    Kernel,
+    Launch,
+    LaunchShape,
+    Layout,
+    Layouts,
+    layout_for,
+    no_layouts,
+    one_thread_per,
+    read_parameters,
+    read_source,
+)
+
+VERBS = ("forward", "backward", "reduce", "fill")
+
+#: Threads of a warp, and of a block at most: with so many a thread may take all 255 registers.
+WARP, THREADS = 32, 256
+#: Threads of a block of walks within warps: one warp for each of a multiprocessor's four schedulers, whose
+#: samples are neighbours in memory.
+WALKERS = 128
+#: Widths of walks whose threads hold weights.
+WIDTHS = (8, 20, 32, 64, 128)
+#: Samples that a block of memory.cuh walks together, and walks from which on it does.
+TOGETHER, MANY = 4, 512
+#: The width of a reduction in registers, the threads of its block (few, so that multiprocessors are filled
+#: evenly), and the bytes of a thread's columns, before and after a step, at most.
+REDUCTION_WIDTH, REDUCERS, COLUMN_BYTES = 20, 64, 640
+#: Rows of a thread's tile in reduce_block.cuh, and a block's shared memory where it can do with less.
+TILE_ROWS, SHARED_BYTES = 4, 48 * 1024
+
+
+def make_kernels(form: CellForm, twins: Mapping[str, Callable[..., None]]) -> dict[str, Kernel]:
+    """The kernels of a cell by verb, from their twins by verb."""
+    frames = {
+        "forward": walks(form, _forward, lambda s: s["batch"]),
+        "backward": walks(form, _backward, lambda s: -(-s["steps"] // s["chunk"]) * s["batch"]),
+        "reduce": reductions(form),
+        "fill": (no_layouts, fill_launch(form)),
+    }
+    return {verb: frame(form, verb, *frames[verb], twins[verb]) for verb in VERBS}
+
+
+def frame(form: CellForm, verb: str, layouts: Layouts, launch: Launch, twin: Callable[..., None]) -> Kernel:
+    """The kernel NAME_VERB: the frame's text with the cell's struct and sizes in it."""
+    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/{verb}.cu"), form)
+    return Kernel(name, read_parameters(name, text), launch, twin, text, layouts)
+
+
+def filled(text: str, form: CellForm) -> str:
+    """A frame's text with the cell's struct in place of its `#include`, and the cell's numbers in place of
+    the frames' words."""
+    words = {
+        "GATES": str(form.gates),
+        "STATES": str(form.states),
+        "KEPT": str(form.kept),
+        "PARAMETERS": str(form.parameters),
+        "DELTAS": str(form.deltas),
+        "ENTRIES": form.entries,
+        "BLOCKS": ", ".join(f"{{{former}, {later}, {dense:d}}}" for former, later, dense in form.blocks),
+        "COLUMNS": str(form.columns),
+        "TILE_COLUMNS": str(form.tile_columns),
+        "TOGETHER": str(TOGETHER),
+        "MANY": str(MANY),
+    }
+    text = re.sub(rf"\b({'|'.join(words)})\b", lambda word: words[word[1]], text)
+    text = re.sub(r"\bCELL_(?=[a-z])", f"{form.name}_", text)
+    return text.replace('#include "cell.cuh"\n', form.cuda)
+
+
+# ---- walks ----
+
+
+class Products(NamedTuple):
+    """The products of a walk's step.
+
+    most    bytes of weights that a thread holds: fewer on the way back, where a step takes more beside them
+    outputs, inputs  sums of a step and terms of each, in units of `hidden`
+    others  reals beside the terms that a walk in memory holds, in units of `hidden`
+    """
+
+    most: int
+    outputs: int
+    inputs: int
+    others: int
+
+    def shared_bytes(self, hidden: int, together: int, held: bool, itemsize: int) -> int:
+        """What memory.cuh takes of shared memory: terms, sums of each part and others of every sample that
+        walks together, and the weights where they are held."""
+        outputs, pack = self.outputs * hidden, 16 // itemsize
+        terms = -(-self.inputs * hidden // pack) * pack
+        sums = max(1, THREADS // max(outputs, 1)) * outputs
+        return ((terms + sums + self.others * hidden) * together + held * terms * outputs) * itemsize
+
+
+def _forward(form: CellForm) -> Products:
+    return Products(512, form.gates, 1, form.states - 1)
+
+
+def _backward(form: CellForm) -> Products:
+    return Products(384, 1, form.gates, form.states)
+
+
+def walks(
+    form: CellForm, way: Callable[[CellForm], Products], count: Callable[[Mapping[str, Any]], int]
+) -> tuple[Layouts, Launch]:
+    """The layouts and the launch of `count` walks."""
+    products = way(form)
+
+    @functools.cache
+    def layouts(real: str, shared_bytes: int) -> tuple[Layout, ...]:
+        itemsize = np.dtype(real).itemsize
+        found = tuple(_in_registers(form, products.most, itemsize))
+        least = found[-1].width
+        width = least
+        while products.shared_bytes(width + 1, TOGETHER, True, itemsize) <= shared_bytes:
+            width += 1
+        return (*found, Layout(width)) if width > least else found
+
+    def launch(s: Mapping[str, Any]) -> LaunchShape:
+        hidden, itemsize, group, number = s["hidden"], s["itemsize"], s["group"], count(s)
+        layout = layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden)
+        if layout.units:
+            blocks = min(-(-number // layout.walks), MAXIMAL_GRID)
+            return LaunchShape((blocks, 1, 1), (layout.walks * layout.units * layout.lanes, 1, 1))
+        together = TOGETHER if number >= MANY and group >= TOGETHER else 1
+        blocks = min(number // group * -(-group // together), MAXIMAL_GRID)
+        shared = products.shared_bytes(hidden, together, layout.width > 0, itemsize)
+        return LaunchShape((blocks, 1, 1), (THREADS, 1, 1), shared)
+
+    return layouts, launch
+
+
+def _in_registers(form: CellForm, most: int, itemsize: int) -> Iterator[Layout]:
+    """Layouts whose threads hold weights, at most `most` bytes of them: as few lanes a unit as hold them, as
+    far as a block has threads."""
+    for width in WIDTHS:
+        units, lanes = max(8, 1 << (width - 1).bit_length()), 1
+        while form.gates * width * itemsize > lanes * most:
+            lanes *= 2
+        threads = units * lanes
+        if threads <= THREADS:
+            yield Layout(width, units, lanes, WALKERS // threads if threads <= WARP else 1)
+
+
+# ---- reductions ----
+
+
+def columns_of(form: CellForm, itemsize: int) -> int:
+    """Columns that a thread holds in registers."""
+    return max(1, form.columns * 4 // itemsize)
+
+
+def reductions(form: CellForm) -> tuple[Layouts, Launch]:
+    """The layouts and the launch of a reduction: threads hold whole columns where they can."""
+
+    def layouts(real: str, shared_bytes: int) -> tuple[Layout, ...]:
+        itemsize = np.dtype(real).itemsize
+        held = 2 * columns_of(form, itemsize) * form.states * REDUCTION_WIDTH * itemsize
+        return (Layout(REDUCTION_WIDTH, units=1, walks=REDUCERS),) if held <= COLUMN_BYTES else ()
+
+    def launch(s: Mapping[str, Any]) -> LaunchShape:
+        hidden, itemsize, per_step = s["hidden"], s["itemsize"], 1 if s["per_step"] else 0
+        size, chunks = form.states * hidden, max(0, -(-s["steps"] // s["chunk"]) - s["first"])
+        if layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden).units:
+            parts = -(-size // columns_of(form, itemsize)) + per_step
+            blocks = -(-chunks * parts * s["group"] // REDUCERS) * (s["batch"] // s["group"])
+            shared = form.gates * REDUCTION_WIDTH**2 * itemsize
+            return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (REDUCERS, 1, 1), shared)
+        return _in_blocks(form, chunks * s["batch"], hidden, per_step, itemsize)
+
+    return layouts, launch
+
+
+def _in_blocks(form: CellForm, maps: int, hidden: int, per_step: int, itemsize: int) -> LaunchShape:
+    """The launch whose blocks hold columns in shared memory."""
+    rows, size, columns = -(-hidden // TILE_ROWS), form.states * hidden, form.tile_columns
+
+    def bytes_of(tiles: int) -> int:
+        reals = tiles * columns * size + form.coefficients * hidden
+        return reals * itemsize + tiles * columns * 4
+
+    tiles = min(-(-(size + per_step) // columns), max(1, THREADS // rows))
+    while tiles > 1 and bytes_of(tiles) > SHARED_BYTES:
+        tiles -= 1
+    slices = -(-(size + per_step) // (tiles * columns))
+    return LaunchShape((min(maps * slices, MAXIMAL_GRID), 1, 1), (rows, tiles, 1), bytes_of(tiles))
+
+
+# ---- fills ----
+
+
+def fill_launch(form: CellForm) -> Launch:
+    """A thread an entry."""
+    entries = compile(form.entries, "<entries>", "eval")
+    return lambda s: one_thread_per(s["steps"] * eval(entries, {"hidden": s["hidden"]}) * s["batch"])
+
+
+def real_of(itemsize: int) -> str:
+    """The dtype of a real of `itemsize` bytes."""
+    return next(real for real in REALS if np.dtype(real).itemsize == itemsize)

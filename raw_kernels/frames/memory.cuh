@@ -1,0 +1,112 @@
+// Walks of any number of units: a block walks WALKS_TOGETHER samples of one set of weights, or one. Weights lie in
+// shared memory where the layout has a WIDTH, else where they are.
+
+const int BLOCK = 256;
+#if WIDTH
+const bool HELD = true;
+#else
+const bool HELD = false;
+#endif
+
+// Whether a block takes several of so many walks: each weight that is read serves all of them.
+__device__ __forceinline__ bool together(size_type walks, size_type group)
+{
+    return walks >= MANY_WALKS && group >= WALKS_TOGETHER;
+}
+
+// Multiples of PACK, which inputs of a product are padded to.
+__device__ __forceinline__ int padded(int count) { return (count + PACK - 1) / PACK * PACK; }
+
+// A matrix of one set's weights: `outputs` sums over `inputs`, the distance of neighbours in either.
+struct Matrix {
+    int outputs, inputs, by_output, by_input;
+    const real* values;
+    real* held;
+
+    // Shared memory behind the weights, at a multiple of 16 bytes, as packs are read.
+    __device__ __forceinline__ real* behind() const { return held + (HELD ? padded(inputs) * outputs : 0); }
+
+    // Parts that a sum is cut into, so that all threads have work.
+    __device__ __forceinline__ int parts() const { return outputs < BLOCK ? BLOCK / outputs : 1; }
+
+    __device__ __forceinline__ real at(int output, int input) const
+    {
+        return input < inputs ? values[(size_type)output * by_output + (size_type)input * by_input] : real(0);
+    }
+
+    // Takes the weights at `given`, to shared memory as packs of inputs, neighbouring outputs beside each other.
+    __device__ __forceinline__ void load(const real* __restrict__ given)
+    {
+        values = given;
+        if (!HELD) return;
+        for (int place = threadIdx.x; place < padded(inputs) * outputs; place += BLOCK)
+            held[place] = at(place / PACK % outputs, place / PACK / outputs * PACK + place % PACK);
+    }
+
+    __device__ __forceinline__ Pack pack(int number, int output) const
+    {
+        if (HELD) return reinterpret_cast<const Pack*>(held)[number * outputs + output];
+        Pack pack;
+#pragma unroll
+        for (int k = 0; k < PACK; ++k) pack.values[k] = at(output, number * PACK + k);
+        return pack;
+    }
+
+    // Products with M vectors beside each other, (padded inputs, M), as (parts, outputs, M).
+    template <int M>
+    __device__ __forceinline__ void multiply(const real* vectors, real* sums) const
+    {
+        const int packs = padded(inputs) / PACK, share = (packs + parts() - 1) / parts();
+        for (int place = threadIdx.x; place < outputs * parts(); place += BLOCK) {
+            const int output = place % outputs, first = place / outputs * share, end = min(first + share, packs);
+            real sum[M] = {};
+#pragma unroll 4
+            for (int p = first; p < end; ++p) {
+                const Pack weights = pack(p, output);
+                real given[M * PACK];
+#pragma unroll
+                for (int m = 0; m < M; ++m) {
+                    const Pack some = reinterpret_cast<const Pack*>(vectors)[p * M + m];
+#pragma unroll
+                    for (int k = 0; k < PACK; ++k) given[m * PACK + k] = some.values[k];
+                }
+#pragma unroll
+                for (int k = 0; k < PACK; ++k)
+#pragma unroll
+                    for (int m = 0; m < M; ++m) sum[m] += weights.values[k] * given[k * M + m];
+            }
+#pragma unroll
+            for (int m = 0; m < M; ++m) sums[place * M + m] = sum[m];
+        }
+    }
+
+    // The sum of an output's parts.
+    template <int M>
+    __device__ __forceinline__ real sum_of_parts(const real* sums, int output, int m) const
+    {
+        real sum = 0;
+        for (int part = 0; part < parts(); ++part) sum += sums[(part * outputs + output) * M + m];
+        return sum;
+    }
+};
+
+// Samples [first, first + count) of one set.
+struct Tile {
+    size_type set, first;
+    int count;
+
+    // Tile `number` of those of M.
+    __device__ __forceinline__ Tile(size_type number, size_type group, int M)
+    {
+        const size_type tiles = (group + M - 1) / M, of_group = number % tiles * M;
+        set = number / tiles;
+        first = set * group + of_group;
+        count = int(min(size_type(M), group - of_group));
+    }
+};
+
+// Tiles of M of all sets.
+__device__ __forceinline__ size_type tile_count(size_type batch, size_type group, int M)
+{
+    return batch / group * ((group + M - 1) / M);
+}

@@ -1,0 +1,103 @@
+// The product of the transposed Jacobians of a chunk of steps, formed step by step and never stored:
+// M = J_firstᵀ ... J_lastᵀ, so that the gradient before the chunk is M times the one behind it. Column j is
+// what a unit gradient by element j of the state becomes; the chunk's own gradients, where there are any, are
+// one more column that starts at 0 and takes each step's gradient in.
+//
+// Range: each column carries a power of two, taken out of it every RENORMALISED steps.
+
+const int RENORMALISED = 8;
+
+// 2^exponent, for exponents of normal numbers.
+__device__ __forceinline__ float power_of_two(int exponent, float)
+{
+    return __int_as_float((exponent + 127) << 23);
+}
+
+__device__ __forceinline__ double power_of_two(int exponent, double)
+{
+    return __longlong_as_double((long long)(exponent + 1023) << 52);
+}
+
+// The power of two that brings `largest` into [1/2, 1); 0 for zero and for what is not finite.
+__device__ __forceinline__ int exponent_of(real largest)
+{
+    int exponent = 0;
+    if (largest > real(0) && largest < real(INFINITY)) frexp(largest, &exponent);
+    const int most = sizeof(real) == 4 ? 126 : 1022;
+    return exponent < -most ? -most : exponent > most ? most : exponent;
+}
+
+// `value`, without the compiler knowing it: what is read from an address made of it is read there and not
+// ahead of a loop, where all of W_hh, or of the unit parameters, would be kept in registers and spilled.
+__device__ __forceinline__ int opaque(int value)
+{
+    asm volatile("" : "+r"(value));
+    return value;
+}
+
+// What a reduction is given and gives.
+struct Reduction {
+    const real *gates, *state, *initial, *weight_hh, *unit, *gradient;
+    real *maps, *offsets;
+    int* exponents;
+    Chunks chunks;
+    size_type group;
+    int hidden, per_step;
+
+    // The gradient by step s's output of sample b, its units a batch apart.
+    __device__ __forceinline__ const real* step_gradient(size_type s, size_type b) const
+    {
+        return gradient + chunks.time(s) * hidden * chunks.batch + b;
+    }
+};
+
+// Rows that a step reads of a unit: what was kept, states after, states before; whether the cell reads one, and
+// how many of those that come before it.
+const int ROWS = K + 2 * P;
+
+__device__ constexpr bool is_read(int row)
+{
+    return row < K || (row < K + P ? Cell::reads_after >> (row - K) : Cell::reads_before >> (row - K - P)) & 1;
+}
+
+__device__ constexpr int read_before(int row) { return row ? read_before(row - 1) + is_read(row - 1) : 0; }
+
+const int ROWS_READ = read_before(ROWS);
+
+// One step of one sample.
+struct Step {
+    const real *gates, *now, *before, *unit;
+    int plane, batch, hidden;
+
+    __device__ __forceinline__ Step(const Reduction& given, int s, int b)
+        : plane(given.hidden * int(given.chunks.batch)), batch(int(given.chunks.batch)), hidden(given.hidden)
+    {
+        const Chunks& chunks = given.chunks;
+        gates = given.gates + chunks.time(s) * (K * plane) + b;
+        now = given.state + chunks.time(s) * (P * plane) + b;
+        before = (s ? given.state + chunks.time(s - 1) * (P * plane) : given.initial) + b;
+        unit = given.unit + set_of(b, given.group) * Q * hidden + (Q ? opaque(0) : 0);
+    }
+
+    // Where row `row` of unit k lies.
+    __device__ __forceinline__ const real* place(int row, int k) const
+    {
+        const real* const first = row < K ? gates : row < K + P ? now : before;
+        return first + ((row < K ? row : (row - K) % P) * plane + k * batch);
+    }
+
+    // The coefficients of unit k, from its rows.
+    __device__ __forceinline__ void coefficients(int k, const real* rows, real* a) const
+    {
+        real p[Q_EXTENT];
+        load_unit(unit + k, hidden, p);
+        Cell::coefficients_of(rows, rows + K, rows + K + P, p, a);
+    }
+
+    // The rows of unit k.
+    __device__ __forceinline__ void read(int k, real* rows) const
+    {
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row) rows[row] = is_read(row) ? *place(row, k) : real(0);
+    }
+};

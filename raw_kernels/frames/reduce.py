@@ -1,0 +1,136 @@
+"""The twin of a cell's NAME_reduce: products of the transposed Jacobians of each chunk.
+
+The transposed Jacobian of a step is formed in a scratch matrix, and the columns are multiplied by it.
+"""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.twins.reduce import (
+    RENORMALISED,
+    map_count,
+    multiply,
+    renormalise,
+    span,
+    store,
+    take_in,
+    unit_columns,
+)
+from bppsa_cupy.raw_kernels.twins.rows import ALL, dot, load_numbers
+from bppsa_cupy.system.compiled import compiled
+
+
+def make_reduce(form):
+    """The products of all chunks and samples, one a map."""
+    gate_rows, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    coefficients, enter = form.functions.coefficients, form.functions.enter
+    entry, carry = form.functions.entry, form.functions.carry
+    reads_after, reads_before = form.after_bits, form.before_bits
+
+    @compiled()
+    def one(
+        gates,
+        state,
+        initial,
+        weight_hh,
+        unit,
+        gradient,
+        lengths,
+        maps,
+        exponents,
+        offsets,
+        steps,
+        hidden,
+        batch,
+        group,
+        chunk,
+        first,
+        per_step,
+        reverse,
+        item,
+    ):
+        b, size = item % batch, states * hidden
+        number = b // group
+        begin, end = span(item // batch + first, steps, chunk, lengths[b], reverse)
+        columns, product = unit_columns(state, size), np.empty((size, size + 1), state.dtype)
+        jacobian, powers = np.zeros((size, size), state.dtype), np.zeros(size, np.int32)
+        eye = np.eye(states, dtype=state.dtype).reshape(-1)
+        H, B, alone = np.uint64(hidden), np.uint64(batch), np.uint64(1)
+        plane = H * B
+        for back in range(end - begin):
+            s = end - 1 - back
+            t = steps - 1 - s if reverse else s
+            if per_step:
+                take_in(columns, gradient, t, hidden, batch, b)
+            former, source = state, np.uint64((t + 1 if reverse else t - 1) * states) * plane
+            if s == 0:
+                former, source = initial, np.uint64(0)
+            for k in range(hidden):
+                o = np.uint64(k) * B + np.uint64(b)
+                a = coefficients(
+                    load_numbers(gates, np.uint64(t * kept) * plane + o, plane, kept, ALL),
+                    load_numbers(state, np.uint64(t * states) * plane + o, plane, states, reads_after),
+                    load_numbers(former, source + o, plane, states, reads_before),
+                    load_numbers(unit, np.uint64(number * numbers * hidden + k), H, numbers, ALL),
+                )
+                weights = np.uint64((number * gate_rows * hidden + k) * hidden)
+                for i in range(states):
+                    x = enter(a, load_numbers(eye, np.uint64(i * states), alone, states, ALL))
+                    direct = carry(a, x)
+                    for r in range(np.uint64(hidden)):
+                        w = load_numbers(weight_hh, weights + r, H * H, gate_rows, ALL)
+                        jacobian[r, i * hidden + k] = dot(entry(a, w), x)
+                    jacobian[k, i * hidden + k] += direct[0]
+                    for j in range(1, states):
+                        jacobian[j * hidden + k, i * hidden + k] = direct[j]
+            multiply(jacobian, columns, product)
+            columns, product = product, columns
+            if (back + 1) % RENORMALISED == 0 or s == begin:
+                renormalise(columns, powers)
+        store(columns, powers, maps, exponents, offsets, item, batch, per_step)
+
+    @compiled(parallel=True)
+    def reduce(
+        gates,
+        state,
+        initial,
+        weight_hh,
+        unit,
+        gradient,
+        lengths,
+        maps,
+        exponents,
+        offsets,
+        steps,
+        hidden,
+        batch,
+        group,
+        chunk,
+        first,
+        per_step,
+        reverse,
+    ):
+        for item in prange(map_count(steps, batch, chunk, first)):
+            one(
+                gates,
+                state,
+                initial,
+                weight_hh,
+                unit,
+                gradient,
+                lengths,
+                maps,
+                exponents,
+                offsets,
+                steps,
+                hidden,
+                batch,
+                group,
+                chunk,
+                first,
+                per_step,
+                reverse,
+                np.int64(item),
+            )
+
+    return reduce

@@ -1,0 +1,74 @@
+"""What the walks of a frame hold of states: whole blocks of samples as lanes, or a sample's units side by
+side."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.frames.teams import ROWS
+from bppsa_cupy.raw_kernels.twins.lane_blocks import copy_from_lanes, copy_to_lanes
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.row_products import whole_vectors
+from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
+from bppsa_cupy.system.compiled import compiled
+
+
+@compiled()
+def blocks_of(samples):
+    """Blocks that hold so many samples."""
+    return (samples + LANES - 1) // LANES
+
+
+@compiled()
+def held_values(way, hidden, samples):
+    """Values that a row of units of so many samples takes."""
+    return samples * whole_vectors(hidden) if way == ROWS else blocks_of(samples) * LANES * hidden
+
+
+@compiled()
+def take_states(way, source, place, states, hidden, batch, samples, held):
+    """Copy (states * hidden, batch) from `place` on to what a walk of so many samples holds."""
+    if way != ROWS:
+        blocks = blocks_of(samples)
+        copy_to_lanes(source, place, batch, states * hidden, blocks, samples - (blocks - 1) * LANES, held)
+        return
+    whole = whole_vectors(hidden)
+    for c in range(samples):
+        for part in range(states):
+            gather(
+                source, place + part * hidden * batch + c, batch, hidden, held, (c * states + part) * whole
+            )
+
+
+@compiled()
+def give_states(way, held, target, place, states, hidden, batch, samples):
+    """The inverse of `take_states`."""
+    if way != ROWS:
+        blocks = blocks_of(samples)
+        copy_from_lanes(held, target, place, batch, states * hidden, blocks, samples - (blocks - 1) * LANES)
+        return
+    whole = whole_vectors(hidden)
+    for c in range(samples):
+        for part in range(states):
+            scatter(
+                held, (c * states + part) * whole, hidden, target, place + part * hidden * batch + c, batch
+            )
+
+
+@compiled()
+def ends_of_walks(way, lengths, firsts, samples, steps):
+    """The lengths of the samples of each walk; in whole blocks unless units are the lanes."""
+    blocks = blocks_of(samples)
+    ends = np.full((firsts.size, samples if way == ROWS else blocks * LANES), steps, np.int64)
+    for walk in range(firsts.size):
+        ends[walk, :samples] = lengths[firsts[walk] : firsts[walk] + samples]
+    return ends
+
+
+@compiled()
+def units_of_sets(way, unit, numbers, hidden, sets):
+    """Unit parameters (sets, numbers, hidden), each row in whole vectors where units are the lanes."""
+    width = whole_vectors(hidden) if way == ROWS else hidden
+    own = np.zeros((sets, numbers * width), unit.dtype)
+    for number in range(sets):
+        for row in range(numbers):
+            gather(unit, (number * numbers + row) * hidden, 1, hidden, own[number], row * width)
+    return own

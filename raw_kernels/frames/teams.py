@@ -1,0 +1,83 @@
+"""How the walks over time are shared out among lanes and threads, by what was measured on two processors."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.threads import thread_count
+from bppsa_cupy.system.compiled import compiled
+
+#: How a walk goes: blocks of samples that are full, one that is not, or with units as lanes.
+FULL, PARTIAL, ROWS = 0, 1, 2
+
+#: A unit's cell costs as much as so many multiply-adds of lanes a gate, with samples as lanes; with units as
+#: lanes, copies included.
+CELL, CELL_OF_ROWS = 35, 85
+
+#: Multiply-adds of lanes in a step that are worth a barrier among threads; and the bytes of a set of weights
+#: from which on a thread that has a part of it to itself is worth more than one that has all samples of a
+#: block.
+WORTH_A_BARRIER, FAR_WEIGHTS = 1 << 15, 1 << 20
+
+
+@compiled()
+def share(units, parts, part, grain):
+    """The units [begin, end) of one part, in multiples of `grain`."""
+    whole = (units + grain - 1) // grain
+    return min(units, whole * part // parts * grain), min(units, whole * (part + 1) // parts * grain)
+
+
+@compiled()
+def largest_share(units, parts, grain):
+    """The most units that a part has."""
+    whole = (units + grain - 1) // grain
+    return min(units, (whole + parts - 1) // parts * grain)
+
+
+@compiled()
+def step_of_rows(gates, hidden, samples):
+    """What a step of a few samples costs with units as lanes."""
+    return samples * gates * ((hidden + LANES - 1) // LANES) * (hidden + CELL_OF_ROWS)
+
+
+@compiled()
+def step_of_lanes(gates, hidden, blocks):
+    """What a step of blocks of samples costs with samples as lanes."""
+    return blocks * gates * hidden * (hidden + CELL)
+
+
+@compiled()
+def few(gates, hidden, samples):
+    """Whether fewer samples than a block has go better with units as lanes."""
+    return step_of_rows(gates, hidden, samples) < step_of_lanes(gates, hidden, 1)
+
+
+@compiled()
+def team(cost, walks, weight_bytes, units):
+    """Threads that share out each step of a walk: 1 where walks go alone. `walks` are those that could go
+    side by side, a step of all that share a set of weights costs `cost`."""
+    threads = min(thread_count(), units)
+    if threads < 2 or cost < WORTH_A_BARRIER:
+        return 1
+    return threads if walks < threads or weight_bytes >= FAR_WEIGHTS else 1
+
+
+@compiled()
+def shares(gates, hidden, sets, group, chunks, weight_bytes, remains):
+    """How the walks of whole blocks go, or where `remains` those of the samples behind them: the way, each
+    walk's first sample (`chunks` of them in a row), the samples of a walk, and the parts of its units."""
+    full, rest = group // LANES, group % LANES
+    way, samples, each, parts = FULL, LANES, full, 1
+    if remains:
+        way, samples, each = ROWS if few(gates, hidden, rest) else PARTIAL, rest, 1 if rest else 0
+        if way == ROWS:
+            cost, vectors = step_of_rows(gates, hidden, rest), (hidden + LANES - 1) // LANES
+            parts = team(cost, chunks * sets, weight_bytes, vectors)
+    else:
+        parts = team(step_of_lanes(gates, hidden, full), chunks * sets * full, weight_bytes, hidden)
+        if parts > 1:
+            samples, each = full * LANES, 1
+    firsts = np.empty(chunks * sets * each, np.int64)
+    for walk in range(firsts.size):
+        number = walk // chunks
+        firsts[walk] = number // each * group + (full * LANES if remains else number % each * LANES)
+    return way, firsts, samples, parts

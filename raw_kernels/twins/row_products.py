@@ -1,0 +1,164 @@
+"""Matrix products of a few samples: lanes run over the rows of the matrix, so that one sample fills them.
+
+A sum is made in the order of the columns from its first value on, as `lane_products.multiply` makes it: the
+same bits, whichever way a sample goes.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from bppsa_cupy.raw_kernels.twins.lane_products import WIDE, loop
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, call_named, splat, vector_pointer
+from bppsa_cupy.system.compiled import compiled
+
+#: Vectors of rows that lie side by side in a packed matrix.
+GROUP = 8
+
+
+def _tile(vectors, samples):
+    """out[s, v] += sum over k of packed[first + k pitch + 16 v] values[s, k], for a few samples and
+    vectors."""
+
+    @intrinsic
+    def tile(typingctx, packed, first, pitch, depth, values, place, apart, out, target, spacing):
+        def codegen(context, builder, signature, arguments):
+            packed_array, first, pitch, depth, values_array, place, apart, out_array, target, spacing = (
+                arguments
+            )
+            element = context.get_value_type(packed.dtype)
+            align, whole = context.get_abi_sizeof(element), ir.IntType(64)
+            data = context.make_array(values)(context, builder, values_array).data
+            sources = [
+                builder.gep(data, [builder.add(place, builder.mul(apart, whole(s)))]) for s in range(samples)
+            ]
+            targets = [
+                vector_pointer(
+                    context, builder, out, out_array,
+                    builder.add(builder.add(target, builder.mul(spacing, whole(s))), whole(v * LANES)),
+                    element,
+                )
+                for s in range(samples)
+                for v in range(vectors)
+            ]  # fmt: skip
+
+            def body(k, *sums):
+                start = builder.add(first, builder.mul(k, pitch))
+                rows = [
+                    builder.load(
+                        vector_pointer(
+                            context,
+                            builder,
+                            packed,
+                            packed_array,
+                            builder.add(start, whole(v * LANES)),
+                            element,
+                        ),
+                        align=align,
+                    )
+                    for v in range(vectors)
+                ]
+                factors = [splat(builder, builder.load(builder.gep(source, [k]))) for source in sources]
+                return [
+                    call_named(builder, "llvm.fmuladd", factors[i // vectors], rows[i % vectors], total)
+                    for i, total in enumerate(sums)
+                ]
+
+            sums = [builder.load(pointer, align=align) for pointer in targets]
+            for total, pointer in zip(loop(builder, depth, sums, body), targets, strict=True):
+                builder.store(total, pointer, align=align)
+            return context.get_dummy_value()
+
+        whole = types.uint64
+        return types.void(packed, whole, whole, whole, values, whole, whole, out, whole, whole), codegen
+
+    return tile
+
+
+def _band(samples, vectors):
+    """The product of a group of vectors with a few samples: tiles of so many vectors, then single ones."""
+    wide, narrow = _tile(vectors, samples), _tile(1, samples)
+
+    @compiled()
+    def band(packed, first, width, depth, values, place, apart, out, target, spacing):
+        L, vector = np.uint64(LANES), np.uint64(0)
+        while vector + np.uint64(vectors) <= width:
+            wide(
+                packed, first + vector * L, width * L, depth, values, place, apart, out, target + vector * L,
+                spacing,
+            )  # fmt: skip
+            vector += np.uint64(vectors)
+        while vector < width:
+            narrow(
+                packed, first + vector * L, width * L, depth, values, place, apart, out, target + vector * L,
+                spacing,
+            )  # fmt: skip
+            vector += np.uint64(1)
+
+    return band
+
+
+#: As many vectors as the registers hold sums of; lanes of float64 take two registers where they are wide.
+_one, _two, _four = (
+    (_band(1, 8), _band(2, 4), _band(4, 4)) if WIDE else (_band(1, 4), _band(2, 2), _band(4, 1))
+)
+
+
+@compiled()
+def whole_vectors(rows):
+    """Rows in whole vectors."""
+    return (rows + LANES - 1) // LANES * LANES
+
+
+@compiled()
+def pack_rows(matrix, first, row_stride, column_stride, parts, apart, begin, end, columns, packed):
+    """Set `packed` to rows begin … end - 1 of `parts` matrices, matrix[first + p apart + r row_stride +
+    k column_stride], as `multiply_rows` takes them: each part's in whole vectors, zeros behind them."""
+    width = whole_vectors(end - begin) // LANES
+    vectors = parts * width
+    packed[: vectors * columns * LANES] = 0
+    for vector in range(vectors):
+        group = vector // GROUP * GROUP
+        pitch = min(GROUP, vectors - group) * LANES
+        start = group * columns * LANES + (vector - group) * LANES
+        row = begin + vector % width * LANES
+        source = first + vector // width * apart + row * row_stride
+        count = min(LANES, end - row)
+        for k in range(columns):
+            for lane in range(count):
+                packed[start + k * pitch + lane] = matrix[source + lane * row_stride + k * column_stride]
+
+
+@compiled()
+def multiply_rows(
+    packed, vectors, columns, begin, depth, values, place, apart, out, target, spacing, samples
+):
+    """out[s, r] += the sum over k < depth of M[r, begin + k] values[s, k], r in whole vectors.
+
+    packed  M (rows in `vectors` vectors, columns), by `pack_rows`
+    values  of sample s at place + s apart
+    out     of sample s at target + s spacing
+    """
+    L, four, two, count = np.uint64(LANES), np.uint64(4), np.uint64(2), np.uint64(samples)
+    for group in range(0, vectors, GROUP):
+        width = np.uint64(min(GROUP, vectors - group))
+        first = np.uint64(group * columns) * L + np.uint64(begin) * width * L
+        row, sample = target + np.uint64(group) * L, np.uint64(0)
+        while sample + four <= count:
+            _four(
+                packed, first, width, np.uint64(depth), values, place + sample * apart, apart, out,
+                row + sample * spacing, spacing,
+            )  # fmt: skip
+            sample += four
+        if sample + two <= count:
+            _two(
+                packed, first, width, np.uint64(depth), values, place + sample * apart, apart, out,
+                row + sample * spacing, spacing,
+            )  # fmt: skip
+            sample += two
+        if sample < count:
+            _one(
+                packed, first, width, np.uint64(depth), values, place + sample * apart, apart, out,
+                row + sample * spacing, spacing,
+            )  # fmt: skip

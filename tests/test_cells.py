@@ -1,0 +1,222 @@
+"""Definitions of cells: what is refused, generated texts, and what runs without SymPy."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import traceback
+from itertools import chain, combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import sympy
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+from bppsa_cupy.cells import Cell, ctrnn
+from bppsa_cupy.cells.cut import nearest_cut
+from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.kernel import FOLDER
+
+
+def leaky(**changes) -> Cell:
+    given = {"gates": ["h"], "states": ["h"], "step": lambda x, u, s, p: {"h": sympy.tanh(x.h + u.h)}}
+    return Cell(**{"name": "leaky", **given, **changes})
+
+
+WRONG_NAMES = [
+    ({"name": "a b"}, "a cell's name is 'a b': it takes an identifier"),
+    ({"gates": ["1h"]}, "one of its gates is '1h': it takes an identifier"),
+    ({"parameters": ["lambda"]}, "one of its parameters is 'lambda': it takes an identifier"),
+    ({"gates": "h"}, r"gates is the string 'h', it takes a list of names: gates=\['h'\]"),
+    ({"gates": []}, r"has no gates: name at least one, gates=\['h'\]"),
+    ({"states": []}, "has no states: name at least one"),
+    ({"states": ["h", "h"]}, "has states 'h', 'h': 'h' is there twice"),
+    ({"gates": ["h", "z"]}, "reads neither x.z nor u.z; take 'z' from its gates"),
+    ({"parameters": ["q"]}, "does not read p.q; take 'q' from its parameters"),
+]
+
+k = sympy.Symbol("k")
+
+WRONG_STEPS = [
+    (lambda x, u, s, p: x.z, "its step reads x.z, but its gates are h"),
+    (lambda x, u, s, p: p.q, "its step reads p.q, but its parameters are none"),
+    (lambda x, u, s, p: {"c": x.h}, "has states h, its step sets c: set 'h' too"),
+    (lambda x, u, s, p: {"h": x.h, "c": x.h}, "has states h, its step sets h, c: add 'c' to its states"),
+    (lambda x, u, s, p: (x.h, x.h), "has 1 states, h, its step gives 2"),
+    (lambda x, u, s, p: x.h[0], r"\('Symbol' object is not subscriptable\); make it of SymPy's functions"),
+    (lambda x, u, s, p: np.tanh(x.h), "make it of SymPy's functions of single x, u, s and p"),
+    (lambda x, u, s, p: x.h if x.h > 0 else 0, "truth value of Relational.* Piecewise in place of `if`"),
+    (lambda x, u, s, p: "x.h", "its new h is 'x.h', no SymPy expression"),
+    (lambda x, u, s, p: None, "its new h is None, no SymPy expression"),
+    (lambda x, u, s, p: x.h > 0, "its new h is x.h > 0, it takes one number a unit"),
+    (lambda x, u, s, p: sympy.Matrix([x.h]), "it takes one number a unit"),
+    (lambda x, u, s, p: x.h * k, r"its new h = k\*x.h holds k, which is no x, u, s or p"),
+    (lambda x, u, s, p: sympy.Sum(x.h, (k, 0, 3)), r"its new h = Sum\(x.h, .* is not elementwise"),
+    (lambda x, u, s, p: sympy.gamma(x.h), r"not in functions that kernels know: it holds gamma\(x.h\)"),
+    (lambda x, u, s, p: x.h * sympy.I, r"its new h = I\*x.h holds the number I: it takes finite real ones"),
+    (lambda x, u, s, p: x.h + float("inf"), "its new h = oo holds the number oo"),
+    (
+        lambda x, u, s, p: sympy.Piecewise((x.h, x.h > 0)),
+        r"nothing where no condition holds: add \(…, True\)",
+    ),
+    (
+        lambda x, u, s, p: x.h / s.h,
+        r"new h = x.h/s.h\): its new h is inf at x.h = .*, s.h = 0; keep it finite",
+    ),
+    (
+        lambda x, u, s, p: x.h + sympy.sqrt(sympy.Abs(s.h)),
+        r"the derivative of its new h by s.h is (inf|nan) at x.h = .*, s.h = 0; keep it finite there",
+    ),
+]
+
+
+@pytest.mark.parametrize("changes, message", WRONG_NAMES)
+def test_wrong_names_are_refused(changes, message) -> None:
+    with pytest.raises(bp.CellError, match=message):
+        leaky(**changes)
+
+
+@pytest.mark.parametrize("step, message", WRONG_STEPS)
+def test_wrong_steps_are_refused_with_the_expression(step, message) -> None:
+    with pytest.raises(bp.CellError, match=f"cell 'leaky'.*{message}"):
+        leaky(step=step)
+
+
+def test_a_cell_says_what_it_is() -> None:
+    cell = leaky(parameters=["q"], step=lambda x, u, s, p: p.q * (x.h + u.h))
+    assert repr(cell) == "Cell('leaky', gates=['h'], states=['h'], parameters=['q'])"
+    assert (cell.gates, cell.states, cell.parameters) == (("h",), ("h",), ("q",))
+
+
+def test_equal_cells_have_equal_digests_and_functions() -> None:
+    assert leaky().digest == leaky().digest != leaky(step=lambda x, u, s, p: x.h + u.h).digest
+    assert leaky().form.functions is leaky(name="other").form.functions
+
+
+def test_a_traceback_shows_the_line_of_a_cell() -> None:
+    try:
+        leaky().form.functions.forward((), (), (), ())
+    except IndexError as error:
+        assert "tanh(u[0] + x[0])" in "".join(traceback.format_exception(error))
+    else:
+        pytest.fail("a gate that is missing went unseen")
+
+
+def test_a_fixed_leak_is_a_cell_of_its_own() -> None:
+    fixed, learnt = ctrnn(0.1), ctrnn()
+    x, u, s = (np.array([0.3]),), (np.array([-0.8]),), (np.array([1.5]),)
+    expected = 0.9 * 1.5 + 0.1 * np.tanh(-0.5)
+    np.testing.assert_allclose(fixed.form.functions.forward(x, u, s, ())[0][0], expected)
+    np.testing.assert_allclose(learnt.form.functions.forward(x, u, s, (np.array([0.1]),))[0][0], expected)
+    assert (fixed.name, learnt.form) == ("ctrnn_0_1", FORMS["ctrnn"])
+
+
+@pytest.mark.parametrize("alpha", [0, -0.1, 1.5, float("nan")])
+def test_a_leak_outside_of_0_to_1_is_refused(alpha) -> None:
+    with pytest.raises(bp.CellError, match=re.escape(f"ctrnn got alpha {alpha}, it takes a leak in (0, 1]")):
+        ctrnn(alpha)
+
+
+def test_the_examples_of_the_page_run(capsys) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "cells.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for example in re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
+        exec(example, names)
+    assert capsys.readouterr().out == "2 4 True\n(1, 2, 2) (20,)\n"
+    assert all(f'"{name}"' in page for name in DEFINITIONS)
+
+
+def test_unknown_built_in_cells_are_refused() -> None:
+    with pytest.raises(bp.CellError, match="no built-in cell 'tnn': it is one of rnn_tanh, rnn_relu, gru"):
+        Cell.built_in("tnn")
+
+
+def test_texts_of_built_in_cells_are_those_of_their_definitions(tmp_path) -> None:
+    # Another order of hashes than this process has.
+    environment = {**os.environ, "PYTHONHASHSEED": "123"}
+    command = [sys.executable, "-m", "bppsa_cupy.cells.generate", str(tmp_path)]
+    subprocess.run(command, env=environment, check=True)
+    folder = FOLDER / "cells"
+    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    kept = {
+        path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.*") if path.stem != "__init__"
+    }
+    assert made == kept, "run python -m bppsa_cupy.cells.generate"
+    assert list(FORMS) == sorted(DEFINITIONS)
+
+
+def test_built_in_cells_run_without_sympy() -> None:
+    code = """
+import sys
+sys.modules["sympy"] = None
+import numpy as np
+import bppsa_cupy as bp
+from bppsa_cupy.cells.definitions import DEFINITIONS
+for name in DEFINITIONS:
+    cell = bp.Cell.built_in(name)
+    numbers = [(np.ones(2),) * count for count in (cell.form.gates, cell.form.gates, cell.form.states, 3)]
+    cell.form.functions.forward(*numbers)
+    assert len(cell.digest) == 64
+for call in (lambda: bp.Cell("own", gates=["h"], states=["h"], step=None), lambda: bp.check_cell(cell)):
+    try:
+        call()
+    except bp.CellError as error:
+        print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True)
+    assert done.stdout.splitlines() == [
+        "cell 'own' is defined by its step, which takes SymPy: pip install sympy",
+        "check_cell('peephole_lstm') compares with the step, which takes SymPy: pip install sympy",
+    ]
+
+
+# ---- what is kept ----
+
+
+@st.composite
+def graphs(draw):
+    """A graph of up to 8 nodes, each with edges from earlier ones, its sources, sinks and free nodes."""
+    count = draw(st.integers(2, 8))
+    operands = {
+        node: tuple(other for other in range(node) if draw(st.integers(0, 2)) == 0) for node in range(count)
+    }
+    chosen = st.sets(st.integers(0, count - 1), max_size=3)
+    return operands, draw(chosen), draw(chosen), draw(chosen)
+
+
+@given(graphs())
+def test_the_cut_is_the_smallest_and_nearest(graph) -> None:
+    operands, sources, sinks, free = graph
+
+    def reached(cut) -> set[int]:
+        """Sinks that a path from a source leads to, and the nodes behind `cut` that lead to them."""
+        found: set[int] = set()
+        for node in operands:
+            if node not in cut and (node in sources or any(other in found for other in operands[node])):
+                found.add(node)
+        return found & sinks
+
+    def behind(cut) -> int:
+        """Nodes that must be formed again, from the cut, for the sinks."""
+        needed = set(sinks) - cut
+        for node in reversed(operands):
+            if node in needed:
+                needed |= set(operands[node]) - cut
+        return len(needed)
+
+    nodes = [node for node in operands if node not in free]
+    cuts = [
+        set(cut)
+        for cut in chain.from_iterable(combinations(nodes, size) for size in range(len(nodes) + 1))
+        if not reached(set(cut) | free)
+    ]
+    found = nearest_cut(operands, sources, sinks, free)
+    smallest = len(cuts[0])
+    assert found in cuts and len(found) == smallest
+    assert behind(found | free) == min(behind(cut | free) for cut in cuts if len(cut) == smallest)

@@ -1,0 +1,101 @@
+"""The committed machine-code tables: they are of today's kernels, and no kernel has grown."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.tools import bench
+from bppsa_cupy.tools.machine_code import disassembly, nvrtc
+from bppsa_cupy.tools.machine_code.cases import TARGETS
+from bppsa_cupy.tools.machine_code.measure import Built, measure
+from bppsa_cupy.tools.machine_code.page import page
+
+DOCS = Path(__file__).parent.parent / "docs"
+AGAIN = "run `make machine-code`, and look at what changed"
+
+#: How much more of anything a step may take before the tables are made anew.
+GROWTH = 1.03
+#: Kernels that are measured whether their text changed or not.
+MEASURED = ("relu_forward", "newton_scan")
+
+
+@cache
+def committed() -> dict[str, Any]:
+    return json.loads((DOCS / "results" / "machine-code.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def tools() -> None:
+    """NVRTC of the version of the tables, and nvdisasm."""
+    if nvrtc.nvrtc() is None or disassembly.nvdisasm() is None:
+        pytest.skip("NVRTC or nvdisasm is missing: the extra `test` has both")
+    found, known = ".".join(map(str, nvrtc.version())), committed()["versions"]["nvrtc"]
+    if found != known:
+        pytest.skip(f"the tables are of NVRTC {known}, this is {found}, whose code may differ")
+
+
+def test_the_page_is_that_of_the_committed_numbers() -> None:
+    written = (DOCS / "performance-gpu-predictions.md").read_text(encoding="utf-8")
+    assert written == page(committed()), AGAIN
+
+
+def test_the_tables_have_every_kernel_and_target() -> None:
+    found = {(row["kernel"], row["target"]) for row in committed()["rows"]}
+    assert found == {(name, target) for name in KERNELS for target in TARGETS}, AGAIN
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_no_hot_loop_has_grown(name: str, tools: None) -> None:
+    known = next((r for r in committed()["rows"] if (r["kernel"], r["target"]) == (name, "sm_90")), None)
+    assert known is not None, f"{name} is not in the tables: {AGAIN}"
+    if Built(KERNELS[name], "sm_90").text == known["text"] and name not in MEASURED:
+        return  # the code is the same
+    now = measure(KERNELS[name], "sm_90")
+    grown = {
+        quantity: (known[quantity], getattr(now, quantity))
+        for quantity in ("registers", "spill_bytes", "instructions")
+        if getattr(now, quantity) > GROWTH * known[quantity]
+    }
+    assert not grown, f"{name} takes more than it did, {grown}: {AGAIN}"
+    if name in MEASURED:
+        assert now.instructions == known["instructions"] and dict(now.cycles) == known["cycles"], AGAIN
+
+
+def test_the_command_gives_a_row_a_kernel_and_target(
+    tools: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, text = tmp_path / "rows.json", tmp_path / "page.md"
+    words = ["machine-code", "--kernel", "relu_forward", "--arch", "sm_90", "--listing"]
+    assert bench.main([*words, "--json", str(file), "--page", str(text)]) == 0
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert [(row["kernel"], row["target"]) for row in report["rows"]] == [("relu_forward", "sm_90")]
+    assert report["command"] == " ".join(["bppsa-bench", *words, "--page", str(text)])
+    assert text.read_text(encoding="utf-8") == page(report)
+    printed = capsys.readouterr().out
+    assert "LDG.E" in printed and "loads from L2" in printed and "relu_forward" in printed.splitlines()[-1]
+
+
+def test_walks_of_other_widths_are_other_loops(tools: None) -> None:
+    narrow, wide = (measure(KERNELS["chunk_scan"], "sm_90", hidden=width) for width in (20, 40))
+    assert wide.reals == narrow.reals + 20 and wide.loads == narrow.loads + 20
+
+
+def test_an_unknown_kernel_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        bench.main(["machine-code", "--kernel", "no_kernel"])
+    assert "no_kernel: there are " in capsys.readouterr().err
+
+
+def test_without_nvdisasm_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(disassembly, "nvdisasm", lambda: None)
+    disassembly.nvdisasm_version.cache_clear()
+    assert bench.main(["machine-code", "--kernel", "relu_forward", "--arch", "sm_90"]) == 1
+    assert capsys.readouterr().err.startswith("error: nvdisasm is missing: pip install nvidia-cuda-nvdisasm")

@@ -1,0 +1,105 @@
+"""What a step of kernels' hot loops takes by their machine code: no GPU is needed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import REALS
+from bppsa_cupy.system.files import write_text
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.benchmarks.workload import available_cores
+from bppsa_cupy.tools.machine_code import nvrtc
+from bppsa_cupy.tools.machine_code.cases import TARGETS
+from bppsa_cupy.tools.machine_code.disassembly import nvdisasm_version
+from bppsa_cupy.tools.machine_code.listing import listing
+from bppsa_cupy.tools.machine_code.measure import Built, measure
+from bppsa_cupy.tools.machine_code.page import page
+from bppsa_cupy.tools.machine_code.predictions import PREDICTED, Sizes, predictions
+from bppsa_cupy.tools.machine_code.walk import PLACES
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--kernel, --arch, --hidden, --dtype, --page, --listing, --loads."""
+    parser.add_argument(
+        "--kernel", type=_some_of(KERNELS), default=list(KERNELS), metavar="NAME,NAME", help="default all"
+    )
+    parser.add_argument(
+        "--arch", type=_some_of(TARGETS), default=list(TARGETS), metavar="NAME,NAME",
+        help=f"of {', '.join(TARGETS)} (default all)",
+    )  # fmt: skip
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the tables as a Markdown page here")
+    parser.add_argument(
+        "--hidden", type=cli.positive, metavar="H", help="width of recurrent kernels (default 20)"
+    )
+    parser.add_argument("--dtype", choices=REALS, default=REALS[0])
+    parser.add_argument(
+        "--listing", action="store_true", help="print the loops, with the cycle of each issue"
+    )
+    parser.add_argument(
+        "--loads", choices=PLACES, default="L2", help="where a listing's loads find their values (default L2)"
+    )
+
+
+def _some_of(known: Iterable[str]) -> Any:
+    """The argument type of some of these names."""
+
+    def chosen(text: str) -> list[str]:
+        unknown = [name for name in text.split(",") if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(known)}")
+        return text.split(",")
+
+    return chosen
+
+
+def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The object that --json writes: a row a kernel and architecture, as `Measure` has its fields."""
+    work = [(KERNELS[name], arch) for name in arguments.kernel for arch in arguments.arch]
+    options = cli.taken(arguments, "hidden", "dtype")
+    for kernel, arch in work if arguments.listing else ():
+        print(*listing(Built(kernel, arch, **options), arguments.loads), sep="\n")
+    with ThreadPoolExecutor(available_cores()) as pool:
+        rows = list(pool.map(lambda one: measure(*one, **options), work))
+    predicted = []
+    if {"chunk_scan", "newton_scan"} <= set(arguments.kernel) and PREDICTED in arguments.arch:
+        of_target = {row.kernel: row for row in rows if row.target == PREDICTED}
+        predicted = predictions(KERNELS, of_target, Sizes(30000, 16, arguments.hidden or 20))
+    report = {
+        "name": arguments.name,
+        "command": arguments.command,
+        "versions": {"nvrtc": ".".join(map(str, nvrtc.version())), "nvdisasm": nvdisasm_version()},
+        "rows": [asdict(row) for row in rows],
+        "predictions": predicted,
+    }
+    if arguments.page is not None:
+        write_text(arguments.page, page(report))
+    return report
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows as aligned text."""
+    head = ("kernel", "arch", "H", "registers", "spills", "warps", "steps", "instructions", "reals",
+            "L1", "L2", "memory", "loads", "stores", "sectors", "waits")  # fmt: skip
+    lines = [head, *(_line(row) for row in rows)]
+    return "\n".join(cli.aligned(lines, "<<" + ">" * 13 + "<"))
+
+
+def _line(row: dict[str, Any]) -> tuple[str, ...]:
+    waits = sorted(row["waits"].items(), key=lambda one: -one[1])[:4]
+    return (
+        row["kernel"],
+        row["target"],
+        "-" if row["hidden"] is None else str(row["hidden"]),
+        *(str(row[name]) for name in ("registers", "spill_bytes", "warps", "steps")),
+        *(f"{row[name]:,.1f}" for name in ("instructions", "reals")),
+        *(f"{row['cycles'][place]:,.0f}" for place in PLACES),
+        *(f"{row[name]:,.1f}" for name in ("loads", "stores")),
+        "-" if row["sectors"] is None else f"{row['sectors']:,.1f}",
+        ", ".join(f"{name} {wait:.0f}" for name, wait in waits),
+    )

@@ -1,0 +1,132 @@
+"""The report of kernels' machine code as a page of the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+from bppsa_cupy.tools.machine_code.walk import BESIDE, COMMON, MEMORY, PLACES
+
+HEAD = """\
+# Kernels on a GPU: what their machine code says
+
+Nothing here was measured on a GPU. `make machine-code` writes this page and
+[results/machine-code.json](results/machine-code.json): every kernel is compiled by NVRTC {nvrtc},
+disassembled (nvdisasm {nvdisasm}), followed with the arguments of a case as far as they decide branches,
+and its hot loop is walked for one warp that is alone. `bppsa-bench machine-code --kernel NAME --arch sm_90
+--listing` prints a loop, instruction by instruction, with the cycle at which each issues.
+
+**A step** is what one copy of the loop's text does: a step in time of a walk, an element of an elementwise
+kernel, a product of a sum. The loop is the innermost one with the deepest nesting; of walks and scans the
+smallest one around it that stores, with as many steps of the inner one as there are units. Lanes of a warp
+may differ, so both sides of a branch count; functions that a round can do without do not.
+
+**Cycles** follow from the control word of each instruction: the cycles until the next may issue, and the
+scoreboards that it sets and waits for. NVIDIA does not document that word. Its fields are read alike on
+sm_75, 80, 86, 90 and 120, and a test checks on each that a register a load writes is read behind a wait for
+the load's own scoreboard. How long a result takes is not in the code:
+
+| cycles | L1 | L2 | memory | shared memory |
+|---|---|---|---|---|
+{memory}
+
+after Luo et al. (2024) for A100 and H100 and Jia et al. (2019) for T4. Assumed: {common}; beside its stall
+count, {beside}. A column L1, L2 or memory takes all loads from there. Left out: other warps, bank
+conflicts, queues of memory, instruction fetch. Differences between two versions of a kernel can be trusted,
+and cycles to some 25 %.
+
+**Sectors** are those of 32 bytes that a warp's loads and stores of a step lie in, a lane that may take part
+counted; - where lanes' addresses follow from a division or from memory.
+
+## Walks over time, and their scans
+"""
+
+OTHERS = """
+## All kernels, sm_90, float32
+
+Sizes are those of `tools/machine_code/cases.py`.
+"""
+
+PREDICTED = """
+## Predicted: T = 30000, B = 16, H = 20 on an H200
+
+132 multiprocessors of 4 schedulers; 1.98 GHz where little runs, 1.7 GHz where all work. Warps that share a
+scheduler take a warp's cycles with loads from L2, or the instructions that all of them issue, if those are
+more. Newton's method is taken to need 6 iterations. Chunks are as many as are the quickest.
+"""
+
+COLUMNS = (
+    "registers",
+    "instructions",
+    "of reals",
+    *PLACES,
+    "loads",
+    "stores",
+    "sectors",
+    "waits, loads from L2",
+)
+
+
+def page(report: Mapping[str, Any]) -> str:
+    """The page of what `bppsa-bench machine-code --json` writes."""
+    rows = report["rows"]
+    walks = [row for row in rows if row["hidden"] is not None or row["kernel"].endswith("_scan")]
+    parts = [
+        HEAD.format(
+            memory="\n".join(
+                f"| {target} | {m['L1']} | {m['L2']} | {m['memory']} | {m['shared']} |"
+                for target, m in MEMORY.items()
+            ),
+            common=_listed(COMMON),
+            beside=_listed(BESIDE),
+            **report["versions"],
+        ),
+        *_table(("kernel", "target", *COLUMNS), ((r["kernel"], r["target"], *_cells(r)) for r in walks)),
+        OTHERS,
+        *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
+        PREDICTED,
+        *_table(("cell", "way", "part", "ms", "counted from"), _predicted(report["predictions"])),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _listed(numbers: Mapping[str, int]) -> str:
+    """Names by their number: "MUFU, F2I 24; LDC 32"."""
+    ordered = sorted((number, name) for name, number in numbers.items() if number)
+    groups = groupby(ordered, key=lambda one: one[0])
+    return "; ".join(f"{', '.join(name for _, name in group)} {number}" for number, group in groups)
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> list[str]:
+    names = list(head)
+    lines = ["| " + " | ".join(row) + " |" for row in (names, *rows)]
+    return [lines[0], "|" + "---|" * len(names), *lines[1:]]
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    waits = sorted(row["waits"].items(), key=lambda one: -one[1])[:3]
+    return [
+        f"{row['registers']}" + (f" ({row['spill_bytes']} B spilled)" if row["spill_bytes"] else ""),
+        *(_number(row[name]) for name in ("instructions", "reals")),
+        *(_number(row["cycles"][place]) for place in PLACES),
+        *(_number(row[name]) for name in ("loads", "stores")),
+        "-" if row["sectors"] is None else _number(row["sectors"]),
+        ", ".join(f"{name} {_number(wait)}" for name, wait in waits if wait >= 1),
+    ]
+
+
+def _number(value: float) -> str:
+    """Three digits that count, thousands apart."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def _predicted(parts: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """A line a part, and one of the sum of each way that has several."""
+    lines: list[tuple[str, ...]] = []
+    for (cell, way), group in groupby(parts, key=lambda one: (one["cell"], one["way"])):
+        found = list(group)
+        lines += [(cell, way, one["part"], f"{one['seconds'] * 1e3:.3f}", one["count"]) for one in found]
+        if len(found) > 1:
+            lines.append((cell, way, "**all**", f"**{sum(p['seconds'] for p in found) * 1e3:.2f}**", ""))
+    return lines

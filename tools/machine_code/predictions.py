@@ -1,0 +1,149 @@
+"""Times of passes over time on an H200, from what steps of their kernels take.
+
+One warp alone takes its cycles; warps that share a scheduler hide each other's waits, so that many take the
+instructions that they issue, if those are more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from bppsa_cupy.raw_kernels.kernel import Kernel
+from bppsa_cupy.tools.machine_code.cases import launch_of, scalars_of
+from bppsa_cupy.tools.machine_code.measure import Measure
+from bppsa_cupy.tools.machine_code.walk import BESIDE, memory_latencies
+
+#: The target whose rows predict.
+PREDICTED = "sm_90"
+#: An H200: multiprocessors of 4 schedulers, registers of a scheduler, clocks in Hz with little to do and when
+#: all multiprocessors work.
+WORKERS, SCHEDULERS, REGISTERS, ALONE, BUSY = 132, 4, 16384, 1.98e9, 1.7e9
+#: Seconds of a launch, and until the host knows that all boundaries are finite.
+LAUNCH, CHECK = 5e-6, 2e-5
+#: Iterations of Newton's method that a forward pass is taken to need.
+ITERATIONS = 6
+#: Chunks that a pass may be cut into.
+CHUNKS = (26, 53, 105, 132, 165, 211, 264, 317, 370, 423, 528, 634, 845, 1056)
+
+#: Kernels by name, and their rows on one target.
+Kernels = Mapping[str, Kernel]
+Rows = Mapping[str, Measure]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One part of a pass: its seconds, and what they are counted from."""
+
+    cell: str
+    way: str
+    part: str
+    seconds: float
+    count: str
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Steps, samples and hidden units of a layer."""
+
+    steps: int
+    batch: int
+    hidden: int
+
+
+def predictions(kernels: Kernels, rows: Rows, sizes: Sizes) -> list[dict[str, Any]]:
+    """Forward and backward passes of every cell, serially and by chunks, part by part."""
+    cells = sorted(name.removesuffix("_reduce") for name in rows if name.endswith("_reduce"))
+    found = [p for cell in cells for p in _of_cell(cell, kernels, rows, sizes)]
+    return [asdict(one) for one in found]
+
+
+def _of_cell(cell: str, kernels: Kernels, rows: Rows, sizes: Sizes) -> list[Prediction]:
+    def chunked(verb: str, chunks: int) -> list[Prediction]:
+        return _chunked(cell, verb, chunks, kernels, rows, sizes)
+
+    def best(verb: str) -> list[Prediction]:
+        return min((chunked(verb, n) for n in CHUNKS), key=lambda parts: sum(p.seconds for p in parts))
+
+    weights = _weight_gradients(cell, kernels, rows, sizes)
+    return [
+        _serial(cell, "forward", rows, sizes),
+        *best("forward"),
+        _serial(cell, "backward", rows, sizes),
+        *best("backward"),
+        *weights,
+    ]
+
+
+def _serial(cell: str, verb: str, rows: Rows, sizes: Sizes) -> Prediction:
+    cycles = rows[f"{cell}_{verb}"].cycles["L2"]
+    count = f"{sizes.steps} steps of {cycles:.0f} cycles"
+    return Prediction(cell, f"{verb}, serial", "walk", sizes.steps * cycles / ALONE + LAUNCH, count)
+
+
+def _chunked(
+    cell: str, verb: str, chunks: int, kernels: Kernels, rows: Rows, sizes: Sizes
+) -> list[Prediction]:
+    """Reduce, scan, expand; forward as many times as Newton's method has iterations."""
+    scan = "newton_scan" if verb == "forward" else "chunk_scan"
+    way, times = f"{verb}, {chunks} chunks", ITERATIONS if verb == "forward" else 1
+    chunk, state = -(-sizes.steps // chunks), _states(cell, kernels, sizes) * sizes.hidden
+    of_chunk = rows[scan].cycles["L2"] * state / sizes.hidden
+    # A forward kernel has no chunks: cut into chunks, each is as one more sample.
+    walkers = {"batch": sizes.batch * chunks, "steps": chunk} if verb == "forward" else {"batch": sizes.batch}
+    made = [
+        Prediction(cell, way, "reduce", *_many(f"{cell}_reduce", kernels, rows, sizes, chunk, {})),
+        Prediction(cell, way, scan, chunks * of_chunk / ALONE, f"{chunks} chunks of {of_chunk:.0f} cycles"),
+        Prediction(cell, way, "expand", *_many(f"{cell}_{verb}", kernels, rows, sizes, chunk, walkers)),
+        Prediction(cell, way, "launches and check", 4 * LAUNCH + CHECK, "4 launches and a wait"),
+    ]
+    if times == 1:
+        return made
+    return [replace(p, seconds=times * p.seconds, count=f"{times} × {p.count}") for p in made]
+
+
+def _states(cell: str, kernels: Kernels, sizes: Sizes) -> int:
+    """States of a cell: how often `hidden` goes into the elements of an initial state."""
+    initial = next(p for p in kernels[f"{cell}_backward"].parameters if p.name == "entering")
+    one = {**scalars_of(kernels[f"{cell}_backward"]), "steps": 1, "chunk": 1, "batch": 1, "hidden": 1}
+    return int(eval(initial.size, {}, one))
+
+
+def _many(
+    name: str, kernels: Kernels, rows: Rows, sizes: Sizes, chunk: int, others: Mapping[str, int]
+) -> tuple[float, str]:
+    """Seconds of `chunk` steps of all warps of a launch, and their count."""
+    row = rows[name]
+    given = {"steps": sizes.steps, "batch": sizes.batch, "hidden": sizes.hidden, "chunk": chunk, **others}
+    shape, _ = launch_of(kernels[name], 4, PREDICTED, scalars_of(kernels[name], **given))
+    warps = math.prod(shape.grid) * -(-math.prod(shape.block) // 32)
+    each = -(-warps // (WORKERS * SCHEDULERS))
+    resident = max(1, REGISTERS // (-(-row.registers // 8) * 8 * 32))
+    waves = -(-each // resident)
+    cycles = max(waves * row.cycles["L2"], each * row.instructions)
+    bound = "issue" if cycles > waves * row.cycles["L2"] else "latency"
+    count = f"{chunk} steps of {cycles:.0f} cycles: {each} warps a scheduler, {resident} at once, by {bound}"
+    return chunk * cycles / BUSY, count
+
+
+def _weight_gradients(cell: str, kernels: Kernels, rows: Rows, sizes: Sizes) -> list[Prediction]:
+    """The gradients of W_ih (of one feature) and W_hh: rounds of 32 products, two launches."""
+    name = "sequence_weight_gradient"
+    if name not in rows:
+        return []
+    tiles = -(-_gates(cell, kernels) * sizes.hidden // 32)
+    rounds = -(-sizes.steps * sizes.batch // (32 * WORKERS))
+    load = memory_latencies(rows[name].target)["memory"]
+    each = tiles * rows[name].warps / SCHEDULERS
+    cycles = load + 2 * BESIDE["BAR"] + 32 * max(rows[name].cycles["L1"], each * rows[name].instructions)
+    seconds = 2 * (rounds * cycles / BUSY + LAUNCH)
+    count = f"2 launches, {rounds} rounds of {cycles:.0f} cycles: a load, 32 products, two barriers"
+    return [Prediction(cell, "backward", "weight gradients", seconds, count)]
+
+
+def _gates(cell: str, kernels: Kernels) -> int:
+    weights = next(p for p in kernels[f"{cell}_backward"].parameters if p.name == "weight_hh")
+    one = {**scalars_of(kernels[f"{cell}_backward"]), "batch": 1, "group": 1, "hidden": 1}
+    return int(eval(weights.size, {}, one))

@@ -1,0 +1,125 @@
+"""Times of every kernel of a pass over time, launch by launch.
+
+A line a kernel and size: seconds by events (by the clock on the host), the median of launches and its
+quartiles. Backward walks go through all steps at once, and by chunks. Sizes that would take over LONGEST
+seconds by what fewer steps took are told and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import REALS, Kernel, Variant
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.on_gpu.lines import filled_arguments, summary, tell
+from bppsa_cupy.tools.on_gpu.machine import ask_nvidia_smi
+
+HIDDEN, STEPS, BATCH = (20, 64, 128, 256), (1000, 30000), 16
+#: Steps of a chunk, for so many steps in all.
+CHUNK = {1000: 10, 30000: 71}
+#: Launches that are timed at most, and seconds: of all launches of a size, and of one of a size not run.
+LAUNCHES, BUDGET, LONGEST = 20, 0.3, 1.0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    result = argparse.ArgumentParser(prog="times", description=__doc__)
+    result.add_argument("--device", choices=("cuda", "host"), default="cuda")
+    result.add_argument("--dtype", choices=REALS, default=REALS[0])
+    result.add_argument("--like", default=".*", metavar="PATTERN", help="of kernels' names (default all)")
+    result.add_argument("--hidden", type=cli.positive_list, default=HIDDEN)
+    result.add_argument("--steps", type=cli.positive_list, default=STEPS)
+    result.add_argument("--batch-size", type=cli.positive, default=BATCH)
+    result.add_argument("--once", action="store_true", help="one launch each, for a profiler")
+    return result
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 where every kernel ran, 1 where one raised: its line has the error."""
+    arguments = parser().parse_args(argv)
+    device, failed = get_device(arguments.device), False
+    kernels = [kernel for name, kernel in over_time().items() if re.fullmatch(arguments.like, name)]
+    for hidden in arguments.hidden:
+        for kernel in kernels:
+            for line in lines_of(device, kernel, hidden, arguments):
+                failed = failed or "error" in line
+                tell(**line)
+    if device.name == "cuda":
+        tell(nvidia_smi=ask_nvidia_smi())  # the clocks of a GPU that has just worked
+    return int(failed)
+
+
+def over_time() -> dict[str, Kernel]:
+    """The kernels of passes over time: walks, reductions, and scans of boundaries."""
+    return {
+        name: kernel
+        for name, kernel in KERNELS.items()
+        if name.endswith(("_forward", "_backward", "_reduce"))
+        and any(parameter.name == "hidden" for parameter in kernel.parameters)
+    } | {name: KERNELS[name] for name in ("chunk_scan", "newton_scan")}
+
+
+def lines_of(
+    device: Device, kernel: Kernel, hidden: int, arguments: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """A line for each number of steps, and each way to cut them into chunks."""
+    names = {parameter.name for parameter in kernel.parameters}
+    ways = (None,) if "chunk" not in names else (True,) if kernel.name.endswith("_reduce") else (False, True)
+    for way in ways:
+        before: tuple[int, float] | None = None
+        for steps in arguments.steps:
+            scalars = scalars_of(kernel, hidden, steps, arguments.batch_size)
+            if way is False:
+                scalars["chunk"] = steps
+            line = {"kernel": kernel.name, "dtype": arguments.dtype, "hidden": hidden, "steps": steps}
+            line |= {"batch": arguments.batch_size, "chunk": scalars.get("chunk")}
+            if before is not None and before[1] * steps / before[0] > LONGEST:
+                yield {**line, "left_out": f"{before[0]} steps took {before[1]:.3g} s"}
+                continue
+            try:
+                seconds = time_launches(device, kernel, Variant(arguments.dtype), scalars, arguments.once)
+            except (BppsaError, MemoryError) as error:
+                yield {**line, "error": f"{type(error).__name__}: {error}"}
+                continue
+            yield {**line, **summary(seconds)}
+            before = steps, float(np.median(seconds))
+
+
+def scalars_of(kernel: Kernel, hidden: int, steps: int, batch: int) -> dict[str, Any]:
+    """A kernel's scalars: no gradients of steps, no padding, forward in time; others 0."""
+    chunk = CHUNK.get(steps, max(1, round(steps**0.5 / 3)))
+    known = {
+        "steps": steps, "hidden": hidden, "size": hidden, "batch": batch, "group": batch, "chunk": chunk,
+        "chunks": -(-steps // chunk), "first": 1, "damping": 1.0,
+    }  # fmt: skip
+    return {p.name: known.get(p.name, 0) for p in kernel.parameters if not p.is_array}
+
+
+def time_launches(
+    device: Device, kernel: Kernel, variant: Variant, scalars: Mapping[str, Any], once: bool
+) -> list[float]:
+    """Seconds of each of some launches behind a first one, which compiles; of that one where it is all."""
+    scale = 1 / max(1.0, float(scalars.get("hidden", scalars.get("size", 1)))) ** 0.5
+    run = device.bind(kernel, *filled_arguments(device, kernel, variant, scalars, scale))
+    found: list[float] = []
+    for number in range(1 if once else LAUNCHES + 1):
+        start = device.timestamp()
+        run()
+        end = device.timestamp()
+        found.append(device.seconds(start, end))
+        if number > 2 and sum(found[1:]) > BUDGET:
+            break
+    return found[1:] or found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
