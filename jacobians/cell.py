@@ -51,24 +51,7 @@ class CellJacobian:
 
     def fill(self, device: Device, walk: Walk, values: Array) -> None:
         """Write `values` (T, nnz, B), by time, from a walk whose forward pass has run."""
-        size, heads = walk.size, self.heads
-        kernel = kernels_of(self.form)["fill"]
-        by_head = values
-        if heads > 1:
-            by_head = device.empty((size.steps, self.pattern.nnz // heads, size.walks), values.dtype)
         device.launch(
-            kernel, walk.state, walk.gates, walk.initial, walk.weight_hh, walk.unit, walk.lengths, by_head,
-            *size.scalars, walk.reverse,
+            kernels_of(self.form)["fill"], walk.state, walk.gates, walk.initial, walk.weight_hh, walk.unit,
+            walk.lengths, values, *walk.size.scalars, walk.reverse,
         )  # fmt: skip
-        if heads == 1:
-            return
-        # Of each former state the rows of one head lie together.
-        source = by_head.reshape(size.steps, -1, heads, size.batch)
-        begin = 0
-        for state in range(self.form.states):
-            dense = [dense for former, _, dense in self.form.blocks if former == state]
-            count = size.units * sum(size.units if one else 1 for one in dense)
-            for head in range(heads):
-                target = begin * heads + head * count
-                values[:, target : target + count] = source[:, begin : begin + count, head]
-            begin += count

@@ -38,35 +38,39 @@ def _part(
 
 @compiled(parallel=True)
 def sequence_weight_gradient(
-    delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, parts,
-    shifted, reverse,
+    delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch,
+    parts, shifted, reverse,
 ):  # fmt: skip
-    # Tasks are parts and panels of rows; a sum depends on the parts alone.
-    across = PANEL * lanes_of(delta.itemsize)
-    panels, work = (rows + across - 1) // across, steps * batch * rows * (columns + 1)
-    cuts = max((panels + PANELS - 1) // PANELS, min(panels, work // (parts * LEAST), TASKS // parts), 1)
-    few = columns <= FEW or rows * columns <= SMALL
+    # Tasks are parts, bands and panels of their rows; a sum depends on the parts alone.
+    height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
+    panels, work = (height + across - 1) // across, steps * batch * height * (columns + 1)
+    cuts = max(
+        (panels + PANELS - 1) // PANELS, min(panels, work // (parts * LEAST), TASKS // (parts * bands)), 1
+    )
+    few = columns <= FEW or height * columns <= SMALL
     by_samples = few and batch > 0 and batch % LANES == 0
-    if parts * cuts == 1:
+    if parts * bands * cuts == 1:
         _part(
             delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
             reverse, 0, steps, 0, by_samples,
         )  # fmt: skip
     else:
-        for task in prange(parts * cuts):
-            part, cut = task // cuts, task % cuts
+        for task in prange(parts * bands * cuts):
+            part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
             start, end = steps * part // parts, steps * (part + 1) // parts
-            top = panels * cut // cuts * across
-            count = min(rows, panels * (cut + 1) // cuts * across) - top
+            inner = panels * cut // cuts * across
+            count = min(height, panels * (cut + 1) // cuts * across) - inner
+            top, taken = band * height + inner, band % sets * columns * batch
             _part(
-                delta, values, initial, sums, steps, delta_rows, first + top, count, value_rows, columns,
-                batch, shifted, reverse, start, end, (part * rows + top) * (columns + 1),
-                by_samples,
+                delta, values[taken:], initial[taken if shifted else 0 :], sums, steps, delta_rows,
+                first + top, count, value_rows, columns, batch, shifted, reverse, start, end,
+                (part * rows + top) * (columns + 1), by_samples,
             )  # fmt: skip
 
 
 def _launch(s):
-    blocks = s["parts"] * -(-s["rows"] // 32) * -(-(s["columns"] + 1) // 32)
+    height = s["rows"] // s["bands"]
+    blocks = s["parts"] * s["bands"] * -(-height // 32) * -(-(s["columns"] + 1) // 32)
     return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (256, 1, 1))
 
 

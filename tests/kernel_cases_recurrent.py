@@ -10,24 +10,25 @@ from kernel_cases import Case, case, cases_of
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 
-#: steps, hidden, walks, those that share weights, chunk: few samples, blocks of them, and what remains.
+#: steps, hidden, sets of weights, samples, chunk: few samples, blocks of them, and what remains.
 SIZES = (
-    (0, 3, 2, 2, 4), (1, 1, 1, 1, 1), (5, 3, 0, 1, 2), (21, 20, 2, 2, 10), (5, 33, 2, 1, 2), (3, 64, 1, 1, 2),
-    (2, 100, 4, 4, 1), (9, 7, 19, 19, 9), (2, 5, 66, 33, 5), (3, 130, 16, 16, 3), (3, 600, 1, 1, 3),
+    (0, 3, 1, 2, 4), (1, 1, 1, 1, 1), (5, 3, 1, 0, 2), (21, 20, 1, 2, 10), (5, 33, 2, 1, 2), (3, 64, 1, 1, 2),
+    (2, 100, 1, 4, 1), (9, 7, 1, 19, 9), (2, 5, 2, 33, 5), (3, 130, 1, 16, 3), (3, 600, 1, 1, 3),
+    (4, 18, 3, 5, 3),
 )  # fmt: skip
 
 
 def recurrent(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     settings = (((0, 0, 0), (1, 1, 1)), ((1, 0, 1), (0, 1, 0)))
-    for number, (steps, hidden, batch, group, chunk) in enumerate(SIZES):
+    for number, (steps, hidden, sets, batch, chunk) in enumerate(SIZES):
         for per_step, reverse, ragged in settings[number % 2]:
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.standard_normal((batch // group, form.gates, hidden, hidden)) / hidden**0.5,
+                "weight_hh": rng.standard_normal((sets, form.gates, hidden, hidden)) / hidden**0.5,
             }
             yield case(
-                arrays, steps=steps, hidden=hidden, batch=batch, group=group, chunk=chunk, per_step=per_step,
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, chunk=chunk, per_step=per_step,
                 reverse=reverse,
             )  # fmt: skip
 
@@ -63,20 +64,28 @@ def projections(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("sequence_weight_gradient")
 def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
-    for steps, rows, columns, batch, parts in (
-        (1, 1, 1, 1, 1), (5, 20, 20, 16, 2), (7, 33, 32, 3, 3), (3, 60, 38, 17, 4), (2, 5, 70, 1, 2),
-        (3, 4, 6, 131, 2), (150, 20, 33, 1, 2), (2, 200, 17, 20, 1), (4, 20, 20, 144, 1),
+    for steps, rows, bands, sets, columns, batch, parts in (
+        (1, 1, 1, 1, 1, 1, 1), (5, 20, 1, 1, 20, 16, 2), (7, 33, 1, 1, 32, 3, 3), (3, 60, 1, 1, 38, 17, 4),
+        (2, 5, 1, 1, 70, 1, 2), (3, 4, 1, 1, 6, 131, 2), (150, 20, 1, 1, 33, 1, 2), (2, 200, 1, 1, 17, 20, 1),
+        (4, 20, 1, 1, 20, 144, 1), (5, 24, 6, 3, 4, 5, 2), (3, 80, 2, 2, 40, 16, 1), (2, 66, 2, 1, 5, 1, 1),
     ):  # fmt: skip
         for shifted, reverse in ((0, 0), (1, 0), (1, 1)):
             yield case(
                 steps=steps, rows=rows, columns=columns, batch=batch, parts=parts, shifted=shifted,
-                reverse=reverse, first=2, delta_rows=rows + 3, value_rows=columns + shifted,
+                reverse=reverse, first=2, bands=bands, sets=sets, delta_rows=rows + 3,
+                value_rows=sets * columns + shifted,
             )  # fmt: skip
 
 
 @cases_of(*(f"{name}_fill" for name in FORMS))
 def fills(rng: np.random.Generator) -> Iterator[Case]:
-    for steps, hidden, batch in ((0, 3, 2), (1, 1, 1), (5, 7, 3), (2, 20, 17)):
+    for steps, hidden, sets, batch in (
+        (0, 3, 1, 2),
+        (1, 1, 1, 1),
+        (5, 7, 1, 3),
+        (2, 20, 1, 17),
+        (3, 4, 3, 18),
+    ):
         for reverse in (0, 1):
             arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
-            yield case(arrays, steps=steps, hidden=hidden, batch=batch, group=max(1, batch), reverse=reverse)
+            yield case(arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, reverse=reverse)

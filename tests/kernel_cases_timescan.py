@@ -10,27 +10,27 @@ from kernel_cases import Case, case, cases_of
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 
-#: steps, hidden, batch, chunk, first chunk: to 20 in registers, beyond in shared memory.
+#: steps, hidden, sets of weights, samples, chunk, first chunk: to 20 in registers, beyond in shared memory.
 SIZES = (
-    (0, 3, 2, 4, 0), (1, 1, 1, 1, 0), (1, 2, 3, 4, 1), (5, 3, 0, 2, 1), (21, 20, 3, 9, 1), (19, 7, 5, 19, 0),
-    (5, 33, 2, 2, 1), (10, 64, 1, 10, 0), (2, 100, 1, 1, 1),
+    (0, 3, 2, 1, 4, 0), (1, 1, 1, 1, 1, 0), (1, 2, 3, 1, 4, 1), (5, 3, 1, 0, 2, 1), (21, 20, 1, 3, 9, 1),
+    (19, 7, 2, 3, 19, 0), (5, 33, 2, 1, 2, 1), (10, 64, 1, 1, 10, 0), (2, 100, 1, 1, 1, 1),
 )  # fmt: skip
 
 
 def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
     states, gates = form.states, form.gates
-    for steps, hidden, batch, chunk, first in SIZES:
+    for steps, hidden, sets, batch, chunk, first in SIZES:
         for per_step, reverse, ragged in ((0, 0, 0), (1, 0, 1), (1, 1, 1)):
             least = min(1, steps) if ragged else steps
             arrays = {
                 "lengths": rng.integers(least, steps + 1, batch),
-                "weight_hh": rng.standard_normal((batch, gates, hidden, hidden)) / hidden**0.5,
-                "state": np.tanh(rng.standard_normal((steps, states, hidden, batch))),
-                "gates": rng.random((steps, form.kept, hidden, batch)),
+                "weight_hh": rng.standard_normal((sets, gates, hidden, hidden)) / hidden**0.5,
+                "state": np.tanh(rng.standard_normal((steps, states, sets, hidden, batch))),
+                "gates": rng.random((steps, form.kept, sets, hidden, batch)),
             }
             yield case(
-                arrays, steps=steps, hidden=hidden, batch=batch, chunk=chunk, first=first, per_step=per_step,
-                group=1, reverse=reverse,
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, chunk=chunk, first=first,
+                per_step=per_step, reverse=reverse,
             )  # fmt: skip
 
 

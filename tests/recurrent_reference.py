@@ -1,4 +1,5 @@
-"""PyTorch's recurrent modules in float64 as the oracle of ours: packed sequences for lengths."""
+"""PyTorch's recurrent modules in float64 as the oracle of ours: packed sequences for lengths, and for heads dense
+weights with zeros beside the blocks."""
 
 from __future__ import annotations
 
@@ -73,15 +74,35 @@ def _copies(state: Any) -> tuple[np.ndarray, ...]:
     return tuple(np.array(part) for part in (state if isinstance(state, tuple) else (state,)))
 
 
+def dense(weight_hh: np.ndarray, heads: int) -> np.ndarray:
+    """(G H, h) of heads as (G H, H), each row in its head's columns."""
+    rows, units = weight_hh.shape
+    by_head = weight_hh.reshape(-1, heads, units, units)
+    found = np.zeros((len(by_head), heads, units, heads, units), weight_hh.dtype)
+    for head in range(heads):
+        found[:, head, :, head] = by_head[:, head]
+    return found.reshape(rows, heads * units)
+
+
+def of_heads(weight_hh: np.ndarray, heads: int) -> np.ndarray:
+    """What `dense` takes, of what it gives."""
+    rows, hidden = weight_hh.shape
+    units = hidden // heads
+    by_head = weight_hh.reshape(-1, heads, units, heads, units)
+    return np.stack([by_head[:, head, :, head] for head in range(heads)], axis=1).reshape(rows, units)
+
+
 def reference_of(net: bp.Sequential) -> torch.nn.Module:
     """PyTorch's module with the parameters of a network of one layer."""
     layer = net.layers[0]
-    ours = ("outputs", "forward_method")
+    ours = ("outputs", "forward_method", "heads")
     options = {name: value for name, value in layer.config().items() if name not in ours}
     module = getattr(torch.nn, type(layer).__name__)(**options).double()
-    module.load_state_dict(
-        {name.removeprefix("0."): torch.tensor(array) for name, array in net.state_dict().items()}
-    )
+    state = {name.removeprefix("0."): array for name, array in net.state_dict().items()}
+    state |= {
+        name: dense(array, layer.heads) for name, array in state.items() if name.startswith("weight_hh")
+    }
+    module.load_state_dict({name: torch.tensor(array) for name, array in state.items()})
     return module
 
 
@@ -104,10 +125,12 @@ def theirs(net: bp.Sequential, given: Given) -> Found:
     for state, gradient in zip(finals, given.by_final, strict=True):
         loss = loss + (state * torch.tensor(gradient)).sum()
     loss.backward()
+    gradients = {name: parameter.grad.numpy() for name, parameter in module.named_parameters()}
+    weights = [name for name in gradients if name.startswith("weight_hh")]
     return Found(
         output.detach().numpy(),
         tuple(state.detach().numpy() for state in finals),
-        {name: parameter.grad.numpy() for name, parameter in module.named_parameters()},
+        gradients | {name: of_heads(gradients[name], layer.heads) for name in weights},
         x.grad.numpy(),
         tuple(state.grad.numpy() for state in initial),
     )

@@ -30,7 +30,7 @@ REALS = {
 @pytest.mark.parametrize("itemsize", [4, 8])
 @pytest.mark.parametrize("name", REALS)
 def test_a_walk_counts_its_own_reals(name: str, itemsize: int) -> None:
-    sizes = {"steps": 3, "batch": 2, "group": 2, "chunk": 3, "hidden": 700}
+    sizes = {"steps": 3, "batch": 2, "sets": 1, "chunk": 3, "hidden": 700}
     sizes |= {"itemsize": itemsize, "shared_bytes": SHARED_BYTES}
     assert KERNELS[name].launch(sizes).shared_bytes == REALS[name] * 700 * itemsize
 
@@ -38,7 +38,7 @@ def test_a_walk_counts_its_own_reals(name: str, itemsize: int) -> None:
 @pytest.mark.parametrize("hidden", [20, 21, 64, 224])
 @pytest.mark.parametrize("name", ["rnn_tanh_reduce", "gru_reduce", "lstm_reduce"])
 def test_a_reduction_stays_within_48_kib_with_wider_slices_in_float32(name: str, hidden: int) -> None:
-    sizes = {"steps": 9, "batch": 1, "group": 1, "chunk": 3, "first": 1, "per_step": 1, "hidden": hidden}
+    sizes = {"steps": 9, "batch": 1, "sets": 1, "chunk": 3, "first": 1, "per_step": 1, "hidden": hidden}
     sizes["shared_bytes"] = SHARED_BYTES
     single, double = (KERNELS[name].launch({**sizes, "itemsize": itemsize}) for itemsize in (4, 8))
     assert max(single.shared_bytes, double.shared_bytes) <= 48 * 1024
@@ -51,7 +51,7 @@ def test_a_reduction_stays_within_48_kib_with_wider_slices_in_float32(name: str,
 def test_widths_whose_float64_passes_48_kib_go_back(name: str, hidden: int, stub: CudaDevice) -> None:  # noqa: F811
     """One step: in float32 they take half of it, in float64 the function opts in; compared with the host."""
     kernel, generator, scalars = KERNELS[name], np.random.default_rng(0), [1, hidden, 1, 1, 1, 0, 0]
-    sizes = {"steps": 1, "hidden": hidden, "batch": 1, "group": 1, "chunk": 1, "per_step": 0}
+    sizes = {"steps": 1, "hidden": hidden, "batch": 1, "sets": 1, "chunk": 1, "per_step": 0}
     for dtype, device in (("float32", make_device("emulated")), ("float64", stub)):
         values = [
             np.ones(1, np.int64) if p.name == "lengths"

@@ -27,7 +27,7 @@ from bppsa_cupy.network.forward import through
 from bppsa_cupy.network.parameters import ParameterSet, lay_out
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.timescan import Stack, WalkSize, cost
+from bppsa_cupy.timescan import Stack, cost
 from bppsa_cupy.timescan.direction import Direction
 
 #: Layers that work at each step on its own, beside recurrent ones.
@@ -104,7 +104,7 @@ class TimeSequential(SharedSequential):
             chunk = self.chunk
             if chunk is None:
                 layer = next(iter(self.architecture.recurrent.values()))
-                size = WalkSize(layer.cell, steps, batch, layer.hidden_size, self.dtype.itemsize)
+                size = layer.walk_size(steps, batch, self.dtype.itemsize)
                 choice = cost.choose(cost.model_of(self.device), size, method="chunked")
                 chunk = max(1, min(choice.chunk, -(-steps // self.group.size)))
             self._cuts[steps, batch] = split_steps(steps, self.group.size, chunk), chunk

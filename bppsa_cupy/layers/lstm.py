@@ -33,10 +33,11 @@ class LSTM(Recurrent):
         *,
         outputs: str = "all",
         forward_method: str = "auto",
+        heads: int = 1,
     ) -> None:
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            outputs=outputs, forward_method=forward_method,
+            outputs=outputs, forward_method=forward_method, heads=heads,
         )  # fmt: skip
         if proj_size != 0:
             raise ShapeError(f"LSTM got proj_size={proj_size!r}: it takes 0 alone")

@@ -39,6 +39,9 @@ class Recurrent(Layer):
                    it strays, and serially where it does not converge; "quasi-newton": likewise, with the
                    diagonals of the Jacobians' products alone; "auto": whichever of the first two the cost
                    model takes to be quicker
+    heads          parts of h = H / heads units that see each other alone: each gate's W_hh is block-diagonal,
+                   and weight_hh_l0 (G H, h) holds of each row what lies in its block. So are Jacobians, and
+                   their products, of heads h³. With H heads each unit sees itself alone
 
     A sample may end early (`lengths` of net.forward): later steps leave its state as it is, put out 0
     and have no gradient. NaN in the input goes through to the output, as in PyTorch. The layer is a
@@ -60,6 +63,7 @@ class Recurrent(Layer):
         *,
         outputs: str = "all",
         forward_method: str = "auto",
+        heads: int = 1,
     ) -> None:
         name = type(self).__name__
         self.input_size = as_integer(name, "input_size", input_size, 1)
@@ -74,11 +78,14 @@ class Recurrent(Layer):
         if outputs not in OUTPUTS:
             raise ShapeError(f"{name} got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
         if forward_method not in FORWARD_METHODS:
-            raise ShapeError(
-                f"{name} got forward_method={forward_method!r}: it takes "
-                f"{', '.join(map(repr, FORWARD_METHODS))}"
-            )
+            takes = ", ".join(map(repr, FORWARD_METHODS))
+            raise ShapeError(f"{name} got forward_method={forward_method!r}: it takes {takes}")
         self.outputs, self.forward_method = outputs, forward_method
+        self.heads = as_integer(name, "heads", heads, 1)
+        if self.hidden_size % self.heads:
+            raise ShapeError(
+                f"{name} got heads={heads} and hidden_size={hidden_size}: heads must divide the hidden units"
+            )
 
     @property
     @abc.abstractmethod
@@ -106,6 +113,7 @@ class Recurrent(Layer):
             "bidirectional": self.bidirectional,
             "outputs": self.outputs,
             "forward_method": self.forward_method,
+            **({"heads": self.heads} if self.heads > 1 else {}),
         }
 
     def output_shape(self, input_shape: Shape) -> Shape:
@@ -127,15 +135,19 @@ class Recurrent(Layer):
             for direction in range(self.directions):
                 of = suffix(layer, direction)
                 shapes[f"weight_ih{of}"] = (rows, inputs)
-                shapes[f"weight_hh{of}"] = (rows, self.hidden_size)
+                shapes[f"weight_hh{of}"] = (rows, self.hidden_size // self.heads)
                 if self.bias:
                     shapes[f"bias_ih{of}"] = shapes[f"bias_hh{of}"] = (rows,)
                 shapes |= {f"{name}{of}": (self.hidden_size,) for name in self.unit_parameters}
         return shapes
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
-        shapes = self.parameter_shapes()
-        return {name: uniform_fan_in(generator, shape, self.hidden_size) for name, shape in shapes.items()}
+        """PyTorch's way: uniform in ±1/sqrt(H); with heads, W_hh in ±1/sqrt(h)."""
+        H, units = self.hidden_size, self.hidden_size // self.heads
+        return {
+            name: uniform_fan_in(generator, shape, units if name.startswith("weight_hh") else H)
+            for name, shape in self.parameter_shapes().items()
+        }
 
     def is_barrier(self, training: bool) -> bool:
         return True
@@ -203,7 +215,7 @@ class Recurrent(Layer):
 
     def step_jacobians(self, ctx: RecurrentContext) -> Iterator[tuple[str, str, Pattern, Array]]:
         assert ctx.stack is not None
-        jacobian = CellJacobian(self.cell, self.hidden_size)
+        jacobian = CellJacobian(self.cell, self.hidden_size, self.heads)
         for number, layer in enumerate(ctx.stack.layers):
             for walk in (direction.walk for direction in layer):
                 shape = walk.size.steps, jacobian.pattern.nnz, walk.size.batch
@@ -214,19 +226,18 @@ class Recurrent(Layer):
 
     # ---- buffers ----
 
+    def walk_size(self, steps: int, batch: int, itemsize: int) -> WalkSize:
+        """Sizes of a walk over so many steps."""
+        return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize, self.heads)
+
     def _make_stack(self, ctx: RecurrentContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made again where they were others."""
-        size = WalkSize(self.cell, steps, batch, self.hidden_size, ctx.dtype.itemsize)
+        size = self.walk_size(steps, batch, ctx.dtype.itemsize)
         every_step = self.outputs == "all"
         sizes = StackSize(
-            size,
-            self.input_size,
-            self.num_layers,
-            self.directions,
-            self.bias,
-            every_step,
+            size, self.input_size, self.num_layers, self.directions, self.bias, every_step,
             self.unit_parameters,
-        )
+        )  # fmt: skip
         if ctx.stack is None or ctx.stack.sizes != sizes:
             shapes = stack_shapes(sizes, ctx.device)
             taken = ctx.missing_bytes(shapes)

@@ -32,10 +32,11 @@ class RNN(Recurrent):
         *,
         outputs: str = "all",
         forward_method: str = "auto",
+        heads: int = 1,
     ) -> None:
         super().__init__(
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            outputs=outputs, forward_method=forward_method,
+            outputs=outputs, forward_method=forward_method, heads=heads,
         )  # fmt: skip
         if nonlinearity not in tuple(NONLINEARITIES):
             raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")

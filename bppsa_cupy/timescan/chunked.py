@@ -34,10 +34,11 @@ def bind_reduce(
 ) -> Launch:
     """A call that fills the maps of chunks from `first` on.
 
-    gradient   (T, h, W), by the output of every step, or None
-    maps       out, (chunks - first, W, S, S), by columns, each without its power of two
+    gradient   (T, H, B), by the output of every step, or None
+    maps       out, (chunks - first, W, S, S), by columns, each without its power of two: of W walks, heads
+               times samples, whose states have S elements
     exponents  out, (chunks - first, W, S) int32, those powers
-    offsets    out, (chunks - first, S, W), what each chunk makes of its own gradients; (0,) without any
+    offsets    out, (chunks - first, P H, B), what each chunk makes of its own gradients; (0,) without any
     """
     return device.bind(
         kernels_of(walk.size.cell)["reduce"], walk.gates, walk.state, walk.initial, *walk.weights,
@@ -49,10 +50,10 @@ def bind_reduce(
 class TimeScan:
     """A backward pass of one walk, bound to its arrays: calling it fills `delta` and `entering`.
 
-    gradient  (T, h, W), by the output of every step; None where there is none
-    last      (S, W), the gradient by the state after the last step
-    delta     out, (T, cell.deltas * h, W)
-    entering  out, (S, W), the gradient by the initial state
+    gradient  (T, H, B), by the output of every step; None where there is none
+    last      (P H, B), the gradient by the state after the last step
+    delta     out, (T, cell.deltas * H, B)
+    entering  out, (P H, B), the gradient by the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
     reduce, scan, expand  the three phases of a scan by chunks, one launch each
     chunk     its length in steps; by default the cost model's

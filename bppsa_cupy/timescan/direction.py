@@ -16,7 +16,7 @@ class Weights:
     """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
 
     weight_ih           (G H, I), I being the features of the inner layer's input
-    weight_hh           (G H, h), h being the units of a head
+    weight_hh           (G H, h), h being the units of a head: of each unit, the weights of its own head's
     bias_ih, bias_hh    (G H,)
     unit                the cell's unit parameters, (H,) each
     """
@@ -30,18 +30,17 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """One direction of one inner layer; arrays are by time, samples innermost, or W walks: heads times
-    samples.
+    """One direction of one inner layer; arrays are by time, samples innermost.
 
     name         "l0", "l0_reverse", "l1", ...
     walk         its passes over time
     values       (T, I, B), the inner layer's input (of the first I rows)
     parameters, gradients  those of PyTorch's names, shared with the network
-    by_output    (T, h, W), the gradient by every step's output; None where there is none
-    boundary     (S, W), the gradient by the state after the last step
-    delta        (T, cell.deltas * h, W), the gradient by the projected input, the separate gates' recurrent
+    by_output    (T, H, B), the gradient by every step's output; None where there is none
+    boundary     (P H, B), the gradient by the state after the last step
+    delta        (T, cell.deltas * H, B), the gradient by the projected input, the separate gates' recurrent
                  sums and the unit parameters
-    entering     (S, W), the gradient by the state before the first step
+    entering     (P H, B), the gradient by the state before the first step
     by_input     (T, I, B), what the direction makes of the gradient by the inner layer's input
     """
 
@@ -66,7 +65,8 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
     """Every buffer that `make_directions` takes but `lengths`, by name; all are of the network's dtype."""
     size, cell = sizes.walk, sizes.walk.cell
     T, B, H, S = size.steps, size.batch, size.hidden, cell.states * size.hidden
-    widths = {H, *map(sizes.inputs_of, range(sizes.layers))}
+    heads, units = size.heads, size.units
+    widths = {units, *map(sizes.inputs_of, range(sizes.layers))}
     shapes: dict[str, tuple[int, ...]] = {
         "input": (T, sizes.inputs, B),
         "projected": (T, cell.gates * H, B),
@@ -80,14 +80,16 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
                 shapes[f"by_joined{direction}"] = (T, sizes.directions * H, B)
         for layer in range(sizes.layers):
             own: dict[str, tuple[int, ...]] = {
-                "unit": (cell.parameters * H,),
+                "unit": (heads, cell.parameters * units),
                 "state": (T, S, B),
                 "gates": (T, cell.kept * H, B),
                 "delta": (T, cell.deltas * H, B),
                 **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
             }
-            if not sizes.bias:
-                own["no_bias"] = (cell.gates * H,)
+            if heads > 1:
+                own["head_weights"] = (heads, cell.gates * units, units)
+            if heads > 1 or not sizes.bias:
+                own["head_biases"] = (heads, cell.gates * units)
             shapes |= {name + suffix(layer, direction): shape for name, shape in own.items()}
     if sizes.directions > 1:
         for layer in range(1, sizes.layers):
@@ -106,29 +108,23 @@ def make_directions(
     def make(layer: int, direction: int) -> Direction:
         both = sizes.directions > 1
         of, last = suffix(layer, direction), layer == sizes.layers - 1
-        size, heads = sizes.walk, sizes.walk.heads
-
-        def by_walk(name: str) -> Array:
-            *steps, rows, _ = buffers[name].shape
-            return buffers[name].reshape(*steps, rows // heads, size.walks)
-
-        if sizes.bias:
-            bias_hh = parameters[f"bias_hh{of}"]
-        else:
-            bias_hh = buffers[f"no_bias{of}"]
-            bias_hh[...] = 0
+        one_head = sizes.walk.heads == 1
+        if not sizes.bias:
+            buffers[f"head_biases{of}"][...] = 0
         walk = Walk(
-            size=size,
+            size=sizes.walk,
             reverse=direction == 1,
-            weight_hh=parameters[f"weight_hh{of}"].reshape(heads, -1, size.units),
-            bias_hh=bias_hh.reshape(heads, -1),
-            unit=buffers[f"unit{of}"].reshape(heads, size.cell.parameters * size.units),
+            weight_hh=parameters[f"weight_hh{of}"][None] if one_head else buffers[f"head_weights{of}"],
+            bias_hh=parameters[f"bias_hh{of}"][None]
+            if one_head and sizes.bias
+            else buffers[f"head_biases{of}"],
+            unit=buffers[f"unit{of}"],
             lengths=buffers["lengths"],
-            initial=by_walk(f"initial{of}"),
-            projected=by_walk("projected"),
-            state=by_walk(f"state{of}"),
-            gates=by_walk(f"gates{of}"),
-            final=by_walk(f"final{of}"),
+            initial=buffers[f"initial{of}"],
+            projected=buffers["projected"],
+            state=buffers[f"state{of}"],
+            gates=buffers[f"gates{of}"],
+            final=buffers[f"final{of}"],
         )
         inputs, by_input = "input", f"by_input{direction}"
         if layer:
@@ -140,10 +136,10 @@ def make_directions(
             values=buffers[inputs],
             parameters=_weights(parameters, of, sizes.unit),
             gradients=_weights(gradients, of, sizes.unit),
-            by_output=by_walk(f"by_output{direction}") if sizes.every_step or not last else None,
-            boundary=by_walk(f"boundary{of}"),
-            delta=by_walk(f"delta{of}"),
-            entering=by_walk(f"entering{of}"),
+            by_output=buffers[f"by_output{direction}"] if sizes.every_step or not last else None,
+            boundary=buffers[f"boundary{of}"],
+            delta=buffers[f"delta{of}"],
+            entering=buffers[f"entering{of}"],
             by_input=buffers[by_input],
         )
 

@@ -76,6 +76,7 @@ def weight_gradient(
     bias: Array | None,
     initial: Array | None = None,
     reverse: bool = False,
+    heads: int = 1,
 ) -> Launch:
     """A call that overwrites `weight` (J, K) and `bias` (J,) with the sums over steps and samples of
     delta times value, and of delta.
@@ -84,6 +85,8 @@ def weight_gradient(
     values     (T, rows, B), of which the first K rows are taken
     workspace  flat, of at least `partial_sums_size` elements
     initial    None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
+    heads      J are rows of some gates, H each, and the values' first H rows: those of each head, K of them,
+               go with its own rows alone
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
@@ -99,6 +102,8 @@ def weight_gradient(
         delta_rows,
         first,
         rows,
+        1 if heads == 1 else rows // columns,
+        heads,
         values.shape[1],
         columns,
         batch,

@@ -11,8 +11,8 @@ from bppsa_cupy.timescan.walk import Walk
 def check_shared(device: Device, size: WalkSize) -> None:
     """Raise DeviceError, with the bytes needed and there, where a block of either pass takes more shared
     memory than the device has: before anything of a pass is launched."""
-    steps, hidden, batch, group = size.scalars
-    sizes = {"steps": steps, "hidden": hidden, "batch": batch, "group": group, "chunk": max(1, steps)}
+    names = ("steps", "hidden", "sets", "batch")
+    sizes = {**dict(zip(names, size.scalars, strict=True)), "chunk": max(1, size.steps)}
     for direction in ("forward", "backward"):
         kernel = kernels_of(size.cell)[direction]
         device.check_shared(kernel, kernel.launch(device.facts_of_launch(sizes, size.itemsize)))
@@ -47,11 +47,11 @@ def backward(
 ) -> Launch:
     """A call that goes back through every chunk of `chunk` steps, each from its own boundary.
 
-    gradient  (T, h, W), by the output of every step; None where there is none
-    boundary  (ceil(T / chunk), S, W), by the state at each chunk's end, from later steps
-    delta     out, (T, cell.deltas * h, W), by `walk.projected`, the separate gates' recurrent sums and the
+    gradient  (T, H, B), by the output of every step; None where there is none
+    boundary  (ceil(T / chunk), P H, B), by the state at each chunk's end, from later steps
+    delta     out, (T, cell.deltas * H, B), by `walk.projected`, the separate gates' recurrent sums and the
               unit parameters
-    entering  out, (ceil(T / chunk), S, W), by the state before each chunk
+    entering  out, (ceil(T / chunk), P H, B), by the state before each chunk
 
     The whole sequence is one chunk of the linear pass: chunk = T.
     """

@@ -11,9 +11,8 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 
 @dataclass(frozen=True)
 class WalkSize:
-    """Sizes of a walk over time: the cell, T, B, H, the bytes of a value, and the heads, into which W_hh
-    falls: as many blocks on its diagonal. To the kernels a head is one more sample, with weights of its
-    own."""
+    """Sizes of a walk over time: the cell, T, B, H, the bytes of a value, and the heads: the blocks on W_hh's
+    diagonal, beside which it is 0. To the kernels a head is one more sample, with weights of its own."""
 
     cell: CellForm
     steps: int
@@ -29,7 +28,7 @@ class WalkSize:
 
     @property
     def walks(self) -> int:
-        """Heads times samples, samples innermost."""
+        """Heads times samples."""
         return self.heads * self.batch
 
     @property
@@ -39,8 +38,8 @@ class WalkSize:
 
     @property
     def scalars(self) -> tuple[int, int, int, int]:
-        """T, the units of a head, walks and those that share weights, as kernels take them."""
-        return self.steps, self.units, self.walks, max(1, self.batch)
+        """T, the units of a head, heads and samples, as kernels take them."""
+        return self.steps, self.units, self.heads, self.batch
 
     def chunks(self, chunk: int) -> int:
         """How many chunks of `chunk` steps there are, the last of which may be shorter."""

@@ -13,7 +13,7 @@ from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.direction import Direction, make_directions
 from bppsa_cupy.timescan.forward import TimeForward
-from bppsa_cupy.timescan.sizes import StackSize, WalkSize
+from bppsa_cupy.timescan.sizes import StackSize
 
 
 class Pass(Protocol):
@@ -83,7 +83,7 @@ class Stack:
         """Write the last inner layer's output of every step, (B, T, D H); 0 behind a sample's end."""
         H = self.sizes.walk.hidden
         for number, direction in enumerate(self.layers[-1]):
-            self._scatter(by_samples(direction.walk.state, direction.walk.size), H, out, number * H)
+            self._scatter(direction.walk.state, H, out, number * H)
 
     def _gather(self, outside: Array, offset: int, inside: Array) -> None:
         """Set (T, rows, B) to columns of (B, T, columns) from `offset` on."""
@@ -102,10 +102,9 @@ class Stack:
             if number and len(layer) > 1:
                 launches.append(self._join(self.layers[number - 1], layer[0].values))
             for d in layer:
-                if d.parameters.unit:
-                    launches.append(self._take_unit(d))
-                given, out = d.parameters, by_samples(d.walk.projected, d.walk.size)
+                given, out = d.parameters, d.walk.projected
                 launches.append(products.project(self.device, d.values, given.weight_ih, given.bias_ih, out))
+                launches += self._bind_heads(d)
                 self._forwards.append(self._forward_pass(d, method, free))
                 launches.append(self._forwards[-1])
         return launches
@@ -117,7 +116,7 @@ class Stack:
     def _join(self, below: list[Direction], joined: Array) -> Launch:
         """The outputs of both directions side by side."""
         H = self.sizes.walk.hidden
-        states = [by_samples(direction.walk.state, direction.walk.size) for direction in below]
+        states = [direction.walk.state for direction in below]
 
         def call() -> None:
             for number, state in enumerate(states):
@@ -125,16 +124,29 @@ class Stack:
 
         return call
 
-    def _take_unit(self, direction: Direction) -> Launch:
-        """The unit parameters side by side, as the walk takes them."""
-        walk, given = direction.walk, direction.parameters.unit
-        heads, units = walk.size.heads, walk.size.units
+    @staticmethod
+    def _bind_heads(direction: Direction) -> list[Launch]:
+        """What the walk takes of the parameters in another order: those of each head together."""
+        walk, given = direction.walk, direction.parameters
+        size, cell = walk.size, walk.size.cell
+        heads, units = size.heads, size.units
+        own = walk.unit.reshape(heads, cell.parameters, units)
+        pairs = [(own[:, row], array.reshape(heads, units)) for row, array in enumerate(given.unit)]
+        if heads > 1:
+            pairs += [
+                (
+                    to.reshape(heads, cell.gates, units, -1),
+                    array.reshape(cell.gates, heads, units, -1).swapaxes(0, 1),
+                )
+                for to, array in ((walk.weight_hh, given.weight_hh), (walk.bias_hh, given.bias_hh))
+                if array is not None
+            ]
 
         def call() -> None:
-            for number, array in enumerate(given):
-                walk.unit[:, number * units : (number + 1) * units] = array.reshape(heads, units)
+            for target, source in pairs:
+                target[...] = source
 
-        return call
+        return [call] if pairs else []
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
@@ -146,9 +158,9 @@ class Stack:
 
     def take_gradient(self, gradient: Array) -> None:
         """Take the gradient by the output of every step, (B, T, D H)."""
-        size = self.sizes.walk
+        H = self.sizes.walk.hidden
         for number, direction in enumerate(self.layers[-1]):
-            self._gather(gradient, number * size.hidden, by_samples(direction.by_output, size))
+            self._gather(gradient, number * H, direction.by_output)
 
     def backward(self, method: str = "auto") -> None:
         """Every delta, and the gradients by the initial states, by a method of net.backward."""
@@ -173,7 +185,7 @@ class Stack:
         return tuple(f"{direction.name}: {scan.description}" for direction, scan in pairs)
 
     def _bind_backward(self) -> list[Launch]:
-        launches: list[Launch] = []
+        launches = [launch for d in self.directions for launch in self._bind_heads(d)]
         for layer in reversed(range(self.sizes.layers)):
             if layer + 1 < self.sizes.layers:
                 launches += self._bind_to_input(layer + 1)
@@ -186,14 +198,7 @@ class Stack:
         `by_output` of the one below."""
         directions, xp, H = self.layers[layer], self.device.xp, self.sizes.walk.hidden
         launches = [
-            products.project(
-                self.device,
-                by_samples(d.delta, d.walk.size),
-                d.parameters.weight_ih,
-                None,
-                d.by_input,
-                transposed=True,
-            )
+            products.project(self.device, d.delta, d.parameters.weight_ih, None, d.by_input, transposed=True)
             for d in directions
         ]
         if len(directions) == 1:
@@ -201,7 +206,7 @@ class Stack:
         total, other = (d.by_input for d in directions)
         launches.append(lambda: xp.add(total, other, out=total))
         if layer:
-            outs = [by_samples(d.by_output, d.walk.size) for d in self.layers[layer - 1]]
+            outs = [d.by_output for d in self.layers[layer - 1]]
 
             def split() -> None:
                 for number, out in enumerate(outs):
@@ -227,18 +232,17 @@ class Stack:
 
     def _bind_weights(self, d: Direction) -> list[Launch]:
         device, space, walk, by = self.device, self._workspace, d.walk, d.gradients
-        size, cell = walk.size, walk.size.cell
-        delta = by_samples(d.delta, size)
-        launches = [products.weight_gradient(device, delta, 0, d.values, space, by.weight_ih, by.bias_ih)]
+        size, cell, heads = walk.size, walk.size.cell, walk.size.heads
+        launches = [products.weight_gradient(device, d.delta, 0, d.values, space, by.weight_ih, by.bias_ih)]
         for first, rows in recurrent_rows(cell, size.hidden):
             weight, bias = by.weight_hh[rows], None if by.bias_hh is None else by.bias_hh[rows]
             launches.append(
                 products.weight_gradient(
-                    device, d.delta, first, walk.state, space, weight, bias, walk.initial, walk.reverse
+                    device, d.delta, first, walk.state, space, weight, bias, walk.initial, walk.reverse, heads
                 )
             )
         if by.unit:
-            launches.append(self._unit_gradients(delta, cell, by.unit))
+            launches.append(self._unit_gradients(d.delta, cell, by.unit))
         return launches
 
     def _unit_gradients(self, delta: Array, cell: CellForm, gradients: tuple[Array, ...]) -> Launch:
@@ -251,12 +255,6 @@ class Stack:
                 xp.sum(by_row[:, first + number], axis=(0, 2), out=gradient)
 
         return call
-
-
-def by_samples(array: Array, size: WalkSize) -> Array:
-    """(T, rows h, W) of walks as (T, rows H, B)."""
-    steps, rows, _ = array.shape
-    return array.reshape(steps, rows * size.heads, size.batch)
 
 
 def recurrent_rows(cell: CellForm, hidden: int) -> Iterator[tuple[int, slice]]:

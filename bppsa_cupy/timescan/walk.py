@@ -12,20 +12,19 @@ from bppsa_cupy.timescan.sizes import WalkSize
 class Walk:
     """A cell that walks over steps s = 0, …, T - 1; step s is time t = s, or T - 1 - s where `reverse`.
 
-    Arrays are by time. Of h units a head, a cell's rows are (rows, h), and the innermost axis is that of W
-    walks: heads times samples, the samples of a head side by side. G, P, K and Q are the cell's gates,
-    states, kept rows and unit parameters; S = P h. A step with t >= lengths[w] leaves a walk's state as it
-    is.
+    Arrays are by time, samples innermost. G, P, K and Q are the cell's gates, states, kept rows and unit
+    parameters, of H units each, those of a head side by side, h = H / heads of them. A step with
+    t >= lengths[b] leaves a sample's state as it is.
 
     weight_hh  (heads, G h, h)
     bias_hh    (heads, G h); zeros where there are no biases
     unit       (heads, Q h)
-    lengths    (W), int64
-    initial    (S, W), the state before step 0
-    projected  (T, G h, W), the input times weight_ih, with bias_ih
-    state      (T, S, W), out of the forward pass
-    gates      (T, K h, W), out of the forward pass
-    final      (S, W), out of the forward pass: the state after the last step
+    lengths    (B), int64
+    initial    (P H, B), the state before step 0
+    projected  (T, G H, B), the input times weight_ih, with bias_ih
+    state      (T, P H, B), out of the forward pass
+    gates      (T, K H, B), out of the forward pass
+    final      (P H, B), out of the forward pass: the state after the last step
     """
 
     size: WalkSize

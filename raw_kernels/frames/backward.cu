@@ -1,7 +1,7 @@
 // Back through each chunk of one direction of a layer of recurrent cells, from the gradient by the states at
 // its end: the cell's gradients by x, u, parameters and former states, and by h what W_hh hands on of u's.
-// Gradients by each step's output come in on the way where `per_step`. A step with t >= lengths[b] hands the
-// gradient on as it is, and its own counts for nothing. Walk b multiplies with set b // group of the weights.
+// Gradients by each step's output come in on the way where `per_step`. A step with t >= lengths[b] hands sample
+// b's gradient on as it is, and its own counts for nothing. Each set of weights has a walk a sample.
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -21,29 +21,29 @@ const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward(
-    const real* __restrict__ state,         // (steps, STATES * hidden, batch): of CELL_forward
-    const real* __restrict__ gates,         // (steps, KEPT * hidden, batch): of CELL_forward
-    const real* __restrict__ initial,       // (STATES * hidden, batch): before step 0
-    const real* __restrict__ weight_hh,     // (batch // group, GATES * hidden, hidden)
-    const real* __restrict__ unit,          // (batch // group, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (steps, hidden, batch) if per_step else (0): by each step's
+    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (steps, sets, hidden, batch) if per_step else (0): by each step's
                                             // output
-    const real* __restrict__ boundary,      // ((steps + chunk - 1) // chunk, STATES * hidden, batch): by the
+    const real* __restrict__ boundary,      // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch): by the
                                             // states at each chunk's end, from later steps; chunks are of
                                             // steps, not times
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ delta,               // (steps, DELTAS * hidden, batch) output only, by time: by x; by
+    real* __restrict__ delta,               // (steps, DELTAS, sets, hidden, batch) output only, by time: by x; by
                                             // u where it differs from x's; by the parameters
-    real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, STATES * hidden, batch) output
+    real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch) output
                                             // only, by the states before each chunk
-    size_type steps, size_type hidden, size_type batch, size_type group, size_type chunk, int per_step,
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type chunk, int per_step,
     int reverse)
 {
-    const Chunks chunks = {lengths, steps, batch, chunk, 0, reverse};
+    const Chunks chunks = {lengths, steps, sets, batch, chunk, 0, reverse};
     if (per_step)
         walk_back<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
-                        int(hidden), group, chunks);
+                        int(hidden), chunks);
     else
         walk_back<false>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
-                         int(hidden), group, chunks);
+                         int(hidden), chunks);
 }

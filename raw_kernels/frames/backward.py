@@ -11,6 +11,7 @@ from bppsa_cupy.raw_kernels.frames.samples import (
     ends_of_walks,
     give_states,
     held_values,
+    place_of,
     take_states,
     units_of_sets,
 )
@@ -29,121 +30,29 @@ def make_backward(form):
 
     @compiled()
     def work(
-        way,
-        state,
-        kept,
-        initial,
-        packed,
-        unit,
-        gradient,
-        ends,
-        delta,
-        carried,
-        through,
-        room,
-        none,
-        steps,
-        hidden,
-        batch,
-        per_step,
-        reverse,
-        last,
-        length,
-        first,
-        samples,
-        parts,
-        part,
-        start,
-        stop,
-    ):
+        way, state, kept, initial, packed, unit, gradient, ends, delta, carried, through, room, none, steps,
+        hidden, sets, batch, per_step, reverse, last, length, first, samples, parts, part, start, stop,
+    ):  # fmt: skip
         """Rounds `start` to `stop` - 1 of one part of a walk's units."""
         never_inlined()
         begin, end = share(hidden, parts, part, LANES if way == ROWS else 1)
         if way == ROWS:
             rows_steps(
-                state,
-                kept,
-                initial,
-                packed,
-                unit,
-                gradient,
-                ends,
-                delta,
-                carried,
-                through,
-                room,
-                steps,
-                hidden,
-                batch,
-                per_step,
-                reverse,
-                last,
-                length,
-                first,
-                samples,
-                begin,
-                end,
-                start,
-                stop,
-            )
+                state, kept, initial, packed, unit, gradient, ends, delta, carried, through, room, steps,
+                hidden, sets, batch, per_step, reverse, last, length, first, samples, begin, end, start, stop,
+            )  # fmt: skip
         elif way == FULL:
             lanes_steps(
-                state,
-                kept,
-                initial,
-                packed,
-                unit,
-                gradient,
-                ends,
-                delta,
-                carried,
-                through,
-                room,
-                none,
-                steps,
-                hidden,
-                batch,
-                per_step,
-                reverse,
-                last,
-                length,
-                first,
-                blocks_of(samples),
-                None,
-                begin,
-                end,
-                start,
-                stop,
-            )
+                state, kept, initial, packed, unit, gradient, ends, delta, carried, through, room, none,
+                steps, hidden, sets, batch, per_step, reverse, last, length, first, blocks_of(samples), None,
+                begin, end, start, stop,
+            )  # fmt: skip
         else:
             lanes_steps(
-                state,
-                kept,
-                initial,
-                packed,
-                unit,
-                gradient,
-                ends,
-                delta,
-                carried,
-                through,
-                room,
-                none,
-                steps,
-                hidden,
-                batch,
-                per_step,
-                reverse,
-                last,
-                length,
-                first,
-                1,
-                np.uint64(samples),
-                begin,
-                end,
-                start,
-                stop,
-            )
+                state, kept, initial, packed, unit, gradient, ends, delta, carried, through, room, none,
+                steps, hidden, sets, batch, per_step, reverse, last, length, first, 1, np.uint64(samples),
+                begin, end, start, stop,
+            )  # fmt: skip
 
     @compiled()
     def weights_of(way, weight_hh, hidden, sets, parts):
@@ -158,89 +67,57 @@ def make_backward(form):
         return np.zeros((walks, size), like.dtype)
 
     @compiled()
-    def carried_of(way, boundary, chunks, firsts, samples, hidden, batch):
+    def place_in(chunks, walk, firsts, hidden, sets, batch):
+        """Where a walk's elements begin in (chunks, states, sets, hidden, batch)."""
+        return walk % chunks * states * sets * hidden * batch + place_of(firsts[walk], hidden, batch)
+
+    @compiled()
+    def carried_of(way, boundary, chunks, firsts, samples, hidden, sets, batch):
         """The gradients behind the chunk of every walk."""
         carried = np.zeros((firsts.size, states * held_values(way, hidden, samples)), boundary.dtype)
         for walk in range(firsts.size):
-            place = walk % chunks * states * hidden * batch + firsts[walk]
-            take_states(way, boundary, place, states, hidden, batch, samples, carried[walk])
+            place = place_in(chunks, walk, firsts, hidden, sets, batch)
+            take_states(way, boundary, place, states, hidden, sets, batch, samples, carried[walk])
         return carried
 
     @compiled()
-    def give_entering(way, carried, entering, chunks, firsts, samples, hidden, batch):
+    def give_entering(way, carried, entering, chunks, firsts, samples, hidden, sets, batch):
         for walk in range(firsts.size):
-            place = walk % chunks * states * hidden * batch + firsts[walk]
-            give_states(way, carried[walk], entering, place, states, hidden, batch, samples)
+            place = place_in(chunks, walk, firsts, hidden, sets, batch)
+            give_states(way, carried[walk], entering, place, states, hidden, sets, batch, samples)
 
     @compiled(parallel=True)
     def backward(
-        state,
-        gates,
-        initial,
-        weight_hh,
-        unit,
-        gradient,
-        boundary,
-        lengths,
-        delta,
-        entering,
-        steps,
-        hidden,
-        batch,
-        group,
-        chunk,
-        per_step,
-        reverse,
-    ):
-        sets, chunks = batch // group, (steps + chunk - 1) // chunk
+        state, gates, initial, weight_hh, unit, gradient, boundary, lengths, delta, entering, steps, hidden,
+        sets, batch, chunk, per_step, reverse,
+    ):  # fmt: skip
+        chunks = (steps + chunk - 1) // chunk
         weight_bytes, none = gate_rows * hidden * hidden * state.itemsize, np.zeros(hidden, state.dtype)
         for remains in range(2):
             way, firsts, samples, parts = shares(
-                gate_rows, hidden, sets, group, chunks, weight_bytes, remains
+                gate_rows, hidden, sets, batch, chunks, weight_bytes, remains
             )
             packed = weights_of(way, weight_hh, hidden, sets, parts)
             width = packed.shape[1] // max(1, gate_rows * hidden)
             room = room_of(way, state, firsts.size * parts, width, samples)
-            carried = carried_of(way, boundary, chunks, firsts, samples, hidden, batch)
+            carried = carried_of(way, boundary, chunks, firsts, samples, hidden, sets, batch)
             values = 2 * gate_rows * held_values(way, hidden, samples)
             through = np.zeros((firsts.size, values), state.dtype)
-            ends = ends_of_walks(way, lengths, firsts, samples, steps)
+            ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
             own = units_of_sets(way, unit, numbers, hidden, sets)
             stride = chunk + 1 if parts == 1 else 1
             for start in range(0, min(chunk, steps) + 1, stride):
                 for item in prange(firsts.size * parts):
                     walk, part = np.int64(item) // parts, np.int64(item) % parts
-                    number, piece = firsts[walk] // group, walk % chunks
+                    number, piece = firsts[walk] // batch, walk % chunks
                     last = min(piece * chunk + chunk, steps) - 1
                     length = last + 1 - piece * chunk
                     work(
-                        way,
-                        state,
-                        gates,
-                        initial,
-                        packed[number * parts + part],
-                        own[number],
-                        gradient,
-                        ends[walk],
-                        delta,
-                        carried[walk],
-                        through[walk],
-                        room[item],
-                        none,
-                        steps,
-                        hidden,
-                        batch,
-                        per_step,
-                        reverse,
-                        last,
-                        length,
-                        firsts[walk],
-                        samples,
-                        parts,
-                        part,
-                        start,
-                        min(start + stride, length + 1),
-                    )
-            give_entering(way, carried, entering, chunks, firsts, samples, hidden, batch)
+                        way, state, gates, initial, packed[number * parts + part], own[number], gradient,
+                        ends[walk], delta, carried[walk], through[walk], room[item], none, steps, hidden,
+                        sets, batch, per_step, reverse, last, length, place_of(firsts[walk], hidden, batch),
+                        samples, parts, part, start, min(start + stride, length + 1),
+                    )  # fmt: skip
+            give_entering(way, carried, entering, chunks, firsts, samples, hidden, sets, batch)
 
     return backward

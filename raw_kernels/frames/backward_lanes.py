@@ -27,38 +27,14 @@ def make_backward_lanes(form):
 
     @compiled()
     def steps_of(
-        state,
-        values,
-        initial,
-        packed,
-        unit,
-        gradient,
-        ends,
-        delta,
-        carried,
-        through,
-        sums,
-        none,
-        steps,
-        hidden,
-        batch,
-        per_step,
-        reverse,
-        last,
-        length,
-        first,
-        blocks,
-        count,
-        begin,
-        end,
-        start,
-        stop,
-    ):
+        state, values, initial, packed, unit, gradient, ends, delta, carried, through, sums, none, steps,
+        hidden, sets, batch, per_step, reverse, last, length, first, blocks, count, begin, end, start, stop,
+    ):  # fmt: skip
         """Rounds `start` to `stop` - 1 of the walk back over `length` steps from `last`: in each, what W_hh
         makes of the round before, then the cell; round `length` has the former alone."""
         never_inlined()
         H, B, L = np.uint64(hidden), np.uint64(batch), np.uint64(LANES)
-        plane, block, whole = H * B, H * L, np.uint64(states * hidden) * L
+        plane, block, whole = np.uint64(sets) * H * B, H * L, np.uint64(states * hidden) * L
         apart, many, zero = np.uint64(gates) * block, np.uint64(blocks), np.uint64(0)
         some, least = np.uint64(end - begin) * L, ends.min()
         for back in range(start, stop):
@@ -67,20 +43,9 @@ def make_backward_lanes(form):
             if back > 0:
                 later = t - 1 if reverse else t + 1
                 multiply_blocks(
-                    packed,
-                    none,
-                    end - begin,
-                    gates * hidden,
-                    through,
-                    np.uint64((back - 1) & 1) * many * apart,
-                    L,
-                    apart,
-                    sums,
-                    zero,
-                    L,
-                    some,
-                    many,
-                )
+                    packed, none, end - begin, gates * hidden, through,
+                    np.uint64((back - 1) & 1) * many * apart, L, apart, sums, zero, L, some, many,
+                )  # fmt: skip
                 for number in range(many):
                     i, u = number * whole + np.uint64(begin) * L, number * some
                     for _ in range(begin, end):
@@ -98,11 +63,8 @@ def make_backward_lanes(form):
             now = np.uint64(back & 1) * many * apart
             for number in range(many):
                 source = np.uint64(first) + number * L + np.uint64(begin) * B
-                o, y, e = (
-                    np.uint64(t) * plane + source,
-                    np.uint64(t * states) * plane + source,
-                    shift + source,
-                )
+                o, y = np.uint64(t) * plane + source, np.uint64(t * states) * plane + source
+                e = shift + source
                 v, d = np.uint64(t * kept) * plane + source, np.uint64(t * deltas) * plane + source
                 i = number * whole + np.uint64(begin) * L
                 w = now + number * apart + np.uint64(begin) * L

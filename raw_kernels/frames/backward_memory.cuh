@@ -5,22 +5,22 @@ __device__ __forceinline__ void walk_tiles(
     const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
     const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
-    size_type group, const Chunks& chunks, real* shared)
+    const Chunks& chunks, real* shared)
 {
-    const size_type batch = chunks.batch, plane = hidden * batch, tiles = tile_count(batch, group, M);
+    const size_type batch = chunks.batch, plane = hidden * chunks.walks(), tiles = tile_count(chunks.sets, batch, M);
     Matrix matrix = {hidden, G * hidden, 1, hidden, nullptr, shared};
     real *const deltas = matrix.behind(), *const carried = deltas + padded(G * hidden) * M;
     real* const sums = carried + P * hidden * M;
     for (int e = threadIdx.x; e < padded(G * hidden) * M; e += BLOCK) deltas[e] = real(0);
     for (size_type item = blockIdx.x; item < chunks.reduced() * tiles; item += gridDim.x) {
         const size_type piece = item / tiles;
-        const Tile tile(item % tiles, group, M);
+        const Tile tile(item % tiles, hidden, batch, M);
         const Span whole = chunks.whole(piece);
         matrix.load(weight_hh + tile.set * G * hidden * hidden);
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
                 carried[i * hidden * M + e] =
-                    boundary[(piece * P + i) * plane + e / M * batch + tile.first + e % M];
+                    boundary[(piece * P + i) * plane + e / M * batch + tile.start + e % M];
         __syncthreads();
         for (size_type s = whole.end - 1; s >= whole.begin; --s) {
             const size_type t = chunks.time(s);
@@ -28,7 +28,7 @@ __device__ __forceinline__ void walk_tiles(
             for (int e = threadIdx.x; e < hidden * M; e += BLOCK) {
                 const int j = e / M, m = e % M;
                 if (m >= tile.count) continue;
-                const size_type b = tile.first + m, o = j * batch + b;
+                const size_type b = tile.first + m, o = j * batch + tile.start + m;
                 real kept[K_EXTENT], before[P], after[P], g[P], p[Q_EXTENT];
                 real by_x[G] = {}, by_u[U_EXTENT] = {}, by_before[P], by_p[Q_EXTENT] = {};
                 if (t < chunks.lengths[b]) {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void walk_tiles(
         }
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
-                entering[(piece * P + i) * plane + e / M * batch + tile.first + e % M] =
+                entering[(piece * P + i) * plane + e / M * batch + tile.start + e % M] =
                     carried[i * hidden * M + e];
         __syncthreads();
     }
@@ -75,13 +75,13 @@ __device__ __forceinline__ void walk_back(
     const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
     const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
-    size_type group, const Chunks& chunks)
+    const Chunks& chunks)
 {
     extern __shared__ __align__(16) real shared[];
-    if (together(chunks.reduced() * chunks.batch, group))
+    if (together(chunks.reduced() * chunks.walks(), chunks.batch))
         walk_tiles<PER_STEP, WALKS_TOGETHER>(state, gates, initial, weight_hh, unit, gradient, boundary, delta,
-                                       entering, hidden, group, chunks, shared);
+                                       entering, hidden, chunks, shared);
     else
         walk_tiles<PER_STEP, 1>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
-                                hidden, group, chunks, shared);
+                                hidden, chunks, shared);
 }

@@ -10,14 +10,14 @@ __device__ __forceinline__ void walk_back(
     const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
     const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
-    size_type group, const Chunks& chunks)
+    const Chunks& chunks)
 {
     __shared__ __align__(16) real shared[WALKS][2][G][HELD];
     const Place place;
     constexpr int AHEAD = steps_ahead(ROWS);
     Stage<ROWS, AHEAD> stage;
     const int row = place.unit;
-    const size_type batch = chunks.batch, plane = hidden * batch, square = (size_type)hidden * hidden;
+    const size_type walks = chunks.walks(), plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0][0];
     if (row >= hidden) {
         // Nothing writes these elements later, and the walk's other threads wait for no thread that is gone.
@@ -25,10 +25,12 @@ __device__ __forceinline__ void walk_back(
             for (int k = 0; k < 2 * G; ++k) held[k * HELD + row] = real(0);
         return;
     }
-    const size_type items = chunks.reduced() * batch;
+    const size_type items = chunks.reduced() * walks;
     for (size_type item = (size_type)blockIdx.x * WALKS + place.walk; item < items;
          item += (size_type)gridDim.x * WALKS) {
-        const size_type piece = item / batch, b = item % batch, set = set_of(b, group), o = row * batch + b;
+        const size_type piece = item / walks;
+        const Walk own(item % walks, hidden, chunks.sets, chunks.batch);
+        const size_type set = own.set, b = own.sample, o = row * chunks.batch + own.start;
         Weights weights;
         weights.load(weight_hh + set * G * square + row, square, hidden, hidden, place.lane);
         real p[Q_EXTENT], g[P];

@@ -5,13 +5,7 @@ import numpy as np
 from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, never_inlined, store
 from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, pack_rows, whole_vectors
-from bppsa_cupy.raw_kernels.twins.rows import (
-    ALL,
-    add_to_first,
-    chosen_rows,
-    load_rows,
-    store_rows,
-)
+from bppsa_cupy.raw_kernels.twins.rows import ALL, add_to_first, chosen_rows, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
 from bppsa_cupy.system.compiled import compiled
 
@@ -24,34 +18,13 @@ def make_backward_rows(form):
 
     @compiled()
     def steps_of(
-        state,
-        values,
-        initial,
-        packed,
-        unit,
-        gradient,
-        ends,
-        delta,
-        carried,
-        through,
-        taken,
-        steps,
-        hidden,
-        batch,
-        per_step,
-        reverse,
-        last,
-        length,
-        first,
-        count,
-        begin,
-        end,
-        start,
-        stop,
-    ):
+        state, values, initial, packed, unit, gradient, ends, delta, carried, through, taken, steps, hidden,
+        sets, batch, per_step, reverse, last, length, first, count, begin, end, start, stop,
+    ):  # fmt: skip
         """Rounds `start` to `stop` - 1 of the walk back over `length` steps from `last`: in each, what W_hh
         makes of the round before, then the cell; round `length` has the former alone."""
         never_inlined()
+        plane, source = sets * hidden * batch, first + begin * batch
         own, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
         sample, apart, none = np.uint64(states) * spacing, np.uint64(gates) * spacing, np.uint64(0)
@@ -68,19 +41,9 @@ def make_backward_rows(form):
                 now = np.uint64((back - 1) & 1) * np.uint64(count) * apart
                 for gate in range(gates):
                     multiply_rows(
-                        packed,
-                        width // LANES,
-                        gates * hidden,
-                        gate * hidden,
-                        hidden,
-                        through,
-                        now + np.uint64(gate) * spacing,
-                        apart,
-                        taken,
-                        none,
-                        row,
-                        count,
-                    )
+                        packed, width // LANES, gates * hidden, gate * hidden, hidden, through,
+                        now + np.uint64(gate) * spacing, apart, taken, none, row, count,
+                    )  # fmt: skip
                 for c in range(count):
                     if later < ends[c]:
                         i, u = np.uint64(c) * sample + np.uint64(begin), np.uint64(c) * row
@@ -93,7 +56,7 @@ def make_backward_rows(form):
                 break
             former, shift = initial, 0
             if s > 0:
-                former, shift = state, (t + 1 if reverse else t - 1) * states * hidden * batch
+                former, shift = state, (t + 1 if reverse else t - 1) * states * plane
             now = np.uint64(back & 1) * np.uint64(count) * apart
             for c in range(count):
                 i = np.uint64(c) * sample + np.uint64(begin)
@@ -101,19 +64,17 @@ def make_backward_rows(form):
                 inside = t < ends[c]
                 if inside:
                     for part in range(kept):
-                        place = ((t * kept + part) * hidden + begin) * batch + first + c
+                        place = (t * kept + part) * plane + source + c
                         gather(values, place, batch, own, taken, keeps + part * width)
                     for part in range(states):
-                        place = (part * hidden + begin) * batch + first + c
+                        place = part * plane + source + c
                         if reads_after >> part & 1:
-                            source = place + t * states * hidden * batch
-                            gather(state, source, batch, own, taken, after + part * width)
+                            later = place + t * states * plane
+                            gather(state, later, batch, own, taken, after + part * width)
                         if reads_before >> part & 1:
                             gather(former, place + shift, batch, own, taken, before + part * width)
                     if per_step:
-                        gather(
-                            gradient, (t * hidden + begin) * batch + first + c, batch, own, taken, by_output
-                        )
+                        gather(gradient, t * plane + source + c, batch, own, taken, by_output)
                 for j in range(none, row, L):
                     m = np.uint64(made) + j
                     if inside:
@@ -136,7 +97,7 @@ def make_backward_rows(form):
                         store_rows(through, w + j, spacing, load_rows(taken, j, row, gates, 0, None), None)
                         store_rows(taken, m, row, load_rows(taken, j, row, deltas, 0, None), None)
                 for part in range(deltas):
-                    target = ((t * deltas + part) * hidden + begin) * batch + first + c
+                    target = (t * deltas + part) * plane + source + c
                     scatter(taken, made + part * width, own, delta, target, batch)
 
     @compiled()

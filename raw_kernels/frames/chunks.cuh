@@ -7,8 +7,11 @@ struct Span {
 
 struct Chunks {
     const long long* lengths;
-    size_type steps, batch, length, first;
+    size_type steps, sets, batch, length, first;
     int reverse;
+
+    // Walks through each chunk.
+    __device__ size_type walks() const { return sets * batch; }
 
     // How many chunks there are from `first` on.
     __device__ size_type reduced() const { return (steps + length - 1) / length - first; }

@@ -1,6 +1,7 @@
 // Values of every step's transposed Jacobian of a recurrent cell, in CSR order: rows by the state before,
-// columns by the state after, each state's units together. A block of a former and a new state is dense where
-// the one reaches the other through W_hh, else diagonal. The identity where t >= lengths[b]. A thread a value.
+// columns by the state after; each state's units together, those of a set of weights beside each other. A block
+// of a former and a new state is dense within a set where the one reaches the other through W_hh, else diagonal.
+// The identity where t >= lengths[b]. A thread a value.
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -15,12 +16,12 @@ struct Block {
 __device__ const Block TABLE[] = {BLOCKS};
 const int COUNT = sizeof(TABLE) / sizeof(Block);
 
-// Where an entry lies: its row's and its column's state and unit.
+// Where an entry lies: its set of weights, its row's and its column's state, and their units in the set.
 struct Entry {
     int former, later;
-    size_type row, column;
+    size_type set, row, column;
 
-    __device__ __forceinline__ Entry(size_type place, size_type hidden)
+    __device__ __forceinline__ Entry(size_type place, size_type hidden, size_type sets)
     {
         int begin = 0;
         while (true) {
@@ -29,13 +30,14 @@ struct Entry {
             size_type width = 0;
             for (; end < COUNT && TABLE[end].former == state; ++end)
                 width += TABLE[end].dense ? hidden : 1;
-            if (place < width * hidden) {
+            if (place < width * hidden * sets) {
                 former = state;
-                row = place / width;
+                set = place / (width * hidden);
+                row = place / width % hidden;
                 place %= width;
                 break;
             }
-            place -= width * hidden;
+            place -= width * hidden * sets;
             begin = end;
         }
         for (; place >= (TABLE[begin].dense ? hidden : 1); ++begin) place -= TABLE[begin].dense ? hidden : 1;
@@ -45,24 +47,25 @@ struct Entry {
 };
 
 extern "C" __global__ void CELL_fill(
-    const real* __restrict__ state,         // (steps, STATES * hidden, batch): of CELL_forward
-    const real* __restrict__ gates,         // (steps, KEPT * hidden, batch): of CELL_forward
-    const real* __restrict__ initial,       // (STATES * hidden, batch): before step 0
-    const real* __restrict__ weight_hh,     // (batch // group, GATES * hidden, hidden)
-    const real* __restrict__ unit,          // (batch // group, PARAMETERS * hidden): of each unit
+    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ values,              // (steps, ENTRIES, batch) output only
-    size_type steps, size_type hidden, size_type batch, size_type group, int reverse)
+    real* __restrict__ values,              // (steps, (ENTRIES) * sets, batch) output only
+    size_type steps, size_type hidden, size_type sets, size_type batch, int reverse)
 {
-    const size_type plane = hidden * batch, entries = ENTRIES;
-    GRID_STRIDE(item, steps * (entries) * batch) {
-        const size_type b = item % batch, t = item / batch / entries, set = set_of(b, group);
-        const Entry entry(item / batch % entries, hidden);
+    const size_type plane = hidden * sets * batch, entries = (ENTRIES) * sets;
+    GRID_STRIDE(item, steps * entries * batch) {
+        const size_type b = item % batch, t = item / batch / entries;
+        const Entry entry(item / batch % entries, hidden, sets);
+        const size_type set = entry.set;
         if (t >= lengths[b]) {
             values[item] = entry.former == entry.later && entry.row == entry.column ? real(1) : real(0);
             continue;
         }
-        const size_type o = entry.column * batch + b;
+        const size_type o = (set * hidden + entry.column) * batch + b;
         const bool start = t == (reverse ? steps - 1 : 0);
         const real* const earlier = start ? initial : state + (reverse ? t + 1 : t - 1) * P * plane;
         real kept[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[Cell::coefficients], x[P], d[P], w[G], by[P];

@@ -10,8 +10,8 @@ from bppsa_cupy.system.compiled import compiled
 
 
 def make_fill(form):
-    """Entries by the state before: of each former state's rows, every block that it reaches, dense or
-    diagonal."""
+    """Entries by the state before: of each former state's rows, one set of weights after another, every block
+    that it reaches, dense or diagonal."""
     gate_rows, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
     coefficients, enter = form.functions.coefficients, form.functions.enter
     entry, carry = form.functions.entry, form.functions.carry
@@ -20,9 +20,8 @@ def make_fill(form):
     former_states, later_states, dense = (np.ascontiguousarray(column) for column in blocks.T)
 
     @compiled(parallel=True)
-    def fill(state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, batch, group, reverse):
-        H, B = np.uint64(hidden), np.uint64(batch)
-        plane, entries = H * B, 0
+    def fill(state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, sets, batch, reverse):
+        H, B, plane, entries = np.uint64(hidden), np.uint64(batch), np.uint64(sets * hidden * batch), 0
         for block in range(dense.size):
             entries += hidden * (hidden if dense[block] else 1)
         eye = np.zeros(states * states, state.dtype)
@@ -34,15 +33,14 @@ def make_fill(form):
             if t == (steps - 1 if reverse else 0):
                 former, source = initial, np.uint64(0)
             zero, one = spread(state.dtype.type(0)), spread(state.dtype.type(1))
-            for first in range(0, batch, group):
-                number = first // group
-                for b in range(first, first + group, LANES):
-                    count = np.uint64(min(LANES, first + group - b))
+            for number in range(sets):
+                for b in range(0, batch, LANES):
+                    count = np.uint64(min(LANES, batch - b))
                     ends = np.full(LANES, steps, np.int64)
                     ends[: np.int64(count)] = lengths[b : b + np.int64(count)]
                     inside = lanes_before(t, ends)
                     for k in range(np.uint64(hidden)):
-                        o = k * B + np.uint64(b)
+                        o = k * B + np.uint64(number * hidden * batch + b)
                         a = coefficients(
                             load_rows(gates, np.uint64(t * kept) * plane + o, plane, kept, ALL, count),
                             load_rows(
@@ -56,7 +54,8 @@ def make_fill(form):
                             j, i = former_states[block], later_states[block]
                             x = enter(a, spread_rows(eye, np.uint64(i * states), np.uint64(1), states))
                             length, offset = row_of(former_states, dense, hidden, j, block)
-                            start = rows_before(former_states, dense, hidden, j)
+                            start = rows_before(former_states, dense, hidden, j) * sets
+                            start += number * hidden * length
                             own = select(inside, carry(a, x)[j], one if i == j else zero)
                             if dense[block]:
                                 weights = np.uint64((number * gate_rows * hidden + np.int64(k)) * hidden)
@@ -65,13 +64,12 @@ def make_fill(form):
                                     value = select(inside, dot(entry(a, w), x), zero)
                                     if r == k:
                                         value = value + own
-                                    place = start + np.int64(r) * length + offset + np.int64(k)
-                                    store_some(
-                                        values, np.uint64((t * entries + place) * batch + b), count, value
-                                    )
+                                    place = t * entries * sets + start + np.int64(r) * length + offset
+                                    target = np.uint64((place + np.int64(k)) * batch + b)
+                                    store_some(values, target, count, value)
                             else:
-                                place = start + np.int64(k) * length + offset
-                                store_some(values, np.uint64((t * entries + place) * batch + b), count, own)
+                                place = t * entries * sets + start + np.int64(k) * length + offset
+                                store_some(values, np.uint64(place * batch + b), count, own)
 
     return fill
 

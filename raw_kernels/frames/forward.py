@@ -11,6 +11,7 @@ from bppsa_cupy.raw_kernels.frames.samples import (
     ends_of_walks,
     give_states,
     held_values,
+    place_of,
     take_states,
     units_of_sets,
 )
@@ -28,98 +29,27 @@ def make_forward(form):
 
     @compiled()
     def work(
-        way,
-        projected,
-        packed,
-        bias,
-        unit,
-        ends,
-        state,
-        kept,
-        held,
-        room,
-        steps,
-        hidden,
-        batch,
-        reverse,
-        first,
-        samples,
-        parts,
-        part,
-        start,
-        stop,
-    ):
+        way, projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
+        reverse, first, samples, parts, part, start, stop,
+    ):  # fmt: skip
         """Steps `start` to `stop` - 1 of one part of a walk's units."""
         never_inlined()
         begin, end = share(hidden, parts, part, LANES if way == ROWS else 1)
         if way == ROWS:
             rows_steps(
-                projected,
-                packed,
-                bias,
-                unit,
-                ends,
-                state,
-                kept,
-                held,
-                room,
-                steps,
-                hidden,
-                batch,
-                reverse,
-                first,
-                samples,
-                begin,
-                end,
-                start,
-                stop,
-            )
+                projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
+                reverse, first, samples, begin, end, start, stop,
+            )  # fmt: skip
         elif way == FULL:
             lanes_steps(
-                projected,
-                packed,
-                bias,
-                unit,
-                ends,
-                state,
-                kept,
-                held,
-                room,
-                steps,
-                hidden,
-                batch,
-                reverse,
-                first,
-                blocks_of(samples),
-                None,
-                begin,
-                end,
-                start,
-                stop,
-            )
+                projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
+                reverse, first, blocks_of(samples), None, begin, end, start, stop,
+            )  # fmt: skip
         else:
             lanes_steps(
-                projected,
-                packed,
-                bias,
-                unit,
-                ends,
-                state,
-                kept,
-                held,
-                room,
-                steps,
-                hidden,
-                batch,
-                reverse,
-                first,
-                1,
-                np.uint64(samples),
-                begin,
-                end,
-                start,
-                stop,
-            )
+                projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
+                reverse, first, 1, np.uint64(samples), begin, end, start, stop,
+            )  # fmt: skip
 
     @compiled()
     def weights_of(way, weight_hh, bias_hh, hidden, sets, parts):
@@ -135,72 +65,45 @@ def make_forward(form):
         return np.empty((walks, width * blocks_of(samples) * LANES), like.dtype)
 
     @compiled()
-    def held_of(way, initial, firsts, samples, hidden, batch):
+    def held_of(way, initial, firsts, samples, hidden, sets, batch):
         """The states of every walk before its first step, and room for those after it."""
         held = np.zeros((firsts.size, 2 * states * held_values(way, hidden, samples)), initial.dtype)
         for walk in range(firsts.size):
-            take_states(way, initial, firsts[walk], states, hidden, batch, samples, held[walk])
+            place = place_of(firsts[walk], hidden, batch)
+            take_states(way, initial, place, states, hidden, sets, batch, samples, held[walk])
         return held
 
     @compiled()
-    def give_final(way, held, final, steps, firsts, samples, hidden, batch):
-        place = (steps & 1) * states * held_values(way, hidden, samples)
+    def give_final(way, held, final, steps, firsts, samples, hidden, sets, batch):
+        last = (steps & 1) * states * held_values(way, hidden, samples)
         for walk in range(firsts.size):
-            give_states(way, held[walk, place:], final, firsts[walk], states, hidden, batch, samples)
+            place = place_of(firsts[walk], hidden, batch)
+            give_states(way, held[walk, last:], final, place, states, hidden, sets, batch, samples)
 
     @compiled(parallel=True)
     def forward(
-        projected,
-        weight_hh,
-        bias_hh,
-        unit,
-        initial,
-        lengths,
-        state,
-        gates,
-        final,
-        steps,
-        hidden,
-        batch,
-        group,
-        reverse,
-    ):
-        sets = batch // group
+        projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps, hidden, sets,
+        batch, reverse,
+    ):  # fmt: skip
         weight_bytes = gate_rows * hidden * hidden * state.itemsize
         for remains in range(2):
-            way, firsts, samples, parts = shares(gate_rows, hidden, sets, group, 1, weight_bytes, remains)
+            way, firsts, samples, parts = shares(gate_rows, hidden, sets, batch, 1, weight_bytes, remains)
             packed, bias = weights_of(way, weight_hh, bias_hh, hidden, sets, parts)
             room = room_of(way, state, firsts.size * parts, bias.shape[1], samples)
-            held = held_of(way, initial, firsts, samples, hidden, batch)
-            ends = ends_of_walks(way, lengths, firsts, samples, steps)
+            held = held_of(way, initial, firsts, samples, hidden, sets, batch)
+            ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
             own = units_of_sets(way, unit, numbers, hidden, sets)
             stride = max(1, steps) if parts == 1 else 1
             for start in range(0, steps, stride):
                 for item in prange(firsts.size * parts):
                     walk, part = np.int64(item) // parts, np.int64(item) % parts
-                    number = firsts[walk] // group
+                    number, first = firsts[walk] // batch, place_of(firsts[walk], hidden, batch)
+                    piece = number * parts + part
                     work(
-                        way,
-                        projected,
-                        packed[number * parts + part],
-                        bias[number * parts + part],
-                        own[number],
-                        ends[walk],
-                        state,
-                        gates,
-                        held[walk],
-                        room[item],
-                        steps,
-                        hidden,
-                        batch,
-                        reverse,
-                        firsts[walk],
-                        samples,
-                        parts,
-                        part,
-                        start,
-                        start + stride,
-                    )
-            give_final(way, held, final, steps, firsts, samples, hidden, batch)
+                        way, projected, packed[piece], bias[piece], own[number], ends[walk], state, gates,
+                        held[walk], room[item], steps, hidden, sets, batch, reverse, first, samples, parts,
+                        part, start, start + stride,
+                    )  # fmt: skip
+            give_final(way, held, final, steps, firsts, samples, hidden, sets, batch)
 
     return forward

@@ -23,30 +23,12 @@ def make_forward_lanes(form):
 
     @compiled()
     def steps_of(
-        projected,
-        packed,
-        bias,
-        unit,
-        ends,
-        state,
-        values,
-        held,
-        sums,
-        steps,
-        hidden,
-        batch,
-        reverse,
-        first,
-        blocks,
-        count,
-        begin,
-        end,
-        start,
-        stop,
-    ):
+        projected, packed, bias, unit, ends, state, values, held, sums, steps, hidden, sets, batch, reverse,
+        first, blocks, count, begin, end, start, stop,
+    ):  # fmt: skip
         never_inlined()
         H, B, L, none = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(0)
-        plane, block, part = H * B, H * L, np.uint64(end - begin) * L
+        plane, block, part = np.uint64(sets) * H * B, H * L, np.uint64(end - begin) * L
         apart, width, many = np.uint64(states) * block, np.uint64(gates) * part, np.uint64(blocks)
         least = ends.min()
         for s in range(start, stop):

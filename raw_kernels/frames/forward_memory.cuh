@@ -5,14 +5,14 @@ __device__ __forceinline__ void walk_tiles(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type batch, size_type group, int reverse, real* shared)
+    size_type sets, size_type batch, int reverse, real* shared)
 {
-    const size_type plane = hidden * batch;
+    const size_type plane = hidden * sets * batch;
     Matrix matrix = {G * hidden, hidden, hidden, 1, nullptr, shared};
     real *const now = matrix.behind(), *const others = now + padded(hidden) * M;
     real* const sums = others + (P - 1) * hidden * M;
-    for (size_type number = blockIdx.x; number < tile_count(batch, group, M); number += gridDim.x) {
-        const Tile tile(number, group, M);
+    for (size_type number = blockIdx.x; number < tile_count(sets, batch, M); number += gridDim.x) {
+        const Tile tile(number, hidden, batch, M);
         matrix.load(weight_hh + tile.set * G * hidden * hidden);
         const real* const bias = bias_hh + tile.set * G * hidden;
         for (int e = threadIdx.x; e < padded(hidden) * M; e += BLOCK) now[e] = real(0);
@@ -20,14 +20,14 @@ __device__ __forceinline__ void walk_tiles(
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
                 (i ? others + (i - 1) * hidden * M : now)[e] =
-                    initial[i * plane + e / M * batch + tile.first + e % M];
+                    initial[i * plane + e / M * batch + tile.start + e % M];
         __syncthreads();
         real x[G];
         const auto fetch = [&](int s, int e) {
             const size_type t = reverse ? steps - 1 - s : s;
 #pragma unroll
             for (int g = 0; g < G; ++g)
-                x[g] = projected[(t * G + g) * plane + e / M * batch + tile.first + e % M];
+                x[g] = projected[(t * G + g) * plane + e / M * batch + tile.start + e % M];
         };
         for (int s = 0; s < steps; ++s) {
             const size_type t = reverse ? steps - 1 - s : s;
@@ -39,7 +39,7 @@ __device__ __forceinline__ void walk_tiles(
                 const int j = e / M, m = e % M;
                 if (m >= tile.count) continue;
                 if (e != own) fetch(s, e);
-                const size_type b = tile.first + m, o = j * batch + b;
+                const size_type b = tile.first + m, o = j * batch + tile.start + m;
                 real u[G], p[Q_EXTENT], before[P], after[P], kept[K_EXTENT] = {};
 #pragma unroll
                 for (int i = 0; i < P; ++i)
@@ -63,7 +63,7 @@ __device__ __forceinline__ void walk_tiles(
         }
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
-                final[i * plane + e / M * batch + tile.first + e % M] =
+                final[i * plane + e / M * batch + tile.start + e % M] =
                     (i ? others + (i - 1) * hidden * M : now)[e];
         __syncthreads();
     }
@@ -73,13 +73,13 @@ __device__ __forceinline__ void walk(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type batch, size_type group, int reverse)
+    size_type sets, size_type batch, int reverse)
 {
     extern __shared__ __align__(16) real shared[];
-    if (together(batch, group))
+    if (together(sets * batch, batch))
         walk_tiles<WALKS_TOGETHER>(projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps,
-                             hidden, batch, group, reverse, shared);
+                             hidden, sets, batch, reverse, shared);
     else
         walk_tiles<1>(projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps,
-                      hidden, batch, group, reverse, shared);
+                      hidden, sets, batch, reverse, shared);
 }

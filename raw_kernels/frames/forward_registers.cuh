@@ -5,13 +5,13 @@ __device__ __forceinline__ void walk(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type batch, size_type group, int reverse)
+    size_type sets, size_type batch, int reverse)
 {
     __shared__ __align__(16) real shared[WALKS][2][HELD];
     const Place place;
     constexpr int AHEAD = steps_ahead(G);
     Stage<G, AHEAD> stage;
-    const size_type plane = hidden * batch, square = (size_type)hidden * hidden;
+    const size_type walks = sets * batch, plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0];
     const int row = place.unit;
     if (row >= hidden) {
@@ -19,8 +19,10 @@ __device__ __forceinline__ void walk(
         if (row < HELD) held[row] = held[HELD + row] = real(0);
         return;
     }
-    for (size_type b = (size_type)blockIdx.x * WALKS + place.walk; b < batch; b += (size_type)gridDim.x * WALKS) {
-        const size_type set = set_of(b, group), o = row * batch + b;
+    for (size_type number = (size_type)blockIdx.x * WALKS + place.walk; number < walks;
+         number += (size_type)gridDim.x * WALKS) {
+        const Walk own(number, hidden, sets, batch);
+        const size_type set = own.set, o = row * batch + own.start;
         Weights weights;
         weights.load(weight_hh + set * G * square + (size_type)row * hidden, square, 1, hidden, place.lane);
         real bias[G], p[Q_EXTENT], now[P];
@@ -30,7 +32,7 @@ __device__ __forceinline__ void walk(
         load_unit(unit + set * Q * hidden + row, hidden, p);
 #pragma unroll
         for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
-        const int length = same_in_warp(int(max(size_type(0), min(lengths[b], size_type(steps)))));
+        const int length = same_in_warp(int(max(size_type(0), min(lengths[own.sample], size_type(steps)))));
         const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
         const real* next = projected + first * G * plane + o;
         real* of_state = state + first * P * plane + o;

@@ -17,27 +17,11 @@ def make_forward_rows(form):
 
     @compiled()
     def steps_of(
-        projected,
-        packed,
-        bias,
-        unit,
-        ends,
-        state,
-        values,
-        held,
-        taken,
-        steps,
-        hidden,
-        batch,
-        reverse,
-        first,
-        count,
-        begin,
-        end,
-        start,
-        stop,
-    ):
+        projected, packed, bias, unit, ends, state, values, held, taken, steps, hidden, sets, batch, reverse,
+        first, count, begin, end, start, stop,
+    ):  # fmt: skip
         never_inlined()
+        plane, source = sets * hidden * batch, first + begin * batch
         length, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
         own, sample = gates * width, np.uint64(states * whole)
@@ -49,23 +33,13 @@ def make_forward_rows(form):
             later = np.uint64(count) * sample - now
             for c in range(count):
                 for gate in range(gates):
-                    place = ((t * gates + gate) * hidden + begin) * batch + first + c
+                    place = (t * gates + gate) * plane + source + c
                     gather(projected, place, batch, length, taken, c * own + gate * width)
                 taken[sums + c * own : sums + (c + 1) * own] = bias[:own]
             multiply_rows(
-                packed,
-                own // LANES,
-                hidden,
-                0,
-                hidden,
-                held,
-                now,
-                sample,
-                taken,
-                np.uint64(sums),
-                np.uint64(own),
-                count,
-            )
+                packed, own // LANES, hidden, 0, hidden, held, now, sample, taken, np.uint64(sums),
+                np.uint64(own), count,
+            )  # fmt: skip
             for c in range(count):
                 x, u, v = np.uint64(c * own), np.uint64(sums + c * own), np.uint64(keeps + c * kept * width)
                 place = np.uint64(c) * sample + np.uint64(begin)
@@ -85,10 +59,10 @@ def make_forward_rows(form):
                     store_rows(held, later + place + j, spacing, after, None)
                     store_rows(taken, v + j, row, keep, None)
                 for part in range(states):
-                    target = ((t * states + part) * hidden + begin) * batch + first + c
+                    target = (t * states + part) * plane + source + c
                     scatter(held, np.int64(later + place) + part * whole, length, state, target, batch)
                 for part in range(kept):
-                    target = ((t * kept + part) * hidden + begin) * batch + first + c
+                    target = (t * kept + part) * plane + source + c
                     scatter(taken, np.int64(v) + part * width, length, values, target, batch)
 
     @compiled()

@@ -46,8 +46,8 @@ TILE_ROWS, SHARED_BYTES = 4, 48 * 1024
 def make_kernels(form: CellForm, twins: Mapping[str, Callable[..., None]]) -> dict[str, Kernel]:
     """The kernels of a cell by verb, from their twins by verb."""
     frames = {
-        "forward": walks(form, _forward, lambda s: s["batch"]),
-        "backward": walks(form, _backward, lambda s: -(-s["steps"] // s["chunk"]) * s["batch"]),
+        "forward": walks(form, _forward, lambda s: 1),
+        "backward": walks(form, _backward, lambda s: -(-s["steps"] // s["chunk"])),
         "reduce": reductions(form),
         "fill": (no_layouts, fill_launch(form)),
     }
@@ -115,9 +115,9 @@ def _backward(form: CellForm) -> Products:
 
 
 def walks(
-    form: CellForm, way: Callable[[CellForm], Products], count: Callable[[Mapping[str, Any]], int]
+    form: CellForm, way: Callable[[CellForm], Products], chunks: Callable[[Mapping[str, Any]], int]
 ) -> tuple[Layouts, Launch]:
-    """The layouts and the launch of `count` walks."""
+    """The layouts and the launch of walks through so many chunks."""
     products = way(form)
 
     @functools.cache
@@ -131,13 +131,13 @@ def walks(
         return (*found, Layout(width)) if width > least else found
 
     def launch(s: Mapping[str, Any]) -> LaunchShape:
-        hidden, itemsize, group, number = s["hidden"], s["itemsize"], s["group"], count(s)
+        hidden, itemsize, batch, pieces = s["hidden"], s["itemsize"], s["batch"], chunks(s) * s["sets"]
         layout = layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden)
         if layout.units:
-            blocks = min(-(-number // layout.walks), MAXIMAL_GRID)
+            blocks = min(-(-pieces * batch // layout.walks), MAXIMAL_GRID)
             return LaunchShape((blocks, 1, 1), (layout.walks * layout.units * layout.lanes, 1, 1))
-        together = TOGETHER if number >= MANY and group >= TOGETHER else 1
-        blocks = min(number // group * -(-group // together), MAXIMAL_GRID)
+        together = TOGETHER if pieces * batch >= MANY and batch >= TOGETHER else 1
+        blocks = min(pieces * -(-batch // together), MAXIMAL_GRID)
         shared = products.shared_bytes(hidden, together, layout.width > 0, itemsize)
         return LaunchShape((blocks, 1, 1), (THREADS, 1, 1), shared)
 
@@ -177,10 +177,10 @@ def reductions(form: CellForm) -> tuple[Layouts, Launch]:
         size, chunks = form.states * hidden, max(0, -(-s["steps"] // s["chunk"]) - s["first"])
         if layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden).units:
             parts = -(-size // columns_of(form, itemsize)) + per_step
-            blocks = -(-chunks * parts * s["group"] // REDUCERS) * (s["batch"] // s["group"])
+            blocks = -(-chunks * parts * s["batch"] // REDUCERS) * s["sets"]
             shared = form.gates * REDUCTION_WIDTH**2 * itemsize
             return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (REDUCERS, 1, 1), shared)
-        return _in_blocks(form, chunks * s["batch"], hidden, per_step, itemsize)
+        return _in_blocks(form, chunks * s["sets"] * s["batch"], hidden, per_step, itemsize)
 
     return layouts, launch
 
@@ -206,7 +206,9 @@ def _in_blocks(form: CellForm, maps: int, hidden: int, per_step: int, itemsize: 
 def fill_launch(form: CellForm) -> Launch:
     """A thread an entry."""
     entries = compile(form.entries, "<entries>", "eval")
-    return lambda s: one_thread_per(s["steps"] * eval(entries, {"hidden": s["hidden"]}) * s["batch"])
+    return lambda s: one_thread_per(
+        s["steps"] * eval(entries, {"hidden": s["hidden"]}) * s["sets"] * s["batch"]
+    )
 
 
 def real_of(itemsize: int) -> str:

@@ -9,9 +9,9 @@ const bool HELD = false;
 #endif
 
 // Whether a block takes several of so many walks: each weight that is read serves all of them.
-__device__ __forceinline__ bool together(size_type walks, size_type group)
+__device__ __forceinline__ bool together(size_type walks, size_type batch)
 {
-    return walks >= MANY_WALKS && group >= WALKS_TOGETHER;
+    return walks >= MANY_WALKS && batch >= WALKS_TOGETHER;
 }
 
 // Multiples of PACK, which inputs of a product are padded to.
@@ -90,23 +90,25 @@ struct Matrix {
     }
 };
 
-// Samples [first, first + count) of one set.
+// Samples [first, first + count) with one set of weights, whose elements begin at `start` in (sets, hidden,
+// batch).
 struct Tile {
-    size_type set, first;
+    size_type set, first, start;
     int count;
 
     // Tile `number` of those of M.
-    __device__ __forceinline__ Tile(size_type number, size_type group, int M)
+    __device__ __forceinline__ Tile(size_type number, int hidden, size_type batch, int M)
     {
-        const size_type tiles = (group + M - 1) / M, of_group = number % tiles * M;
+        const size_type tiles = (batch + M - 1) / M;
         set = number / tiles;
-        first = set * group + of_group;
-        count = int(min(size_type(M), group - of_group));
+        first = number % tiles * M;
+        start = set * hidden * batch + first;
+        count = int(min(size_type(M), batch - first));
     }
 };
 
 // Tiles of M of all sets.
-__device__ __forceinline__ size_type tile_count(size_type batch, size_type group, int M)
+__device__ __forceinline__ size_type tile_count(size_type sets, size_type batch, int M)
 {
-    return batch / group * ((group + M - 1) / M);
+    return sets * ((batch + M - 1) / M);
 }

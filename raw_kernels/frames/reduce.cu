@@ -19,28 +19,28 @@ const int IN_REGISTERS = COLUMNS, IN_TILE = TILE_COLUMNS;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_reduce(
-    const real* __restrict__ gates,         // (steps, KEPT * hidden, batch): of CELL_forward
-    const real* __restrict__ state,         // (steps, STATES * hidden, batch): of CELL_forward
-    const real* __restrict__ initial,       // (STATES * hidden, batch): before step 0
-    const real* __restrict__ weight_hh,     // (batch // group, GATES * hidden, hidden)
-    const real* __restrict__ unit,          // (batch // group, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (steps, hidden, batch) if per_step else (0): by each step's
+    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (steps, sets, hidden, batch) if per_step else (0): by each step's
                                             // output
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, batch, STATES * hidden,
+    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, sets * batch, STATES * hidden,
                                             // STATES * hidden) output only, by columns: what a unit gradient
                                             // by element j behind the chunk becomes before it, without its
                                             // power of two
-    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, batch, STATES * hidden)
+    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, sets * batch, STATES * hidden)
                                             // output only, by column
-    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, STATES * hidden, batch)
+    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, STATES, sets, hidden, batch)
                                             // if per_step else (0) output only
-    size_type steps, size_type hidden, size_type batch, size_type group, size_type chunk, size_type first,
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type chunk, size_type first,
     int per_step, int reverse)
 {
     extern __shared__ __align__(16) real shared[];
-    const Chunks chunks = {lengths, steps, batch, chunk, first, reverse};
+    const Chunks chunks = {lengths, steps, sets, batch, chunk, first, reverse};
     const Reduction given = {gates, state, initial, weight_hh, unit, gradient, maps, offsets, exponents,
-                             chunks, group, int(hidden), per_step};
+                             chunks, int(hidden), per_step};
     reduce(given, shared);
 }

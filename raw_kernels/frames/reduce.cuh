@@ -41,13 +41,24 @@ struct Reduction {
     real *maps, *offsets;
     int* exponents;
     Chunks chunks;
-    size_type group;
     int hidden, per_step;
 
-    // The gradient by step s's output of sample b, its units a batch apart.
-    __device__ __forceinline__ const real* step_gradient(size_type s, size_type b) const
+    // A walk by its number.
+    __device__ __forceinline__ Walk walk(size_type number) const
     {
-        return gradient + chunks.time(s) * hidden * chunks.batch + b;
+        return Walk(number, hidden, chunks.sets, chunks.batch);
+    }
+
+    // The gradient by step s's output of the walk whose elements begin at `start`, its units a batch apart.
+    __device__ __forceinline__ const real* step_gradient(size_type s, size_type start) const
+    {
+        return gradient + chunks.time(s) * hidden * chunks.walks() + start;
+    }
+
+    // Where element i of the state of that walk lies in (states, sets, hidden, batch).
+    __device__ __forceinline__ size_type element(size_type start, int i) const
+    {
+        return i / hidden * (hidden * chunks.walks()) + i % hidden * chunks.batch + start;
     }
 };
 
@@ -64,19 +75,20 @@ __device__ constexpr int read_before(int row) { return row ? read_before(row - 1
 
 const int ROWS_READ = read_before(ROWS);
 
-// One step of one sample.
+// One step of one walk.
 struct Step {
     const real *gates, *now, *before, *unit;
     int plane, batch, hidden;
 
-    __device__ __forceinline__ Step(const Reduction& given, int s, int b)
-        : plane(given.hidden * int(given.chunks.batch)), batch(int(given.chunks.batch)), hidden(given.hidden)
+    // Step s of the walk with this set of weights, whose elements begin at `start`.
+    __device__ __forceinline__ Step(const Reduction& given, int s, int set, int start)
+        : plane(given.hidden * int(given.chunks.walks())), batch(int(given.chunks.batch)), hidden(given.hidden)
     {
         const Chunks& chunks = given.chunks;
-        gates = given.gates + chunks.time(s) * (K * plane) + b;
-        now = given.state + chunks.time(s) * (P * plane) + b;
-        before = (s ? given.state + chunks.time(s - 1) * (P * plane) : given.initial) + b;
-        unit = given.unit + set_of(b, given.group) * Q * hidden + (Q ? opaque(0) : 0);
+        gates = given.gates + chunks.time(s) * (K * plane) + start;
+        now = given.state + chunks.time(s) * (P * plane) + start;
+        before = (s ? given.state + chunks.time(s - 1) * (P * plane) : given.initial) + start;
+        unit = given.unit + set * Q * hidden + (Q ? opaque(0) : 0);
     }
 
     // Where row `row` of unit k lies.

@@ -6,6 +6,7 @@ The transposed Jacobian of a step is formed in a scratch matrix, and the columns
 import numpy as np
 from numba import prange
 
+from bppsa_cupy.raw_kernels.frames.samples import place_of
 from bppsa_cupy.raw_kernels.twins.reduce import (
     RENORMALISED,
     map_count,
@@ -13,6 +14,7 @@ from bppsa_cupy.raw_kernels.twins.reduce import (
     renormalise,
     span,
     store,
+    store_offsets,
     take_in,
     unit_columns,
 )
@@ -29,48 +31,31 @@ def make_reduce(form):
 
     @compiled()
     def one(
-        gates,
-        state,
-        initial,
-        weight_hh,
-        unit,
-        gradient,
-        lengths,
-        maps,
-        exponents,
-        offsets,
-        steps,
-        hidden,
-        batch,
-        group,
-        chunk,
-        first,
-        per_step,
-        reverse,
-        item,
-    ):
-        b, size = item % batch, states * hidden
-        number = b // group
-        begin, end = span(item // batch + first, steps, chunk, lengths[b], reverse)
+        gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
+        sets, batch, chunk, first, per_step, reverse, item,
+    ):  # fmt: skip
+        b, size = item % (sets * batch), states * hidden
+        piece, plane = item // (sets * batch), sets * hidden * batch
+        number, place = b // batch, place_of(b, hidden, batch)
+        begin, end = span(piece + first, steps, chunk, lengths[b % batch], reverse)
         columns, product = unit_columns(state, size), np.empty((size, size + 1), state.dtype)
         jacobian, powers = np.zeros((size, size), state.dtype), np.zeros(size, np.int32)
         eye = np.eye(states, dtype=state.dtype).reshape(-1)
-        H, B, alone = np.uint64(hidden), np.uint64(batch), np.uint64(1)
-        plane = H * B
+        H, alone, row = np.uint64(hidden), np.uint64(1), np.uint64(plane)
         for back in range(end - begin):
             s = end - 1 - back
             t = steps - 1 - s if reverse else s
             if per_step:
-                take_in(columns, gradient, t, hidden, batch, b)
-            former, source = state, np.uint64((t + 1 if reverse else t - 1) * states) * plane
+                take_in(columns, gradient, t * plane + place, hidden, batch)
+            former, source = state, np.uint64((t + 1 if reverse else t - 1) * states) * row
             if s == 0:
                 former, source = initial, np.uint64(0)
             for k in range(hidden):
-                o = np.uint64(k) * B + np.uint64(b)
+                o = np.uint64(k * batch + place)
                 a = coefficients(
-                    load_numbers(gates, np.uint64(t * kept) * plane + o, plane, kept, ALL),
-                    load_numbers(state, np.uint64(t * states) * plane + o, plane, states, reads_after),
-                    load_numbers(former, source + o, plane, states, reads_before),
+                    load_numbers(gates, np.uint64(t * kept) * row + o, row, kept, ALL),
+                    load_numbers(state, np.uint64(t * states) * row + o, row, states, reads_after),
+                    load_numbers(former, source + o, row, states, reads_before),
                     load_numbers(unit, np.uint64(number * numbers * hidden + k), H, numbers, ALL),
                 )
                 weights = np.uint64((number * gate_rows * hidden + k) * hidden)
@@ -87,50 +72,19 @@ def make_reduce(form):
             columns, product = product, columns
             if (back + 1) % RENORMALISED == 0 or s == begin:
                 renormalise(columns, powers)
-        store(columns, powers, maps, exponents, offsets, item, batch, per_step)
+        store(columns, powers, maps, exponents, item)
+        if per_step:
+            store_offsets(columns, offsets, piece * states * plane + place, plane, hidden, batch)
 
     @compiled(parallel=True)
     def reduce(
-        gates,
-        state,
-        initial,
-        weight_hh,
-        unit,
-        gradient,
-        lengths,
-        maps,
-        exponents,
-        offsets,
-        steps,
-        hidden,
-        batch,
-        group,
-        chunk,
-        first,
-        per_step,
-        reverse,
-    ):
-        for item in prange(map_count(steps, batch, chunk, first)):
+        gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
+        sets, batch, chunk, first, per_step, reverse,
+    ):  # fmt: skip
+        for item in prange(map_count(steps, sets * batch, chunk, first)):
             one(
-                gates,
-                state,
-                initial,
-                weight_hh,
-                unit,
-                gradient,
-                lengths,
-                maps,
-                exponents,
-                offsets,
-                steps,
-                hidden,
-                batch,
-                group,
-                chunk,
-                first,
-                per_step,
-                reverse,
-                np.int64(item),
-            )
+                gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps,
+                hidden, sets, batch, chunk, first, per_step, reverse, np.int64(item),
+            )  # fmt: skip
 
     return reduce

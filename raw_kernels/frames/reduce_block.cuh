@@ -14,27 +14,26 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
     const int slices = (size + (given.per_step ? 1 : 0) + width - 1) / width;
     real *columns = shared, *a = shared + size * width;
     int* exponents = reinterpret_cast<int*>(a + Cell::coefficients * hidden);
-    const size_type items = chunks.reduced() * slices * chunks.batch;
+    const size_type walks = chunks.walks(), items = chunks.reduced() * slices * walks;
     for (size_type item = blockIdx.x; item < items; item += gridDim.x) {
-        const size_type b = item % chunks.batch, number = item / chunks.batch / slices;
-        const size_type map = number * chunks.batch + b;
-        const real* const weights =
-            given.weight_hh + set_of(b, given.group) * G * hidden * hidden;
-        const int start = int(item / chunks.batch % slices) * width;
-        const Span span = chunks.span(number + chunks.first, b);
+        const size_type number = item / walks / slices, map = number * walks + item % walks;
+        const Walk own = given.walk(item % walks);
+        const real* const weights = given.weight_hh + own.set * G * hidden * hidden;
+        const int start = int(item / walks % slices) * width;
+        const Span span = chunks.span(number + chunks.first, own.sample);
         for (int place = self; place < size * width; place += threads)
             columns[place] = place / width == start + place % width ? real(1) : real(0);
         for (int c = self; c < width; c += threads) exponents[c] = 0;
         __syncthreads();
         int since = 0;
         for (size_type s = span.end - 1; s >= span.begin; --s) {
-            const Step step(given, int(s), int(b));
+            const Step step(given, int(s), int(own.set), int(own.start));
             for (int k = self; k < hidden; k += threads) {
                 real rows[ROWS];
                 step.read(k, rows);
                 step.coefficients(k, rows, a + k * Cell::coefficients);
                 if (given.per_step && size >= start && size < start + width)
-                    columns[k * width + size - start] += given.step_gradient(s, b)[k * chunks.batch];
+                    columns[k * width + size - start] += given.step_gradient(s, own.start)[k * chunks.batch];
             }
             __syncthreads();
             for (int place = self; place < hidden * width; place += threads) {
@@ -115,7 +114,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
             const real value = columns[i * width + place / size];
             if (column < size) given.maps[(map * size + column) * size + i] = value;
             else if (column == size && given.per_step)
-                given.offsets[(number * size + i) * chunks.batch + b] = value;
+                given.offsets[number * size * walks + given.element(own.start, i)] = value;
         }
         for (int c = self; c < width && start + c < size; c += threads)
             given.exponents[map * size + start + c] = exponents[c];

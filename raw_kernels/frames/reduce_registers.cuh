@@ -43,18 +43,18 @@ __device__ __forceinline__ void fetch_unit(const Step& step, int k, Rows& rows)
 
 // A step back of a thread's columns, from step s to step `later`, the one that follows or s where none does.
 __device__ __forceinline__ void step_back(
-    const Reduction& given, const real* weights, int s, int later, int b, bool entering, Rows& rows,
+    const Reduction& given, const real* weights, int s, int later, int set, int start, bool entering, Rows& rows,
     real (&columns)[P * WIDTH][COLUMNS])
 {
     const int hidden = given.hidden;
     real after[P * WIDTH][COLUMNS];
     if (entering) {
-        const real* here = given.step_gradient(s, b);
+        const real* here = given.step_gradient(s, start);
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k)
             if (k < hidden) columns[k][0] += here[k * given.chunks.batch];
     }
-    const Step step(given, s, b), next(given, later, b);
+    const Step step(given, s, set, start), next(given, later, set, start);
 #pragma unroll
     for (int i = 0; i < P * WIDTH; ++i)
 #pragma unroll
@@ -145,12 +145,12 @@ struct Work {
 
     __device__ __forceinline__ Work(const Reduction& given, int number)
     {
-        const int parts = parts_of(given), group = int(given.group), in_set = blocks(given);
+        const int parts = parts_of(given), batch = int(given.chunks.batch), in_set = blocks(given);
         set = number / in_set;
         const size_type item = size_type(number % in_set) * BLOCK + threadIdx.x;
-        const int rest = int(item / group);
+        const int rest = int(item / batch);
         chunk = rest / parts;
-        sample = set * group + int(item % group);
+        sample = int(item % batch);
         start = rest % parts * COLUMNS;
         exists = chunk < given.chunks.reduced();
         entering = given.per_step && rest % parts == parts - 1;
@@ -165,7 +165,7 @@ struct Work {
     // Blocks of one set of weights.
     __device__ __forceinline__ static int blocks(const Reduction& given)
     {
-        return int((given.chunks.reduced() * parts_of(given) * given.group + BLOCK - 1) / BLOCK);
+        return int((given.chunks.reduced() * parts_of(given) * given.chunks.batch + BLOCK - 1) / BLOCK);
     }
 };
 
@@ -174,12 +174,12 @@ __device__ __forceinline__ void reduce_columns(
     const Reduction& given, const real* weights, int number, Rows& rows)
 {
     const Work work(given, number);
-    const int b = work.sample;
+    const int set = work.set, first = int(given.walk(set * given.chunks.batch + work.sample).start);
     const bool entering = work.entering;
     constexpr int SIZE = P * WIDTH;
     const Chunks& chunks = given.chunks;
     const int hidden = given.hidden, size = P * hidden;
-    const Span span = chunks.span(work.chunk + chunks.first, b);
+    const Span span = chunks.span(work.chunk + chunks.first, work.sample);
     real columns[SIZE][COLUMNS];
     int exponents[COLUMNS] = {};
 #pragma unroll
@@ -190,26 +190,27 @@ __device__ __forceinline__ void reduce_columns(
             columns[i][c] = !entering && i % WIDTH < hidden && element == work.start + c ? real(1) : real(0);
     }
     if (STAGED && span.end > span.begin) {
-        const Step last(given, int(span.end) - 1, b);
+        const Step last(given, int(span.end) - 1, set, first);
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k) fetch_unit(last, k, rows);
     }
     const int begin = int(span.begin);
 #pragma unroll 1
     for (int s = int(span.end) - 1; s >= begin; --s) {
-        step_back(given, weights, s, max(s - 1, begin), b, entering, rows, columns);
+        step_back(given, weights, s, max(s - 1, begin), set, first, entering, rows, columns);
         if ((s - begin) % RENORMALISED == 0 && !entering) renormalise(columns, exponents);
     }
     rows.wait<0>();
     const Work done(given, number);
     const int start = done.start;
-    const size_type map = done.chunk * chunks.batch + done.sample;
+    const size_type walk = done.set * chunks.batch + done.sample, map = done.chunk * chunks.walks() + walk;
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
         if (i % WIDTH >= hidden) continue;
         const int element = i / WIDTH * hidden + i % WIDTH;
         if (done.entering)
-            given.offsets[(size_type(done.chunk) * size + element) * chunks.batch + done.sample] = columns[i][0];
+            given.offsets[done.chunk * size * chunks.walks() + given.element(given.walk(walk).start, element)] =
+                columns[i][0];
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c)
             if (start + c < size) given.maps[(map * size + start + c) * size + element] = columns[i][c];
@@ -223,7 +224,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
 {
     Rows rows;
 #pragma unroll 1
-    for (int number = blockIdx.x; number < Work::blocks(given) * (given.chunks.batch / given.group); number += gridDim.x) {
+    for (int number = blockIdx.x; number < Work::blocks(given) * given.chunks.sets; number += gridDim.x) {
         const Work work(given, number);
         pad_weights(given.weight_hh + size_type(work.set) * G * given.hidden * given.hidden, given.hidden, shared);
         if (work.exists) reduce_columns(given, shared, number, rows);

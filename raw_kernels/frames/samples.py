@@ -24,42 +24,49 @@ def held_values(way, hidden, samples):
 
 
 @compiled()
-def take_states(way, source, place, states, hidden, batch, samples, held):
-    """Copy (states * hidden, batch) from `place` on to what a walk of so many samples holds."""
+def place_of(walk, hidden, batch):
+    """Where a walk's elements begin in (sets, hidden, batch), which are `batch` apart."""
+    return walk // batch * hidden * batch + walk % batch
+
+
+@compiled()
+def take_states(way, source, place, states, hidden, sets, batch, samples, held):
+    """Copy (states, sets, hidden, batch) from `place` on to what a walk of so many samples holds."""
+    plane = sets * hidden * batch
     if way != ROWS:
         blocks = blocks_of(samples)
-        copy_to_lanes(source, place, batch, states * hidden, blocks, samples - (blocks - 1) * LANES, held)
+        count = samples - (blocks - 1) * LANES
+        copy_to_lanes(source, place, plane, states, batch, hidden, blocks, count, held)
         return
     whole = whole_vectors(hidden)
     for c in range(samples):
         for part in range(states):
-            gather(
-                source, place + part * hidden * batch + c, batch, hidden, held, (c * states + part) * whole
-            )
+            gather(source, place + part * plane + c, batch, hidden, held, (c * states + part) * whole)
 
 
 @compiled()
-def give_states(way, held, target, place, states, hidden, batch, samples):
+def give_states(way, held, target, place, states, hidden, sets, batch, samples):
     """The inverse of `take_states`."""
+    plane = sets * hidden * batch
     if way != ROWS:
         blocks = blocks_of(samples)
-        copy_from_lanes(held, target, place, batch, states * hidden, blocks, samples - (blocks - 1) * LANES)
+        count = samples - (blocks - 1) * LANES
+        copy_from_lanes(held, target, place, plane, states, batch, hidden, blocks, count)
         return
     whole = whole_vectors(hidden)
     for c in range(samples):
         for part in range(states):
-            scatter(
-                held, (c * states + part) * whole, hidden, target, place + part * hidden * batch + c, batch
-            )
+            scatter(held, (c * states + part) * whole, hidden, target, place + part * plane + c, batch)
 
 
 @compiled()
-def ends_of_walks(way, lengths, firsts, samples, steps):
+def ends_of_walks(way, lengths, firsts, samples, steps, batch):
     """The lengths of the samples of each walk; in whole blocks unless units are the lanes."""
     blocks = blocks_of(samples)
     ends = np.full((firsts.size, samples if way == ROWS else blocks * LANES), steps, np.int64)
     for walk in range(firsts.size):
-        ends[walk, :samples] = lengths[firsts[walk] : firsts[walk] + samples]
+        first = firsts[walk] % batch
+        ends[walk, :samples] = lengths[first : first + samples]
     return ends
 
 

@@ -62,10 +62,10 @@ def team(cost, walks, weight_bytes, units):
 
 
 @compiled()
-def shares(gates, hidden, sets, group, chunks, weight_bytes, remains):
+def shares(gates, hidden, sets, batch, chunks, weight_bytes, remains):
     """How the walks of whole blocks go, or where `remains` those of the samples behind them: the way, each
     walk's first sample (`chunks` of them in a row), the samples of a walk, and the parts of its units."""
-    full, rest = group // LANES, group % LANES
+    full, rest = batch // LANES, batch % LANES
     way, samples, each, parts = FULL, LANES, full, 1
     if remains:
         way, samples, each = ROWS if few(gates, hidden, rest) else PARTIAL, rest, 1 if rest else 0
@@ -79,5 +79,5 @@ def shares(gates, hidden, sets, group, chunks, weight_bytes, remains):
     firsts = np.empty(chunks * sets * each, np.int64)
     for walk in range(firsts.size):
         number = walk // chunks
-        firsts[walk] = number // each * group + (full * LANES if remains else number % each * LANES)
+        firsts[walk] = number // each * batch + (full * LANES if remains else number % each * LANES)
     return way, firsts, samples, parts

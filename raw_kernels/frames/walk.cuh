@@ -19,8 +19,15 @@ __device__ __forceinline__ void load_unit(const real* __restrict__ unit, int hid
     for (int q = 0; q < Q; ++q) values[q] = unit[q * hidden];
 }
 
-// The set of weights of walk b.
-__device__ __forceinline__ size_type set_of(size_type b, size_type group)
-{
-    return group == 1 ? b : b / group;
-}
+// A walk: a sample's with one of the sets of weights, which are heads of a layer. Its elements begin at `start` in
+// (sets, hidden, batch), `batch` apart.
+struct Walk {
+    size_type set, sample, start;
+
+    __device__ __forceinline__ Walk(size_type number, int hidden, size_type sets, size_type batch)
+    {
+        set = sets == 1 ? 0 : number / batch;
+        sample = number - set * batch;
+        start = set * hidden * batch + sample;
+    }
+};

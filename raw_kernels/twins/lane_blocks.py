@@ -43,21 +43,23 @@ def _store_lanes(array, index, value, count):
 
 
 @compiled()
-def copy_to_lanes(source, first, batch, rows, blocks, count, target):
-    """Copy blocks of `count` samples of (rows, batch) to (blocks, rows, LANES), zeros behind them."""
-    B, L, place = np.uint64(batch), np.uint64(LANES), np.uint64(0)
+def copy_to_lanes(source, first, plane, planes, spacing, rows, blocks, count, target):
+    """Copy blocks of `count` samples of `rows` rows of every plane, `spacing` and `plane` elements apart, to
+    (blocks, planes, rows, LANES), zeros behind them."""
+    L, place = np.uint64(LANES), np.uint64(0)
     for block in range(np.uint64(blocks)):
-        for row in range(np.uint64(rows)):
-            store(target, place, load_some(source, np.uint64(first) + block * L + row * B, np.uint64(count)))
+        for row in range(np.uint64(planes * rows)):
+            start = np.uint64(first + row // rows * plane + row % rows * spacing) + block * L
+            store(target, place, load_some(source, start, np.uint64(count)))
             place += L
 
 
 @compiled()
-def copy_from_lanes(source, target, first, batch, rows, blocks, count):
+def copy_from_lanes(source, target, first, plane, planes, spacing, rows, blocks, count):
     """The inverse of `copy_to_lanes`."""
-    B, L, place = np.uint64(batch), np.uint64(LANES), np.uint64(0)
+    L, place = np.uint64(LANES), np.uint64(0)
     for block in range(np.uint64(blocks)):
-        for row in range(np.uint64(rows)):
-            value = load(source, place)
-            store_some(target, np.uint64(first) + block * L + row * B, np.uint64(count), value)
+        for row in range(np.uint64(planes * rows)):
+            start = np.uint64(first + row // rows * plane + row % rows * spacing) + block * L
+            store_some(target, start, np.uint64(count), load(source, place))
             place += L

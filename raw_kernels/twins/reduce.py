@@ -16,9 +16,9 @@ MAXIMAL_STATE = 448
 
 
 @compiled()
-def map_count(steps, batch, chunk, first):
-    """Maps that a reduction makes: chunks from `first` on, times samples."""
-    return ((steps + chunk - 1) // chunk - first) * batch
+def map_count(steps, walks, chunk, first):
+    """Maps that a reduction makes: chunks from `first` on, times walks."""
+    return ((steps + chunk - 1) // chunk - first) * walks
 
 
 @compiled()
@@ -40,10 +40,10 @@ def unit_columns(like, size):
 
 
 @compiled()
-def take_in(columns, gradient, t, hidden, batch, b):
-    """Add the gradient by the output of time t to the last column."""
+def take_in(columns, gradient, place, hidden, spacing):
+    """Add the gradient by a step's output, from `place` on, to the last column."""
     for k in range(hidden):
-        columns[k, -1] += gradient[(t * hidden + k) * batch + b]
+        columns[k, -1] += gradient[place + k * spacing]
 
 
 @compiled()
@@ -75,14 +75,18 @@ def renormalise(columns, exponents):
 
 
 @compiled()
-def store(columns, powers, maps, exponents, offsets, item, batch, per_step):
-    """Write one map, its exponents, and the response to the chunk's own gradients."""
+def store(columns, powers, maps, exponents, item):
+    """Write one map and its exponents."""
     size = powers.size
-    number, b = item // batch, item % batch
     for c in range(size):
         exponents[item * size + c] = powers[c]
         for i in range(size):
             maps[(item * size + c) * size + i] = columns[i, c]
-    if per_step:
-        for i in range(size):
-            offsets[(number * size + i) * batch + b] = columns[i, -1]
+
+
+@compiled()
+def store_offsets(columns, offsets, place, plane, hidden, spacing):
+    """Write the response to the chunk's own gradients from `place` on: a state's units `spacing` elements
+    apart, states `plane`."""
+    for i in range(columns.shape[0]):
+        offsets[place + i // hidden * plane + i % hidden * spacing] = columns[i, -1]

@@ -22,7 +22,7 @@ TARGETS = ("sm_75", "sm_80", "sm_90")
 #: of products rows of that layer's Jacobian; 0 for each that is not here, as flags are.
 SIZES: Mapping[str, int] = {
     "batch": 16, "steps": 30000, "hidden": 20, "chunk": 71, "chunks": 423, "size": 1 << 20, "first": 1,
-    "group": 16, "features": 4096, "count": 1 << 20, "unit": 1024, "groups": 1, "total": 1, "rows": 1000,
+    "sets": 1, "features": 4096, "count": 1 << 20, "unit": 1024, "groups": 1, "total": 1, "rows": 1000,
     "columns": 1000, "inner": 1000, "nnz": 100000, "entries": 100000, "terms": 1000000, "sources": 4096,
     "a_nnz": 100000, "b_nnz": 100000, "c_nnz": 100000, "a_batched": 1, "b_batched": 1, "batched": 1,
     "classes": 10, "windows": 16384, "planes": 1024, "channels": 64, "positions": 1024, "affine": 0,
@@ -43,7 +43,7 @@ SIZES_OF: Mapping[str, Mapping[str, int]] = {
     "sequence_gather": {"features": 20, "total": 20},
     "sequence_scatter": {"features": 20, "rows": 20, "total": 20},
     "sequence_weight_gradient": {
-        "rows": 20, "columns": 20, "delta_rows": 20, "value_rows": 20, "first": 0, "shifted": 1
+        "rows": 20, "columns": 20, "bands": 1, "delta_rows": 20, "value_rows": 20, "first": 0, "shifted": 1
     },
 }  # fmt: skip
 
