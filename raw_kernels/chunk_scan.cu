@@ -2,90 +2,81 @@
 // where column j of M_k carries a power of two, which scales element j of what it is multiplied with: a
 // column that grew past the range leaves a zero a zero.
 //
-// A block a sample, a thread a row. Rows of the next DEPTH maps are on their way to registers while one is
-// used, to size 20 and for 40 in float32; for others a thread takes every blockDim-th row and reads it from
-// memory. FULL says that size is N, which spares most of the arithmetic of addresses.
+// Walk w is sample w % group of set w / group, and a state of all walks lies as (states, sets, hidden, group)
+// with states = size / hidden, sets = batch / group. `maps` begins at a multiple of 16 bytes.
 
 #include "prelude.cuh"
+#include "boundaries.cuh"
+#include "pieces.cuh"
 
-const int DEPTH = sizeof(real) == 4 ? 4 : 2;
+struct Backward {
+    static const bool COLUMNS = false;
+    bool affine;
 
-// What a thread needs of one map: its row, its exponent, its offset.
-template <int N>
-struct Row {
-    real entries[N], offset;
-    int exponent;
+    __device__ __forceinline__ real offered(real value, int exponent) const { return scaled(value, exponent); }
+
+    __device__ __forceinline__ real taken(real sum, real added, int) const
+    {
+        return sum + (affine ? added : real(0));
+    }
 };
 
-template <int N, bool FULL>
-__device__ inline void scan_in_registers(
-    const real* __restrict__ maps, const int* __restrict__ exponents, const real* __restrict__ offsets,
-    const real* __restrict__ last, real* __restrict__ boundary, size_type chunks, size_type size_,
-    size_type batch, int affine, real* shared)
+// As many threads share a row as there are for it, and take every so many PACKs of columns.
+__device__ inline void scan_by_pieces(const Walk& walk, const Backward& way, const real* last, Pieces& pieces)
 {
-    const int size = FULL ? N : int(size_), row = threadIdx.x;
-    const bool mine = row < size;
-    for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
-        Row<N> ring[DEPTH];
-        const auto fetch = [&](Row<N>& to, size_type k) {
-            if (k < 1 || !mine) return;
-            const size_type map = (k - 1) * batch + b;
-            const real* columns = maps + map * size * size + row;
-#pragma unroll
-            for (int j = 0; j < N; ++j)
-                to.entries[j] = FULL || j < size ? columns[j * size] : real(0);
-            to.exponent = exponents[map * size + row];
-            to.offset = affine ? offsets[((k - 1) * size + row) * batch + b] : real(0);
-        };
-        real value = mine ? last[row * batch + b] : real(0);
-        if (mine) boundary[((chunks - 1) * size + row) * batch + b] = value;
-#pragma unroll
-        for (int slot = 0; slot < DEPTH; ++slot) fetch(ring[slot], chunks - 1 - slot);
-        int turn = 0;
-        for (size_type k = chunks - 1; k >= 1;)
-#pragma unroll
-            for (int slot = 0; slot < DEPTH; ++slot) {
-                if (k < 1) break;
-                real* held = shared + turn * N;
-                turn ^= 1;
-                if (row < N) held[row] = mine ? real(ldexp(value, ring[slot].exponent)) : real(0);
-                __syncthreads();
-                real sums[4] = {mine ? ring[slot].offset : real(0), 0, 0, 0};
-                if (mine) {
-#pragma unroll
-                    for (int j = 0; j < N; ++j) sums[j % 4] += ring[slot].entries[j] * held[j];
-                    value = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-                    boundary[((k - 1) * size + row) * batch + b] = value;
+    const int size = walk.size, columns = pieces.columns, first = threadIdx.x;
+    const int rows = min((size + 31) / 32 * 32, THREADS), parts = THREADS / rows;
+    // Spare threads do nothing.
+    const int part = first / rows, begin = part < parts ? first % rows : size;
+    real *const values = pieces.values, *const mine = values + part * padded(size), *found = walk.found;
+#pragma unroll 1
+    for (int row = first; row < size; row += THREADS) values[row] = last[pieces.places[row]];
+    pieces.start();
+    int turn = 0;
+#pragma unroll 1
+    for (size_type m = 0; m < walk.count; ++m, turn ^= 1, found += walk.found_apart) {
+        real* const held = pieces.held + turn * padded(size);
+#pragma unroll 1
+        for (int column = 0; column < size; column += columns) {
+            pieces.wait();
+            if (column == 0) {
+#pragma unroll 1
+                for (int row = first; row < size; row += THREADS) {
+                    held[row] = way.offered(values[row], pieces.exponents()[row]);
+                    values[row] = way.taken(real(0), pieces.added()[row], 0);
+                    for (int p = 1; p < parts; ++p) values[p * padded(size) + row] = real(0);
                 }
-                fetch(ring[slot], k - DEPTH);
-                --k;
             }
+            __syncthreads();
+            pieces.fetch();
+            const int count = min(columns, size - column), whole = count - count % PACK;
+#pragma unroll 1
+            for (int row = begin; row < size; row += rows) {
+                const real* const entries = pieces.piece() + row;
+                real sums[PACK] = {mine[row]};
+#pragma unroll 2
+                for (int j = part * PACK; j < whole; j += parts * PACK) {
+                    const Pack pack = reinterpret_cast<const Pack*>(held + column + j)[0];
+#pragma unroll
+                    for (int k = 0; k < PACK; ++k) sums[k] += entries[(j + k) * size] * pack.values[k];
+                }
+#pragma unroll 1
+                for (int j = whole + part; j < count; j += parts)
+                    sums[1] += entries[j * size] * held[column + j];
+#pragma unroll
+                for (int k = 1; k < PACK; ++k) sums[0] += sums[k];
+                mine[row] = sums[0];
+            }
+            pieces.leave(column + columns >= size);
+        }
         __syncthreads();
-    }
-}
-
-__device__ inline void scan_from_memory(
-    const real* __restrict__ maps, const int* __restrict__ exponents, const real* __restrict__ offsets,
-    const real* __restrict__ last, real* __restrict__ boundary, size_type chunks, size_type size,
-    size_type batch, int affine, real* held)
-{
-    for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
-        real* const values = held + size;
-        for (size_type row = threadIdx.x; row < size; row += blockDim.x)
-            boundary[((chunks - 1) * size + row) * batch + b] = values[row] = last[row * batch + b];
-        for (size_type k = chunks - 1; k >= 1; --k) {
-            const size_type map = (k - 1) * batch + b;
-            for (size_type row = threadIdx.x; row < size; row += blockDim.x)
-                held[row] = ldexp(values[row], exponents[map * size + row]);
-            __syncthreads();
-            for (size_type row = threadIdx.x; row < size; row += blockDim.x) {
-                real sum = affine ? offsets[((k - 1) * size + row) * batch + b] : real(0);
-                for (size_type j = 0; j < size; ++j) sum += maps[(map * size + j) * size + row] * held[j];
-                boundary[((k - 1) * size + row) * batch + b] = values[row] = sum;
-            }
-            __syncthreads();
+#pragma unroll 1
+        for (int row = first; row < size; row += THREADS) {
+            for (int p = 1; p < parts; ++p) values[row] += values[p * padded(size) + row];
+            found[pieces.places[row]] = values[row];
         }
     }
+    __syncthreads();
 }
 
 extern "C" __global__ void chunk_scan(
@@ -94,15 +85,35 @@ extern "C" __global__ void chunk_scan(
     const real* __restrict__ offsets,   // (chunks - 1, size, batch) if affine else (0)
     const real* __restrict__ last,      // (size, batch): the gradient behind the last chunk
     real* __restrict__ boundary,        // (chunks, size, batch) output only, the gradient behind each chunk
-    size_type chunks, size_type size, size_type batch, int affine)
+    size_type chunks, size_type size, size_type hidden, size_type batch, size_type group, int affine)
 {
     extern __shared__ __align__(16) real shared[];
-#define SCAN(N, FULL)                                                                            \
-    scan_in_registers<N, FULL>(maps, exponents, offsets, last, boundary, chunks, size, batch,     \
-                               affine, shared)
-    const bool narrow = sizeof(real) == 4;
-    if (size == 20) SCAN(20, true);
-    else if (size < 20) SCAN(20, false);
-    else if (narrow && size == 40) SCAN(narrow ? 40 : 1, true);
-    else scan_from_memory(maps, exponents, offsets, last, boundary, chunks, size, batch, affine, shared);
+    const size_type plane = size * batch, first = max(chunks - 2, size_type(0));
+    const Backward way = {affine != 0};
+    for (size_type w = blockIdx.x; w < batch; w += gridDim.x) {
+        const size_type item = first * batch + w;
+        // Without offsets something else is read in their place, and left out.
+        const Walk walk = {maps + item * size * size, exponents + item * size,
+                           affine ? offsets + first * plane : last, boundary + first * plane, chunks - 1,
+                           -batch, affine ? -plane : 0, -plane, int(size)};
+        real* const end = boundary + (chunks - 1) * plane;
+#define SCAN(N, FULL)                                                                                     \
+    do {                                                                                                  \
+        const size_type place = place_of(min(int(threadIdx.x), int(size) - 1), w, hidden, batch, group);  \
+        if (threadIdx.x < size) end[place] = last[place];                                                 \
+        if (chunks > 1) scan_in_registers<N, FULL>(walk, way, last[place], place, shared);                \
+    } while (false)
+        if (size == 20) SCAN(20, true);
+        else if (size < 20) SCAN(20, false);
+        else if (size == 40) SCAN(40, true);
+        else {
+            Pieces pieces(walk, shared);
+#pragma unroll 1
+            for (int i = threadIdx.x; i < size; i += THREADS) {
+                pieces.places[i] = place_of(i, w, hidden, batch, group);
+                end[pieces.places[i]] = last[pieces.places[i]];
+            }
+            scan_by_pieces(walk, way, last, pieces);
+        }
+    }
 }

@@ -1,39 +1,34 @@
 """Gradients at the boundaries of chunks, from the chunks' maps."""
 
-import math
-
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import block_per, kernel
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.boundaries import launch, place_of, scaled
 from bppsa_cupy.system.compiled import compiled
 
 
-@compiled()
-def scaled(value, exponent):
-    """value times a power of two."""
-    return math.ldexp(float(value), exponent)
-
-
 @compiled(parallel=True)
-def chunk_scan(maps, exponents, offsets, last, boundary, chunks, size, batch, affine):
-    for b in prange(batch):
+def chunk_scan(maps, exponents, offsets, last, boundary, chunks, size, hidden, batch, group, affine):
+    plane = size * batch
+    for w in prange(batch):
         values, sums = np.empty(size, last.dtype), np.empty(size, last.dtype)
         for i in range(size):
-            values[i] = last[i * batch + b]
-            boundary[((chunks - 1) * size + i) * batch + b] = values[i]
+            place = place_of(i, w, hidden, batch, group)
+            values[i] = last[place]
+            boundary[(chunks - 1) * plane + place] = values[i]
         for back in range(chunks - 1):
             k = chunks - 2 - back
-            item = k * batch + b
+            item = k * batch + w
             for i in range(size):
-                sums[i] = offsets[(k * size + i) * batch + b] if affine else 0
+                sums[i] = offsets[k * plane + place_of(i, w, hidden, batch, group)] if affine else 0
             for j in range(size):
                 value = last.dtype.type(scaled(values[j], exponents[item * size + j]))
                 for i in range(size):
                     sums[i] += maps[(item * size + j) * size + i] * value
             values, sums = sums, values
             for i in range(size):
-                boundary[(k * size + i) * batch + b] = values[i]
+                boundary[k * plane + place_of(i, w, hidden, batch, group)] = values[i]
 
 
-KERNEL = kernel(chunk_scan, lambda s: block_per(s["batch"], s["size"], 2 * max(40, s["size"]), s["itemsize"]))
+KERNEL = kernel(chunk_scan, launch)

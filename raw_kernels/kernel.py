@@ -133,13 +133,6 @@ def one_thread_per(count: int, block: int = 256) -> LaunchShape:
     return LaunchShape((max(blocks, 0), 1, 1), (block, 1, 1))
 
 
-def block_per(count: int, rows: int, values: int, itemsize: int) -> LaunchShape:
-    """A block for each of `count` items, a thread a row in whole warps, `values` reals of `itemsize` bytes of
-    shared memory. Of 256 threads at most, so that each may take all 255 registers."""
-    threads = min(256, max(32, -(-rows // 32) * 32))
-    return LaunchShape((min(count, MAXIMAL_GRID), 1, 1), (threads, 1, 1), values * itemsize)
-
-
 class Layout(NamedTuple):
     """How a recurrent kernel lays hidden units over threads, compiled into its text as constants.
 

@@ -2,9 +2,75 @@
 // damping M_kᵀ step_{k-1}, where M_k is the product of the transposed Jacobians of chunk k, so that M_kᵀ
 // says how the state behind the chunk moves with the one before it. Column j of M_k carries a power of two.
 //
-// A block a sample; a thread takes every blockDim-th column.
+// Walk w is sample w % group of set w / group, and a state of all walks lies as (states, sets, hidden, group)
+// with states = size / hidden, sets = batch / group. Maps lie as (sets, chunks, group): those of a walk over all
+// chunks at once, whose samples are pairs of chunk and sample. `maps` begins at a multiple of 16 bytes.
 
 #include "prelude.cuh"
+#include "boundaries.cuh"
+#include "pieces.cuh"
+
+struct Forward {
+    static const bool COLUMNS = true;
+    real damping;
+
+    __device__ __forceinline__ real offered(real value, int) const { return value; }
+
+    __device__ __forceinline__ real taken(real sum, real added, int exponent) const
+    {
+        return added + damping * scaled(sum, exponent);
+    }
+};
+
+// A warp takes columns of a piece, TOGETHER at a time, and its lanes their elements.
+__device__ inline void scan_by_pieces(const Walk& walk, const Forward& way, Pieces& pieces)
+{
+    const int TOGETHER = 4;
+    const int size = walk.size, columns = pieces.columns;
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = THREADS / 32;
+    real* found = walk.found;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < size; i += THREADS) pieces.held[i] = real(0);
+    pieces.start();
+    int turn = 0;
+#pragma unroll 1
+    for (size_type m = 0; m < walk.count; ++m, turn ^= 1, found += walk.found_apart) {
+        const real* const held = pieces.held + turn * padded(size);
+        real* const next = pieces.held + (turn ^ 1) * padded(size);
+#pragma unroll 1
+        for (int column = 0; column < size; column += columns) {
+            pieces.wait();
+            __syncthreads();
+            pieces.fetch();
+            const int count = min(columns, size - column);
+#pragma unroll 1
+            for (int c = warp; c < count; c += TOGETHER * warps) {
+                const real* entries[TOGETHER];
+                real sums[TOGETHER] = {}, mine = 0;
+#pragma unroll
+                for (int t = 0; t < TOGETHER; ++t)
+                    entries[t] = pieces.piece() + min(c + t * warps, count - 1) * size;
+#pragma unroll 2
+                for (int i = lane; i < size; i += 32)
+#pragma unroll
+                    for (int t = 0; t < TOGETHER; ++t) sums[t] += entries[t][i] * held[i];
+#pragma unroll
+                for (int apart = 16; apart > 0; apart /= 2)
+#pragma unroll
+                    for (int t = 0; t < TOGETHER; ++t)
+                        sums[t] += __shfl_xor_sync(0xffffffffu, sums[t], apart);
+#pragma unroll
+                for (int t = 0; t < TOGETHER; ++t) mine = lane == t ? sums[t] : mine;
+                const int j = c + lane * warps, element = column + j;
+                if (lane < TOGETHER && j < count)
+                    found[pieces.places[element]] = next[element]
+                        = way.taken(mine, pieces.added()[element], pieces.exponents()[element]);
+            }
+            pieces.leave(column + columns >= size);
+        }
+    }
+    __syncthreads();
+}
 
 extern "C" __global__ void newton_scan(
     const real* __restrict__ maps,      // (chunks, batch, size, size): by columns
@@ -13,28 +79,27 @@ extern "C" __global__ void newton_scan(
                                         // assumed there
     real* __restrict__ step,            // (chunks, size, batch) output only, what to add to the assumed
                                         // state behind each chunk
-    size_type chunks, size_type size, size_type batch, double damping)
+    size_type chunks, size_type size, size_type hidden, size_type batch, size_type group, double damping)
 {
     extern __shared__ __align__(16) real shared[];
-    for (size_type b = blockIdx.x; b < batch; b += gridDim.x) {
-        real *now = shared, *next = shared + size;
-        for (size_type j = threadIdx.x; j < size; j += blockDim.x) now[j] = real(0);
-        __syncthreads();
-        for (size_type k = 0; k < chunks; ++k) {
-            const size_type map = k * batch + b;
-            for (size_type j = threadIdx.x; j < size; j += blockDim.x) {
-                const real* column = maps + (map * size + j) * size;
-                real sum = 0;
-                for (size_type i = 0; i < size; ++i) sum += column[i] * now[i];
-                const size_type place = (k * size + j) * batch + b;
-                step[place] = next[j]
-                    = mismatch[place] + real(damping) * real(ldexp(sum, exponents[map * size + j]));
-            }
-            __syncthreads();
-            real* const swapped = now;
-            now = next;
-            next = swapped;
+    const size_type plane = size * batch;
+    const Forward way = {real(damping)};
+    for (size_type w = blockIdx.x; w < batch; w += gridDim.x) {
+        const size_type item = w / group * chunks * group + w % group;
+        const Walk walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks, group,
+                           plane, plane, int(size)};
+#define SCAN(N, FULL)                                                                                     \
+    scan_in_registers<N, FULL>(                                                                           \
+        walk, way, real(0), place_of(min(int(threadIdx.x), int(size) - 1), w, hidden, batch, group), shared)
+        if (size == 20) SCAN(20, true);
+        else if (size < 20) SCAN(20, false);
+        else if (size == 40) SCAN(40, true);
+        else {
+            Pieces pieces(walk, shared);
+#pragma unroll 1
+            for (int i = threadIdx.x; i < size; i += THREADS)
+                pieces.places[i] = place_of(i, w, hidden, batch, group);
+            scan_by_pieces(walk, way, pieces);
         }
-        __syncthreads();
     }
 }

@@ -3,26 +3,26 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.chunk_scan import scaled
-from bppsa_cupy.raw_kernels.kernel import block_per, kernel
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.boundaries import launch, place_of, scaled
 from bppsa_cupy.system.compiled import compiled
 
 
 @compiled(parallel=True)
-def newton_scan(maps, exponents, mismatch, step, chunks, size, batch, damping):
-    for b in prange(batch):
+def newton_scan(maps, exponents, mismatch, step, chunks, size, hidden, batch, group, damping):
+    for w in prange(batch):
         now, later = np.zeros(size, maps.dtype), np.empty(size, maps.dtype)
         for k in range(chunks):
-            item = k * batch + b
+            item = (w // group * chunks + k) * group + w % group
             for j in range(size):
                 total = maps.dtype.type(0)
                 for i in range(size):
                     total += maps[(item * size + j) * size + i] * now[i]
                 grown = maps.dtype.type(scaled(total, exponents[item * size + j]))
-                place = (k * size + j) * batch + b
+                place = k * size * batch + place_of(j, w, hidden, batch, group)
                 later[j] = mismatch[place] + maps.dtype.type(damping) * grown
                 step[place] = later[j]
             now, later = later, now
 
 
-KERNEL = kernel(newton_scan, lambda s: block_per(s["batch"], s["size"], 2 * s["size"], s["itemsize"]))
+KERNEL = kernel(newton_scan, launch)

@@ -38,14 +38,24 @@ for _form in FORMS.values():
     cases_of(f"{_form.name}_reduce")(lambda rng, form=_form: reductions(rng, form))
 
 
+#: chunks, states, hidden, sets, group: sizes in registers and by pieces of maps, of one map and of several.
+BOUNDARIES = (
+    (1, 1, 3, 1, 2), (2, 1, 1, 1, 1), (7, 1, 20, 1, 3), (11, 2, 10, 2, 1), (6, 2, 20, 1, 2), (9, 1, 8, 3, 3),
+    (5, 1, 8, 0, 0), (6, 1, 21, 3, 1), (5, 3, 7, 2, 3), (3, 2, 32, 1, 2), (10, 2, 20, 2, 1), (1, 1, 30, 1, 1),
+    (4, 1, 100, 1, 1), (3, 2, 50, 1, 1), (2, 1, 61, 1, 1), (3, 2, 145, 1, 1),
+)  # fmt: skip
+
+
 def boundaries(rng: np.random.Generator, maps: int) -> Iterator[Case]:
     """maps: how many more there are than chunks."""
-    for chunks, size, batch in ((1, 3, 2), (2, 1, 1), (7, 20, 3), (6, 40, 2), (3, 70, 2), (5, 8, 0)):
+    for chunks, states, hidden, sets, group in BOUNDARIES:
+        size, batch = states * hidden, sets * group
         for affine, spread in ((0, 3), (1, 3), (1, 300)):
             exponents = rng.integers(-spread, spread // 30 + 1, (chunks + maps, batch, size))
             yield case(
-                {"exponents": exponents}, chunks=chunks, size=size, batch=batch, affine=affine, damping=0.5
-            )
+                {"exponents": exponents}, chunks=chunks, size=size, hidden=hidden, batch=batch, group=group,
+                affine=affine, damping=0.5,
+            )  # fmt: skip
 
 
 cases_of("chunk_scan")(lambda rng: boundaries(rng, -1))

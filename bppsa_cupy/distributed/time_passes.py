@@ -121,7 +121,8 @@ class RankTimeScan:
         boundary = device.empty((count + 1, size, batch), dtype)
         self._scan = device.bind(
             KERNELS["chunk_scan"], self._all["maps"], self._all["exponents"],
-            self._all.get("offsets", empty), d.boundary, boundary, count + 1, size, batch, affine,
+            self._all.get("offsets", empty), d.boundary, boundary, count + 1, size,
+            walk.size.hidden, batch, batch, affine,
         )  # fmt: skip
         self._flag = device.zeros(1, np.int32)
         self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)

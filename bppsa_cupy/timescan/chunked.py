@@ -107,8 +107,8 @@ class TimeScan:
         self._flag = device.zeros(1, np.int32)
         self.reduce = bind_reduce(device, walk, gradient, chunk, 1, maps, exponents, offsets)
         self.scan = device.bind(
-            KERNELS["chunk_scan"], maps, exponents, offsets, last, boundary, chunks, size, batch,
-            gradient is not None,
+            KERNELS["chunk_scan"], maps, exponents, offsets, last, boundary, chunks, size,
+            walk.size.hidden, batch, batch, gradient is not None,
         )  # fmt: skip
         self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
         self.expand = serial.backward(device, walk, gradient, boundary, chunk, delta, self._entering_all)

@@ -130,7 +130,7 @@ class NewtonForward:
         self._corrections = {
             damping: device.bind(
                 KERNELS["newton_scan"], maps, exponents, self._mismatch, self._step, chunks, size,
-                walk.size.batch, damping,
+                walk.size.hidden, walk.size.batch, walk.size.batch, damping,
             )
             for damping in (1.0, 0.5, 0.0)
         }  # fmt: skip
