@@ -17,17 +17,17 @@ struct __align__(16) Pack {
 struct Walk {
     const real* maps;      // (size, size): by columns
     const int* exponents;  // (size)
-    const real* added;     // by place_of
-    real* found;           // by place_of
+    const real* added;     // by element_of
+    real* found;           // by element_of
     size_type count, items_apart, added_apart, found_apart;
     int size;
 };
 
-// Where element i of walk w lies in an array (states, sets, hidden, group), which a boundary's states are.
-__device__ inline size_type place_of(int i, size_type w, int hidden, size_type batch, size_type group)
+// Where element i of walk w lies in an array (states, sets, hidden, batch), which a boundary's states are.
+__device__ inline size_type element_of(int i, size_type w, int hidden, size_type sets, size_type batch)
 {
     const size_type state = i / hidden, unit = i % hidden;
-    return ((state * (batch / group) + w / group) * hidden + unit) * group + w % group;
+    return ((state * sets + w / batch) * hidden + unit) * batch + w % batch;
 }
 
 // What a thread needs of one map: a row, or a column where Way::COLUMNS.

@@ -2,8 +2,8 @@
 // where column j of M_k carries a power of two, which scales element j of what it is multiplied with: a
 // column that grew past the range leaves a zero a zero.
 //
-// Walk w is sample w % group of set w / group, and a state of all walks lies as (states, sets, hidden, group)
-// with states = size / hidden, sets = batch / group. `maps` begins at a multiple of 16 bytes.
+// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as (states,
+// sets, hidden, batch). `maps` begins at a multiple of 16 bytes.
 
 #include "prelude.cuh"
 #include "boundaries.cuh"
@@ -80,26 +80,29 @@ __device__ inline void scan_by_pieces(const Walk& walk, const Backward& way, con
 }
 
 extern "C" __global__ void chunk_scan(
-    const real* __restrict__ maps,      // (chunks - 1, batch, size, size): by columns, of chunk 1 on
-    const int* __restrict__ exponents,  // (chunks - 1, batch, size)
-    const real* __restrict__ offsets,   // (chunks - 1, size, batch) if affine else (0)
-    const real* __restrict__ last,      // (size, batch): the gradient behind the last chunk
-    real* __restrict__ boundary,        // (chunks, size, batch) output only, the gradient behind each chunk
-    size_type chunks, size_type size, size_type hidden, size_type batch, size_type group, int affine)
+    const real* __restrict__ maps,      // (chunks - 1, sets * batch, states * hidden, states * hidden): by
+                                        // columns, of chunk 1 on
+    const int* __restrict__ exponents,  // (chunks - 1, sets * batch, states * hidden)
+    const real* __restrict__ offsets,   // (chunks - 1, states, sets, hidden, batch) if affine else (0)
+    const real* __restrict__ last,      // (states, sets, hidden, batch): the gradient behind the last chunk
+    real* __restrict__ boundary,        // (chunks, states, sets, hidden, batch) output only, the gradient
+                                        // behind each chunk
+    size_type chunks, size_type states, size_type hidden, size_type sets, size_type batch, int affine)
 {
     extern __shared__ __align__(16) real shared[];
-    const size_type plane = size * batch, first = max(chunks - 2, size_type(0));
+    const size_type size = states * hidden, walks = sets * batch, plane = size * walks;
+    const size_type first = max(chunks - 2, size_type(0));
     const Backward way = {affine != 0};
-    for (size_type w = blockIdx.x; w < batch; w += gridDim.x) {
-        const size_type item = first * batch + w;
+    for (size_type w = blockIdx.x; w < walks; w += gridDim.x) {
+        const size_type item = first * walks + w;
         // Without offsets something else is read in their place, and left out.
         const Walk walk = {maps + item * size * size, exponents + item * size,
                            affine ? offsets + first * plane : last, boundary + first * plane, chunks - 1,
-                           -batch, affine ? -plane : 0, -plane, int(size)};
+                           -walks, affine ? -plane : 0, -plane, int(size)};
         real* const end = boundary + (chunks - 1) * plane;
 #define SCAN(N, FULL)                                                                                     \
     do {                                                                                                  \
-        const size_type place = place_of(min(int(threadIdx.x), int(size) - 1), w, hidden, batch, group);  \
+        const size_type place = element_of(min(int(threadIdx.x), int(size) - 1), w, hidden, sets, batch); \
         if (threadIdx.x < size) end[place] = last[place];                                                 \
         if (chunks > 1) scan_in_registers<N, FULL>(walk, way, last[place], place, shared);                \
     } while (false)
@@ -110,7 +113,7 @@ extern "C" __global__ void chunk_scan(
             Pieces pieces(walk, shared);
 #pragma unroll 1
             for (int i = threadIdx.x; i < size; i += THREADS) {
-                pieces.places[i] = place_of(i, w, hidden, batch, group);
+                pieces.places[i] = element_of(i, w, hidden, sets, batch);
                 end[pieces.places[i]] = last[pieces.places[i]];
             }
             scan_by_pieces(walk, way, last, pieces);

@@ -2,9 +2,9 @@
 // damping M_kᵀ step_{k-1}, where M_k is the product of the transposed Jacobians of chunk k, so that M_kᵀ
 // says how the state behind the chunk moves with the one before it. Column j of M_k carries a power of two.
 //
-// Walk w is sample w % group of set w / group, and a state of all walks lies as (states, sets, hidden, group)
-// with states = size / hidden, sets = batch / group. Maps lie as (sets, chunks, group): those of a walk over all
-// chunks at once, whose samples are pairs of chunk and sample. `maps` begins at a multiple of 16 bytes.
+// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as (states,
+// sets, hidden, batch). Maps lie as (sets, chunks, batch): those of a walk over all chunks at once, whose samples
+// are pairs of chunk and sample. `maps` begins at a multiple of 16 bytes.
 
 #include "prelude.cuh"
 #include "boundaries.cuh"
@@ -73,24 +73,24 @@ __device__ inline void scan_by_pieces(const Walk& walk, const Forward& way, Piec
 }
 
 extern "C" __global__ void newton_scan(
-    const real* __restrict__ maps,      // (chunks, batch, size, size): by columns
-    const int* __restrict__ exponents,  // (chunks, batch, size)
-    const real* __restrict__ mismatch,  // (chunks, size, batch): the state behind each chunk less the one
-                                        // assumed there
-    real* __restrict__ step,            // (chunks, size, batch) output only, what to add to the assumed
-                                        // state behind each chunk
-    size_type chunks, size_type size, size_type hidden, size_type batch, size_type group, double damping)
+    const real* __restrict__ maps,      // (sets, chunks, batch, states * hidden, states * hidden): by columns
+    const int* __restrict__ exponents,  // (sets, chunks, batch, states * hidden)
+    const real* __restrict__ mismatch,  // (chunks, states, sets, hidden, batch): the state behind each chunk
+                                        // less the one assumed there
+    real* __restrict__ step,            // (chunks, states, sets, hidden, batch) output only, what to add to
+                                        // the assumed state behind each chunk
+    size_type chunks, size_type states, size_type hidden, size_type sets, size_type batch, double damping)
 {
     extern __shared__ __align__(16) real shared[];
-    const size_type plane = size * batch;
+    const size_type size = states * hidden, walks = sets * batch, plane = size * walks;
     const Forward way = {real(damping)};
-    for (size_type w = blockIdx.x; w < batch; w += gridDim.x) {
-        const size_type item = w / group * chunks * group + w % group;
-        const Walk walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks, group,
+    for (size_type w = blockIdx.x; w < walks; w += gridDim.x) {
+        const size_type item = w / batch * chunks * batch + w % batch;
+        const Walk walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks, batch,
                            plane, plane, int(size)};
 #define SCAN(N, FULL)                                                                                     \
     scan_in_registers<N, FULL>(                                                                           \
-        walk, way, real(0), place_of(min(int(threadIdx.x), int(size) - 1), w, hidden, batch, group), shared)
+        walk, way, real(0), element_of(min(int(threadIdx.x), int(size) - 1), w, hidden, sets, batch), shared)
         if (size == 20) SCAN(20, true);
         else if (size < 20) SCAN(20, false);
         else if (size == 40) SCAN(40, true);
@@ -98,7 +98,7 @@ extern "C" __global__ void newton_scan(
             Pieces pieces(walk, shared);
 #pragma unroll 1
             for (int i = threadIdx.x; i < size; i += THREADS)
-                pieces.places[i] = place_of(i, w, hidden, batch, group);
+                pieces.places[i] = element_of(i, w, hidden, sets, batch);
             scan_by_pieces(walk, way, pieces);
         }
     }

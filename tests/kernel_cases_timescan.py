@@ -38,7 +38,7 @@ for _form in FORMS.values():
     cases_of(f"{_form.name}_reduce")(lambda rng, form=_form: reductions(rng, form))
 
 
-#: chunks, states, hidden, sets, group: sizes in registers and by pieces of maps, of one map and of several.
+#: chunks, states, hidden, sets, samples: sizes in registers and by pieces of maps, of one map and of several.
 BOUNDARIES = (
     (1, 1, 3, 1, 2), (2, 1, 1, 1, 1), (7, 1, 20, 1, 3), (11, 2, 10, 2, 1), (6, 2, 20, 1, 2), (9, 1, 8, 3, 3),
     (5, 1, 8, 0, 0), (6, 1, 21, 3, 1), (5, 3, 7, 2, 3), (3, 2, 32, 1, 2), (10, 2, 20, 2, 1), (1, 1, 30, 1, 1),
@@ -48,12 +48,13 @@ BOUNDARIES = (
 
 def boundaries(rng: np.random.Generator, maps: int) -> Iterator[Case]:
     """maps: how many more there are than chunks."""
-    for chunks, states, hidden, sets, group in BOUNDARIES:
-        size, batch = states * hidden, sets * group
+    for chunks, states, hidden, sets, batch in BOUNDARIES:
         for affine, spread in ((0, 3), (1, 3), (1, 300)):
-            exponents = rng.integers(-spread, spread // 30 + 1, (chunks + maps, batch, size))
+            exponents = rng.integers(
+                -spread, spread // 30 + 1, (chunks + maps, sets * batch, states * hidden)
+            )
             yield case(
-                {"exponents": exponents}, chunks=chunks, size=size, hidden=hidden, batch=batch, group=group,
+                {"exponents": exponents}, chunks=chunks, states=states, hidden=hidden, sets=sets, batch=batch,
                 affine=affine, damping=0.5,
             )  # fmt: skip
 

@@ -1,5 +1,5 @@
-"""PyTorch's recurrent modules in float64 as the oracle of ours: packed sequences for lengths, and for heads dense
-weights with zeros beside the blocks."""
+"""PyTorch's recurrent modules in float64 as the oracle of ours: packed sequences for lengths, for heads
+dense weights with zeros beside the blocks."""
 
 from __future__ import annotations
 

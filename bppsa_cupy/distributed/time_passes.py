@@ -101,14 +101,14 @@ class RankTimeScan:
     def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
         self._device, self._direction, self._ranges = device, d, ranges
         walk, group, dtype = d.walk, ranges.group, d.walk.state.dtype
-        size, batch = walk.size.state, walk.size.walks
+        size, walks, shape = walk.size.state, walk.size.walks, d.boundary.shape
         order = ranges.order(walk.reverse)
         place = order.index(group.rank)
         # Nobody needs the map of a walk's first chunk.
         rows = [ranges.chunks(rank) - (rank == order[0]) for rank in range(group.size)]
         own, count, affine = rows[group.rank], sum(rows), d.by_output is not None
         self._rows, self._order = rows, order
-        per_item = {"maps": (batch, size, size), "exponents": (batch, size), "offsets": (size, batch)}
+        per_item = {"maps": (walks, size, size), "exponents": (walks, size), "offsets": shape}
         dtypes = {"maps": dtype, "exponents": np.dtype(np.int32), "offsets": dtype}
         names = [name for name in per_item if affine or name != "offsets"]
         empty = device.empty((0,), dtype)
@@ -118,23 +118,23 @@ class RankTimeScan:
             device, walk, d.by_output, ranges.chunk, int(place == 0),
             self._own["maps"], self._own["exponents"], self._own.get("offsets", empty),
         )  # fmt: skip
-        boundary = device.empty((count + 1, size, batch), dtype)
+        boundary = device.empty((count + 1, *shape), dtype)
         self._scan = device.bind(
             KERNELS["chunk_scan"], self._all["maps"], self._all["exponents"],
-            self._all.get("offsets", empty), d.boundary, boundary, count + 1, size,
-            walk.size.hidden, batch, batch, affine,
+            self._all.get("offsets", empty), d.boundary, boundary, count + 1,
+            *walk.size.boundary_scalars, affine,
         )  # fmt: skip
         self._flag = device.zeros(1, np.int32)
         self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
         chunks = [ranges.chunks(rank) for rank in order]
         first = [0, *accumulate(chunks)][place]
-        self._entering = device.empty((chunks[place], size, batch), dtype)
+        self._entering = device.empty((chunks[place], *shape), dtype)
         self._expand = serial.backward(
             device, walk, d.by_output, boundary[first : first + chunks[place]], ranges.chunk, d.delta,
             self._entering,
         )  # fmt: skip
         self._serial = RelayedBackward(device, d, ranges)
-        self._last = device.empty(d.boundary.shape, dtype)
+        self._last = device.empty(shape, dtype)
         self.description = ""
 
     def __call__(self) -> None:

@@ -98,17 +98,17 @@ class TimeScan:
         self._bind(walk, gradient, last, delta)
 
     def _bind(self, walk: Walk, gradient: Array | None, last: Array, delta: Array) -> None:
-        device, dtype = self._device, walk.state.dtype
-        chunks, chunk, size, batch = self.choice.chunks, self.choice.chunk, walk.size.state, walk.size.walks
-        maps = device.empty((chunks - 1, batch, size, size), dtype)
-        exponents = device.empty((chunks - 1, batch, size), np.int32)
-        offsets = device.empty((chunks - 1, size, batch) if gradient is not None else 0, dtype)
-        boundary, self._entering_all = (device.empty((chunks, size, batch), dtype) for _ in range(2))
+        device, dtype, size = self._device, walk.state.dtype, walk.size
+        chunks, chunk, walks, state = self.choice.chunks, self.choice.chunk, size.walks, size.state
+        maps = device.empty((chunks - 1, walks, state, state), dtype)
+        exponents = device.empty((chunks - 1, walks, state), np.int32)
+        offsets = device.empty((chunks - 1, *last.shape) if gradient is not None else 0, dtype)
+        boundary, self._entering_all = (device.empty((chunks, *last.shape), dtype) for _ in range(2))
         self._flag = device.zeros(1, np.int32)
         self.reduce = bind_reduce(device, walk, gradient, chunk, 1, maps, exponents, offsets)
         self.scan = device.bind(
-            KERNELS["chunk_scan"], maps, exponents, offsets, last, boundary, chunks, size,
-            walk.size.hidden, batch, batch, gradient is not None,
+            KERNELS["chunk_scan"], maps, exponents, offsets, last, boundary, chunks, *size.boundary_scalars,
+            gradient is not None,
         )  # fmt: skip
         self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
         self.expand = serial.backward(device, walk, gradient, boundary, chunk, delta, self._entering_all)

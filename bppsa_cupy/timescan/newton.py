@@ -108,29 +108,31 @@ class NewtonForward:
     def _bind(self) -> None:
         """The same walk with chunks as samples: K B samples of `chunk` steps, sample (k, b) at k B + b."""
         device, walk, chunk, chunks = self._device, self._walk, self._chunk, self._chunks
-        dtype, size, batch = walk.state.dtype, walk.size.state, chunks * walk.size.batch
+        dtype, rows, batch = walk.state.dtype, walk.state.shape[1], chunks * walk.size.batch
+        size = replace(walk.size, steps=chunk, batch=batch)
         self._pieces = replace(
             walk,
-            size=replace(walk.size, steps=chunk, batch=batch),
+            size=size,
             reverse=False,
             lengths=self._lengths(),
-            initial=device.empty((size, batch), dtype),
+            initial=device.empty((rows, batch), dtype),
             projected=device.empty((chunk, walk.projected.shape[1], batch), dtype),
-            state=device.empty((chunk, size, batch), dtype),
+            state=device.empty((chunk, rows, batch), dtype),
             gates=device.empty((chunk, walk.gates.shape[1], batch), dtype),
-            final=device.empty((size, batch), dtype),
+            final=device.empty((rows, batch), dtype),
         )
-        maps, exponents = device.empty((batch, size, size), dtype), device.empty((batch, size), np.int32)
+        maps = device.empty((size.walks, size.state, size.state), dtype)
+        exponents = device.empty((size.walks, size.state), np.int32)
         self._maps = maps
-        self._mismatch = device.zeros((chunks, size, walk.size.batch), dtype)
-        self._step = device.empty((chunks, size, walk.size.batch), dtype)
+        self._mismatch = device.zeros((chunks, rows, walk.size.batch), dtype)
+        self._step = device.empty((chunks, rows, walk.size.batch), dtype)
         none = device.empty(0, dtype)
         self._walk_pieces = serial.forward(device, self._pieces)
         self._reduce = bind_reduce(device, self._pieces, None, chunk, 0, maps, exponents, none)
         self._corrections = {
             damping: device.bind(
-                KERNELS["newton_scan"], maps, exponents, self._mismatch, self._step, chunks, size,
-                walk.size.hidden, walk.size.batch, walk.size.batch, damping,
+                KERNELS["newton_scan"], maps, exponents, self._mismatch, self._step, chunks,
+                *walk.size.boundary_scalars, damping,
             )
             for damping in (1.0, 0.5, 0.0)
         }  # fmt: skip
@@ -178,13 +180,13 @@ class NewtonForward:
 
     def _iterate(self) -> NewtonReport:
         walk, pieces, xp = self._walk, self._pieces, self._device.xp
-        size, batch, chunks = walk.size.state, walk.size.batch, self._chunks
+        rows, batch, chunks = walk.state.shape[1], walk.size.batch, self._chunks
         pieces.lengths[...] = self._lengths()
         pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
             walk.projected
         ).transpose(1, 2, 0, 3)
         starts, ends = (
-            a.reshape(size, chunks, batch).transpose(1, 0, 2) for a in (pieces.initial, pieces.final)
+            a.reshape(rows, chunks, batch).transpose(1, 0, 2) for a in (pieces.initial, pieces.final)
         )
         starts[...] = 0
         starts[0] = walk.initial
@@ -212,7 +214,7 @@ class NewtonForward:
             damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
             least = min(least, mismatch)
             if self._diagonal:
-                self._maps *= xp.eye(size, dtype=self._maps.dtype)
+                self._maps *= xp.eye(self._maps.shape[-1], dtype=self._maps.dtype)
             if self._diagonal or damping != 1.0:
                 self._corrections[damping]()
             carried = self._step[:-1] - self._mismatch[:-1]
@@ -264,7 +266,7 @@ class NewtonForward:
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""
         walk, pieces = self._walk, self._pieces
-        size, batch, chunks = walk.size.state, walk.size.batch, self._chunks
+        batch, chunks = walk.size.batch, self._chunks
         for ours, theirs in ((walk.state, pieces.state), (walk.gates, pieces.gates)):
             rows = ours.shape[1]
             by_step = theirs.reshape(self._chunk, rows, chunks, batch).transpose(2, 0, 1, 3)
@@ -273,4 +275,4 @@ class NewtonForward:
         if walk.reverse:  # the padded steps come before the others: their state is the initial one
             times = self._device.xp.arange(walk.size.steps)[:, None, None]
             walk.state[...] = self._device.xp.where(times < walk.lengths, walk.state, walk.initial)
-        walk.final[...] = pieces.final.reshape(size, chunks, batch)[:, -1]
+        walk.final[...] = pieces.final.reshape(-1, chunks, batch)[:, -1]

@@ -41,6 +41,11 @@ class WalkSize:
         """T, the units of a head, heads and samples, as kernels take them."""
         return self.steps, self.units, self.heads, self.batch
 
+    @property
+    def boundary_scalars(self) -> tuple[int, int, int, int]:
+        """P, the units of a head, heads and samples, as scans over boundaries take them."""
+        return self.cell.states, self.units, self.heads, self.batch
+
     def chunks(self, chunk: int) -> int:
         """How many chunks of `chunk` steps there are, the last of which may be shorter."""
         return -(-self.steps // chunk)

@@ -11,12 +11,12 @@ from bppsa_cupy.raw_kernels.frames.samples import (
     ends_of_walks,
     give_states,
     held_values,
-    place_of,
     take_states,
     units_of_sets,
 )
 from bppsa_cupy.raw_kernels.frames.teams import FULL, ROWS, share, shares
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined
+from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -69,7 +69,7 @@ def make_backward(form):
     @compiled()
     def place_in(chunks, walk, firsts, hidden, sets, batch):
         """Where a walk's elements begin in (chunks, states, sets, hidden, batch)."""
-        return walk % chunks * states * sets * hidden * batch + place_of(firsts[walk], hidden, batch)
+        return walk % chunks * states * sets * hidden * batch + start_of(firsts[walk], hidden, batch)
 
     @compiled()
     def carried_of(way, boundary, chunks, firsts, samples, hidden, sets, batch):
@@ -115,7 +115,7 @@ def make_backward(form):
                     work(
                         way, state, gates, initial, packed[number * parts + part], own[number], gradient,
                         ends[walk], delta, carried[walk], through[walk], room[item], none, steps, hidden,
-                        sets, batch, per_step, reverse, last, length, place_of(firsts[walk], hidden, batch),
+                        sets, batch, per_step, reverse, last, length, start_of(firsts[walk], hidden, batch),
                         samples, parts, part, start, min(start + stride, length + 1),
                     )  # fmt: skip
             give_entering(way, carried, entering, chunks, firsts, samples, hidden, sets, batch)

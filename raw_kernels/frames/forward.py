@@ -11,12 +11,12 @@ from bppsa_cupy.raw_kernels.frames.samples import (
     ends_of_walks,
     give_states,
     held_values,
-    place_of,
     take_states,
     units_of_sets,
 )
 from bppsa_cupy.raw_kernels.frames.teams import FULL, ROWS, share, shares
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined
+from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -69,7 +69,7 @@ def make_forward(form):
         """The states of every walk before its first step, and room for those after it."""
         held = np.zeros((firsts.size, 2 * states * held_values(way, hidden, samples)), initial.dtype)
         for walk in range(firsts.size):
-            place = place_of(firsts[walk], hidden, batch)
+            place = start_of(firsts[walk], hidden, batch)
             take_states(way, initial, place, states, hidden, sets, batch, samples, held[walk])
         return held
 
@@ -77,7 +77,7 @@ def make_forward(form):
     def give_final(way, held, final, steps, firsts, samples, hidden, sets, batch):
         last = (steps & 1) * states * held_values(way, hidden, samples)
         for walk in range(firsts.size):
-            place = place_of(firsts[walk], hidden, batch)
+            place = start_of(firsts[walk], hidden, batch)
             give_states(way, held[walk, last:], final, place, states, hidden, sets, batch, samples)
 
     @compiled(parallel=True)
@@ -97,7 +97,7 @@ def make_forward(form):
             for start in range(0, steps, stride):
                 for item in prange(firsts.size * parts):
                     walk, part = np.int64(item) // parts, np.int64(item) % parts
-                    number, first = firsts[walk] // batch, place_of(firsts[walk], hidden, batch)
+                    number, first = firsts[walk] // batch, start_of(firsts[walk], hidden, batch)
                     piece = number * parts + part
                     work(
                         way, projected, packed[piece], bias[piece], own[number], ends[walk], state, gates,

@@ -6,7 +6,6 @@ The transposed Jacobian of a step is formed in a scratch matrix, and the columns
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.frames.samples import place_of
 from bppsa_cupy.raw_kernels.twins.reduce import (
     RENORMALISED,
     map_count,
@@ -19,6 +18,7 @@ from bppsa_cupy.raw_kernels.twins.reduce import (
     unit_columns,
 )
 from bppsa_cupy.raw_kernels.twins.rows import ALL, dot, load_numbers
+from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -36,7 +36,7 @@ def make_reduce(form):
     ):  # fmt: skip
         b, size = item % (sets * batch), states * hidden
         piece, plane = item // (sets * batch), sets * hidden * batch
-        number, place = b // batch, place_of(b, hidden, batch)
+        number, place = b // batch, start_of(b, hidden, batch)
         begin, end = span(piece + first, steps, chunk, lengths[b % batch], reverse)
         columns, product = unit_columns(state, size), np.empty((size, size + 1), state.dtype)
         jacobian, powers = np.zeros((size, size), state.dtype), np.zeros(size, np.int32)
@@ -74,7 +74,7 @@ def make_reduce(form):
                 renormalise(columns, powers)
         store(columns, powers, maps, exponents, item)
         if per_step:
-            store_offsets(columns, offsets, piece * states * plane + place, plane, hidden, batch)
+            store_offsets(columns, offsets, piece * states * plane, b, hidden, sets, batch)
 
     @compiled(parallel=True)
     def reduce(

@@ -24,12 +24,6 @@ def held_values(way, hidden, samples):
 
 
 @compiled()
-def place_of(walk, hidden, batch):
-    """Where a walk's elements begin in (sets, hidden, batch), which are `batch` apart."""
-    return walk // batch * hidden * batch + walk % batch
-
-
-@compiled()
 def take_states(way, source, place, states, hidden, sets, batch, samples, held):
     """Copy (states, sets, hidden, batch) from `place` on to what a walk of so many samples holds."""
     plane = sets * hidden * batch

@@ -1,4 +1,4 @@
-"""What the scans over boundaries of chunks share: where elements lie, powers of two, the launch."""
+"""What the scans over boundaries of chunks share: powers of two, the launch."""
 
 from __future__ import annotations
 
@@ -20,18 +20,11 @@ def scaled(value, exponent):
     return math.ldexp(float(value), exponent)
 
 
-@compiled()
-def place_of(i, w, hidden, batch, group):
-    """Where element i of walk w lies in an array (states, sets, hidden, group)."""
-    set = w // group
-    return ((i // hidden * (batch // group) + set) * hidden + i % hidden) * group + w % group
-
-
 def launch(s: Mapping[str, Any]) -> LaunchShape:
     """A block a walk: a thread an element to size 20 and for 40; for others THREADS, and pieces of maps."""
-    size, itemsize = s["size"], s["itemsize"]
+    size, itemsize = s["states"] * s["hidden"], s["itemsize"]
     rows = -(-size // 32) * 32
-    grid = (min(s["batch"], MAXIMAL_GRID), 1, 1)
+    grid = (min(s["sets"] * s["batch"], MAXIMAL_GRID), 1, 1)
     if size <= 20 or size == 40:
         return LaunchShape(grid, (rows, 1, 1), 2 * rows * itemsize)
     columns = min(PIECE_BYTES // itemsize // size, size)

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.twins.walks import element_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Steps after which a column's power of two is taken out of it.
@@ -85,8 +86,7 @@ def store(columns, powers, maps, exponents, item):
 
 
 @compiled()
-def store_offsets(columns, offsets, place, plane, hidden, spacing):
-    """Write the response to the chunk's own gradients from `place` on: a state's units `spacing` elements
-    apart, states `plane`."""
+def store_offsets(columns, offsets, first, walk, hidden, sets, batch):
+    """Write a walk's response to a chunk's own gradients, all walks' beginning at `first`."""
     for i in range(columns.shape[0]):
-        offsets[place + i // hidden * plane + i % hidden * spacing] = columns[i, -1]
+        offsets[first + element_of(i, walk, hidden, sets, batch)] = columns[i, -1]

@@ -21,21 +21,18 @@ TARGETS = ("sm_75", "sm_80", "sm_90")
 #: Scalars by name: of recurrent layers those of the paper's longest case, of convolutions a layer of VGG-11,
 #: of products rows of that layer's Jacobian; 0 for each that is not here, as flags are.
 SIZES: Mapping[str, int] = {
-    "batch": 16, "steps": 30000, "hidden": 20, "chunk": 71, "chunks": 423, "size": 1 << 20, "first": 1,
-    "sets": 1, "features": 4096, "count": 1 << 20, "unit": 1024, "groups": 1, "total": 1, "rows": 1000,
-    "columns": 1000, "inner": 1000, "nnz": 100000, "entries": 100000, "terms": 1000000, "sources": 4096,
-    "a_nnz": 100000, "b_nnz": 100000, "c_nnz": 100000, "a_batched": 1, "b_batched": 1, "batched": 1,
-    "classes": 10, "windows": 16384, "planes": 1024, "channels": 64, "positions": 1024, "affine": 0,
-    "in_channels": 64, "out_channels": 128, "in_height": 16, "in_width": 16,
-    "out_height": 16, "out_width": 16,
-    "kernel_height": 3, "kernel_width": 3, "stride_y": 1, "stride_x": 1, "padding_y": 1, "padding_x": 1,
-    "dilation_y": 1, "dilation_x": 1, "biased": 1, "parts": 64, "inputs": 20, "outputs": 20,
+    "batch": 16, "steps": 30000, "hidden": 20, "chunk": 71, "chunks": 423, "states": 1, "size": 1 << 20,
+    "first": 1, "sets": 1, "features": 4096, "count": 1 << 20, "unit": 1024, "groups": 1, "total": 1,
+    "rows": 1000, "columns": 1000, "inner": 1000, "nnz": 100000, "entries": 100000, "terms": 1000000,
+    "sources": 4096, "a_nnz": 100000, "b_nnz": 100000, "c_nnz": 100000, "a_batched": 1, "b_batched": 1,
+    "batched": 1, "classes": 10, "windows": 16384, "planes": 1024, "channels": 64, "positions": 1024,
+    "affine": 0, "in_channels": 64, "out_channels": 128, "in_height": 16, "in_width": 16, "out_height": 16,
+    "out_width": 16, "kernel_height": 3, "kernel_width": 3, "stride_y": 1, "stride_x": 1, "padding_y": 1,
+    "padding_x": 1, "dilation_y": 1, "dilation_x": 1, "biased": 1, "parts": 64, "inputs": 20, "outputs": 20,
 }  # fmt: skip
 
 #: Where a name means something else.
 SIZES_OF: Mapping[str, Mapping[str, int]] = {
-    "chunk_scan": {"size": 20},
-    "newton_scan": {"size": 20},
     "csr_spmv": {"affine": 1},
     "batch_norm_forward": {"affine": 1},
     "batch_norm_vjp": {"affine": 1, "coupled": 1},
@@ -56,8 +53,6 @@ def scalars_of(kernel: Kernel, **others: int) -> dict[str, Any]:
     """A kernel's scalars by name: the case's, or `others`."""
     names = [p.name for p in kernel.parameters if not p.is_array]
     known = {**SIZES, **SIZES_OF.get(kernel.name, {}), **others}
-    if "size" in names and "hidden" in others:
-        known["size"] = others["hidden"]
     return {name: known.get(name, 0) for name in names}
 
 
@@ -65,7 +60,7 @@ def trips_of(kernel: Kernel, scalars: Mapping[str, Any]) -> int | None:
     """Of kernels whose step goes through all units, how many these are: walks over time, and scans of
     chunks, which store what a step made. None for others."""
     if kernel.name.endswith("_scan"):
-        return int(scalars["size"])
+        return int(scalars["states"] * scalars["hidden"])
     walks = kernel.name.endswith(("_forward", "_backward")) and "hidden" in scalars
     return int(scalars["hidden"]) if walks else None
 
