@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.frames.samples import blocks_of
 from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
 from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks, pack_parts
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, load, never_inlined, select, store
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, load, select, store
 from bppsa_cupy.raw_kernels.twins.rows import (
     ALL,
     add_to_first,
@@ -19,23 +20,23 @@ from bppsa_cupy.raw_kernels.twins.rows import (
 from bppsa_cupy.system.compiled import compiled
 
 
-def make_backward_lanes(form):
-    """The steps of walks of blocks of samples, whose units threads may share out; the weights they take."""
+def make_backward_lanes(form, full):
+    """The steps of a walk of blocks of samples, which are `full` or one that is not."""
     gates, states, kept, numbers, deltas = form.gates, form.states, form.kept, form.parameters, form.deltas
     cell, direct, summed = form.functions.backward, form.carries, gates + len(form.separate)
     separate, reads_after, reads_before = form.separate_bits, form.after_bits, form.before_bits
 
     @compiled()
     def steps_of(
-        state, values, initial, packed, unit, gradient, ends, delta, carried, through, sums, none, steps,
-        hidden, sets, batch, per_step, reverse, last, length, first, blocks, count, begin, end, start, stop,
+        state, values, initial, packed, unit, gradient, ends, delta, carried, through, sums, steps, hidden,
+        sets, batch, per_step, reverse, last, length, first, samples, begin, end, start, stop,
     ):  # fmt: skip
         """Rounds `start` to `stop` - 1 of the walk back over `length` steps from `last`: in each, what W_hh
         makes of the round before, then the cell; round `length` has the former alone."""
-        never_inlined()
+        count, none = None if full else np.uint64(samples), np.zeros(hidden, state.dtype)
         H, B, L = np.uint64(hidden), np.uint64(batch), np.uint64(LANES)
         plane, block, whole = np.uint64(sets) * H * B, H * L, np.uint64(states * hidden) * L
-        apart, many, zero = np.uint64(gates) * block, np.uint64(blocks), np.uint64(0)
+        apart, many, zero = np.uint64(gates) * block, np.uint64(blocks_of(samples)), np.uint64(0)
         some, least = np.uint64(end - begin) * L, ends.min()
         for back in range(start, stop):
             s = last - back
@@ -91,16 +92,15 @@ def make_backward_lanes(form):
                     o, y, e, v, d = o + B, y + B, e + B, v + B, d + B
                     i, w = i + L, w + L
 
-    @compiled()
-    def weights_of(weight_hh, hidden, sets, parts):
-        """Weights of every part of every set, as the steps take them."""
-        size = gates * hidden * hidden
-        packed = np.empty((sets * parts, largest_share(hidden, parts, 1) * gates * hidden), weight_hh.dtype)
-        for item in range(sets * parts):
-            begin, end = share(hidden, parts, item % parts, 1)
-            pack_parts(
-                weight_hh, item // parts * size, 1, hidden, 1, 0, begin, end, gates * hidden, packed[item]
-            )
-        return packed
+    return steps_of
 
-    return steps_of, weights_of
+
+@compiled()
+def lanes_weights(gates, weight_hh, hidden, sets, parts):
+    """Weights of every part of every set, as the steps take them."""
+    size = gates * hidden * hidden
+    packed = np.empty((sets * parts, largest_share(hidden, parts, 1) * gates * hidden), weight_hh.dtype)
+    for item in range(sets * parts):
+        begin, end = share(hidden, parts, item % parts, 1)
+        pack_parts(weight_hh, item // parts * size, 1, hidden, 1, 0, begin, end, gates * hidden, packed[item])
+    return packed

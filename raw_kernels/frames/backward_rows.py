@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, never_inlined, store
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
 from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, pack_rows, whole_vectors
 from bppsa_cupy.raw_kernels.twins.rows import ALL, add_to_first, chosen_rows, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
@@ -11,7 +11,7 @@ from bppsa_cupy.system.compiled import compiled
 
 
 def make_backward_rows(form):
-    """The steps of walks of a few samples, whose units threads may share out, and the weights they take."""
+    """The steps of a walk of a few samples."""
     gates, states, kept, numbers, deltas = form.gates, form.states, form.kept, form.parameters, form.deltas
     cell, direct, summed = form.functions.backward, form.carries, gates + len(form.separate)
     separate, reads_after, reads_before = form.separate_bits, form.after_bits, form.before_bits
@@ -23,7 +23,6 @@ def make_backward_rows(form):
     ):  # fmt: skip
         """Rounds `start` to `stop` - 1 of the walk back over `length` steps from `last`: in each, what W_hh
         makes of the round before, then the cell; round `length` has the former alone."""
-        never_inlined()
         plane, source = sets * hidden * batch, first + begin * batch
         own, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
@@ -100,16 +99,15 @@ def make_backward_rows(form):
                     target = (t * deltas + part) * plane + source + c
                     scatter(taken, made + part * width, own, delta, target, batch)
 
-    @compiled()
-    def weights_of(weight_hh, hidden, sets, parts):
-        """Weights of every part of every set, as the steps take them."""
-        size, most = gates * hidden * hidden, whole_vectors(largest_share(hidden, parts, LANES))
-        packed = np.empty((sets * parts, most * gates * hidden), weight_hh.dtype)
-        for item in range(sets * parts):
-            begin, end = share(hidden, parts, item % parts, LANES)
-            pack_rows(
-                weight_hh, item // parts * size, 1, hidden, 1, 0, begin, end, gates * hidden, packed[item]
-            )
-        return packed
+    return steps_of
 
-    return steps_of, weights_of
+
+@compiled()
+def rows_weights(gates, weight_hh, hidden, sets, parts):
+    """Weights of every part of every set, as the steps take them."""
+    size, most = gates * hidden * hidden, whole_vectors(largest_share(hidden, parts, LANES))
+    packed = np.empty((sets * parts, most * gates * hidden), weight_hh.dtype)
+    for item in range(sets * parts):
+        begin, end = share(hidden, parts, item % parts, LANES)
+        pack_rows(weight_hh, item // parts * size, 1, hidden, 1, 0, begin, end, gates * hidden, packed[item])
+    return packed

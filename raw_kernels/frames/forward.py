@@ -1,11 +1,10 @@
-"""The twin of a cell's NAME_forward: every sample's walk, by the way that `teams` takes to be the
-quickest."""
+"""The twin of a cell's NAME_forward: every sample's walk, by the way that `teams` takes to be quickest."""
 
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.frames.forward_lanes import make_forward_lanes
-from bppsa_cupy.raw_kernels.frames.forward_rows import make_forward_rows
+from bppsa_cupy.raw_kernels.frames.forward_lanes import lanes_weights, make_forward_lanes
+from bppsa_cupy.raw_kernels.frames.forward_rows import make_forward_rows, rows_weights
 from bppsa_cupy.raw_kernels.frames.samples import (
     blocks_of,
     ends_of_walks,
@@ -14,8 +13,10 @@ from bppsa_cupy.raw_kernels.frames.samples import (
     take_states,
     units_of_sets,
 )
-from bppsa_cupy.raw_kernels.frames.teams import FULL, ROWS, share, shares
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined
+from bppsa_cupy.raw_kernels.frames.teams import ROWS, share, shares
+from bppsa_cupy.raw_kernels.frames.ways import Ways
+from bppsa_cupy.raw_kernels.twins.addresses import call_at
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -23,87 +24,82 @@ from bppsa_cupy.system.compiled import compiled
 def make_forward(form):
     """Whole blocks of samples go with samples as lanes; what remains of those that share weights goes
     likewise, or with units as lanes. Walks go side by side, or the threads share out each step of one."""
-    gate_rows, states, kept_rows, numbers = form.gates, form.states, form.kept, form.parameters
-    lanes_steps, lanes_weights = make_forward_lanes(form)
-    rows_steps, rows_weights = make_forward_rows(form)
+    counts = form.gates, form.states, form.kept, form.parameters
+    steps_of = make_forward_lanes(form, True), make_forward_lanes(form, False), make_forward_rows(form)
+    ways = Ways(form.gates, steps_of, before=4, behind=4, integers=11)
 
-    @compiled()
-    def work(
-        way, projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
-        reverse, first, samples, parts, part, start, stop,
-    ):  # fmt: skip
-        """Steps `start` to `stop` - 1 of one part of a walk's units."""
-        never_inlined()
-        begin, end = share(hidden, parts, part, LANES if way == ROWS else 1)
-        if way == ROWS:
-            rows_steps(
-                projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
-                reverse, first, samples, begin, end, start, stop,
-            )  # fmt: skip
-        elif way == FULL:
-            lanes_steps(
-                projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
-                reverse, first, blocks_of(samples), None, begin, end, start, stop,
-            )  # fmt: skip
-        else:
-            lanes_steps(
-                projected, packed, bias, unit, ends, state, kept, held, room, steps, hidden, sets, batch,
-                reverse, first, 1, np.uint64(samples), begin, end, start, stop,
-            )  # fmt: skip
-
-    @compiled()
-    def weights_of(way, weight_hh, bias_hh, hidden, sets, parts):
-        if way == ROWS:
-            return rows_weights(weight_hh, bias_hh, hidden, sets, parts)
-        return lanes_weights(weight_hh, bias_hh, hidden, sets, parts)
-
-    @compiled()
-    def room_of(way, like, walks, width, samples):
-        """What the steps of each walk and part need beside, `width` being the rows of its sums."""
-        if way == ROWS:
-            return np.zeros((walks, width // gate_rows * samples * (2 * gate_rows + kept_rows)), like.dtype)
-        return np.empty((walks, width * blocks_of(samples) * LANES), like.dtype)
-
-    @compiled()
-    def held_of(way, initial, firsts, samples, hidden, sets, batch):
-        """The states of every walk before its first step, and room for those after it."""
-        held = np.zeros((firsts.size, 2 * states * held_values(way, hidden, samples)), initial.dtype)
-        for walk in range(firsts.size):
-            place = start_of(firsts[walk], hidden, batch)
-            take_states(way, initial, place, states, hidden, sets, batch, samples, held[walk])
-        return held
-
-    @compiled()
-    def give_final(way, held, final, steps, firsts, samples, hidden, sets, batch):
-        last = (steps & 1) * states * held_values(way, hidden, samples)
-        for walk in range(firsts.size):
-            place = start_of(firsts[walk], hidden, batch)
-            give_states(way, held[walk, last:], final, place, states, hidden, sets, batch, samples)
-
-    @compiled(parallel=True)
     def forward(
         projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps, hidden, sets,
         batch, reverse,
     ):  # fmt: skip
-        weight_bytes = gate_rows * hidden * hidden * state.itemsize
-        for remains in range(2):
-            way, firsts, samples, parts = shares(gate_rows, hidden, sets, batch, 1, weight_bytes, remains)
-            packed, bias = weights_of(way, weight_hh, bias_hh, hidden, sets, parts)
-            room = room_of(way, state, firsts.size * parts, bias.shape[1], samples)
-            held = held_of(way, initial, firsts, samples, hidden, sets, batch)
-            ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
-            own = units_of_sets(way, unit, numbers, hidden, sets)
-            stride = max(1, steps) if parts == 1 else 1
-            for start in range(0, steps, stride):
-                for item in prange(firsts.size * parts):
-                    walk, part = np.int64(item) // parts, np.int64(item) % parts
-                    number, first = firsts[walk] // batch, start_of(firsts[walk], hidden, batch)
-                    piece = number * parts + part
-                    work(
-                        way, projected, packed[piece], bias[piece], own[number], ends[walk], state, gates,
-                        held[walk], room[item], steps, hidden, sets, batch, reverse, first, samples, parts,
-                        part, start, start + stride,
-                    )  # fmt: skip
-            give_final(way, held, final, steps, firsts, samples, hidden, sets, batch)
+        _forward(
+            *ways.addresses(state.dtype, hidden, batch), *counts, projected, weight_hh, bias_hh, unit,
+            initial, lengths, state, gates, final, steps, hidden, sets, batch, reverse,
+        )  # fmt: skip
 
     return forward
+
+
+@compiled()
+def _weights_of(way, gate_rows, weight_hh, bias_hh, hidden, sets, parts):
+    if way == ROWS:
+        return rows_weights(gate_rows, weight_hh, bias_hh, hidden, sets, parts)
+    return lanes_weights(gate_rows, weight_hh, bias_hh, hidden, sets, parts)
+
+
+@compiled()
+def _room_of(way, gate_rows, kept_rows, like, walks, width, samples):
+    """What the steps of each walk and part need beside, `width` being the rows of its sums."""
+    if way == ROWS:
+        return np.zeros((walks, width // gate_rows * samples * (2 * gate_rows + kept_rows)), like.dtype)
+    return np.empty((walks, width * blocks_of(samples) * LANES), like.dtype)
+
+
+@compiled()
+def _held_of(way, states, initial, firsts, samples, hidden, sets, batch):
+    """The states of every walk before its first step, and room for those after it."""
+    held = np.zeros((firsts.size, 2 * states * held_values(way, hidden, samples)), initial.dtype)
+    for walk in range(firsts.size):
+        place = start_of(firsts[walk], hidden, batch)
+        take_states(way, initial, place, states, hidden, sets, batch, samples, held[walk])
+    return held
+
+
+@compiled()
+def _give_final(way, states, held, final, steps, firsts, samples, hidden, sets, batch):
+    last = (steps & 1) * states * held_values(way, hidden, samples)
+    for walk in range(firsts.size):
+        place = start_of(firsts[walk], hidden, batch)
+        give_states(way, held[walk, last:], final, place, states, hidden, sets, batch, samples)
+
+
+@compiled(parallel=True)
+def _forward(
+    full_steps, partial_steps, rows_steps, gate_rows, states, kept_rows, numbers, projected, weight_hh,
+    bias_hh, unit, initial, lengths, state, gates, final, steps, hidden, sets, batch, reverse,
+):  # fmt: skip
+    weight_bytes = gate_rows * hidden * hidden * state.itemsize
+    for remains in range(2):
+        way, firsts, samples, parts = shares(gate_rows, hidden, sets, batch, 1, weight_bytes, remains)
+        address = full_steps if not remains else rows_steps if way == ROWS else partial_steps
+        grain = LANES if way == ROWS else 1
+        packed, bias = _weights_of(way, gate_rows, weight_hh, bias_hh, hidden, sets, parts)
+        room = _room_of(way, gate_rows, kept_rows, state, firsts.size * parts, bias.shape[1], samples)
+        held = _held_of(way, states, initial, firsts, samples, hidden, sets, batch)
+        ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
+        own = units_of_sets(way, unit, numbers, hidden, sets)
+        stride = max(1, steps) if parts == 1 else 1
+        for start in range(0, steps, stride):
+            for item in prange(firsts.size * parts):
+                walk, part = np.int64(item) // parts, np.int64(item) % parts
+                number, first = firsts[walk] // batch, start_of(firsts[walk], hidden, batch)
+                piece, (begin, end) = number * parts + part, share(hidden, parts, part, grain)
+                call_at(
+                    address,
+                    (
+                        projected, packed[piece], bias[piece], own[number], ends[walk], state, gates,
+                        held[walk], room[item], steps, hidden, sets, batch, np.int64(reverse), first,
+                        samples, begin, end, start, start + stride,
+                    ),
+                )  # fmt: skip
+        _give_final(way, states, held, final, steps, firsts, samples, hidden, sets, batch)

@@ -2,9 +2,10 @@
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.frames.samples import blocks_of
 from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks, pack_parts
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, never_inlined
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before
 from bppsa_cupy.raw_kernels.twins.rows import (
     ALL,
     load_rows,
@@ -16,20 +17,20 @@ from bppsa_cupy.raw_kernels.twins.rows import (
 from bppsa_cupy.system.compiled import compiled
 
 
-def make_forward_lanes(form):
-    """The steps of walks of blocks of samples, whose units threads may share out; the weights they take."""
+def make_forward_lanes(form, full):
+    """The steps of a walk of blocks of samples, which are `full` or one that is not."""
     gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
     cell = form.functions.forward
 
     @compiled()
     def steps_of(
         projected, packed, bias, unit, ends, state, values, held, sums, steps, hidden, sets, batch, reverse,
-        first, blocks, count, begin, end, start, stop,
+        first, samples, begin, end, start, stop,
     ):  # fmt: skip
-        never_inlined()
+        count = None if full else np.uint64(samples)
         H, B, L, none = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(0)
         plane, block, part = np.uint64(sets) * H * B, H * L, np.uint64(end - begin) * L
-        apart, width, many = np.uint64(states) * block, np.uint64(gates) * part, np.uint64(blocks)
+        apart, width, many = np.uint64(states) * block, np.uint64(gates) * part, np.uint64(blocks_of(samples))
         least = ends.min()
         for s in range(start, stop):
             t = steps - 1 - s if reverse else s
@@ -61,20 +62,21 @@ def make_forward_lanes(form):
                     x, y, v = x + B, y + B, v + B
                     i, n, u = i + L, n + L, u + L
 
-    @compiled()
-    def weights_of(weight_hh, bias_hh, hidden, sets, parts):
-        """Weights and biases of every part of every set, as the steps take them."""
-        square, most = hidden * hidden, gates * largest_share(hidden, parts, 1)
-        packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
-        bias = np.empty((sets * parts, most), weight_hh.dtype)
-        for item in range(sets * parts):
-            number, (begin, end) = item // parts, share(hidden, parts, item % parts, 1)
-            pack_parts(
-                weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
-            )
-            for gate in range(gates):
-                source, target = (number * gates + gate) * hidden, gate * (end - begin)
-                bias[item, target : target + end - begin] = bias_hh[source + begin : source + end]
-        return packed, bias
+    return steps_of
 
-    return steps_of, weights_of
+
+@compiled()
+def lanes_weights(gates, weight_hh, bias_hh, hidden, sets, parts):
+    """Weights and biases of every part of every set, as the steps take them."""
+    square, most = hidden * hidden, gates * largest_share(hidden, parts, 1)
+    packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
+    bias = np.empty((sets * parts, most), weight_hh.dtype)
+    for item in range(sets * parts):
+        number, (begin, end) = item // parts, share(hidden, parts, item % parts, 1)
+        pack_parts(
+            weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
+        )
+        for gate in range(gates):
+            source, target = (number * gates + gate) * hidden, gate * (end - begin)
+            bias[item, target : target + end - begin] = bias_hh[source + begin : source + end]
+    return packed, bias

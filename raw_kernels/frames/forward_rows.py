@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, pack_rows, whole_vectors
 from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
@@ -11,7 +11,7 @@ from bppsa_cupy.system.compiled import compiled
 
 
 def make_forward_rows(form):
-    """The steps of walks of a few samples, whose units threads may share out, and the weights they take."""
+    """The steps of a walk of a few samples."""
     gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
     cell = form.functions.forward
 
@@ -20,7 +20,6 @@ def make_forward_rows(form):
         projected, packed, bias, unit, ends, state, values, held, taken, steps, hidden, sets, batch, reverse,
         first, count, begin, end, start, stop,
     ):  # fmt: skip
-        never_inlined()
         plane, source = sets * hidden * batch, first + begin * batch
         length, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
@@ -65,21 +64,22 @@ def make_forward_rows(form):
                     target = (t * kept + part) * plane + source + c
                     scatter(taken, np.int64(v) + part * width, length, values, target, batch)
 
-    @compiled()
-    def weights_of(weight_hh, bias_hh, hidden, sets, parts):
-        """Weights and biases of every part of every set, as the steps take them."""
-        square, most = hidden * hidden, gates * whole_vectors(largest_share(hidden, parts, LANES))
-        packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
-        bias = np.zeros((sets * parts, most), weight_hh.dtype)
-        for item in range(sets * parts):
-            number, (begin, end) = item // parts, share(hidden, parts, item % parts, LANES)
-            width = whole_vectors(end - begin)
-            pack_rows(
-                weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
-            )
-            for gate in range(gates):
-                source = (number * gates + gate) * hidden
-                bias[item, gate * width : gate * width + end - begin] = bias_hh[source + begin : source + end]
-        return packed, bias
+    return steps_of
 
-    return steps_of, weights_of
+
+@compiled()
+def rows_weights(gates, weight_hh, bias_hh, hidden, sets, parts):
+    """Weights and biases of every part of every set, as the steps take them."""
+    square, most = hidden * hidden, gates * whole_vectors(largest_share(hidden, parts, LANES))
+    packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
+    bias = np.zeros((sets * parts, most), weight_hh.dtype)
+    for item in range(sets * parts):
+        number, (begin, end) = item // parts, share(hidden, parts, item % parts, LANES)
+        width = whole_vectors(end - begin)
+        pack_rows(
+            weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
+        )
+        for gate in range(gates):
+            source = (number * gates + gate) * hidden
+            bias[item, gate * width : gate * width + end - begin] = bias_hh[source + begin : source + end]
+    return packed, bias

@@ -1,0 +1,35 @@
+"""The ways a walk goes, as addresses of its compiled steps: each is compiled when a walk first goes by it."""
+
+from functools import cache
+
+import numpy as np
+from numba import float32, float64, int64, void
+
+from bppsa_cupy.raw_kernels.frames.teams import few
+from bppsa_cupy.raw_kernels.twins.addresses import address_of
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+
+REALS = {np.dtype(np.float32): float32, np.dtype(np.float64): float64}
+
+
+class Ways:
+    """A cell's steps in one direction over time, (full, partial, rows), as `teams` numbers the ways; each of
+    so many arguments: arrays of reals, then the int64 array of the walk's ends, arrays of reals, integers."""
+
+    def __init__(self, gates, steps, before, behind, integers):
+        self.gates, self.steps = gates, steps
+        self._counts = before, behind, integers
+        self._address = cache(self._address_of)
+
+    def _address_of(self, way, dtype):
+        before, behind, integers = self._counts
+        array = REALS[dtype][::1]
+        signature = void(*[array] * before, int64[::1], *[array] * behind, *[int64] * integers)
+        return address_of(self.steps[way], signature.args)
+
+    def addresses(self, dtype, hidden, batch):
+        """The address by way, 0 for those that no walk of `batch` samples goes by."""
+        full, rest = batch // LANES, batch % LANES
+        by_rows = rest > 0 and bool(few(self.gates, hidden, rest))
+        taken = full > 0, rest > 0 and not by_rows, by_rows
+        return tuple(self._address(way, dtype) if is_taken else 0 for way, is_taken in enumerate(taken))
