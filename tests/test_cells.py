@@ -8,7 +8,6 @@ import subprocess
 import sys
 import traceback
 from itertools import chain, combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -121,15 +120,6 @@ def test_a_fixed_leak_is_a_cell_of_its_own() -> None:
 def test_a_leak_outside_of_0_to_1_is_refused(alpha) -> None:
     with pytest.raises(bp.CellError, match=re.escape(f"ctrnn got alpha {alpha}, it takes a leak in (0, 1]")):
         ctrnn(alpha)
-
-
-def test_the_examples_of_the_page_run(capsys) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "cells.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    for example in re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
-        exec(example, names)
-    assert capsys.readouterr().out == "2 4 True\n(1, 2, 2) (20,)\n"
-    assert all(f'"{name}"' in page for name in DEFINITIONS)
 
 
 def test_unknown_built_in_cells_are_refused() -> None:
