@@ -3,7 +3,6 @@
 from importlib.metadata import version as _version
 
 from bppsa_cupy.cells import Cell
-from bppsa_cupy.cells.check import check_cell
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.distributed import Group, distribute
 from bppsa_cupy.errors import (
@@ -25,7 +24,7 @@ from bppsa_cupy.errors import (
 from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
 from bppsa_cupy.layers import *  # noqa: F403
 from bppsa_cupy.layers import __all__ as _layers
-from bppsa_cupy.network import Sequential, fold_batch_norm, prune
+from bppsa_cupy.network import Sequential, check_cell, fold_batch_norm, prune
 from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
 from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.records.file import load_jacobians, save_jacobians

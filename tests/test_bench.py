@@ -16,6 +16,7 @@ from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError
 from bppsa_cupy.tools.benchmarks.jacobians import BoundFill, Fill, check_columns
 from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
+from bppsa_cupy.tools.benchmarks.tables import figure
 
 FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spread"}
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -164,7 +165,7 @@ def test_what_is_wrong_with_the_command_goes_to_stderr(capsys: pytest.CaptureFix
     [(1.5, "s", "1.5 s"), (2e-3, "s", "2 ms"), (3e-7, "s", "0.3 µs"), (7, "entries", "7 entries")],
 )
 def test_figures(value: float, unit: str, text: str) -> None:
-    assert bench.figure(value, unit) == text
+    assert figure(value, unit) == text
 
 
 @pytest.mark.parametrize("name", [n for n, m in find_benchmarks().items() if hasattr(m, "AGAINST")])

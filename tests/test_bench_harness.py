@@ -9,6 +9,7 @@ import pytest
 from bench_workloads import Breaking, Pooled, Refused, Scripted
 
 from bppsa_cupy.tools.benchmarks.harness import (
+    LEAST_SAMPLES,
     BenchmarkError,
     Measurement,
     Row,
@@ -102,6 +103,19 @@ def test_sides_run_in_processes_of_their_own_with_their_threads() -> None:
     assert measured["large"].peak - measured["small"].peak > 40 * 2**20
     assert dict(os.environ) == before
     assert set(thread_variables(2).values()) == {"2"}
+
+
+def test_a_limit_ends_the_samples_and_results_are_checked_before_and_after_them() -> None:
+    seen = []
+    measured = measure({"slow": Side(Pooled, {}, 1)}, 50, 0.0, limit_seconds=1e-9, check=seen.append)
+    assert len(measured["slow"].seconds[OVERALL]) == LEAST_SAMPLES
+    assert [set(results) for results in seen] == [{"slow"}, {"slow"}]
+
+    def refuse(results: object) -> None:
+        raise BenchmarkError("they differ")
+
+    with pytest.raises(BenchmarkError, match="they differ"):
+        measure({"quick": Side(Pooled, {}, 1)}, 1, 0.0, check=refuse)
 
 
 @pytest.mark.parametrize(

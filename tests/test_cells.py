@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
 import sys
 import traceback
 from itertools import chain, combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -51,15 +51,35 @@ WRONG_STEPS = [
     (lambda x, u, s, p: (x.h, x.h), "has 1 states, h, its step gives 2"),
     (lambda x, u, s, p: x.h[0], r"\('Symbol' object is not subscriptable\); make it of SymPy's functions"),
     (lambda x, u, s, p: np.tanh(x.h), "make it of SymPy's functions of single x, u, s and p"),
+    (
+        lambda x, u, s, p: math.tanh(x.h),
+        r"\(Cannot convert expression to float\); make it of SymPy's functions",
+    ),
     (lambda x, u, s, p: x.h if x.h > 0 else 0, "truth value of Relational.* Piecewise in place of `if`"),
     (lambda x, u, s, p: "x.h", "its new h is 'x.h', no SymPy expression"),
     (lambda x, u, s, p: None, "its new h is None, no SymPy expression"),
     (lambda x, u, s, p: x.h > 0, "its new h is x.h > 0, it takes one number a unit"),
     (lambda x, u, s, p: sympy.Matrix([x.h]), "it takes one number a unit"),
     (lambda x, u, s, p: x.h * k, r"its new h = k\*x.h holds k, which is no x, u, s or p"),
+    (
+        lambda x, u, s, p: x.h * sympy.IndexedBase("w")[1],
+        r"its new h = x.h\*w\[1\] holds w, which is no x, u",
+    ),
+    (
+        lambda x, u, s, p: sympy.MatrixSymbol("W", 2, 2)[0, 1] + x.h,
+        r"its new h = x.h \+ W\[0, 1\] holds W, which",
+    ),
     (lambda x, u, s, p: sympy.Sum(x.h, (k, 0, 3)), r"its new h = Sum\(x.h, .* is not elementwise"),
+    (
+        lambda x, u, s, p: sympy.Function("f")(x.h),
+        r"its new h = f\(x.h\) is not elementwise, .* it holds f\(x.h\)",
+    ),
     (lambda x, u, s, p: sympy.gamma(x.h), r"not in functions that kernels know: it holds gamma\(x.h\)"),
     (lambda x, u, s, p: x.h * sympy.I, r"its new h = I\*x.h holds the number I: it takes finite real ones"),
+    (
+        lambda x, u, s, p: x.h * float("nan"),
+        "its new h = nan holds the number nan: it takes finite real ones",
+    ),
     (lambda x, u, s, p: x.h + float("inf"), "its new h = oo holds the number oo"),
     (
         lambda x, u, s, p: sympy.Piecewise((x.h, x.h > 0)),
@@ -74,6 +94,13 @@ WRONG_STEPS = [
         r"the derivative of its new h by s.h is (inf|nan) at x.h = .*, s.h = 0; keep it finite there",
     ),
 ]
+
+
+def test_parameters_are_probed_too() -> None:
+    with pytest.raises(
+        bp.CellError, match=r"\(new h = .*log\(p.q - 1\)\): its new h is nan at .*, p.q = 0\."
+    ):
+        leaky(parameters=["q"], step=lambda x, u, s, p: x.h + sympy.log(p.q - 1))
 
 
 @pytest.mark.parametrize("changes, message", WRONG_NAMES)
@@ -121,15 +148,6 @@ def test_a_fixed_leak_is_a_cell_of_its_own() -> None:
 def test_a_leak_outside_of_0_to_1_is_refused(alpha) -> None:
     with pytest.raises(bp.CellError, match=re.escape(f"ctrnn got alpha {alpha}, it takes a leak in (0, 1]")):
         ctrnn(alpha)
-
-
-def test_the_examples_of_the_page_run(capsys) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "cells.md").read_text(encoding="utf-8")
-    names: dict[str, object] = {}
-    for example in re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL):
-        exec(example, names)
-    assert capsys.readouterr().out == "2 4 True\n(1, 2, 2) (20,)\n"
-    assert all(f'"{name}"' in page for name in DEFINITIONS)
 
 
 def test_unknown_built_in_cells_are_refused() -> None:

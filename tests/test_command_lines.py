@@ -235,7 +235,8 @@ def test_numbers_out_of_range_are_wrong_usage(folder, capsys, script, words):
     [
         ("def other(**options): return 5", "made a int: a factory returns a Sequential"),
         ("def other(): pass", "got an unexpected keyword argument"),
-        ("other = 5", "other.py has no function 'other'"),
+        ("another = 5", "other.py has no function 'other'"),
+        ("other = 5", "other of other.py is of int, it takes a function that returns the model"),
         ("raise KeyError('x')", "model file 'other.py' fails: KeyError"),
         ("def other(**options): raise RuntimeError('no such day')", "fails: RuntimeError: no such day"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import Row
 from bppsa_cupy.tools.benchmarks.machine import provenance
+from bppsa_cupy.tools.benchmarks.tables import table
 from bppsa_cupy.tools.benchmarks.workload import available_cores
 
 
@@ -42,7 +44,7 @@ def _add_measuring(command: argparse.ArgumentParser, module: ModuleType) -> None
     )
     command.add_argument("--repeats", type=cli.positive, default=20, help="samples a side (default 20)")
     command.add_argument("--quick", action="store_true", help="small, to see that it runs")
-    command.set_defaults(run=module.run, make_report=make_report, table=table)
+    command.set_defaults(run=module.run, make_report=make_report, table=getattr(module, "table", table))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -54,30 +56,40 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Run one benchmark, print its rows and write them."""
+    """Run one benchmark, print its rows and write them; where they come in parts, after every part."""
     if arguments.json is not None:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         check_writable(arguments.json)
     report = arguments.make_report(arguments)
-    print(arguments.table(report["rows"]))
-    if arguments.json is not None:
-        cli.write_json(arguments.json, report)
+    rows, report["rows"] = report["rows"], []
+    try:
+        for part in rows if isinstance(rows, Iterator) else [rows]:
+            report["rows"] += part
+            if arguments.json is not None:
+                cli.write_json(arguments.json, report)
+    finally:
+        if report["rows"]:
+            print(arguments.table(report["rows"]))
 
 
 def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The object that --json writes."""
+    """The object that --json writes; an iterator of parts as its rows, where the benchmark gives them so."""
     device = get_device(arguments.device)
     arguments.device = device.name
     arguments.threads = arguments.threads or available_cores()
     if arguments.quick:
         arguments.repeats = min(arguments.repeats, 3)
-    rows: list[Row] = arguments.run(arguments)
+    rows: list[Row] | Iterator[list[Row]] = arguments.run(arguments)
     return {
         "name": arguments.name,
         "command": arguments.command,
         **provenance(device, arguments.threads),
-        "rows": [row.to_json() for row in rows],
+        "rows": map(_as_json, rows) if isinstance(rows, Iterator) else _as_json(rows),
     }
+
+
+def _as_json(rows: list[Row]) -> list[dict[str, Any]]:
+    return [row.to_json() for row in rows]
 
 
 def command_line(words: list[str]) -> str:
@@ -88,37 +100,6 @@ def command_line(words: list[str]) -> str:
             kept.append(word)
         skip = word == "--json"
     return " ".join(["bppsa-bench", *kept])
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as aligned text."""
-    lines = [("case", "quantity", "ours", "theirs", "ratio", "quartiles", "paper", "against")]
-    for row in rows:
-        theirs, quartiles = row["theirs"], row["spread"].get("ratio")
-        lines.append(
-            (
-                row["case"],
-                row["quantity"],
-                figure(row["ours"], row["unit"]),
-                "-" if theirs is None else figure(theirs, row["unit"]),
-                "-" if row["ratio"] is None else f"{row['ratio']:,.3g}",
-                "-" if quartiles is None else " to ".join(f"{q:,.3g}" for q in quartiles),
-                "-" if "paper" not in row else f"{row['paper']:,g}",
-                row["against"] or "-",
-            )
-        )
-    return "\n".join(cli.aligned(lines, "<" * len(lines[0])))
-
-
-def figure(value: float, unit: str) -> str:
-    """A value with its unit; seconds by the thousand's prefix that fits."""
-    if unit == "s":
-        for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
-            if value >= scale or scale == 1e-6:
-                return f"{value / scale:.3g} {name}"
-    if unit == "fraction":
-        return f"{value:.5f}"
-    return f"{value:,.4g} {unit}" if value != int(value) else f"{int(value):,} {unit}"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from bppsa_cupy.data import Dataset
 from bppsa_cupy.errors import BppsaError, ShapeError
 from bppsa_cupy.layers.recurrent import FORWARD_METHODS, OUTPUTS
 from bppsa_cupy.models import MODELS, build_model, find_factory
+from bppsa_cupy.models.recurrent import CELLS
 from bppsa_cupy.network.prune import SCOPES, prune
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.system.complaint import STATED, complaint
@@ -28,7 +29,7 @@ from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 #: Arguments of recurrent models, by the names of their factories' parameters.
-RECURRENT_OPTIONS = ("hidden_size", "num_layers", "bidirectional", "outputs", "forward_method")
+RECURRENT_OPTIONS = ("cell", "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method")
 
 
 def command(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -210,8 +211,12 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         help="parameters and masks to start from, and to prune (default: the initial ones of --seed)",
     )
     recurrent = parser.add_argument_group(
-        "recurrent models", "of rnn, gru, lstm and factories that take them"
+        "recurrent models", "of rnn, gru, lstm, cell and factories that take them"
     )
+    recurrent.add_argument(
+        "--cell", metavar="CELL",
+        help=f"of the model cell: {', '.join(CELLS)}, path/to/file.py:factory or module:factory",
+    )  # fmt: skip
     recurrent.add_argument("--hidden-size", type=positive, metavar="H", help="units a layer (default 20)")
     recurrent.add_argument("--num-layers", type=positive, metavar="N", help="layers (default 1)")
     recurrent.add_argument("--bidirectional", action="store_true", default=None, help="both directions")
@@ -260,9 +265,10 @@ def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -
     known = inspect.signature(find_factory(arguments.model)).parameters
     for name in options:
         if name not in known:
+            models = "the model cell" if name == "cell" else "recurrent models"
             raise BppsaError(
-                f"--{name.replace('_', '-')} is of recurrent models, and {arguments.model!r} takes no "
-                f"{name}: leave it out"
+                f"--{name.replace('_', '-')} is of {models}, and {arguments.model!r} takes no {name}: "
+                "leave it out"
             )
     if dataset is not None and dataset.per_step and "outputs" in known:
         options.setdefault("outputs", "all")

@@ -1,8 +1,8 @@
-"""Proving a cell's definition: its step against its own derivatives, on numbers."""
+"""Comparing a cell's functions with its step, and with their own derivatives, on numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,19 +19,25 @@ EXACT, DIFFERENCE, STEP = 1e-12, 1e-7, 1e-6
 
 
 class CellReport(NamedTuple):
-    """The largest differences that `check_cell` found, relative to the largest number compared or to 1.
+    """The largest differences that `bp.check_cell` found, relative to the largest number compared or to 1.
 
     forward      the forward function from the step's expressions
     vjp          gradients from central differences of the forward function
     coefficients a step's Jacobian, as the reduction and the fill form it, from the gradients
+    serial       on a device, outputs and gradients of a layer step after step, from the functions
+    scanned      the same by Newton's iteration and by chunks, from the functions
+
+    The last two are 0 where no device was given.
     """
 
     forward: float
     vjp: float
     coefficients: float
+    serial: float = 0.0
+    scanned: float = 0.0
 
 
-def check_cell(cell: Cell) -> CellReport:
+def check_functions(cell: Cell) -> CellReport:
     """Compare a cell's functions with its step, with finite differences in float64, and with one another.
 
     Points within a step of a kink, where differences mean nothing, do not count. Raises CellError, with
@@ -41,16 +47,18 @@ def check_cell(cell: Cell) -> CellReport:
     points = probe_points(cell.form, seed=1)
     with np.errstate(all="ignore"):
         return CellReport(
-            _compare(cell, "the forward function", "the step", _forward_pairs(cell, points), EXACT),
-            _compare(cell, "the gradient", "finite differences", _vjp_pairs(cell, points), DIFFERENCE),
-            _compare(cell, "the Jacobian", "the gradients", _jacobian_pairs(cell, points), EXACT),
+            compare(cell, "the forward function", "the step", _forward_pairs(cell, points), EXACT),
+            compare(cell, "the gradient", "finite differences", _vjp_pairs(cell, points), DIFFERENCE),
+            compare(cell, "the Jacobian", "the gradients", _jacobian_pairs(cell, points), EXACT),
         )
 
 
 Pair = tuple[str, NDArray[np.float64], NDArray[np.float64]]
 
 
-def _compare(cell: Cell, ours: str, theirs: str, pairs: list[Pair], bound: float) -> float:
+def compare(cell: Cell, ours: str, theirs: str, pairs: Iterable[Pair], bound: float) -> float:
+    """The largest difference of pairs, what each is and both values, relative to the largest number compared
+    or to 1. Raises CellError where it passes `bound`."""
     worst = 0.0
     for what, value, expected in pairs:
         difference = np.max(np.abs(value - expected), initial=0.0) / max(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.models.alexnet import alexnet
+from bppsa_cupy.models.factories import call_factory, load_factory
 from bppsa_cupy.models.lenet5 import lenet5
-from bppsa_cupy.models.recurrent import gru, lstm, rnn
+from bppsa_cupy.models.recurrent import gru, lstm, of_cell, rnn
 from bppsa_cupy.models.resnet import of_depth
 from bppsa_cupy.models.vgg11 import vgg11
 from bppsa_cupy.models.vgg16 import vgg16
@@ -29,6 +26,7 @@ MODELS: dict[str, Callable[..., Sequential]] = {
     "rnn": rnn,
     "gru": gru,
     "lstm": lstm,
+    "cell": of_cell,
 }
 
 
@@ -60,12 +58,7 @@ def build_model(
         raise BppsaError(
             f"model {spec!r} {error}: a factory takes input_shape and Sequential's options, by keyword"
         ) from error
-    try:
-        network = factory(**options)
-    except (BppsaError, MemoryError):
-        raise
-    except Exception as error:
-        raise BppsaError(f"model {spec!r} fails: {type(error).__name__}: {error}") from error
+    network = call_factory("model", spec, factory, **options)
     if not isinstance(network, Sequential):
         raise BppsaError(f"model {spec!r} made a {type(network).__name__}: a factory returns a Sequential")
     return network
@@ -73,40 +66,4 @@ def build_model(
 
 def find_factory(spec: str) -> Callable[..., Sequential]:
     """The factory that `spec` names. Raises BppsaError."""
-    if spec in MODELS:
-        return MODELS[spec]
-    module, colon, name = spec.rpartition(":")
-    if not colon:
-        raise BppsaError(
-            f"model {spec!r} is none of {', '.join(MODELS)}: give one of these, path/to/file.py:factory or "
-            "module:factory"
-        )
-    loaded = _load_file(module) if module.endswith(".py") else _import(module, spec)
-    factory = getattr(loaded, name, None)
-    if not callable(factory):
-        raise BppsaError(f"model {spec!r}: {module} has no function {name!r}")
-    return factory
-
-
-def _import(name: str, spec: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise BppsaError(f"model {spec!r}: module {name!r} cannot be imported ({error})") from error
-    except Exception as error:
-        raise BppsaError(f"model {spec!r}: module {name!r} fails: {type(error).__name__}: {error}") from error
-
-
-def _load_file(file: str) -> Any:
-    path = Path(file)
-    if not path.is_file():
-        raise BppsaError(f"model file {file!r} does not exist")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise BppsaError(f"model file {file!r} fails: {type(error).__name__}: {error}") from error
-    return module
+    return MODELS[spec] if spec in MODELS else load_factory("model", spec, MODELS)

@@ -3,50 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import GRU, LSTM, RNN, Linear, Recurrent
+from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.errors import CellError, ShapeError
+from bppsa_cupy.layers import CTRNN, GRU, LSTM, MGU, RNN, UGRNN, CellLayer, Linear, PeepholeLSTM, Recurrent
+from bppsa_cupy.models.factories import call_factory, load_factory
 from bppsa_cupy.network import Sequential
 
+#: The layers of the built-in cells; rnn is rnn_tanh, as PyTorch's RNN is by default.
+CELLS: dict[str, Callable[..., Recurrent]] = {
+    "rnn": RNN,
+    "rnn_tanh": RNN,
+    "rnn_relu": partial(RNN, nonlinearity="relu"),
+    "gru": GRU,
+    "lstm": LSTM,
+    "ctrnn": CTRNN,
+    "mgu": MGU,
+    "ugrnn": UGRNN,
+    "peephole_lstm": PeepholeLSTM,
+}
+#: Steps, features and classes where nothing is said of them: of bitstreams (section 4.1), and of the MFCC
+#: features of IRMAS, set M (section 4.2).
+BITSTREAMS, MFCC = ((1000, 1), 10), ((517, 24), 11)
+SIZES = {"gru": MFCC, "lstm": MFCC}
 
-def _model(
-    layer: type[Recurrent], default_shape: tuple[int, ...], default_classes: int
-) -> Callable[..., Sequential]:
-    """The factory of the model with `layer`, whose parameters are also options of the command lines."""
-    name = layer.__name__.lower()
 
-    def build(
-        input_shape: tuple[int, ...] = default_shape,
-        classes: int = default_classes,
-        hidden_size: int = 20,
-        num_layers: int = 1,
-        bidirectional: bool = False,
-        outputs: str = "last",
-        forward_method: str = "auto",
-        **options: Any,
-    ) -> Sequential:
-        if len(input_shape) != 2:
-            raise ShapeError(f"{name} got input {input_shape}: it takes sequences (T, F)")
-        recurrent = layer(
-            input_shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
-            forward_method=forward_method,
-        )  # fmt: skip
-        layers = [recurrent, Linear(recurrent.directions * hidden_size, classes)]
-        return Sequential(layers, input_shape=input_shape, **options)
+def of_cell(
+    cell: str | Cell | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    classes: int | None = None,
+    hidden_size: int = 20,
+    num_layers: int = 1,
+    bidirectional: bool = False,
+    outputs: str = "last",
+    forward_method: str = "auto",
+    **options: Any,
+) -> Sequential:
+    """A recurrent layer of `hidden_size` units of a cell, its last state, and a linear layer.
 
-    build.__name__ = build.__qualname__ = name
-    build.__doc__ = f"""{layer.__name__} of `hidden_size` units, its last state, and a linear layer.
+    cell  a built-in cell's name, "path/to/file.py:factory" or "module:factory", the factory returning a
+          bp.Cell, or a bp.Cell
 
-    `options` are Sequential's, the others those of the layer; outputs="all" gives scores at every step,
-    (T, classes). Raises ShapeError where the input is no sequence (T, F), and for what the layer refuses.
+    `options` are Sequential's, the others those of the layer, and of the command lines; outputs="all" gives
+    scores at every step, (T, classes). Raises BppsaError for a cell that is none, ShapeError where the input
+    is no sequence (T, F), and for what the layer refuses.
     """
-    return build
+    layer = layer_of(cell)
+    default_shape, default_classes = SIZES.get(cell, BITSTREAMS) if isinstance(cell, str) else BITSTREAMS
+    shape = default_shape if input_shape is None else input_shape
+    if len(shape) != 2:
+        name = cell.name if isinstance(cell, Cell) else cell
+        raise ShapeError(f"{name} got input {shape}: it takes sequences (T, F)")
+    recurrent = layer(
+        shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
+        forward_method=forward_method,
+    )  # fmt: skip
+    scores = Linear(recurrent.directions * hidden_size, default_classes if classes is None else classes)
+    return Sequential([recurrent, scores], input_shape=shape, **options)
+
+
+def layer_of(cell: str | Cell | None) -> Callable[..., Recurrent]:
+    """What makes layers of a cell, which is given as `of_cell` takes it. Raises BppsaError."""
+    if cell is None:
+        raise CellError(
+            "the model 'cell' got no cell: name it by cell, on command lines --cell, as one of "
+            f"{', '.join(CELLS)}, path/to/file.py:factory or module:factory"
+        )
+    if isinstance(cell, str):
+        if cell in CELLS:
+            return CELLS[cell]
+        made = call_factory("cell", cell, load_factory("cell", cell, CELLS))
+        if not isinstance(made, Cell):
+            raise CellError(f"cell {cell!r} made a {type(made).__name__}: a factory returns a bp.Cell")
+        cell = made
+    takes = "a name or a bp.Cell"
+    return partial(CellLayer, as_instance("the model 'cell'", "cell", cell, Cell, takes, error=CellError))
 
 
 #: The recurrent network (Elman 1990) that the paper trains on bitstreams (section 4.1).
-rnn = _model(RNN, (1000, 1), 10)
+rnn = partial(of_cell, "rnn")
 #: The GRU (Cho et al. 2014) that the paper trains on MFCC features of IRMAS, set M (section 4.2).
-gru = _model(GRU, (517, 24), 11)
+gru = partial(of_cell, "gru")
 #: An LSTM (Hochreiter and Schmidhuber 1997) instead of the paper's GRU.
-lstm = _model(LSTM, (517, 24), 11)
+lstm = partial(of_cell, "lstm")

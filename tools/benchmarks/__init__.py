@@ -1,6 +1,8 @@
 """Benchmarks, one a file: a module here with `add_arguments` and `run` is a benchmark of bppsa-bench.
 
-`add_arguments(parser)` adds the options of its own; `run(arguments)` gives its rows (harness.Row).
+`add_arguments(parser)` adds the options of its own; `run(arguments)` gives its rows (harness.Row), or,
+where it takes long, yields lists of them, each of which is written as it comes. `table(rows)` is their text,
+where it has one of its own.
 `arguments` holds the common ones too: device, against, threads, repeats, quick. One that measures nothing on
 a device has no `AGAINST`: it gives `make_report(arguments)`, the object of --json, and `table(rows)`.
 """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from bppsa_cupy.tools.benchmarks import recurrent
-from bppsa_cupy.tools.benchmarks.recurrent import Case
+from bppsa_cupy.tools.benchmarks import sequences
+from bppsa_cupy.tools.benchmarks.sequences import Case
 
-AGAINST = recurrent.AGAINST
+AGAINST = sequences.AGAINST
 
 #: Steps and features of the paper's sets.
 SETS = {"S": (259, 38), "M": (517, 24), "L": (1034, 12)}
@@ -30,5 +30,5 @@ CASES = [
     for (name, batch), paper in PAPER.items()
 ]
 
-add_arguments = partial(recurrent.add_cases, cases=CASES)
-run = partial(recurrent.run_cases, cell="gru")
+add_arguments = partial(sequences.add_cases, cases=CASES)
+run = partial(sequences.run_cases, cell="gru")

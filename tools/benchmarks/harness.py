@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import time
@@ -15,6 +16,9 @@ import numpy as np
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.tools.benchmarks.workload import Workload, serve, thread_variables
+
+#: Samples of a side that are taken however long they take.
+LEAST_SAMPLES = 3
 
 #: Between two samples: the waiting threads of a pool spin for some milliseconds before they sleep.
 PAUSE_SECONDS = 0.02
@@ -145,11 +149,22 @@ def quartiles(samples: list[float]) -> list[float]:
     return [float(q) for q in np.percentile(samples, (25, 75))]
 
 
-def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.02) -> dict[str, Measurement]:
+def measure(
+    sides: Mapping[str, Side],
+    repeats: int,
+    sample_seconds: float = 0.02,
+    *,
+    limit_seconds: float = math.inf,
+    check: Callable[[Mapping[str, Any]], None] = lambda results: None,
+) -> dict[str, Measurement]:
     """Take `repeats` samples of every side in turn: A B A B …, each side in a process of its own.
 
     So a side's waiting threads and memory do not touch the other's. Results are of the last timed run.
-    Raises BenchmarkError where a side fails.
+
+    limit_seconds  after LEAST_SAMPLES a side no more are begun than are likely to end within it
+    check          is called with the results by side before the first sample, and with the last ones
+
+    Raises BenchmarkError where a side fails, and what `check` raises.
     """
     measured = {name: Measurement() for name in sides}
     with ExitStack() as stack:
@@ -158,7 +173,12 @@ def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.0
         }
         for ask in children.values():
             ask("build")
-        for _ in range(repeats):
+        check({name: ask("result") for name, ask in children.items()})
+        started = time.perf_counter()
+        for taken in range(repeats):
+            seconds_so_far = time.perf_counter() - started
+            if taken >= LEAST_SAMPLES and seconds_so_far * (taken + 1) / taken > limit_seconds:
+                break
             for name, ask in children.items():
                 time.sleep(PAUSE_SECONDS)
                 for quantity, seconds in ask("sample").items():
@@ -166,6 +186,7 @@ def measure(sides: Mapping[str, Side], repeats: int, sample_seconds: float = 0.0
         for name, ask in children.items():
             measured[name].result = ask("result")
             measured[name].peak = ask("bytes")
+        check({name: one.result for name, one in measured.items()})
     return measured
 
 

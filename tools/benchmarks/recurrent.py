@@ -1,208 +1,215 @@
-"""What the benchmarks of recurrent networks share: cases, one pass forward and back on either side, rows."""
+"""RNN, GRU and LSTM of many sizes against PyTorch's: forward, and back to every parameter."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
-from bppsa_cupy.data.bitstream import make_bitstreams
-from bppsa_cupy.layers import GRU, RNN, Linear
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.benchmarks import sequences
 from bppsa_cupy.tools.benchmarks.harness import (
-    Measurement,
-    Rival,
+    BenchmarkError,
     Row,
     Side,
     compared_row,
     measure,
-    memory_row,
     require_equal,
 )
-from bppsa_cupy.tools.benchmarks.rivals import (
-    TorchWorkload,
-    best,
-    to_numpy,
-    torch_device,
-    torch_recurrent,
-    torch_side,
-    torch_sides,
-)
-from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
-from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.tools.benchmarks.machine import provenance
+from bppsa_cupy.tools.benchmarks.rivals import best, thread_count
+from bppsa_cupy.tools.benchmarks.sequences import LAYERS, TF32, TOLERANCE, Gradients, some_of
+from bppsa_cupy.tools.benchmarks.tables import figure
+from bppsa_cupy.tools.benchmarks.workload import OVERALL
 
-AGAINST = ("torch", "none")
-HIDDEN, CLASSES = 20, 10
-LAYERS = {"rnn": RNN, "gru": GRU}
-
-#: How close the loss and every gradient must be to the rival's, relative to the norm.
-TOLERANCE = 1e-4
-TF32 = "PyTorch with cuDNN, TF32"
+AGAINST = sequences.AGAINST
+FEATURES = 8
+#: Hidden sizes, batches and steps of the grid.
+HIDDEN, BATCH, STEPS = [20, 64, 128, 256, 512], [1, 4, 16, 64], [100, 1000]
+#: Steps of a case with --quick.
+QUICK_STEPS = 12
+#: The last is of a case whose rows are all there.
+QUANTITIES = ("forward", "backward", OVERALL)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes of one line of the paper's tables 4 to 6.
+    """A point of the grid."""
 
-    name    as --cases takes it
-    paper   the paper's seconds of an epoch on a V100: forward pass, baseline, forward pass with what
-            the scan needs, BPPSA
-    """
-
-    name: str
-    steps: int
-    features: int
+    cell: str
+    hidden: int
     batch: int
-    paper: tuple[float, float, float, float]
+    steps: int
 
-    def paper_ratio(self, quantity: str) -> float | None:
-        """Baseline / BPPSA; the way back without their forward passes, as appendix F derives it."""
-        forward, baseline, prepared, bppsa = self.paper
-        if quantity == OVERALL:
-            return baseline / bppsa
-        return (baseline - forward) / (bppsa - prepared) if quantity == "backward" else None
+    @property
+    def name(self) -> str:
+        return f"{self.cell} H={self.hidden} B={self.batch} T={self.steps}"
 
 
-def add_cases(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
-    """--cases."""
-    names = {case.name: case for case in cases}
-
-    def chosen(text: str) -> list[Case]:
-        unknown = [name for name in text.split(",") if name not in names]
-        if unknown:
-            raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: there are {', '.join(names)}")
-        return [names[name] for name in text.split(",")]
-
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--cells, --hidden, --batch, --steps, --case-seconds, --resume."""
+    names = {name: name for name in LAYERS}
     parser.add_argument(
-        "--cases",
-        type=chosen,
-        metavar="NAME,NAME",
-        help=f"of {', '.join(names)} (default all; the first with --quick)",
+        "--cells", type=some_of(names), default=list(names), metavar="NAME,NAME",
+        help=f"of {', '.join(names)} (default all)",
+    )  # fmt: skip
+    for option, values, what in (
+        ("hidden", HIDDEN, "hidden sizes H"),
+        ("batch", BATCH, "samples B"),
+        ("steps", STEPS, "steps T"),
+    ):
+        parser.add_argument(
+            f"--{option}", type=cli.positive_list, metavar="N,N",
+            help=f"{what} (default {','.join(map(str, values))}; with --quick one)",
+        )  # fmt: skip
+    parser.add_argument(
+        "--case-seconds", type=cli.positive, default=60, metavar="S",
+        help="a case's samples stop at so many seconds, if there are three a side (default 60)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the cases that the file of --json holds, and add the others",
     )
-    parser.set_defaults(all_cases=list(cases))
 
 
-def run_cases(arguments: argparse.Namespace, cell: str) -> list[Row]:
-    """Forward, backward and overall of every case; with --quick of a few steps and samples."""
-    cases = arguments.cases or (arguments.all_cases[:1] if arguments.quick else arguments.all_cases)
-    if arguments.quick:
-        cases = [
-            dataclasses.replace(case, steps=min(case.steps, 12), batch=min(case.batch, 2)) for case in cases
-        ]
-    return [row for case in cases for row in _rows(arguments, cell, case)]
+def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+    """Forward, backward and overall, case by case; first the cases that are kept, all together.
+
+    A case that fails is told on stderr, and the others go on. Raises BenchmarkError at the end then.
+    """
+    kept = _kept_rows(arguments) if arguments.resume else []
+    if kept:
+        yield kept
+    there = {row.case for row in kept}
+    cases = [case for case in _cases(arguments) if case.name not in there]
+    failed = []
+    for case in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
+        try:
+            rows = _rows(arguments, case)
+        except BenchmarkError as error:
+            failed.append(case.name)
+            cli.warn(f"left out: {error}")
+        else:
+            yield rows
+    if failed:
+        raise BenchmarkError(
+            f"{len(failed)} of {len(cases)} cases were left out, {', '.join(failed)}: --resume takes them "
+            "again"
+        )
 
 
-def _rows(arguments: argparse.Namespace, cell: str, case: Case) -> list[Row]:
-    sizes = {"steps": case.steps, "features": case.features, "batch": case.batch}
-    options = {"cell": cell, "device": arguments.device, **sizes}
+def _cases(arguments: argparse.Namespace) -> list[Case]:
+    few = slice(1 if arguments.quick else None)
+    steps = [QUICK_STEPS] if arguments.quick else STEPS
+    sizes = (arguments.hidden or HIDDEN[few], arguments.batch or BATCH[few], arguments.steps or steps)
+    return [Case(*one) for one in itertools.product(arguments.cells, *sizes)]
+
+
+def _rows(arguments: argparse.Namespace, case: Case) -> list[Row]:
+    options = {
+        "cell": case.cell, "device": arguments.device, "steps": case.steps, "features": FEATURES,
+        "batch": case.batch, "hidden": case.hidden,
+    }  # fmt: skip
     sides = {"ours": Side(Gradients, options, arguments.threads)}
     if arguments.against == "torch":
-        sides |= _rivals(arguments, options)
-    measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
-    name = f"{case.name}: T={case.steps} B={case.batch} F={case.features}"
-    ours, tf32 = measured.pop("ours"), measured.pop(TF32, None)
-    for side, rival in measured.items():
-        require_equal(f"{name}, {side}", ours.result, rival.result, TOLERANCE)
-    found = best(measured)
-    rows = _timed(name, case, ours, found)
-    rows.append(memory_row(name, arguments.device, ours, found))
-    if tf32 is not None:
-        rows += _timed(name, case, ours, (TF32, tf32))
-    return rows
+        sides |= sequences.rivals(arguments, options)
+        sides.pop(TF32, None)
+
+    def check(results: Mapping[str, Any]) -> None:
+        for side in results.keys() - {"ours"}:
+            require_equal(f"{case.name}, {side}", results["ours"], results[side], TOLERANCE)
+
+    measured = measure(
+        sides, arguments.repeats, 0.0 if arguments.quick else 0.02, limit_seconds=arguments.case_seconds,
+        check=check,
+    )  # fmt: skip
+    ours = measured.pop("ours")
+    note = f"ours on {thread_count(arguments.threads)}, {len(ours.seconds[OVERALL])} samples"
+    return [compared_row(case.name, quantity, ours, best(measured), note=note) for quantity in QUANTITIES]
 
 
-def _rivals(arguments: argparse.Namespace, options: dict[str, Any]) -> dict[str, Side]:
-    """PyTorch on one thread and on all; on a GPU without and with TF32."""
-    if arguments.device != "cuda":
-        return torch_sides("PyTorch", TorchGradients, options, arguments.threads)
-    return {
-        "PyTorch with cuDNN": torch_side(TorchGradients, options, arguments.threads),
-        TF32: torch_side(TorchGradients, {**options, "tf32": True}, arguments.threads),
-    }
+def _kept_rows(arguments: argparse.Namespace) -> list[Row]:
+    """The rows that --json's file holds, none where there is no file. Raises BppsaError where it is of
+    another benchmark, or was measured with another machine, other versions or another rival."""
+    path = arguments.json
+    if path is None:
+        raise BppsaError("--resume goes on with a file: give --json FILE with it")
+    if not path.exists():
+        return []
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        stored = [Row(**{field.name: row.get(field.name) for field in fields(Row)}) for row in report["rows"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise BppsaError(
+            f"{path} holds no rows of a benchmark ({error}): give another --json FILE"
+        ) from error
+    rivals = {"none" if row.against is None else "torch" for row in stored} or {arguments.against}
+    before = {**report, "against": " and ".join(sorted(rivals))}
+    device = get_device(arguments.device)
+    now = {"name": arguments.name, "against": arguments.against, **provenance(device, arguments.threads)}
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise BppsaError(
+                f"{path} was measured with {name} {before.get(name)}, this run has {value}: leave out "
+                "--resume, or give another --json FILE"
+            )
+    return stored
 
 
-def _timed(name: str, case: Case, ours: Measurement, rival: Rival) -> list[Row]:
-    quantities = ("forward", "backward", OVERALL)
-    return [compared_row(name, q, ours, rival, paper=case.paper_ratio(q)) for q in quantities]
+def table(rows: list[dict[str, Any]]) -> str:
+    """A line a case, and by cell the geometric mean and the worst of the ratios of the whole pass."""
+    cases: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        cases.setdefault(row["case"], {})[row["quantity"]] = row
+    head = ("case", "ours", "theirs", "ratio", "quartiles", "forward", "backward", "against", "")
+    lines = [head, *(_line(name, found) for name, found in cases.items() if OVERALL in found)]
+    text = cli.aligned(lines, "<>>>>>><<")
+    ratios: dict[str, list[tuple[float, str]]] = {}
+    for row in rows:
+        if row["quantity"] == OVERALL and row["ratio"] is not None:
+            cell, _, sizes = row["case"].partition(" ")
+            ratios.setdefault(cell, []).append((row["ratio"], sizes))
+    if ratios:
+        text += [
+            "",
+            *cli.aligned(
+                [("cell", "cases", "geometric mean", "worst", ""), *map(_summary, ratios.items())], "<>>><"
+            ),
+        ]
+    return "\n".join(text)
 
 
-def make_network(cell: str, device: str, steps: int, features: int) -> Sequential:
-    """The paper's model: one recurrent layer, its last state, a linear layer."""
-    layers = [LAYERS[cell](features, HIDDEN, outputs="last"), Linear(HIDDEN, CLASSES)]
-    return Sequential(layers, input_shape=(steps, features), device=device)
+def _line(name: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    whole = found[OVERALL]
+    quartiles = whole["spread"].get("ratio")
+    return (
+        name,
+        figure(whole["ours"], "s"),
+        "-" if whole["theirs"] is None else figure(whole["theirs"], "s"),
+        _ratio(whole["ratio"]),
+        "-" if quartiles is None else " to ".join(map(_ratio, quartiles)),
+        *(_ratio(found[quantity]["ratio"]) for quantity in ("forward", "backward")),
+        whole["against"] or "-",
+        whole["note"],
+    )
 
 
-def make_batch(cell: str, steps: int, features: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs (B, T, F) and labels, the same in every process: bitstreams for the RNN (equation 8),
-    normal values, as features that are normalised, for the GRU."""
-    if cell == "rnn":
-        bits = make_bitstreams(steps, batch)
-        return bits.inputs.astype(np.float32), bits.labels
-    generator = np.random.default_rng(0)
-    inputs = generator.standard_normal((batch, steps, features), dtype=np.float32)
-    return inputs, generator.integers(0, CLASSES, batch)
+def _summary(of_cell: tuple[str, list[tuple[float, str]]]) -> tuple[str, ...]:
+    cell, ratios = of_cell
+    mean = float(np.exp(np.mean([np.log(ratio) for ratio, _ in ratios])))
+    worst, where = min(ratios)
+    return cell, str(len(ratios)), _ratio(mean), _ratio(worst), where
 
 
-class Gradients(Workload):
-    """Our pass: forward with the loss, and back to every parameter's gradient."""
-
-    stateful = True
-
-    def __init__(self, cell: str, device: str, steps: int, features: int, batch: int) -> None:
-        self.network = make_network(cell, device, steps, features)
-        self.device = self.network.device
-        inputs, self.labels = make_batch(cell, steps, features, batch)
-        self.inputs, self.loss = self.device.asarray(inputs), None
-
-    def run(self, lap: Lap) -> None:
-        network = self.network
-        output = network.forward(self.inputs, into=network.last_pass)
-        self.loss, gradient = cross_entropy(output, self.labels, device=self.device)
-        lap("forward")
-        network.backward(gradient)
-        lap("backward")
-
-    def result(self) -> dict[str, np.ndarray]:
-        host = self.device.to_host
-        gradients = {name: np.array(host(array)) for name, array in self.network.gradients.items()}
-        return {"loss": np.asarray(host(self.loss)), **gradients}
-
-
-class TorchGradients(TorchWorkload):
-    """PyTorch's, from the same parameters, inputs and labels."""
-
-    stateful = True
-
-    def __init__(
-        self, cell: str, device: str, steps: int, features: int, batch: int, tf32: bool = False
-    ) -> None:
-        import torch
-
-        network = make_network(cell, device, steps, features)
-        self.device, where = network.device, torch_device(network.device)
-        torch.backends.cudnn.allow_tf32 = tf32
-        self.model = torch_recurrent(network).to(where)
-        inputs, labels = make_batch(cell, steps, features, batch)
-        self.inputs, self.labels = torch.tensor(inputs, device=where), torch.tensor(labels, device=where)
-        self.loss: Any = None
-
-    def reset(self) -> None:
-        self.model.zero_grad()
-
-    def run(self, lap: Lap) -> None:
-        import torch
-
-        recurrent, linear = self.model
-        output = linear(recurrent(self.inputs)[1][-1])
-        self.loss = torch.nn.functional.cross_entropy(output, self.labels)
-        lap("forward")
-        self.loss.backward()
-        lap("backward")
-
-    def result(self) -> dict[str, np.ndarray]:
-        gradients = {name: to_numpy(p.grad) for name, p in self.model.named_parameters()}
-        return {"loss": to_numpy(self.loss), **gradients}
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

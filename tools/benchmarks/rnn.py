@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from bppsa_cupy.tools.benchmarks import recurrent
-from bppsa_cupy.tools.benchmarks.recurrent import Case
+from bppsa_cupy.tools.benchmarks import sequences
+from bppsa_cupy.tools.benchmarks.sequences import Case
 
-AGAINST = recurrent.AGAINST
+AGAINST = sequences.AGAINST
 
 #: Seconds of an epoch by T at B = 16, and by B at T = 1000: forward pass, baseline, BPPSA.
 BY_LENGTH = {
@@ -37,5 +37,5 @@ CASES = [
     *(Case(f"B{B}", 1000, 1, B, (fp, both, fp, scan)) for B, (fp, both, scan) in BY_BATCH.items() if B != 16),
 ]
 
-add_arguments = partial(recurrent.add_cases, cases=CASES)
-run = partial(recurrent.run_cases, cell="rnn")
+add_arguments = partial(sequences.add_cases, cases=CASES)
+run = partial(sequences.run_cases, cell="rnn")

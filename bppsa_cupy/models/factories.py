@@ -1,0 +1,73 @@
+"""Functions of the user's own, by file or module."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from bppsa_cupy.errors import BppsaError
+
+
+def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., Any]:
+    """The function that `spec` names: "path/to/file.py:factory" or "module:factory".
+
+    kind   what it makes, for the messages: "model", "cell"
+    known  the built-in names, which the caller looks up
+
+    Raises BppsaError naming the spec and what is wrong with it.
+    """
+    module, colon, name = spec.rpartition(":")
+    if not colon:
+        raise BppsaError(
+            f"{kind} {spec!r} is none of {', '.join(known)}: give one of these, path/to/file.py:factory or "
+            "module:factory"
+        )
+    loaded = _load_file(kind, module) if module.endswith(".py") else _import(kind, module, spec)
+    factory = getattr(loaded, name, None)
+    if factory is None:
+        raise BppsaError(f"{kind} {spec!r}: {module} has no function {name!r}")
+    if not callable(factory):
+        raise BppsaError(
+            f"{kind} {spec!r}: {name} of {module} is of {type(factory).__name__}, it takes a function that "
+            f"returns the {kind}"
+        )
+    return factory
+
+
+def call_factory(kind: str, spec: str, factory: Callable[..., Any], **options: Any) -> Any:
+    """What the factory makes of the options. Raises BppsaError for its exceptions of other packages."""
+    try:
+        return factory(**options)
+    except (BppsaError, MemoryError):
+        raise
+    except Exception as error:
+        raise BppsaError(f"{kind} {spec!r} fails: {type(error).__name__}: {error}") from error
+
+
+def _import(kind: str, name: str, spec: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise BppsaError(f"{kind} {spec!r}: module {name!r} cannot be imported ({error})") from error
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise BppsaError(f"{kind} {spec!r}: module {name!r} fails: {told}") from error
+
+
+def _load_file(kind: str, file: str) -> Any:
+    path = Path(file)
+    if not path.is_file():
+        raise BppsaError(f"{kind} file {file!r} does not exist")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise BppsaError(f"{kind} file {file!r} fails: {type(error).__name__}: {error}") from error
+    return module
