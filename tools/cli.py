@@ -29,7 +29,9 @@ from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 
 UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1024, "mi": 1024**2, "gi": 1024**3}
 #: Arguments of recurrent models, by the names of their factories' parameters.
-RECURRENT_OPTIONS = ("cell", "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method")
+RECURRENT_OPTIONS = (
+    "cell", "hidden_size", "num_layers", "bidirectional", "outputs", "forward_method", "heads",
+)  # fmt: skip
 
 
 def command(name: str, description: str | None) -> argparse.ArgumentParser:
@@ -227,6 +229,9 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     )
     recurrent.add_argument(
         "--forward-method", choices=FORWARD_METHODS, help="of the pass over time (default auto)"
+    )
+    recurrent.add_argument(
+        "--heads", type=positive, metavar="N", help="blocks of units that see each other alone (default 1)"
     )
 
 

@@ -40,6 +40,7 @@ def of_cell(
     bidirectional: bool = False,
     outputs: str = "last",
     forward_method: str = "auto",
+    heads: int = 1,
     **options: Any,
 ) -> Sequential:
     """A recurrent layer of `hidden_size` units of a cell, its last state, and a linear layer.
@@ -59,7 +60,7 @@ def of_cell(
         raise ShapeError(f"{name} got input {shape}: it takes sequences (T, F)")
     recurrent = layer(
         shape[1], hidden_size, num_layers, bidirectional=bidirectional, outputs=outputs,
-        forward_method=forward_method,
+        forward_method=forward_method, heads=heads,
     )  # fmt: skip
     scores = Linear(recurrent.directions * hidden_size, default_classes if classes is None else classes)
     return Sequential([recurrent, scores], input_shape=shape, **options)
