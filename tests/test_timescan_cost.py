@@ -48,6 +48,17 @@ def test_an_lstm_switches_to_the_linear_pass_before_a_gru():
     assert largest("lstm") < largest("gru") <= largest("tanh")
 
 
+@pytest.mark.parametrize("cell", ["tanh", "relu", "gru"])
+def test_heads_go_by_chunks_on_cuda_where_dense_layers_do_not(cell):
+    dense = WalkSize(CELLS[cell], 30000, 1, 1024, itemsize=4)
+    heads = WalkSize(CELLS[cell], 30000, 1, 1024, itemsize=4, heads=1024 // 16)
+    assert cost.choose(CUDA, dense).method == "serial"
+    choice = cost.choose(CUDA, heads)
+    assert (
+        choice.method == "chunked" and heads.chunk_bytes(choice.chunk) < dense.chunk_bytes(choice.chunk) / 32
+    )
+
+
 def test_states_beyond_the_kernels_go_serially_whatever_is_asked_for():
     choice = choose(CUDA, "tanh", 1000, 1, 449, method="chunked")
     assert choice.method == "serial" and "448" in choice.reason

@@ -83,8 +83,8 @@ def case_cells_and_ways(group: Group) -> None:
             rng = np.random.default_rng(number)
             x = rng.standard_normal((3, 23, 2)).astype(dtype)
 
-            def make(layer=layer, dtype=dtype):
-                layers = [layer(2, 4, num_layers=2, outputs="last"), bp.Linear(4, 3)]
+            def make(layer=layer, dtype=dtype, heads=1 + number % 2):
+                layers = [layer(2, 4, num_layers=2, outputs="last", heads=heads), bp.Linear(4, 3)]
                 return network(layers, 2, dtype)
 
             check(group, make, x, ("bp", "blelloch", "auto"), 3, True)
