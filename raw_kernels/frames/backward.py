@@ -53,7 +53,7 @@ def _weights_of(way, gate_rows, weight_hh, hidden, sets, parts):
 @compiled()
 def _room_of(way, taken_rows, like, walks, width, samples):
     """What the rounds of each walk and part need beside, `width` being the units of its sums."""
-    size = width * (samples + taken_rows) if way == ROWS else width * blocks_of(samples) * LANES
+    size = width * samples * (1 + taken_rows) if way == ROWS else width * blocks_of(samples) * LANES
     return np.zeros((walks, size), like.dtype)
 
 

@@ -27,8 +27,9 @@ def make_backward_rows(form):
         own, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
         sample, apart, none = np.uint64(states) * spacing, np.uint64(gates) * spacing, np.uint64(0)
-        # `taken` has every sample's sums, then of one sample what was kept, states after and before, the
-        # gradient and deltas.
+        # `taken` has every sample's sums, then every sample's rows: what was kept, states after and before,
+        # the gradient and deltas.
+        rows = (kept + 2 * states + 1 + deltas) * width
         keeps, after, before = count * width, (count + kept) * width, (count + kept + states) * width
         by_output, made = before + states * width, before + (states + 1) * width
         for back in range(start, stop):
@@ -57,34 +58,33 @@ def make_backward_rows(form):
             if s > 0:
                 former, shift = state, (t + 1 if reverse else t - 1) * states * plane
             now = np.uint64(back & 1) * np.uint64(count) * apart
+            for part in range(kept):
+                place = (t * kept + part) * plane + source
+                gather(values, place, batch, count, own, taken, keeps + part * width, rows)
+            for part in range(states):
+                place = part * plane + source
+                if reads_after >> part & 1:
+                    later = place + t * states * plane
+                    gather(state, later, batch, count, own, taken, after + part * width, rows)
+                if reads_before >> part & 1:
+                    gather(former, place + shift, batch, count, own, taken, before + part * width, rows)
+            if per_step:
+                gather(gradient, t * plane + source, batch, count, own, taken, by_output, rows)
             for c in range(count):
                 i = np.uint64(c) * sample + np.uint64(begin)
                 w = now + np.uint64(c) * apart + np.uint64(begin)
-                inside = t < ends[c]
-                if inside:
-                    for part in range(kept):
-                        place = (t * kept + part) * plane + source + c
-                        gather(values, place, batch, own, taken, keeps + part * width)
-                    for part in range(states):
-                        place = part * plane + source + c
-                        if reads_after >> part & 1:
-                            later = place + t * states * plane
-                            gather(state, later, batch, own, taken, after + part * width)
-                        if reads_before >> part & 1:
-                            gather(former, place + shift, batch, own, taken, before + part * width)
-                    if per_step:
-                        gather(gradient, t * plane + source + c, batch, own, taken, by_output)
+                inside, of = t < ends[c], np.uint64(c * rows)
                 for j in range(none, row, L):
-                    m = np.uint64(made) + j
+                    m, n = np.uint64(made) + of + j, of + j
                     if inside:
                         g = load_rows(carried, i + j, spacing, states, ALL, None)
                         if per_step:
-                            g = add_to_first(g, load(taken, np.uint64(by_output) + j))
+                            g = add_to_first(g, load(taken, np.uint64(by_output) + n))
                         by_x, by_u, by_before, by_number = cell(
                             g,
-                            load_rows(taken, np.uint64(keeps) + j, row, kept, ALL, None),
-                            load_rows(taken, np.uint64(after) + j, row, states, reads_after, None),
-                            load_rows(taken, np.uint64(before) + j, row, states, reads_before, None),
+                            load_rows(taken, np.uint64(keeps) + n, row, kept, ALL, None),
+                            load_rows(taken, np.uint64(after) + n, row, states, reads_after, None),
+                            load_rows(taken, np.uint64(before) + n, row, states, reads_before, None),
                             load_rows(unit, np.uint64(begin) + j, spacing, numbers, ALL, None),
                         )
                         store_rows(carried, i + j, spacing, by_before, None)
@@ -95,9 +95,9 @@ def make_backward_rows(form):
                     else:
                         store_rows(through, w + j, spacing, load_rows(taken, j, row, gates, 0, None), None)
                         store_rows(taken, m, row, load_rows(taken, j, row, deltas, 0, None), None)
-                for part in range(deltas):
-                    target = (t * deltas + part) * plane + source + c
-                    scatter(taken, made + part * width, own, delta, target, batch)
+            for part in range(deltas):
+                target = (t * deltas + part) * plane + source
+                scatter(taken, made + part * width, rows, count, own, delta, target, batch)
 
     return steps_of
 

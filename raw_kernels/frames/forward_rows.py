@@ -30,10 +30,10 @@ def make_forward_rows(form):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * np.uint64(count) * sample
             later = np.uint64(count) * sample - now
+            for gate in range(gates):
+                place = (t * gates + gate) * plane + source
+                gather(projected, place, batch, count, length, taken, gate * width, own)
             for c in range(count):
-                for gate in range(gates):
-                    place = (t * gates + gate) * plane + source + c
-                    gather(projected, place, batch, length, taken, c * own + gate * width)
                 taken[sums + c * own : sums + (c + 1) * own] = bias[:own]
             multiply_rows(
                 packed, own // LANES, hidden, 0, hidden, held, now, sample, taken, np.uint64(sums),
@@ -57,12 +57,12 @@ def make_forward_rows(form):
                         )
                     store_rows(held, later + place + j, spacing, after, None)
                     store_rows(taken, v + j, row, keep, None)
-                for part in range(states):
-                    target = (t * states + part) * plane + source + c
-                    scatter(held, np.int64(later + place) + part * whole, length, state, target, batch)
-                for part in range(kept):
-                    target = (t * kept + part) * plane + source + c
-                    scatter(taken, np.int64(v) + part * width, length, values, target, batch)
+            for part in range(states):
+                target, of = (t * states + part) * plane + source, np.int64(later) + part * whole + begin
+                scatter(held, of, states * whole, count, length, state, target, batch)
+            for part in range(kept):
+                target = (t * kept + part) * plane + source
+                scatter(taken, keeps + part * width, kept * width, count, length, values, target, batch)
 
     return steps_of
 

@@ -33,9 +33,8 @@ def take_states(way, source, place, states, hidden, sets, batch, samples, held):
         copy_to_lanes(source, place, plane, states, batch, hidden, blocks, count, held)
         return
     whole = whole_vectors(hidden)
-    for c in range(samples):
-        for part in range(states):
-            gather(source, place + part * plane + c, batch, hidden, held, (c * states + part) * whole)
+    for part in range(states):
+        gather(source, place + part * plane, batch, samples, hidden, held, part * whole, states * whole)
 
 
 @compiled()
@@ -48,9 +47,8 @@ def give_states(way, held, target, place, states, hidden, sets, batch, samples):
         copy_from_lanes(held, target, place, plane, states, batch, hidden, blocks, count)
         return
     whole = whole_vectors(hidden)
-    for c in range(samples):
-        for part in range(states):
-            scatter(held, (c * states + part) * whole, hidden, target, place + part * plane + c, batch)
+    for part in range(states):
+        scatter(held, part * whole, states * whole, samples, hidden, target, place + part * plane, batch)
 
 
 @compiled()
@@ -71,5 +69,6 @@ def units_of_sets(way, unit, numbers, hidden, sets):
     own = np.zeros((sets, numbers * width), unit.dtype)
     for number in range(sets):
         for row in range(numbers):
-            gather(unit, (number * numbers + row) * hidden, 1, hidden, own[number], row * width)
+            first = (number * numbers + row) * hidden
+            own[number, row * width : row * width + hidden] = unit[first : first + hidden]
     return own
