@@ -61,3 +61,19 @@ def boundaries(rng: np.random.Generator, maps: int) -> Iterator[Case]:
 
 cases_of("chunk_scan")(lambda rng: boundaries(rng, -1))
 cases_of("newton_scan")(lambda rng: boundaries(rng, 0))
+
+
+@cases_of("newton_mismatch", "newton_advance", "newton_errors")
+def corrections(rng: np.random.Generator) -> Iterator[Case]:
+    sizes = ((2, 1, 1, 1), (1, 1, 3, 2), (7, 2, 5, 3), (300, 1, 4, 2), (3, 1, 2, 0))
+    for chunks, states, hidden, batch in sizes:
+        rows = states * hidden
+        for bad in (0.0, np.nan, np.inf):
+            arrays = {name: rng.standard_normal((chunks, rows, batch)) for name in ("mismatch", "step")}
+            arrays["step"][0, :1, :1] += bad
+            ends = rng.standard_normal((rows, chunks, batch)) * (rng.random((rows, chunks, batch)) < 0.8)
+            ends[:1, -1:, -1:] += bad
+            yield case(
+                {**arrays, "ends": ends}, chunks=chunks, rows=rows, states=states, hidden=hidden,
+                batch=batch, tolerance=1e-3, least=1e-30,
+            )  # fmt: skip
