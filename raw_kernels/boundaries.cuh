@@ -43,7 +43,10 @@ template <int N, bool FULL, class Way>
 __device__ __forceinline__ void scan_in_registers(
     const Walk& walk, const Way& way, real value, size_type place, real* held)
 {
-    constexpr int BLOCK = (N + 31) / 32 * 32, DEPTH = N * sizeof(real) > 80 ? 2 : 4;
+    constexpr int BLOCK = (N + 31) / 32 * 32, BYTES = N * int(sizeof(real));
+    // Even, and as many as there are registers for.
+    constexpr bool MANY = FULL && (Way::COLUMNS || sizeof(real) == 4);
+    constexpr int DEPTH = BYTES > 160 ? 2 : BYTES > 80 ? 2 + 2 * MANY : 4 + 2 * MANY;
     const int size = FULL ? N : walk.size, row = threadIdx.x, element = min(row, size - 1);
     const bool mine = row < size;
     const real* maps = walk.maps + element * (Way::COLUMNS ? size : 1);

@@ -28,14 +28,13 @@ __device__ inline void scan_by_pieces(const Walk& walk, const Backward& way, con
     const int rows = min((size + 31) / 32 * 32, THREADS), parts = THREADS / rows;
     // Spare threads do nothing.
     const int part = first / rows, begin = part < parts ? first % rows : size;
-    real *const values = pieces.values, *const mine = values + part * padded(size), *found = walk.found;
+    real *const held = pieces.held, *const values = pieces.values;
+    real *const mine = values + part * padded(size), *found = walk.found;
 #pragma unroll 1
     for (int row = first; row < size; row += THREADS) values[row] = last[pieces.places[row]];
     pieces.start();
-    int turn = 0;
 #pragma unroll 1
-    for (size_type m = 0; m < walk.count; ++m, turn ^= 1, found += walk.found_apart) {
-        real* const held = pieces.held + turn * padded(size);
+    for (size_type m = 0; m < walk.count; ++m, found += walk.found_apart) {
 #pragma unroll 1
         for (int column = 0; column < size; column += columns) {
             pieces.wait();

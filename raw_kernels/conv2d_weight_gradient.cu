@@ -6,6 +6,62 @@
 
 #define THREADS 128
 
+// A term of the sums: a position of the output of one sample.
+struct Term {
+    int sample, y, x;
+};
+
+__device__ __forceinline__ Term term_at(int number, int rows, int columns)
+{
+    return {number / columns / rows, number / columns % rows, number % columns};
+}
+
+// How a sum goes through a thread's terms: where the first one lies, and by how much each next one lies on, so that
+// no term takes a division.
+struct Terms {
+    Term first, apart;
+    size_type count, in_apart, out_apart;
+    int height, width, rows, columns, down, right;
+
+    // The sum of the products of the gradient, from `value` on, and what a tap meets of the input, from `image`
+    // on; of the gradient alone where not WEIGHT.
+    template <bool WEIGHT>
+    __device__ __forceinline__ real sum(
+        const real* __restrict__ value, const real* __restrict__ image, int offset_y, int offset_x) const
+    {
+        // Terms whose loads are under way at once; biases are few.
+        constexpr int TOGETHER = WEIGHT ? 4 : 2;
+        const size_type value_apart = apart.sample * out_apart + apart.y * columns + apart.x;
+        value += first.sample * out_apart + first.y * columns + first.x;
+        image += first.sample * in_apart;
+        int y = first.y, x = first.x;
+        real sum = real(0);
+#pragma unroll 1
+        for (size_type left = count - threadIdx.x; left > 0; left -= TOGETHER * THREADS) {
+            real values[TOGETHER], others[TOGETHER];
+#pragma unroll
+            for (int t = 0; t < TOGETHER; ++t) {
+                const int in_y = y * down + offset_y, in_x = x * right + offset_x;
+                const bool inside = in_y >= 0 && in_y < height && in_x >= 0 && in_x < width;
+                const bool meets = left > t * THREADS && (inside || !WEIGHT);
+                values[t] = meets ? *value : real(0);
+                others[t] = WEIGHT && meets ? image[in_y * width + in_x] : real(1);
+                x += apart.x;
+                const bool past_row = x >= columns;
+                x -= past_row ? columns : 0;
+                y += apart.y + past_row;
+                const bool past_plane = y >= rows;
+                y -= past_plane ? rows : 0;
+                value += value_apart + (past_plane ? out_apart - rows * columns : 0);
+                image += apart.sample * in_apart + (past_plane ? in_apart : 0);
+            }
+#pragma unroll
+            for (int t = 0; t < TOGETHER; ++t) sum += values[t] * others[t];
+        }
+        return sum;
+    }
+};
+
 extern "C" __global__ void conv2d_weight_gradient(
     const real* __restrict__ input,      // (batch, in_channels, in_height, in_width)
     const real* __restrict__ gradient,   // (batch, out_channels, out_height, out_width)
@@ -21,25 +77,20 @@ extern "C" __global__ void conv2d_weight_gradient(
     const size_type channels = in_channels / groups, features = out_channels / groups;
     const size_type taps = kernel_height * kernel_width, out_plane = out_height * out_width;
     const size_type weights = out_channels * channels * taps, sums = weights + (biased ? out_channels : 0);
+    const int rows = out_height, columns = out_width;
+    const Terms terms = {term_at(threadIdx.x, rows, columns), term_at(THREADS, rows, columns),
+                         batch * out_plane, in_channels * in_height * in_width, out_channels * out_plane,
+                         int(in_height), int(in_width), rows, columns, int(stride_y), int(stride_x)};
     for (size_type item = blockIdx.x; item < sums; item += gridDim.x) {
         const bool is_weight = item < weights;
         const size_type feature = is_weight ? item / (channels * taps) : item - weights;
         const size_type channel = feature / features * channels + (is_weight ? item / taps % channels : 0);
-        const size_type offset_y = item / kernel_width % kernel_height * dilation_y - padding_y;
-        const size_type offset_x = item % kernel_width * dilation_x - padding_x;
-        real sum = real(0);
-        for (size_type term = threadIdx.x; term < batch * out_plane; term += THREADS) {
-            const size_type sample = term / out_plane, position = term % out_plane;
-            const real value = gradient[(sample * out_channels + feature) * out_plane + position];
-            if (!is_weight) {
-                sum += value;
-                continue;
-            }
-            const size_type y = position / out_width * stride_y + offset_y;
-            const size_type x = position % out_width * stride_x + offset_x;
-            if (y >= 0 && y < in_height && x >= 0 && x < in_width)
-                sum += value * input[((sample * in_channels + channel) * in_height + y) * in_width + x];
-        }
+        const int offset_y = item / kernel_width % kernel_height * dilation_y - padding_y;
+        const int offset_x = item % kernel_width * dilation_x - padding_x;
+        const real* const value = gradient + feature * out_plane;
+        const real* const image = input + channel * in_height * in_width;
+        const real sum = is_weight ? terms.sum<true>(value, image, offset_y, offset_x)
+                                   : terms.sum<false>(value, image, 0, 0);
         partial[threadIdx.x] = sum;
         __syncthreads();
         for (int half = THREADS / 2; half > 0; half /= 2) {

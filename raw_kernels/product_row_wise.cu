@@ -1,14 +1,15 @@
-// C = A B row by row, in Gustavson's order and without a map. A block a row of C and 32 samples, which
-// takes the columns in windows whose sums fit shared memory, so that C is written once. For one entry of
-// A's row after the other, threads of neighbouring samples add that multiple of the part of B's row that
-// lies in the window, no two of them to the same sum.
+// C = A B row by row, in Gustavson's order and without a map. A block a row of C and 32 samples, or all where
+// there are fewer; it takes the columns in windows whose sums fit shared memory, so that C is written once.
+// For one entry of A's row after the other, threads of neighbouring samples add that multiple of the part of
+// B's row that lies in the window, no two of them to the same sum. The sums of a column lie right behind those
+// of the one before it, so that the columns of a warp share few banks.
 
 #include "prelude.cuh"
 #include "batched.cuh"
 
 #define SAMPLES 32
 #define THREADS 128
-#define WINDOW (32768 / (SAMPLES * (int)sizeof(real)))
+#define SUMS (32768 / (int)sizeof(real))
 
 // The first of the sorted columns from `first` to `end` that is not below `column`.
 __device__ __forceinline__ size_type first_from(
@@ -35,47 +36,47 @@ extern "C" __global__ void product_row_wise(
     size_type rows, size_type inner, size_type columns, size_type a_nnz, size_type b_nnz,
     size_type c_nnz, size_type batch, int a_batched, int b_batched)
 {
-    __shared__ real sums[WINDOW * SAMPLES];
+    __shared__ real sums[SUMS];
     __shared__ size_type starts[THREADS], ends[THREADS];
     size_type groups = (batch + SAMPLES - 1) / SAMPLES;
     for (size_type item = blockIdx.x; item < rows * groups; item += gridDim.x) {
         size_type row = item / groups, sample = item % groups * SAMPLES;
-        size_type width = batch - sample < SAMPLES ? batch - sample : SAMPLES;
+        // A thread has one sample, and every `together`-th entry; threads that are left over have none.
+        const int width = batch - sample < SAMPLES ? batch - sample : SAMPLES, together = THREADS / width;
+        const int lane = threadIdx.x % width, own = threadIdx.x / width < together ? threadIdx.x / width : SUMS;
+        const size_type wide = SUMS / width;
         size_type a_end = a_indptr[row + 1], c_end = c_indptr[row + 1];
         for (size_type first = c_indptr[row]; first < c_end;) {
             // The next window begins at the next column that there is.
             size_type window = c_indices[first];
-            size_type last = first_from(c_indices, first, c_end, window + WINDOW);
-            for (int i = threadIdx.x; i < WINDOW * SAMPLES; i += blockDim.x) sums[i] = real(0);
+            size_type last = first_from(c_indices, first, c_end, window + wide);
+            const int used = ((size_type)c_indices[last - 1] - window + 1) * width;
+            for (int i = threadIdx.x; i < used; i += blockDim.x) sums[i] = real(0);
             for (size_type base = a_indptr[row]; base < a_end; base += THREADS) {
                 size_type count = a_end - base < THREADS ? a_end - base : THREADS;
                 __syncthreads();
                 for (int i = threadIdx.x; i < count; i += blockDim.x) {
                     size_type middle = a_indices[base + i], end = b_indptr[middle + 1];
                     starts[i] = first_from(b_indices, b_indptr[middle], end, window);
-                    ends[i] = first_from(b_indices, starts[i], end, window + WINDOW);
+                    ends[i] = first_from(b_indices, starts[i], end, window + wide);
                 }
                 __syncthreads();
                 for (int i = 0; i < count; ++i) {
-                    size_type start = starts[i], work = (ends[i] - start) * width;
-                    if (work == 0) continue;
-                    for (size_type j = threadIdx.x; j < work; j += blockDim.x) {
-                        size_type entry, lane;
-                        split(j, width, &entry, &lane);
-                        size_type column = (size_type)b_indices[start + entry] - window;
-                        sums[column * SAMPLES + lane]
-                            += value_at(a, base + i, a_batched, batch, sample + lane)
-                            * value_at(b, start + entry, b_batched, batch, sample + lane);
+                    const size_type start = starts[i];
+                    const int entries = ends[i] - start;
+                    if (entries == 0) continue;
+                    if (own < entries) {
+                        const real factor = value_at(a, base + i, a_batched, batch, sample + lane);
+                        for (int entry = own; entry < entries; entry += together)
+                            sums[int((size_type)b_indices[start + entry] - window) * width + lane]
+                                += factor * value_at(b, start + entry, b_batched, batch, sample + lane);
                     }
                     __syncthreads();
                 }
             }
-            for (size_type j = threadIdx.x; j < (last - first) * width; j += blockDim.x) {
-                size_type entry, lane;
-                split(j, width, &entry, &lane);
-                c[(first + entry) * batch + sample + lane]
-                    = sums[((size_type)c_indices[first + entry] - window) * SAMPLES + lane];
-            }
+            for (size_type entry = first + own; entry < last; entry += together)
+                c[entry * batch + sample + lane]
+                    = sums[int((size_type)c_indices[entry] - window) * width + lane];
             __syncthreads();
             first = last;
         }

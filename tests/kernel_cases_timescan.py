@@ -40,8 +40,8 @@ for _form in FORMS.values():
 
 #: chunks, states, hidden, sets, samples: sizes in registers and by pieces of maps, of one map and of several.
 BOUNDARIES = (
-    (1, 1, 3, 1, 2), (2, 1, 1, 1, 1), (7, 1, 20, 1, 3), (11, 2, 10, 2, 1), (6, 2, 20, 1, 2), (9, 1, 8, 3, 3),
-    (5, 1, 8, 0, 0), (6, 1, 21, 3, 1), (5, 3, 7, 2, 3), (3, 2, 32, 1, 2), (10, 2, 20, 2, 1), (1, 1, 30, 1, 1),
+    (1, 1, 3, 1, 2), (2, 1, 1, 1, 1), (14, 1, 20, 1, 3), (11, 2, 10, 2, 1), (6, 2, 20, 1, 2), (5, 1, 8, 0, 0),
+    (9, 1, 8, 3, 3), (6, 1, 21, 3, 1), (5, 3, 7, 2, 3), (3, 2, 32, 1, 2), (10, 2, 20, 2, 1), (1, 1, 30, 1, 1),
     (4, 1, 100, 1, 1), (3, 2, 50, 1, 1), (2, 1, 61, 1, 1), (3, 2, 145, 1, 1),
 )  # fmt: skip
 
@@ -61,3 +61,19 @@ def boundaries(rng: np.random.Generator, maps: int) -> Iterator[Case]:
 
 cases_of("chunk_scan")(lambda rng: boundaries(rng, -1))
 cases_of("newton_scan")(lambda rng: boundaries(rng, 0))
+
+
+@cases_of("newton_mismatch", "newton_advance", "newton_errors")
+def corrections(rng: np.random.Generator) -> Iterator[Case]:
+    sizes = ((2, 1, 1, 1), (1, 1, 3, 2), (7, 2, 5, 3), (300, 1, 4, 2), (3, 1, 2, 0))
+    for chunks, states, hidden, batch in sizes:
+        rows = states * hidden
+        for bad in (0.0, np.nan, np.inf):
+            arrays = {name: rng.standard_normal((chunks, rows, batch)) for name in ("mismatch", "step")}
+            arrays["step"][0, :1, :1] += bad
+            ends = rng.standard_normal((rows, chunks, batch)) * (rng.random((rows, chunks, batch)) < 0.8)
+            ends[:1, -1:, -1:] += bad
+            yield case(
+                {**arrays, "ends": ends}, chunks=chunks, rows=rows, states=states, hidden=hidden,
+                batch=batch, tolerance=1e-3, least=1e-30,
+            )  # fmt: skip

@@ -25,14 +25,15 @@ def run(device, walk, gradient, last, **how):
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("ragged, reverse, per_step", [(0, 0, 0), (0, 1, 1), (1, 0, 1), (1, 1, 1), (1, 1, 0)])
-def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_step):
-    host = get_device("host")
+def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_step, device):
     for steps, hidden, batch in ((13, 4, 3), (9, 20, 1), (1, 3, 2)):
-        walk = make_walk(host, CELLS[cell], steps, hidden, batch, ragged=bool(ragged), reverse=bool(reverse))
-        gradient, last = make_gradients(host, walk, bool(per_step))
+        walk = make_walk(
+            device, CELLS[cell], steps, hidden, batch, ragged=bool(ragged), reverse=bool(reverse)
+        )
+        gradient, last = make_gradients(device, walk, bool(per_step))
         by_projected, by_initial = torch_gradients(walk, gradient, last)
         for chunk in (1, 4, 7, steps):
-            delta, entering, scan = run(host, walk, gradient, last, method="blelloch", chunk=chunk)
+            delta, entering, scan = run(device, walk, gradient, last, method="blelloch", chunk=chunk)
             assert scan.choice.chunks == (-(-steps // chunk))
             assert (scan.choice.method == "chunked") == (chunk < steps)
             rows = walk.size.cell.gates * hidden
@@ -42,11 +43,11 @@ def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("hidden", [1, 20, 33, 64, 100])
-def test_the_cuda_texts_give_the_serial_gradients(cell, hidden, emulated: Device):
-    walk = make_walk(emulated, CELLS[cell], 5, hidden, 2, dtype="float32", ragged=True, reverse=hidden == 33)
-    gradient, last = make_gradients(emulated, walk, True)
-    expected = run(emulated, walk, gradient, last, method="linear")
-    actual = run(emulated, walk, gradient, last, method="blelloch", chunk=2)
+def test_any_width_gives_the_serial_gradients(cell, hidden, device: Device):
+    walk = make_walk(device, CELLS[cell], 5, hidden, 2, dtype="float32", ragged=True, reverse=hidden == 33)
+    gradient, last = make_gradients(device, walk, True)
+    expected = run(device, walk, gradient, last, method="linear")
+    actual = run(device, walk, gradient, last, method="blelloch", chunk=2)
     assert (expected[2].choice.method, actual[2].choice.method) == ("serial", "chunked")
     for ours, theirs in zip(actual[:2], expected[:2], strict=True):
         assert_close(ours, theirs, 100 * hidden)

@@ -73,6 +73,11 @@ def make_gradients(device: Device, walk: Walk, per_step: bool):
     return gradient, device.asarray(rng.standard_normal((walk.size.state, walk.size.batch)).astype(dtype))
 
 
+def on_host(array) -> np.ndarray:
+    """A NumPy array of the values of any device's array."""
+    return np.asarray(array.get() if hasattr(array, "get") else array)
+
+
 def _step(walk: Walk, projected, state, weight, bias):
     hidden, name = walk.size.hidden, walk.size.cell.name
     moved = weight @ state[:hidden] + bias[:, None]
@@ -90,21 +95,20 @@ def _step(walk: Walk, projected, state, weight, bias):
 def torch_gradients(walk: Walk, gradient, last):
     """Gradients by the projected input and by the initial state, by PyTorch in float64."""
     double = {
-        name: torch.tensor(np.asarray(getattr(walk, name)), dtype=torch.float64)
+        name: torch.tensor(on_host(getattr(walk, name)), dtype=torch.float64)
         for name in ("projected", "initial", "weight_hh", "bias_hh")
     }
     projected, initial = double["projected"].requires_grad_(), double["initial"].requires_grad_()
     weight, bias = double["weight_hh"][0], double["bias_hh"][0]
-    lengths = torch.tensor(np.asarray(walk.lengths))
+    lengths = torch.tensor(on_host(walk.lengths))
     state, loss = initial, torch.zeros((), dtype=torch.float64)
     for s in range(walk.size.steps):
         t = walk.size.steps - 1 - s if walk.reverse else s
         inside = t < lengths
         state = torch.where(inside, _step(walk, projected[t], state, weight, bias), state)
         if gradient is not None:
-            loss = (
-                loss + (torch.where(inside, state[: walk.size.hidden], 0) * torch.tensor(gradient[t])).sum()
-            )
-    loss = loss + (state * torch.tensor(last)).sum()
+            by_output = torch.tensor(on_host(gradient[t]))
+            loss = loss + (torch.where(inside, state[: walk.size.hidden], 0) * by_output).sum()
+    loss = loss + (state * torch.tensor(on_host(last))).sum()
     by_projected, by_initial = torch.autograd.grad(loss, (projected, initial))
     return by_projected.numpy(), by_initial.numpy()

@@ -136,6 +136,22 @@ class NewtonForward:
             )
             for damping in (1.0, 0.5, 0.0)
         }  # fmt: skip
+        starts, ends = self._pieces.initial, self._pieces.final
+        states, hidden, batch = walk.size.cell.states, walk.size.hidden, walk.size.batch
+        self._found = device.empty((2, states, batch), dtype)
+        self._miss = device.bind(
+            KERNELS["newton_mismatch"], starts, ends, self._mismatch, chunks, rows, batch
+        )
+        self._judge = device.bind(
+            KERNELS["newton_errors"], ends, self._mismatch, self._step, self._found, chunks, states, hidden,
+            batch, self._tolerance, float(np.finfo(dtype).tiny),
+        )  # fmt: skip
+        self._advance = device.bind(
+            KERNELS["newton_advance"], ends, self._mismatch, self._step, starts, chunks, rows, batch
+        )
+        self._linearise = device.sequence(
+            [self._walk_pieces, self._miss, self._reduce, self._corrections[1.0], self._judge]
+        )
 
     def _lengths(self) -> Array:
         """Steps of each chunk at which its sample is not padded; the padded ones are at its end.
@@ -192,11 +208,8 @@ class NewtonForward:
         starts[0] = walk.initial
         damping, least, error = 1.0, float("inf"), float("inf")
         for iteration in range(1, self._iterations + 1):
-            self._walk_pieces()
-            self._mismatch[:-1] = ends[:-1] - starts[1:]
-            self._reduce()
-            self._corrections[1.0]()
-            error, mismatch = map(float, self._device.to_host(self._errors(ends)))  # waits for the device
+            self._linearise()
+            error, mismatch = self._errors()
             # The first walk tells of the states that were guessed, not of any correction.
             if mismatch == 0 or (error <= self._tolerance and iteration > 1):
                 left = self._left(starts, ends, error)
@@ -217,8 +230,7 @@ class NewtonForward:
                 self._maps *= xp.eye(self._maps.shape[-1], dtype=self._maps.dtype)
             if self._diagonal or damping != 1.0:
                 self._corrections[damping]()
-            carried = self._step[:-1] - self._mismatch[:-1]
-            starts[1:] = ends[:-1] + xp.where(xp.isfinite(carried), carried, 0)
+            self._advance()
         return NewtonReport(False, iteration, error, self._tolerance, chunks, self._diagonal)
 
     def _left(self, starts: Array, ends: Array, error: float) -> float:
@@ -232,36 +244,28 @@ class NewtonForward:
             starts[1:] = ends[:-1]
             self._walk_pieces()
         self._reduce()
-        sizes = self._largest(ends)
+        shape = self._chunks, self._walk.size.cell.states, self._walk.size.hidden, self._walk.size.batch
+        sizes = xp.max(xp.abs(ends).reshape(shape), 2)  # of each state vector at each boundary
         signs = xp.asarray(np.random.default_rng(0).choice([-2.0, 2.0], self._mismatch.shape))
         roundings = signs * np.finfo(self._mismatch.dtype).eps * xp.repeat(sizes, self._walk.size.hidden, 1)
         self._mismatch[...] = roundings.reshape(self._mismatch.shape)
         self._mismatch[-1] = 0
         self._corrections[1.0]()
-        rounding = float(self._device.to_host(self._errors(ends))[0])
-        self._mismatch[:-1] = ends[:-1] - starts[1:]
-        self._mismatch[-1] = 0
+        self._judge()
+        rounding, _ = self._errors()
+        self._miss()
         self._corrections[1.0]()
-        error = max(error, float(self._device.to_host(self._errors(ends))[0]))
+        self._judge()
+        error = max(error, self._errors()[0])
         left = 2 * error + MARGIN * rounding
         return left if left <= self._tolerance else float("inf")
 
-    def _largest(self, values: Array) -> Array:
-        """The largest magnitude of each boundary, each of h and c, and each sample: (K, states, B)."""
-        walk, xp = self._walk, self._device.xp
-        shape = self._chunks, walk.size.cell.states, walk.size.hidden, walk.size.batch
-        return xp.max(xp.abs(values).reshape(shape), 2)
-
-    def _errors(self, ends: Array) -> Array:
-        """Two numbers: the largest undamped correction by the size of its state, NaN where one is not
-        finite; and the largest mismatch by the size of its sample's largest state, NaN where a state is."""
-        walk, xp = self._walk, self._device.xp
-        least = float(np.finfo(walk.state.dtype).tiny)
-        sizes = self._largest(ends)
-        allowed = xp.maximum(self._tolerance * sizes, least)
-        error = xp.max(self._largest(self._step) / allowed) * self._tolerance
-        mismatch = xp.max(self._largest(self._mismatch).max(0) / xp.maximum(sizes.max(0), least))
-        return xp.stack([error, mismatch])
+    def _errors(self) -> tuple[float, float]:
+        """The largest undamped correction by the size of its state, NaN where one is not finite; and the
+        largest mismatch by the size of its sample's largest state, NaN where a state is. Waits for the
+        device."""
+        error, mismatch = self._device.to_host(self._found).reshape(2, -1).max(1)
+        return float(error) * self._tolerance, float(mismatch)
 
     def _put(self) -> None:
         """The chunks' states and gates where the serial pass would leave them."""

@@ -33,6 +33,8 @@ SIZES: Mapping[str, int] = {
 
 #: Where a name means something else.
 SIZES_OF: Mapping[str, Mapping[str, int]] = {
+    "newton_mismatch": {"rows": 20},
+    "newton_advance": {"rows": 20},
     "csr_spmv": {"affine": 1},
     "batch_norm_forward": {"affine": 1},
     "batch_norm_vjp": {"affine": 1, "coupled": 1},

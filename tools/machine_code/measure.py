@@ -128,9 +128,7 @@ class Round(NamedTuple):
 
 def variant_of(kernel: Kernel, dtype: str, given: Mapping[str, Any]) -> Variant:
     """The variant of reals of `dtype` and indices of 32 bits for a launch with what it is given."""
-    types = next(v for v in kernel.variants() if v.real == dtype)
-    choose = getattr(kernel, "variant_for", None)
-    return choose(types, given) if choose else types
+    return kernel.variant_for(next(v for v in kernel.variants() if v.real == dtype), given)
 
 
 @cache
