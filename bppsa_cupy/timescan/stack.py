@@ -206,7 +206,7 @@ class Stack:
         total, other = (d.by_input for d in directions)
         launches.append(lambda: xp.add(total, other, out=total))
         if layer:
-            outs = [d.by_output for d in self.layers[layer - 1]]
+            outs = [d.by_output for d in self.layers[layer - 1] if d.by_output is not None]
 
             def split() -> None:
                 for number, out in enumerate(outs):
