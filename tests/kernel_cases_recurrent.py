@@ -28,8 +28,8 @@ def recurrent(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
                 "weight_hh": rng.standard_normal((sets, form.gates, hidden, hidden)) / hidden**0.5,
             }
             yield case(
-                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, chunk=chunk, per_step=per_step,
-                reverse=reverse,
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch, chunk=chunk,
+                per_step=per_step, reverse=reverse,
             )  # fmt: skip
 
 

@@ -29,8 +29,8 @@ def reductions(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
                 "gates": rng.random((steps, form.kept, sets, hidden, batch)),
             }
             yield case(
-                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, chunk=chunk, first=first,
-                per_step=per_step, reverse=reverse,
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch, chunk=chunk,
+                first=first, per_step=per_step, reverse=reverse,
             )  # fmt: skip
 
 

@@ -112,7 +112,14 @@ class Walk:
 
     def launch(self, device: Device, verb: str, *arrays: np.ndarray, **more: int) -> None:
         s = self.sizes
-        scalars = dict(steps=s.steps, hidden=s.hidden, sets=s.sets, batch=s.batch, reverse=self.reverse)
+        scalars = dict(
+            steps=s.steps,
+            hidden=s.hidden,
+            sets=s.sets,
+            batch=s.batch,
+            walks=s.sets * s.batch,
+            reverse=self.reverse,
+        )
         taken = [p.name for p in self.kernels[verb].parameters if not p.is_array]
         device.launch(self.kernels[verb], *arrays, *({**scalars, **more}[name] for name in taken))
 

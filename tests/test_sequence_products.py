@@ -103,7 +103,7 @@ def weight_gradient(
     values = rng.standard_normal((steps, columns + 1, batch)).astype(dtype)
     initial = rng.standard_normal((columns if shifted else 0, batch)).astype(dtype)
     sums = np.full((parts, rows, columns + 1), np.nan, dtype)
-    scalars = (steps, rows + 3, 2, rows, columns + 1, columns, batch, parts, shifted, reverse)
+    scalars = (steps, rows + 3, 2, rows, 1, 1, columns + 1, columns, batch, parts, shifted, reverse)
     made = launch("sequence_weight_gradient", [delta, values, initial, sums], 3, *scalars)
     seen = values[:, :columns].astype(np.float64)
     if shifted:

@@ -50,8 +50,8 @@ def test_a_reduction_stays_within_48_kib_with_wider_slices_in_float32(name: str,
 @pytest.mark.parametrize("name, hidden", [("lstm_backward", 878), ("gru_backward", 1229)])
 def test_widths_whose_float64_passes_48_kib_go_back(name: str, hidden: int, stub: CudaDevice) -> None:  # noqa: F811
     """One step: in float32 they take half of it, in float64 the function opts in; compared with the host."""
-    kernel, generator, scalars = KERNELS[name], np.random.default_rng(0), [1, hidden, 1, 1, 1, 0, 0]
-    sizes = {"steps": 1, "hidden": hidden, "batch": 1, "sets": 1, "chunk": 1, "per_step": 0}
+    kernel, generator, scalars = KERNELS[name], np.random.default_rng(0), [1, hidden, 1, 1, 1, 1, 0, 0]
+    sizes = {"steps": 1, "hidden": hidden, "batch": 1, "sets": 1, "walks": 1, "chunk": 1, "per_step": 0}
     for dtype, device in (("float32", make_device("emulated")), ("float64", stub)):
         values = [
             np.ones(1, np.int64) if p.name == "lengths"

@@ -67,6 +67,7 @@ def backward(
         delta,
         entering,
         *walk.size.scalars,
+        walk.size.walks,
         chunk,
         gradient is not None,
         walk.reverse,

@@ -36,10 +36,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward(
                                             // u where it differs from x's; by the parameters
     real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch) output
                                             // only, by the states before each chunk
-    size_type steps, size_type hidden, size_type sets, size_type batch, size_type chunk, int per_step,
-    int reverse)
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, size_type chunk,
+    int per_step, int reverse)
 {
-    const Chunks chunks = {lengths, steps, sets, batch, chunk, 0, reverse};
+    const Chunks chunks = {lengths, steps, sets, batch, walks, chunk, 0, reverse};
     if (per_step)
         walk_back<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
                         int(hidden), chunks);

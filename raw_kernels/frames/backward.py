@@ -32,7 +32,7 @@ def make_backward(form):
 
     def backward(
         state, gates, initial, weight_hh, unit, gradient, boundary, lengths, delta, entering, steps, hidden,
-        sets, batch, chunk, per_step, reverse,
+        sets, batch, walks, chunk, per_step, reverse,
     ):  # fmt: skip
         _backward(
             *ways.addresses(state.dtype, hidden, batch), *counts, state, gates, initial, weight_hh, unit,

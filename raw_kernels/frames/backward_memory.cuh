@@ -7,7 +7,7 @@ __device__ __forceinline__ void walk_tiles(
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
     const Chunks& chunks, real* shared)
 {
-    const size_type batch = chunks.batch, plane = hidden * chunks.walks(), tiles = tile_count(chunks.sets, batch, M);
+    const size_type batch = chunks.batch, plane = hidden * chunks.walks, tiles = tile_count(chunks.sets, batch, M);
     Matrix matrix = {hidden, G * hidden, 1, hidden, nullptr, shared};
     real *const deltas = matrix.behind(), *const carried = deltas + padded(G * hidden) * M;
     real* const sums = carried + P * hidden * M;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void walk_back(
     const Chunks& chunks)
 {
     extern __shared__ __align__(16) real shared[];
-    if (together(chunks.reduced() * chunks.walks(), chunks.batch))
+    if (together(chunks.reduced() * chunks.walks, chunks.batch))
         walk_tiles<PER_STEP, WALKS_TOGETHER>(state, gates, initial, weight_hh, unit, gradient, boundary, delta,
                                        entering, hidden, chunks, shared);
     else

@@ -17,7 +17,7 @@ __device__ __forceinline__ void walk_back(
     constexpr int AHEAD = steps_ahead(ROWS);
     Stage<ROWS, AHEAD> stage;
     const int row = place.unit;
-    const size_type walks = chunks.walks(), plane = hidden * walks, square = (size_type)hidden * hidden;
+    const size_type walks = chunks.walks, plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0][0];
     if (row >= hidden) {
         // Nothing writes these elements later, and the walk's other threads wait for no thread that is gone.

@@ -1,4 +1,5 @@
-// The steps of one direction cut into chunks of equal length, the last one as long as what is left.
+// The steps of one direction cut into chunks of equal length, the last one as long as what is left. `walks` is sets *
+// batch: given, since a product of the two takes a register.
 
 // Steps [begin, end).
 struct Span {
@@ -7,11 +8,8 @@ struct Span {
 
 struct Chunks {
     const long long* lengths;
-    size_type steps, sets, batch, length, first;
+    size_type steps, sets, batch, walks, length, first;
     int reverse;
-
-    // Walks through each chunk.
-    __device__ size_type walks() const { return sets * batch; }
 
     // How many chunks there are from `first` on.
     __device__ size_type reduced() const { return (steps + length - 1) / length - first; }

@@ -27,19 +27,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_reduce(
     const real* __restrict__ gradient,      // (steps, sets, hidden, batch) if per_step else (0): by each step's
                                             // output
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, sets * batch, STATES * hidden,
+    real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, walks, STATES * hidden,
                                             // STATES * hidden) output only, by columns: what a unit gradient
                                             // by element j behind the chunk becomes before it, without its
                                             // power of two
-    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, sets * batch, STATES * hidden)
+    int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, walks, STATES * hidden)
                                             // output only, by column
     real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, STATES, sets, hidden, batch)
                                             // if per_step else (0) output only
-    size_type steps, size_type hidden, size_type sets, size_type batch, size_type chunk, size_type first,
-    int per_step, int reverse)
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, size_type chunk,
+    size_type first, int per_step, int reverse)
 {
     extern __shared__ __align__(16) real shared[];
-    const Chunks chunks = {lengths, steps, sets, batch, chunk, first, reverse};
+    const Chunks chunks = {lengths, steps, sets, batch, walks, chunk, first, reverse};
     const Reduction given = {gates, state, initial, weight_hh, unit, gradient, maps, offsets, exponents,
                              chunks, int(hidden), per_step};
     reduce(given, shared);

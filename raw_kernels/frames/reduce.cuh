@@ -52,13 +52,13 @@ struct Reduction {
     // The gradient by step s's output of the walk whose elements begin at `start`, its units a batch apart.
     __device__ __forceinline__ const real* step_gradient(size_type s, size_type start) const
     {
-        return gradient + chunks.time(s) * hidden * chunks.walks() + start;
+        return gradient + chunks.time(s) * hidden * chunks.walks + start;
     }
 
     // Where element i of the state of that walk lies in (states, sets, hidden, batch).
     __device__ __forceinline__ size_type element(size_type start, int i) const
     {
-        return i / hidden * (hidden * chunks.walks()) + i % hidden * chunks.batch + start;
+        return i / hidden * (hidden * chunks.walks) + i % hidden * chunks.batch + start;
     }
 };
 
@@ -82,7 +82,7 @@ struct Step {
 
     // Step s of the walk with this set of weights, whose elements begin at `start`.
     __device__ __forceinline__ Step(const Reduction& given, int s, int set, int start)
-        : plane(given.hidden * int(given.chunks.walks())), batch(int(given.chunks.batch)), hidden(given.hidden)
+        : plane(given.hidden * int(given.chunks.walks)), batch(int(given.chunks.batch)), hidden(given.hidden)
     {
         const Chunks& chunks = given.chunks;
         gates = given.gates + chunks.time(s) * (K * plane) + start;

@@ -32,10 +32,10 @@ def make_reduce(form):
     @compiled()
     def one(
         gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
-        sets, batch, chunk, first, per_step, reverse, item,
+        sets, batch, walks, chunk, first, per_step, reverse, item,
     ):  # fmt: skip
-        b, size = item % (sets * batch), states * hidden
-        piece, plane = item // (sets * batch), sets * hidden * batch
+        b, size = item % walks, states * hidden
+        piece, plane = item // walks, hidden * walks
         number, place = b // batch, start_of(b, hidden, batch)
         begin, end = span(piece + first, steps, chunk, lengths[b % batch], reverse)
         columns, product = unit_columns(state, size), np.empty((size, size + 1), state.dtype)
@@ -79,12 +79,12 @@ def make_reduce(form):
     @compiled(parallel=True)
     def reduce(
         gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps, hidden,
-        sets, batch, chunk, first, per_step, reverse,
+        sets, batch, walks, chunk, first, per_step, reverse,
     ):  # fmt: skip
-        for item in prange(map_count(steps, sets * batch, chunk, first)):
+        for item in prange(map_count(steps, walks, chunk, first)):
             one(
                 gates, state, initial, weight_hh, unit, gradient, lengths, maps, exponents, offsets, steps,
-                hidden, sets, batch, chunk, first, per_step, reverse, np.int64(item),
+                hidden, sets, batch, walks, chunk, first, per_step, reverse, np.int64(item),
             )  # fmt: skip
 
     return reduce

@@ -14,7 +14,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
     const int slices = (size + (given.per_step ? 1 : 0) + width - 1) / width;
     real *columns = shared, *a = shared + size * width;
     int* exponents = reinterpret_cast<int*>(a + Cell::coefficients * hidden);
-    const size_type walks = chunks.walks(), items = chunks.reduced() * slices * walks;
+    const size_type walks = chunks.walks, items = chunks.reduced() * slices * walks;
     for (size_type item = blockIdx.x; item < items; item += gridDim.x) {
         const size_type number = item / walks / slices, map = number * walks + item % walks;
         const Walk own = given.walk(item % walks);

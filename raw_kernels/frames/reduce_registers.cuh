@@ -156,6 +156,12 @@ struct Work {
         entering = given.per_step && rest % parts == parts - 1;
     }
 
+    // Where the walk's elements begin.
+    __device__ __forceinline__ size_type first(const Reduction& given) const
+    {
+        return start_of(set, sample, given.hidden, given.chunks.batch);
+    }
+
     // Parts of a map, the last of them its own gradients' column where there is one.
     __device__ __forceinline__ static int parts_of(const Reduction& given)
     {
@@ -174,7 +180,7 @@ __device__ __forceinline__ void reduce_columns(
     const Reduction& given, const real* weights, int number, Rows& rows)
 {
     const Work work(given, number);
-    const int set = work.set, first = int(given.walk(set * given.chunks.batch + work.sample).start);
+    const int set = work.set, first = int(work.first(given));
     const bool entering = work.entering;
     constexpr int SIZE = P * WIDTH;
     const Chunks& chunks = given.chunks;
@@ -203,14 +209,14 @@ __device__ __forceinline__ void reduce_columns(
     rows.wait<0>();
     const Work done(given, number);
     const int start = done.start;
-    const size_type walk = done.set * chunks.batch + done.sample, map = done.chunk * chunks.walks() + walk;
+    const size_type walk = done.set * chunks.batch + done.sample, map = done.chunk * chunks.walks + walk;
+    real* const offsets = given.offsets + done.chunk * size * chunks.walks + done.first(given);
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
         if (i % WIDTH >= hidden) continue;
         const int element = i / WIDTH * hidden + i % WIDTH;
         if (done.entering)
-            given.offsets[done.chunk * size * chunks.walks() + given.element(given.walk(walk).start, element)] =
-                columns[i][0];
+            offsets[i / WIDTH * (hidden * chunks.walks) + i % WIDTH * chunks.batch] = columns[i][0];
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c)
             if (start + c < size) given.maps[(map * size + start + c) * size + element] = columns[i][c];

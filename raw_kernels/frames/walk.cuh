@@ -21,13 +21,17 @@ __device__ __forceinline__ void load_unit(const real* __restrict__ unit, int hid
 
 // A walk: a sample's with one of the sets of weights, which are heads of a layer. Its elements begin at `start` in
 // (sets, hidden, batch), `batch` apart.
+__device__ __forceinline__ size_type start_of(size_type set, size_type sample, int hidden, size_type batch)
+{
+    return set * hidden * batch + sample;
+}
+
 struct Walk {
     size_type set, sample, start;
 
     __device__ __forceinline__ Walk(size_type number, int hidden, size_type sets, size_type batch)
+        : set(sets == 1 ? 0 : number / batch), sample(number - set * batch),
+          start(start_of(set, sample, hidden, batch))
     {
-        set = sets == 1 ? 0 : number / batch;
-        sample = number - set * batch;
-        start = set * hidden * batch + sample;
     }
 };

@@ -145,5 +145,5 @@ def _weight_gradients(cell: str, kernels: Kernels, rows: Rows, sizes: Sizes) -> 
 
 def _gates(cell: str, kernels: Kernels) -> int:
     weights = next(p for p in kernels[f"{cell}_backward"].parameters if p.name == "weight_hh")
-    one = {**scalars_of(kernels[f"{cell}_backward"]), "batch": 1, "sets": 1, "hidden": 1}
+    one = {**scalars_of(kernels[f"{cell}_backward"]), "batch": 1, "sets": 1, "walks": 1, "hidden": 1}
     return int(eval(weights.size, {}, one))

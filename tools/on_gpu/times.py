@@ -98,8 +98,8 @@ def scalars_of(kernel: Kernel, hidden: int, steps: int, batch: int) -> dict[str,
     """A kernel's scalars: no gradients of steps, no padding, forward in time; others 0."""
     chunk = CHUNK.get(steps, max(1, round(steps**0.5 / 3)))
     known = {
-        "steps": steps, "hidden": hidden, "states": 1, "batch": batch, "sets": 1, "chunk": chunk,
-        "chunks": -(-steps // chunk), "first": 1, "damping": 1.0,
+        "steps": steps, "hidden": hidden, "states": 1, "batch": batch, "sets": 1, "walks": batch,
+        "chunk": chunk, "chunks": -(-steps // chunk), "first": 1, "damping": 1.0,
     }  # fmt: skip
     return {p.name: known.get(p.name, 0) for p in kernel.parameters if not p.is_array}
 
