@@ -24,6 +24,7 @@ LAYERS = [
     ["bppsa_cupy.timescan"],
     ["bppsa_cupy.jacobians", "bppsa_cupy.records"],
     ["bppsa_cupy.layers"],
+    ["bppsa_cupy.functional"],
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
     ["bppsa_cupy.network"],

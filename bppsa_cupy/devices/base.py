@@ -6,7 +6,7 @@ import abc
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,6 +113,15 @@ class Device(abc.ABC):
         """A device copy of an integer array, viewed as the unsigned type kernels take as `index`."""
         signed = np.ascontiguousarray(array)
         return self.asarray(signed.view({4: np.uint32, 8: np.uint64}[signed.dtype.itemsize]))
+
+    def address(self, array: Array) -> int:
+        """Where an array's memory begins."""
+        return int(array.__array_interface__["data"][0])
+
+    @property
+    def queue(self) -> Hashable:
+        """What launches are made on at present, one after another: of a GPU its number and stream."""
+        return self.name
 
     @abc.abstractmethod
     def free_memory(self) -> int:

@@ -96,6 +96,13 @@ class CudaDevice(Device):
         event.record()
         return event
 
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+    @property
+    def queue(self) -> tuple[int, int]:
+        return int(self.xp.cuda.Device().id), int(self.xp.cuda.get_current_stream().ptr)
+
     def free_memory(self) -> int:
         free, _ = self.xp.cuda.runtime.memGetInfo()
         return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
