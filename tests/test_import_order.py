@@ -25,6 +25,7 @@ LAYERS = [
     ["bppsa_cupy.jacobians", "bppsa_cupy.records"],
     ["bppsa_cupy.layers"],
     ["bppsa_cupy.functional"],
+    ["bppsa_cupy.torch"],
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
     ["bppsa_cupy.network"],

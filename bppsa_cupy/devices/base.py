@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,11 @@ class Device(abc.ABC):
     def address(self, array: Array) -> int:
         """Where an array's memory begins."""
         return int(array.__array_interface__["data"][0])
+
+    def on_stream(self, number: int, stream: int) -> AbstractContextManager[Any]:
+        """Work on the GPU of this number, on a stream of another library's, by its address; the host has
+        neither."""
+        return nullcontext()
 
     @property
     def queue(self) -> Hashable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -117,6 +118,13 @@ class CudaDevice(Device):
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
+
+    def on_stream(self, number: int, stream: int) -> AbstractContextManager[Any]:
+        """Work on the GPU of this number, on a stream of another library's, by its address."""
+        cuda, both = self.xp.cuda, ExitStack()
+        both.enter_context(cuda.Device(number))
+        both.enter_context(cuda.ExternalStream(stream))
+        return both
 
     def use(self, number: int) -> None:
         """Make the GPU of this number the current one, counted round where there are fewer."""
