@@ -119,6 +119,9 @@ class Device(abc.ABC):
         """Where an array's memory begins."""
         return int(array.__array_interface__["data"][0])
 
+    def check_process(self) -> None:
+        """Raise DeviceError where this process cannot run kernels."""
+
     def on_stream(self, number: int, stream: int) -> AbstractContextManager[Any]:
         """Work on the GPU of this number, on a stream of another library's, by its address; the host has
         neither."""

@@ -1,4 +1,4 @@
-"""One layer's pass in the caller's layout: what is given is checked, put in the engine's order, and run."""
+"""One layer's pass in the caller's layout: what is given is checked, turned into the engine's, and run."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
 
 
 def go_forward(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any) -> Array:
-    """The layer's output for x, of a shape it takes, in its layout: a view of a buffer of the context's,
-    which is filled. Arguments and errors are those of `functional.forward`."""
-    if not isinstance(layer, Recurrent):
+    """The layer's output for x, of a shape it takes and C-contiguous, in its layout: a view of a buffer of
+    the context's, which is filled. Arguments and errors are those of `functional.forward`."""
+    if not isinstance(ctx, RecurrentContext) or not isinstance(layer, Recurrent):
         ctx.input_shape = x.shape[1:]
         return layer.forward(ctx, x)
-    assert isinstance(ctx, RecurrentContext)
-    x = by_samples(layer, ctx, "input_by_samples", x)
+    x = turned(layer, x)
     batch, steps = x.shape[:2]
     ctx.input_shape = x.shape[1:]
     ctx.initial = ctx.final_gradient = ctx.lengths = None
@@ -47,32 +46,22 @@ def go_forward(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any) 
         ctx.initial = layer.check_states(states, batch, ctx.dtype, ctx.device, "the state")
     if lengths is not None:
         ctx.lengths = take_lengths(ctx.device, lengths, batch, steps)
-    return as_called(layer, layer.forward(ctx, x))
+    return turned(layer, layer.forward(ctx, for_engine(ctx, x)))
 
 
-def is_turned(layer: Layer, array_shape: Shape) -> bool:
-    """Whether an array of sequences has other memory in the layer's layout than in the engine's, which is
-    (B, T, columns)."""
-    if not isinstance(layer, Recurrent) or layer.batch_first or len(array_shape) != 3:
-        return False
-    return array_shape[0] != 1 and array_shape[1] != 1
-
-
-def by_samples(layer: Layer, ctx: Context, name: str, array: Array) -> Array:
-    """Sequences of the layer's layout as (B, T, columns), C-contiguous: the array where it is one, else a
-    buffer `name`; other arrays as they are."""
-    if not isinstance(layer, Recurrent) or layer.batch_first or array.ndim != 3:
-        return array
-    turned = array.swapaxes(0, 1)
-    if not is_turned(layer, array.shape):
-        return turned
-    buffer = ctx.buffer(name, turned.shape)
-    buffer[...] = turned
-    return buffer
-
-
-def as_called(layer: Layer, array: Array) -> Array:
-    """(B, T, columns) in the layer's layout, a view; other arrays as they are."""
-    if not isinstance(layer, Recurrent) or layer.batch_first or array.ndim != 3:
+def turned(layer: Layer, array: Array) -> Array:
+    """Sequences of the layer's layout as (B, T, columns), and the other way round: a view. Other arrays as
+    they are."""
+    if array.ndim != 3 or not isinstance(layer, Recurrent) or layer.batch_first:
         return array
     return array.swapaxes(0, 1)
+
+
+def for_engine(ctx: Context, array: Array) -> Array:
+    """(B, T, columns) as the engine takes it, which must be C-contiguous where samples end early."""
+    return array if ctx.lengths is None else ctx.device.xp.ascontiguousarray(array)
+
+
+def may_be_placed(ctx: Context, array: Array) -> bool:
+    """Whether the engine can write (B, T, columns) where `array` lies."""
+    return ctx.lengths is None or bool(array.flags.c_contiguous)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.functional.layout import as_called, by_samples, go_forward, is_turned, taken_shape
+from bppsa_cupy.functional.layout import for_engine, go_forward, may_be_placed, taken_shape, turned
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, Recurrent, Shape
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
@@ -106,36 +106,65 @@ def forward(
     as_instance("forward", "layer", layer, Layer, "a layer, as bp.GRU(3, 20)")  # type: ignore[type-abstract]
     where = get_device(device) if device is not None else device_of(x)
     given = where.asarray(x)
-    dtype = given.dtype
-    own, own_buffers = _arrays(layer, where, dtype, parameters, buffers)
-    batch, *sizes = taken_shape(layer, given.shape, lengths, states)
-    output = _output(layer, where, dtype, (batch, *layer.output_shape(tuple(sizes))), out)
-    key = Key(
-        (where.queue, dtype.char),
-        given.shape,
-        tuple(map(where.address, (*own.values(), *own_buffers.values()))),
-    )
-    pool = pool_of(layer)
+    own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
+    addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
+    return over(
+        layer, where, given, addresses, lambda: (own, own_buffers),
+        lengths=lengths, states=states, training=training, draw=draw, out=out,
+    )  # fmt: skip
+
+
+def over(
+    layer: Layer,
+    device: Device,
+    x: Array,
+    addresses: Hashable,
+    arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
+    *,
+    lengths: Any = None,
+    states: Any = None,
+    training: bool = True,
+    draw: tuple[int, int, int] = (0, 0, 0),
+    out: Array | None = None,
+) -> tuple[Array, Saved]:
+    """`forward` for who knows where parameters and buffers lie before they are arrays.
+
+    addresses  equal ones mean the same arrays
+    arrays     gives parameters and buffers, checked; called where no context is bound to them
+    """
+    dtype = x.dtype
+    device.check_process()
+    batch, *sizes = taken_shape(layer, x.shape, lengths, states)
+    recurrent = isinstance(layer, Recurrent)
+    shape = (batch, *layer.output_shape(tuple(sizes)))
+    if len(shape) == 3 and isinstance(layer, Recurrent) and not layer.batch_first:
+        shape = shape[1], shape[0], shape[2]
+    output = _out(device, dtype, "the output", shape, out)
+    key, pool = Key((device.queue, dtype.char), x.shape, addresses), pool_of(layer)
 
     def make() -> Context:
-        masks = {name: where.asarray(mask, dtype=dtype) for name, mask in layer.masks().items()}
+        own, own_buffers = arrays()
+        masks = {name: device.asarray(mask, dtype=dtype) for name, mask in layer.masks().items()}
         if key.place not in pool.gradients:
-            pool.gradients[key.place] = {name: where.empty(a.shape, dtype) for name, a in own.items()}
+            pool.gradients[key.place] = {name: device.empty(a.shape, dtype) for name, a in own.items()}
         of_pool = pool.gradients[key.place]
-        return layer.context(where, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
+        return layer.context(device, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
 
-    saved = Saved(layer, pool, pool.take(key, own, make), batch, given.shape, output.shape)
-    ctx = saved.context
+    slot = pool.take(key, lambda: arrays()[0], make)
+    saved = Saved(layer, pool, slot, batch, x.shape, output.shape)
+    ctx = slot.ctx
     ctx.training, ctx.draw = training, draw
-    if not is_turned(layer, output.shape):
-        ctx.place("output", output)
-    saved.states = _place_states(layer, ctx, "states", batch)
     if isinstance(ctx, RecurrentContext):
         ctx.backward_ways = ()
-    result = go_forward(layer, ctx, given, lengths, states)
-    if not where.xp.may_share_memory(result, output):
+    ctx.lengths = lengths
+    if may_be_placed(ctx, turned(layer, output)):
+        ctx.place("output", turned(layer, output))
+    if recurrent:
+        saved.states = _place_states(layer, ctx, "states", batch, None)
+    result = go_forward(layer, ctx, x, lengths, states)
+    if not device.xp.may_share_memory(result, output):
         output[...] = result
-    pool.measure(saved.slot)
+    pool.measure(slot)
     return output, saved
 
 
@@ -172,31 +201,31 @@ def vjp(
             f"shape {saved.output_shape}"
         )
     wanted = out or Gradients({})
-    turned, by_input = is_turned(layer, saved.input_shape), None
+    by_input: Array | None = None
     if input_gradient:
         by_input = _out(device, dtype, "the input's gradient", saved.input_shape, wanted.input)
+    by_states, by_parameters = None, {}
     with saved.pool.lock:
         ctx.method = method
         if isinstance(ctx, RecurrentContext) and isinstance(layer, Recurrent):
-            what = "the gradient by the final state"
             ctx.final_gradient = None
             if state_gradients is not None:
+                what = "the gradient by the final state"
                 ctx.final_gradient = layer.check_states(state_gradients, saved.batch, dtype, device, what)
+            by_states = _place_states(layer, ctx, "state_gradients", saved.batch, wanted.states)
         elif state_gradients is not None:
             raise ShapeError(f"{layer!r} got gradients by states: recurrent layers alone have some")
-        if by_input is not None and not turned:
-            ctx.place("input_gradient", by_input)
-        by_states = _place_states(layer, ctx, "state_gradients", saved.batch, wanted.states)
-        given = by_samples(layer, ctx, "gradient_by_samples", given)
+        if by_input is not None and may_be_placed(ctx, turned(layer, by_input)):
+            ctx.place("input_gradient", turned(layer, by_input))
+        given = for_engine(ctx, turned(layer, given))
         if parameter_gradients:
             result = layer.backward(ctx, given, input_gradient)
         else:
             result = layer.vjp(ctx, given)
         if by_input is not None:
-            result = as_called(layer, result)
+            result = turned(layer, result)
             if not device.xp.may_share_memory(result, by_input):
                 by_input[...] = result
-        by_parameters = {}
         for name, array in (ctx.gradients if parameter_gradients else {}).items():
             target = _out(device, dtype, name, array.shape, wanted.parameters.get(name))
             target[...] = array
@@ -204,7 +233,7 @@ def vjp(
     return Gradients(by_parameters, by_input, by_states)
 
 
-def _arrays(
+def checked_arrays(
     layer: Layer,
     device: Device,
     dtype: np.dtype,
@@ -234,13 +263,6 @@ def _arrays(
     }
 
 
-def _output(layer: Layer, device: Device, dtype: np.dtype, by_samples: Shape, out: Array | None) -> Array:
-    """The caller's array for the output, in the layer's layout."""
-    turned = len(by_samples) == 3 and isinstance(layer, Recurrent) and not layer.batch_first
-    shape = (by_samples[1], by_samples[0], by_samples[2]) if turned else by_samples
-    return _out(device, dtype, "the output", shape, out)
-
-
 def _out(device: Device, dtype: np.dtype, what: str, shape: Shape, array: Array | None) -> Array:
     """The caller's array of this shape, or a new one. Raises ShapeError."""
     if array is None:
@@ -254,10 +276,9 @@ def _out(device: Device, dtype: np.dtype, what: str, shape: Shape, array: Array 
     return array
 
 
-def _place_states(layer: Layer, ctx: Context, name: str, batch: int, given: Any = None) -> Any:
-    """The caller's arrays for states, or for gradients by them: one, a pair, or None where there are none."""
-    if not isinstance(layer, Recurrent):
-        return None
+def _place_states(layer: Layer, ctx: Context, name: str, batch: int, given: Any) -> Any:
+    """The caller's arrays for states, or for gradients by them: one, or as many as the cell has states."""
+    assert isinstance(layer, Recurrent)
     shape = layer.num_layers * layer.directions, batch, layer.hidden_size
     arrays = given if isinstance(given, (tuple, list)) else [given] * layer.cell.states
     placed = []

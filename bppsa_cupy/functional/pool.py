@@ -21,12 +21,12 @@ class Key:
 
     place   where it works and with which dtype
     shape   of the input, the batch included
-    arrays  the addresses of parameters and buffers
+    arrays  where parameters and buffers lie
     """
 
     place: Hashable
     shape: Shape
-    arrays: tuple[int, ...]
+    arrays: Hashable
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class Pool:
         self._free: list[Slot] = []
         self._free_bytes = self._used_bytes = self._peak = 0
 
-    def take(self, key: Key, parameters: dict[str, Array], make: Callable[[], Context]) -> Slot:
+    def take(self, key: Key, parameters: Callable[[], dict[str, Array]], make: Callable[[], Context]) -> Slot:
         """A context to use on these parameters, which `make` makes where none is free."""
         with self.lock:
             found = next((slot for slot in self._free if slot.key == key), None)
@@ -67,7 +67,7 @@ class Pool:
             if found.key == key:
                 self._used_bytes += found.nbytes
             elif isinstance(found.ctx, RecurrentContext):
-                found.ctx.rebind(parameters)
+                found.ctx.rebind(parameters())
             else:
                 return Slot(make(), key)
             self._free.remove(found)

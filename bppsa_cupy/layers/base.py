@@ -80,7 +80,7 @@ class Context:
         Taken from the device once and used again while the shape stays the same, or shrinks.
         """
         if name in self._placed:
-            return self._placed[name].reshape(shape)
+            return self._placed[name]
         wanted = np.dtype(dtype or self.dtype)
         size = math.prod(shape)
         buffers = self._buffers
@@ -96,7 +96,7 @@ class Context:
         self._scratch = scratch
 
     def place(self, name: str, array: Array) -> None:
-        """Let `buffer(name, …)` be this C-contiguous array of the caller's, until `let_go`."""
+        """Let `buffer(name, …)` be this array of the caller's, of the shape asked for, until `let_go`."""
         self._placed[name] = array
 
     def let_go(self) -> None:

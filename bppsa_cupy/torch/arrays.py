@@ -28,10 +28,9 @@ def on_stream_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """The tensor's memory as NumPy's or CuPy's array; a copy only where a lazy conjugate or negative asks for
-    one."""
+    """The tensor's memory as NumPy's or CuPy's array."""
     given = tensor.detach()
-    return given.numpy(force=True) if not tensor.is_cuda else device_of(tensor).asarray(given)
+    return device_of(tensor).asarray(given) if tensor.is_cuda else given.numpy()
 
 
 def tensor_of(array: Array) -> torch.Tensor:

@@ -51,7 +51,10 @@ class OverTime(torch.nn.Module):
         work.
         """
         checks.check_arguments(self)
-        parameters = [getattr(self, name) for name in self._flat_weights_names]
+        known = self._parameters
+        parameters: list[Any] = [
+            known[name] if name in known else getattr(self, name) for name in self._flat_weights_names
+        ]
         states = self._states(hx)
         if isinstance(input, PackedSequence):
             return self._over_pack(input, states, parameters)

@@ -9,6 +9,7 @@ import torch
 
 from bppsa_cupy import functional
 from bppsa_cupy.errors import PassError
+from bppsa_cupy.functional.passes import checked_arrays, over
 from bppsa_cupy.torch.arrays import array_of, device_of, on_stream_of, tensor_of
 from bppsa_cupy.torch.geometry import layer_of
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
@@ -27,15 +28,19 @@ def go_forward(
     """
     layer, names = layer_of(text)
     with on_stream_of(x):
-        arrays = dict(zip(names, map(array_of, parameters), strict=True))
-        y, saved = functional.forward(
-            layer,
-            arrays,
-            array_of(x),
+        device = device_of(x)
+        given = device.asarray(array_of(x))
+        whole = [parameter.contiguous() for parameter in parameters]
+
+        def arrays() -> Any:
+            by_name = dict(zip(names, map(array_of, whole), strict=True))
+            return checked_arrays(layer, device, given.dtype, by_name, None)
+
+        y, saved = over(
+            layer, device, given, tuple((p.data_ptr(), p.shape) for p in whole), arrays,
             lengths=None if lengths is None else array_of(lengths),
             states=tuple(map(array_of, states)) or None,
-            device=device_of(x),
-        )
+        )  # fmt: skip
         after = saved.states if isinstance(saved.states, tuple) else (saved.states,)
         return [tensor_of(y), *map(tensor_of, after)], saved
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,16 @@ from bppsa_cupy.errors import PassError
 from bppsa_cupy.functional import Saved
 
 _numbers = itertools.count(1)
-_passes: weakref.WeakValueDictionary[int, Saved] = weakref.WeakValueDictionary()
+_passes: dict[int, Saved] = {}
 
 
 class _Ticket(np.ndarray[Any, Any]):
-    """An array of one integer that refers to a pass."""
+    """An array of one integer, the number of a pass, which ends with it."""
 
-    saved: Saved
+    number = 0
+
+    def __del__(self) -> None:
+        _passes.pop(self.number, None)
 
 
 def ticket_of(saved: Saved | None) -> torch.Tensor:
@@ -27,12 +29,11 @@ def ticket_of(saved: Saved | None) -> torch.Tensor:
 
     So the pass is freed when autograd frees what it saved: behind the way back, or where a checkpoint does.
     """
-    array = np.zeros(1, np.int64)
     if saved is None:
-        return torch.from_numpy(array)
-    ticket = array.view(_Ticket)
-    ticket.saved, ticket[0] = saved, next(_numbers)
-    _passes[int(ticket[0])] = saved
+        return torch.zeros(1, dtype=torch.int64)
+    ticket = _Ticket(1, np.int64)
+    number = ticket[0] = ticket.number = next(_numbers)
+    _passes[number] = saved
     return torch.from_numpy(ticket)
 
 
@@ -41,8 +42,8 @@ def pass_of(ticket: torch.Tensor) -> Saved:
     saved = _passes.get(int(ticket))
     if saved is None:
         raise PassError(
-            "a recurrent pass is gone: a hook for saved tensors has copied what refers to it, as "
-            "torch.autograd.graph.save_on_cpu does; leave the module out of that hook, or take "
+            "a recurrent pass is gone: a hook for saved tensors (torch.autograd.graph.saved_tensors_hooks) "
+            "kept a copy of what refers to it; leave the module out of that hook, or take "
             "torch.utils.checkpoint"
         )
     return saved
