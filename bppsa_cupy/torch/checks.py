@@ -45,7 +45,7 @@ def check_tensors(
     for tensor in (x, *states):
         what = "input" if tensor is x else "hx"
         if tensor.dtype != weight.dtype:
-            autocast = ", outside of torch.autocast" if torch.is_autocast_enabled() else ""
+            autocast = ", outside of torch.autocast" if torch.is_autocast_enabled(weight.device.type) else ""
             raise ShapeError(
                 f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({weight.dtype}). Convert "
                 f"{what}: {what}.to({weight.dtype}){autocast}, or convert model: model.to({tensor.dtype})"
