@@ -14,8 +14,8 @@ import bppsa_cupy.torch as ours
 
 
 class LanguageModel(torch.nn.Module):
-    """examples/word_language_model: embedding, an LSTM of two layers whose state goes from batch to batch, and
-    a decoder that shares the embedding."""
+    """examples/word_language_model: embedding, an LSTM of two layers whose state goes from batch
+    to batch, and a decoder that shares the embedding."""
 
     def __init__(self) -> None:
         super().__init__()
