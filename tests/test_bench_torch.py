@@ -33,6 +33,7 @@ def test_all_sides_do_the_same(cell: str, batch_first: bool) -> None:
 
 
 def test_a_small_run(tmp_path: Path) -> None:
-    (row,) = run("torch", tmp_path, "--against", "none")["rows"]
-    assert row["case"] == "GRU, (T, B, F): T=12 H=4 B=2"
-    assert row["quantity"] == "step" and row["against"] == "our network" and row["ratio"] > 0
+    step, alone = run("torch", tmp_path, "--against", "none")["rows"]
+    assert step["case"] == alone["case"] == "GRU, (T, B, F): T=12 H=4 B=2"
+    assert step["quantity"] == "step" and step["against"] == "our network" and step["ratio"] > 0
+    assert alone["quantity"] == "autograd alone" and alone["theirs"] is None and alone["ours"] > 0

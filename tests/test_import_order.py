@@ -193,5 +193,10 @@ def test_only_the_cuda_device_imports_cupy():
     assert importers("cupy", "cupyx") == {"bppsa_cupy.devices.cuda"}
 
 
+def test_only_the_door_to_pytorch_and_tools_import_torch():
+    folders = ("bppsa_cupy.torch", "bppsa_cupy.tools")
+    assert all(module.startswith(folders) for module in importers("torch"))
+
+
 def test_only_the_group_imports_mpi4py():
     assert importers("mpi4py") == {"bppsa_cupy.distributed.group"}

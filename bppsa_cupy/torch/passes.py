@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from bppsa_cupy import functional
 from bppsa_cupy.errors import PassError
+from bppsa_cupy.functional import Saved, vjp
 from bppsa_cupy.functional.passes import checked_arrays, over
 from bppsa_cupy.torch.arrays import array_of, device_of, on_stream_of, tensor_of
 from bppsa_cupy.torch.geometry import layer_of
@@ -21,7 +21,7 @@ def go_forward(
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
-) -> tuple[list[torch.Tensor], functional.Saved]:
+) -> tuple[list[torch.Tensor], Saved]:
     """The output and the states after the last step, and what the way back needs.
 
     text  of the module's geometry, as `layer_of` takes it
@@ -68,7 +68,7 @@ def go_back(
                 device.zeros(a.shape, dtype) if tensor is None else array_of(tensor)
                 for tensor, a in zip(by_states, after, strict=True)
             )
-        found = functional.vjp(
+        found = vjp(
             saved,
             g,
             state_gradients=states,

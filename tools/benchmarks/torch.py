@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.layers import GRU, LSTM, RNN
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.tools.benchmarks.harness import Row, Side, compared_row, measure, require_equal
+from bppsa_cupy.tools.benchmarks.harness import Row, Side, compared_row, measure, require_equal, timed_row
 from bppsa_cupy.tools.benchmarks.rivals import best, to_numpy, torch_device, torch_side, torch_sides
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 
@@ -49,6 +49,7 @@ def _rows(arguments: argparse.Namespace, steps: int, hidden: int, batch: int) ->
     sides = {
         "module": Side(ModuleStep, {**module, "package": "bppsa_cupy.torch"}, arguments.threads),
         "network": Side(NetworkStep, common, arguments.threads),
+        "nothing": Side(EmptyStep, {**module, "package": "torch.nn"}, arguments.threads),
     }
     if arguments.against == "torch":
         options = {**module, "package": "torch.nn"}
@@ -59,10 +60,13 @@ def _rows(arguments: argparse.Namespace, steps: int, hidden: int, batch: int) ->
     measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
     layout = "B, T, F" if arguments.batch_first else "T, B, F"
     case = f"{arguments.cell.upper()}, ({layout}): T={steps} H={hidden} B={batch}"
-    ours, network = measured.pop("module"), measured.pop("network")
+    ours, network, nothing = (measured.pop(name) for name in ("module", "network", "nothing"))
     for side, other in {"our network": network, **measured}.items():
         require_equal(f"{case}, {side}", ours.result, other.result, TOLERANCE)
-    rows = [compared_row(case, "step", ours, ("our network", network), lap=OVERALL)]
+    rows = [
+        compared_row(case, "step", ours, ("our network", network), lap=OVERALL),
+        timed_row(case, "autograd alone", nothing.seconds[OVERALL], note="a function that computes nothing"),
+    ]
     rival = best(measured)
     return [*rows, compared_row(case, "step", ours, rival, lap=OVERALL)] if rival else rows
 
@@ -128,3 +132,32 @@ class ModuleStep(Workload):
 
     def result(self) -> dict[str, np.ndarray]:
         return {name: to_numpy(parameter.grad) for name, parameter in self.module.named_parameters()}
+
+
+class EmptyStep(ModuleStep):
+    """PyTorch's autograd around a function of the same tensors that computes nothing."""
+
+    def __init__(self, **options: Any) -> None:
+        import torch
+
+        super().__init__(**options)
+        y, gradients = (
+            torch.empty_like(self.gradient),
+            [torch.empty_like(p) for p in self.module.parameters()],
+        )
+
+        class Nothing(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: torch.Tensor, *parameters: torch.Tensor) -> torch.Tensor:
+                ctx.save_for_backward(*parameters)
+                return y.detach()
+
+            @staticmethod
+            def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+                return None, *(g.detach() for g in gradients)
+
+        class Empty(torch.nn.Module):
+            def forward(self, x: torch.Tensor) -> Any:
+                return Nothing.apply(x, *self.parameters()), None
+
+        self.module.__class__ = Empty
