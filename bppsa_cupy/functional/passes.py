@@ -135,7 +135,6 @@ def over(
     dtype = x.dtype
     device.check_process()
     batch, *sizes = taken_shape(layer, x.shape, lengths, states)
-    recurrent = isinstance(layer, Recurrent)
     shape = (batch, *layer.output_shape(tuple(sizes)))
     if len(shape) == 3 and isinstance(layer, Recurrent) and not layer.batch_first:
         shape = shape[1], shape[0], shape[2]
@@ -157,9 +156,10 @@ def over(
     if isinstance(ctx, RecurrentContext):
         ctx.backward_ways = ()
     ctx.lengths = lengths
-    if may_be_placed(ctx, turned(layer, output)):
-        ctx.place("output", turned(layer, output))
-    if recurrent:
+    by_samples = turned(layer, output)
+    if may_be_placed(ctx, by_samples):
+        ctx.place("output", by_samples)
+    if isinstance(layer, Recurrent):
         saved.states = _place_states(layer, ctx, "states", batch, None)
     result = go_forward(layer, ctx, x, lengths, states)
     if not device.xp.may_share_memory(result, output):
@@ -215,8 +215,9 @@ def vjp(
             by_states = _place_states(layer, ctx, "state_gradients", saved.batch, wanted.states)
         elif state_gradients is not None:
             raise ShapeError(f"{layer!r} got gradients by states: recurrent layers alone have some")
-        if by_input is not None and may_be_placed(ctx, turned(layer, by_input)):
-            ctx.place("input_gradient", turned(layer, by_input))
+        by_samples = None if by_input is None else turned(layer, by_input)
+        if by_samples is not None and may_be_placed(ctx, by_samples):
+            ctx.place("input_gradient", by_samples)
         given = for_engine(ctx, turned(layer, given))
         if parameter_gradients:
             result = layer.backward(ctx, given, input_gradient)

@@ -97,6 +97,7 @@ class Pool:
         """Drop what no pass uses."""
         with self.lock:
             self._free.clear()
+            self.gradients.clear()
             self._free_bytes, self._peak = 0, self._used_bytes
 
 

@@ -88,7 +88,7 @@ class Stack:
 
     def _gather(self, outside: Array, offset: int, inside: Array) -> None:
         """Set (T, rows, B) to columns of (B, T, columns) from `offset` on."""
-        if not outside.flags.c_contiguous:
+        if outside.strides[0] < outside.strides[1]:  # a view of (T, B, columns)
             inside[...] = outside[:, :, offset : offset + inside.shape[1]].transpose(1, 2, 0)
             return
         self.device.launch(GATHER, outside, self.lengths, inside, *inside.shape, outside.shape[2], offset)
@@ -96,7 +96,7 @@ class Stack:
     def _scatter(self, inside: Array, rows: int, outside: Array, offset: int) -> None:
         """Set columns of (B, T, columns) from `offset` on to the first rows of (T, rows, B)."""
         steps, all_rows, batch = inside.shape
-        if not outside.flags.c_contiguous:
+        if outside.strides[0] < outside.strides[1]:  # a view of (T, B, columns)
             outside[:, :, offset : offset + rows] = inside[:, :rows].transpose(2, 0, 1)
             return
         self.device.launch(
