@@ -86,6 +86,24 @@ def test_sequences_have_states_lengths_and_either_layout(
     assert len(saved.forward_ways) == len(saved.backward_ways) == 4
 
 
+def test_heads_and_last_states_in_either_layout(rng: np.random.Generator) -> None:
+    for options in ({"heads": 2}, {"outputs": "last"}):
+        first, second = (bp.GRU(3, 4, 2, batch_first=order, **options) for order in (True, False))
+        parameters, _ = values_of(first, rng)
+        x = rng.standard_normal((4, 7, 3))
+        (y, saved), (turned, other) = (
+            forward(first, parameters, x),
+            forward(second, parameters, x.swapaxes(0, 1)),
+        )
+        every_step = "outputs" not in options
+        g = rng.standard_normal(y.shape)
+        gradients = vjp(saved, g)
+        assert np.array_equal(turned.swapaxes(0, 1) if every_step else turned, y)
+        others = vjp(other, g.swapaxes(0, 1) if every_step else g)
+        assert np.array_equal(others.input.swapaxes(0, 1), gradients.input)
+        assert all(np.array_equal(others.parameters[n], a) for n, a in gradients.parameters.items())
+
+
 def test_passes_live_side_by_side_and_go_back_more_than_once(rng: np.random.Generator) -> None:
     layer, parameters, x, g = sequences(True, rng)
     alone = []

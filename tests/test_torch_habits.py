@@ -187,8 +187,11 @@ def test_a_compiled_model_holds_the_pass_as_one_operator(cls) -> None:
     results = [flat(each(x)) for each in (module, model)]
     assert_same(*results)
     assert_same(*(gradients(module, r, x) for r in results))
+    state = torch.randn(4, 2, 4, dtype=torch.float64)
+    hx = (state, -state) if cls is ours.LSTM else state
     with torch.no_grad():
-        assert_same(flat(model(X)), flat(module(X)))
+        for x in (X, torch.cat([X, -X]), X[:3]):
+            assert_same(flat(model(x, hx)), flat(module(x, hx)))
     arguments = (X, None, [], [p.detach() for p in module.parameters()], module._text(False), False)
     torch.library.opcheck(torch.ops.bppsa_cupy.over_time.default, arguments, test_utils="test_faketensor")
 
