@@ -2,6 +2,7 @@
 
 from importlib.metadata import version as _version
 
+import bppsa_cupy.functional as functional
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.distributed import Group, distribute
@@ -70,6 +71,7 @@ __all__ = [
     "distribute",
     "exact_max_pool2d",
     "fold_batch_norm",
+    "functional",
     "load_jacobians",
     "mse_loss",
     "prune",

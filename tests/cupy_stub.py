@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from cupy_stub_streams import Event, Stream
+from cupy_stub_streams import Event, ExternalStream, Stream
 from emulator.build import compile_text
 from emulator.library import Library
 
@@ -141,8 +141,19 @@ class Gpu:
         self.compute_capability = "90"
         self.pci_bus_id = f"0000:0{self._number + 1}:00.0"
 
+    @property
+    def id(self) -> int:
+        return self._number
+
     def use(self) -> None:
         Gpu.current = self._number
+
+    def __enter__(self) -> Gpu:
+        self._before, Gpu.current = Gpu.current, self._number
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Gpu.current = self._before
 
 
 class CompileException(Exception):
@@ -240,6 +251,7 @@ def make_cupy(*, devices: int = 1, free: int = 1 << 40) -> ModuleType:
             compile_using_nvrtc=Nvrtc.compile_using_nvrtc, CompileException=CompileException
         ),
         Stream=Stream,
+        ExternalStream=ExternalStream,
         Event=Event,
     )
     cupy.__getattr__ = fallback

@@ -62,6 +62,14 @@ class Stream:
                 stream.done += 1
 
 
+class ExternalStream(Stream):
+    """A stream that another library has made, by its address."""
+
+    def __init__(self, ptr: int) -> None:
+        super().__init__()
+        self.ptr = ptr
+
+
 class Event:
     """An event, timed by the order of records: one millisecond between two of them."""
 

@@ -22,6 +22,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: The tests that a new layer and its kernel pair are parameters of.
 BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "kernels_compile", "layers")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PYTORCH = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
 RECURRENT = (ROOT / "docs" / "recurrent.md").read_text(encoding="utf-8")
 
 
@@ -87,6 +88,16 @@ def test_the_examples_of_the_recurrent_page_run(capsys):
     assert len(first) == 1 and first[0].count("l0: ") == 2
     assert scan.startswith("0 LSTM l0: chunked, ")
     assert (same, shape, shapes) == ("True", "(1, 4, 20)", "(4, 100, 20) (1, 4, 20)")
+
+
+def test_the_examples_of_the_page_on_pytorch_run(capsys):
+    names = {}
+    for example in blocks(PYTORCH, "python"):
+        exec(example, names)
+    trained, cell, gradients = capsys.readouterr().out.splitlines()
+    assert trained == "<class 'bppsa_cupy.torch.modules.GRU'> True"
+    assert cell.startswith("torch.Size([100, 4, 20]) torch.Size([1, 4, 20]) ['weight_ih_l0', ")
+    assert gradients == "(4, 100, 8) (60, 20) (1, 4, 20)"
 
 
 def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):

@@ -24,6 +24,8 @@ LAYERS = [
     ["bppsa_cupy.timescan"],
     ["bppsa_cupy.jacobians", "bppsa_cupy.records"],
     ["bppsa_cupy.layers"],
+    ["bppsa_cupy.functional"],
+    ["bppsa_cupy.torch"],
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
     ["bppsa_cupy.network"],
@@ -189,6 +191,11 @@ def importers(*packages):
 
 def test_only_the_cuda_device_imports_cupy():
     assert importers("cupy", "cupyx") == {"bppsa_cupy.devices.cuda"}
+
+
+def test_only_the_door_to_pytorch_and_tools_import_torch():
+    folders = ("bppsa_cupy.torch", "bppsa_cupy.tools")
+    assert all(module.startswith(folders) for module in importers("torch"))
 
 
 def test_only_the_group_imports_mpi4py():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
 from bppsa_cupy.cells.definitions import DEFINITIONS
@@ -92,9 +94,30 @@ class Cell:
         """SHA-256 of the cell's text: equal cells have equal ones, in every process."""
         return hashlib.sha256(self.form.cuda.encode()).hexdigest()
 
+    def __deepcopy__(self, memo: Any) -> Cell:
+        """A cell never changes: it is its own copy."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles hold a built-in cell by name, another by its names and its step, which pickle must find."""
+        if DEFINITIONS.get(self.name) is self.definition:
+            return Cell.built_in, (self.name,)
+        return _defined, (self.name, self.gates, self.states, self.parameters, self.definition.step)
+
     def __repr__(self) -> str:
         parts = [f"{kind}={list(getattr(self, kind))}" for kind in ("gates", "states", "parameters")]
         return f"Cell({self.name!r}, {', '.join(parts)})"
+
+
+def _defined(name: str, gates: Any, states: Any, parameters: Any, step: Step) -> Cell:
+    return Cell(name, gates=gates, states=states, parameters=parameters, step=step)
+
+
+def _leaky(rate: float, x: Any, u: Any, s: Any, p: Any) -> dict[str, Any]:
+    """The step of leaky units of one rate."""
+    from bppsa_cupy.cells.functions import tanh
+
+    return {"h": s.h + rate * (tanh(x.h + u.h) - s.h)}
 
 
 def ctrnn(alpha: float | None = None) -> Cell:
@@ -106,12 +129,10 @@ def ctrnn(alpha: float | None = None) -> Cell:
     rate = float(alpha)
     if not 0 < rate <= 1:
         raise CellError(f"ctrnn got alpha {alpha}, it takes a leak in (0, 1], or None to learn it")
-    from bppsa_cupy.cells.functions import tanh
-
     name = f"ctrnn_{rate!r}".replace(".", "_").replace("-", "_")
     return Cell(
         name,
         gates=["h"],
         states=["h"],
-        step=lambda x, u, s, p: {"h": s.h + rate * (tanh(x.h + u.h) - s.h)},
+        step=partial(_leaky, rate),
     )

@@ -6,7 +6,8 @@ import abc
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,23 @@ class Device(abc.ABC):
         """A device copy of an integer array, viewed as the unsigned type kernels take as `index`."""
         signed = np.ascontiguousarray(array)
         return self.asarray(signed.view({4: np.uint32, 8: np.uint64}[signed.dtype.itemsize]))
+
+    def address(self, array: Array) -> int:
+        """Where an array's memory begins."""
+        return int(array.__array_interface__["data"][0])
+
+    def check_process(self) -> None:
+        """Raise DeviceError where this process cannot run kernels."""
+
+    def on_stream(self, number: int, stream: int) -> AbstractContextManager[Any]:
+        """Work on the GPU of this number, on a stream of another library's, by its address; the host has
+        neither."""
+        return nullcontext()
+
+    @property
+    def queue(self) -> Hashable:
+        """What launches are made on at present, one after another: of a GPU its number and stream."""
+        return self.name
 
     @abc.abstractmethod
     def free_memory(self) -> int:

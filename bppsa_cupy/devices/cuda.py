@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -96,6 +97,13 @@ class CudaDevice(Device):
         event.record()
         return event
 
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
+    @property
+    def queue(self) -> tuple[int, int]:
+        return int(self.xp.cuda.Device().id), int(self.xp.cuda.get_current_stream().ptr)
+
     def free_memory(self) -> int:
         free, _ = self.xp.cuda.runtime.memGetInfo()
         return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
@@ -110,6 +118,13 @@ class CudaDevice(Device):
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
+
+    def on_stream(self, number: int, stream: int) -> AbstractContextManager[Any]:
+        """Work on the GPU of this number, on a stream of another library's, by its address."""
+        cuda, both = self.xp.cuda, ExitStack()
+        both.enter_context(cuda.Device(number))
+        both.enter_context(cuda.ExternalStream(stream))
+        return both
 
     def use(self, number: int) -> None:
         """Make the GPU of this number the current one, counted round where there are fewer."""

@@ -12,6 +12,7 @@ import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded h
 import threadpoolctl
 
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
+from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.system.memory import free_host_memory
 
@@ -25,6 +26,21 @@ if "OMP_WAIT_POLICY" not in os.environ:
 
 #: Bytes of a cache line, and of the arrays that start on one.
 LINE, ALIGNED_FROM = 64, 1 << 20
+
+
+#: Whether this process is such a fork; its first parallel kernel would end it.
+_forked_from_threads = False
+
+
+def _note_fork() -> None:
+    global _forked_from_threads
+    try:
+        _forked_from_threads = numba.threading_layer() == "omp"
+    except ValueError:  # no parallel kernel has run
+        pass
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 class HostDevice(Device):
@@ -48,6 +64,14 @@ class HostDevice(Device):
         room = np.empty(nbytes + LINE, np.uint8)
         start = -room.ctypes.data % LINE
         return room[start : start + nbytes].view(dtype).reshape(shape)
+
+    def check_process(self) -> None:
+        if _forked_from_threads:
+            raise DeviceError(
+                f"process {os.getpid()} was forked from one whose OpenMP threads had run kernels, and has "
+                "none of them: start it by multiprocessing's 'spawn' (of a DataLoader, "
+                "multiprocessing_context='spawn')"
+            )
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):

@@ -70,6 +70,7 @@ class Context:
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
+    _placed: dict[str, Array] = field(default_factory=dict, repr=False)
     _scratch: Scratch | None = field(default=None, repr=False)
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
@@ -78,6 +79,8 @@ class Context:
 
         Taken from the device once and used again while the shape stays the same, or shrinks.
         """
+        if name in self._placed:
+            return self._placed[name]
         wanted = np.dtype(dtype or self.dtype)
         size = math.prod(shape)
         buffers = self._buffers
@@ -91,6 +94,15 @@ class Context:
     def lend(self, scratch: Scratch | None) -> None:
         """Take buffers that the context does not have yet from `scratch`, until None is lent."""
         self._scratch = scratch
+
+    def place(self, name: str, array: Array) -> None:
+        """Let `buffer(name, …)` be this array of the caller's, of the shape asked for, until `let_go`."""
+        self._placed[name] = array
+
+    def let_go(self) -> None:
+        """Forget what is the caller's: placed arrays, and what the pass has saved."""
+        self._placed.clear()
+        self.saved.clear()
 
     def kept(self) -> Iterator[Array]:
         """The arrays that the context keeps, those inside among them."""

@@ -30,6 +30,14 @@ class RecurrentContext(Context):
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
     stack: Stack | None = field(default=None, repr=False)
 
+    def let_go(self) -> None:
+        super().let_go()
+        self.initial = self.final_gradient = self.lengths = None
+
+    def rebind(self, parameters: dict[str, Array]) -> None:
+        """Take other parameters: the next pass binds its launches anew, on the same buffers."""
+        self.parameters, self.stack = parameters, None
+
     def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Bytes that a `reserve` of these would take from the device."""
         return self.dtype.itemsize * sum(

@@ -46,6 +46,13 @@ class ResidualContext(Context):
             for ctx in contexts:
                 yield from ctx.kept()
 
+    def let_go(self) -> None:
+        super().let_go()
+        self.by_outputs.clear()
+        for contexts in self.inner.values():
+            for ctx in contexts:
+                ctx.let_go()
+
     def forget_gradients(self) -> None:
         """Drop the gradients by outputs, those of blocks inside too."""
         self.by_outputs.clear()

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.timescan.lengths import check_lengths
+from bppsa_cupy.timescan.lengths import take_lengths
 
 
 def set_sequences(current: Pass, lengths: Any, states: Any) -> None:
@@ -68,10 +66,3 @@ def _by_layer(recurrent: Mapping[int, Recurrent], given: Any, what: str) -> Mapp
         f"{what} was given as one {type(given).__name__} for {len(recurrent)} recurrent layers: give it by "
         f"the layer's index, {{{keys}}}"
     )
-
-
-def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
-    """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T."""
-    array = np.asarray(device.to_host(device.asarray(lengths)))
-    check_lengths(array, batch, steps)
-    return device.asarray(array, dtype=np.int64)

@@ -13,7 +13,6 @@ import numpy as np
 from bppsa_cupy.data import Batch
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed import Group
-from bppsa_cupy.network.sequences import take_lengths
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
 from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
@@ -23,6 +22,7 @@ from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, Pip
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.pipeline.weights import Stash, predicted
+from bppsa_cupy.timescan.lengths import take_lengths
 from bppsa_cupy.training.steps import Row, Work, not_finite
 
 #: What a step that is not finite suggests.

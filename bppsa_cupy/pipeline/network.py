@@ -13,10 +13,10 @@ from bppsa_cupy.errors import DistributedError, ShapeError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.passes import Pass
-from bppsa_cupy.network.sequences import take_lengths
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.stage import Stage
+from bppsa_cupy.timescan.lengths import take_lengths
 
 #: The tag of activations of forward passes outside of a schedule.
 RELAY = 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 
 
@@ -19,3 +22,10 @@ def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
         raise ShapeError(
             f"sample {wrong[0]} has length {lengths[wrong[0]]}: a length is from 1 to T = {steps}"
         )
+
+
+def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
+    """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T."""
+    array = np.asarray(device.to_host(device.asarray(lengths)))
+    check_lengths(array, batch, steps)
+    return device.asarray(array, dtype=np.int64)

@@ -38,7 +38,8 @@ class Stack:
 
     A pass fills `lengths` and the walks' initial states, and the input by `take`; then `forward`; then, for
     the way back, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
-    `input_gradient` in either order, or neither.
+    `input_gradient` in either order, or neither. Sequences of the caller's, (B, T, columns), may be views of
+    (T, B, columns) where no sample ends early.
     """
 
     def __init__(
@@ -87,11 +88,17 @@ class Stack:
 
     def _gather(self, outside: Array, offset: int, inside: Array) -> None:
         """Set (T, rows, B) to columns of (B, T, columns) from `offset` on."""
+        if outside.strides[0] < outside.strides[1]:  # a view of (T, B, columns)
+            inside[...] = outside[:, :, offset : offset + inside.shape[1]].transpose(1, 2, 0)
+            return
         self.device.launch(GATHER, outside, self.lengths, inside, *inside.shape, outside.shape[2], offset)
 
     def _scatter(self, inside: Array, rows: int, outside: Array, offset: int) -> None:
         """Set columns of (B, T, columns) from `offset` on to the first rows of (T, rows, B)."""
         steps, all_rows, batch = inside.shape
+        if outside.strides[0] < outside.strides[1]:  # a view of (T, B, columns)
+            outside[:, :, offset : offset + rows] = inside[:, :rows].transpose(2, 0, 1)
+            return
         self.device.launch(
             SCATTER, inside, self.lengths, outside, steps, all_rows, rows, batch, outside.shape[2], offset
         )

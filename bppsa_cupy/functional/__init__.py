@@ -1,0 +1,11 @@
+"""A layer's passes without a network: parameters go in, gradients come out, and any number of passes may be
+alive.
+
+    y, saved = bp.functional.forward(layer, parameters, x)
+    gradients = bp.functional.vjp(saved, g)
+"""
+
+from bppsa_cupy.functional.passes import Gradients, Saved, forward, vjp
+from bppsa_cupy.functional.pool import release_memory
+
+__all__ = ["Gradients", "Saved", "forward", "release_memory", "vjp"]

@@ -1,0 +1,118 @@
+"""Contexts of passes that are over, with their buffers and bound launches, for passes to come."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.layers import Context, Layer, Shape
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
+
+#: A layer's pool holds at most this many times what its passes have taken at once.
+SPARE = 2
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a context's launches are bound to.
+
+    place   where it works and with which dtype
+    shape   of the input, the batch included
+    arrays  where parameters and buffers lie
+    """
+
+    place: Hashable
+    shape: Shape
+    arrays: Hashable
+
+
+@dataclass(eq=False)
+class Slot:
+    """A context of one layer, with the bytes of its buffers as `Pool.measure` found them."""
+
+    ctx: Context
+    key: Key
+    nbytes: int = -1
+
+
+class Pool:
+    """The contexts of one layer: those that passes use are counted, those that none uses are kept.
+
+    A pass gets one of its own key. Where there is none it gets a new one, until all together hold SPARE times
+    the most that was in use at once; from then on a recurrent one that has waited for longest, which binds
+    its launches anew. What is beyond that limit is dropped.
+
+    lock       held while contexts move; a pass that is dropped gives its own back, which Python may do amid
+               any statement of the same thread
+    gradients  by place, buffers by parameter name that the ways back of all passes take in turn
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.gradients: dict[Hashable, dict[str, Array]] = {}
+        self._free: list[Slot] = []
+        self._free_bytes = self._used_bytes = self._peak = 0
+
+    def take(self, key: Key, parameters: Callable[[], dict[str, Array]], make: Callable[[], Context]) -> Slot:
+        """A context to use on these parameters, which `make` makes where none is free."""
+        with self.lock:
+            found = next((slot for slot in self._free if slot.key == key), None)
+            if found is None and self._free_bytes + self._used_bytes >= SPARE * self._peak:
+                found = next((slot for slot in self._free if slot.key.place == key.place), None)
+            if found is None:
+                return Slot(make(), key)
+            if found.key == key:
+                self._used_bytes += found.nbytes
+            elif isinstance(found.ctx, RecurrentContext):
+                found.ctx.rebind(parameters())
+            else:
+                return Slot(make(), key)
+            self._free.remove(found)
+            self._free_bytes -= found.nbytes
+            return found if found.key == key else Slot(found.ctx, key)
+
+    def measure(self, slot: Slot) -> None:
+        """Count the buffers of a context in use, which it has by now."""
+        if slot.nbytes < 0:
+            with self.lock:
+                slot.nbytes = sum(array.nbytes for array in slot.ctx.kept())
+                self._used_bytes += slot.nbytes
+                self._peak = max(self._peak, self._used_bytes)
+
+    def give(self, slot: Slot) -> None:
+        """Take a context back; one that was not measured, as its pass failed, is dropped."""
+        if slot.nbytes < 0:
+            return
+        with self.lock:
+            self._used_bytes -= slot.nbytes
+            self._free.append(slot)
+            self._free_bytes += slot.nbytes
+            while self._free_bytes + self._used_bytes > SPARE * self._peak:
+                self._free_bytes -= self._free.pop(0).nbytes
+
+    def clear(self) -> None:
+        """Drop what no pass uses."""
+        with self.lock:
+            self._free.clear()
+            self.gradients.clear()
+            self._free_bytes, self._peak = 0, self._used_bytes
+
+
+_pools: weakref.WeakKeyDictionary[Layer, Pool] = weakref.WeakKeyDictionary()
+
+
+def pool_of(layer: Layer) -> Pool:
+    """The pool of a layer, which ends with it."""
+    pool = _pools.get(layer)
+    if pool is None:
+        pool = _pools[layer] = Pool()
+    return pool
+
+
+def release_memory() -> None:
+    """Give back the memory that is kept for passes to come, of all layers."""
+    for pool in list(_pools.values()):
+        pool.clear()

@@ -1,0 +1,18 @@
+"""Recurrent modules for PyTorch: torch.nn's RNN, GRU and LSTM, and layers of any `bp.Cell`, on this package's
+kernels.
+
+    import bppsa_cupy.torch
+    model = bppsa_cupy.torch.convert(model)
+
+docs/pytorch.md says what works and what is refused. Importing this without PyTorch raises ImportError that
+names the extra to install; nothing else in the package needs it.
+"""
+
+from bppsa_cupy.torch.needed import OLDEST, need_torch
+
+need_torch(OLDEST)
+
+from bppsa_cupy.torch.convert import convert, revert  # noqa: E402
+from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
+
+__all__ = ["GRU", "LSTM", "RNN", "CellLayer", "convert", "revert"]

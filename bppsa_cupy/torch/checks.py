@@ -1,0 +1,91 @@
+"""What a module is given: refused by name where it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from bppsa_cupy.errors import DeviceError, PassError, ShapeError
+
+DTYPES = (torch.float32, torch.float64)
+
+
+def check_arguments(module: Any, place: str = "") -> None:
+    """Raise ShapeError where a module of torch.nn's has what the engine has not.
+
+    place  of the module in a model, by its name there
+    """
+    where = f"{place} ({type(module).__name__})" if place else type(module).__name__
+    if getattr(module, "proj_size", 0):
+        raise ShapeError(
+            f"{where} has proj_size={module.proj_size}: bppsa_cupy.torch takes 0 alone; take torch.nn's LSTM"
+        )
+    if module.dropout and module.num_layers > 1:
+        raise ShapeError(
+            f"{where} has dropout={module.dropout} between {module.num_layers} inner layers: "
+            "bppsa_cupy.torch takes 0 alone; set module.dropout = 0, or take a module a layer with "
+            "torch.nn.Dropout between"
+        )
+
+
+def check_tensors(
+    module: Any, x: torch.Tensor, states: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]
+) -> None:
+    """Raise where input, states and parameters are not of one dtype and device that the engine takes."""
+    name, weight = type(module).__name__, parameters[0]
+    if weight.dtype not in DTYPES:
+        raise ShapeError(
+            f"{name} has parameters of {weight.dtype}: it takes torch.float32 or torch.float64, as after "
+            "module.float()"
+        )
+    if weight.device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"{name} lies on {weight.device}: it takes cpu or cuda, as after module.to('cpu')")
+    for tensor in (x, *states):
+        what = "input" if tensor is x else "hx"
+        if tensor.dtype != weight.dtype:
+            autocast = ", outside of torch.autocast" if torch.is_autocast_enabled(weight.device.type) else ""
+            raise ShapeError(
+                f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({weight.dtype}). Convert "
+                f"{what}: {what}.to({weight.dtype}){autocast}, or convert model: model.to({tensor.dtype})"
+            )
+    for tensor in (x, *states, *parameters):
+        if tensor.device != weight.device:
+            what = "input" if tensor is x else "hx or a parameter"
+            raise DeviceError(
+                f"{name} lies on {weight.device} and has {what} on {tensor.device}: move one to the other, "
+                f"as by .to('{weight.device}')"
+            )
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        raise PassError(
+            f"{name} is no function for torch.func (vmap, grad, jvp, jacrev): give it the whole batch, and "
+            "take torch.autograd; revert(model) gives torch.nn's module"
+        )
+
+
+def check_sequence(module: Any, x: torch.Tensor) -> None:
+    """Raise ShapeError unless x is (T, F), or with a batch (T, B, F) or (B, T, F)."""
+    if x.dim() not in (2, 3):
+        raise ShapeError(
+            f"{type(module).__name__}: Expected input to be 2D or 3D, got {x.dim()}D: it takes "
+            f"{'(B, T' if module.batch_first else '(T, B'}, {module.input_size}), or without a batch "
+            f"(T, {module.input_size})"
+        )
+    if x.shape[-1] != module.input_size:
+        raise ShapeError(
+            f"{type(module).__name__}: input.size(-1) must be equal to input_size. Expected "
+            f"{module.input_size}, got {x.shape[-1]}"
+        )
+
+
+def check_states(module: Any, states: Sequence[torch.Tensor], batch: int | None) -> None:
+    """Raise ShapeError unless states are (num_layers D, B, H), or without a batch (num_layers D, H)."""
+    rows = module.num_layers * (2 if module.bidirectional else 1)
+    shape = (rows, module.hidden_size) if batch is None else (rows, batch, module.hidden_size)
+    for state in states:
+        if tuple(state.shape) != shape:
+            raise ShapeError(
+                f"{type(module).__name__} got hx of shape {tuple(state.shape)}: with this input it takes "
+                f"{shape}, that is (num_layers * directions{'' if batch is None else ', B'}, hidden_size)"
+            )

@@ -1,0 +1,235 @@
+"""torch.nn's recurrent modules on the engine's passes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+import bppsa_cupy.torch.operator  # noqa: F401  torch.ops.bppsa_cupy, which compiled graphs call
+from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.torch import checks
+from bppsa_cupy.torch.geometry import layer_of, mode_of
+from bppsa_cupy.torch.packs import repack, unpack
+from bppsa_cupy.torch.passes import run
+
+
+class OverTime(torch.nn.Module):
+    """The forward pass that all modules here share, with torch.nn's arguments and results.
+
+    A module has torch.nn's attributes (mode, input_size, hidden_size, num_layers, bias, batch_first, dropout,
+    bidirectional) and parameters, whose names in order are `_flat_weights_names`.
+    """
+
+    mode: str
+    input_size: int
+    hidden_size: int
+    num_layers: int
+    bias: bool
+    batch_first: bool
+    bidirectional: bool
+    _flat_weights_names: list[str]
+
+    @property
+    def _components(self) -> int:
+        """How many tensors a state is."""
+        return 2 if self.mode == "LSTM" else 1
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """Output and last state of sequences, as torch.nn's module of this name gives them.
+
+        input  (T, B, F), (B, T, F) where batch_first, (T, F) without a batch, or a PackedSequence; float32 or
+               float64, as the parameters are
+        hx     the state before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch; of
+               an LSTM (h, c), of a cell as many as it has states; zeros without it
+
+        Raises ShapeError and DeviceError naming both sides, PassError where a transform of torch.func is at
+        work.
+        """
+        checks.check_arguments(self)
+        known = self._parameters
+        parameters: list[Any] = [
+            known[name] if name in known else getattr(self, name) for name in self._flat_weights_names
+        ]
+        states = self._states(hx)
+        if isinstance(input, PackedSequence):
+            return self._over_pack(input, states, parameters)
+        checks.check_tensors(self, input, states, parameters)
+        checks.check_sequence(self, input)
+        axis = 0 if self.batch_first else 1
+        batched = input.dim() == 3
+        checks.check_states(self, states, input.shape[axis] if batched else None)
+        if batched:
+            y, *after = run(self._text(self.batch_first), input, None, states, parameters)
+            return y, self._state(after)
+        x, states = input.unsqueeze(axis), [state.unsqueeze(1) for state in states]
+        y, *after = run(self._text(self.batch_first), x, None, states, parameters)
+        return y.squeeze(axis), self._state([state.squeeze(1) for state in after])
+
+    def _over_pack(self, pack: PackedSequence, states: Any, parameters: Any) -> tuple[PackedSequence, Any]:
+        """`forward` of a pack: states come and go in the order of the sequences before they were packed."""
+        checks.check_tensors(self, pack.data, states, parameters)
+        x, lengths = unpack(type(self).__name__, pack, self.input_size)
+        checks.check_states(self, states, x.shape[0])
+        order, back = pack.sorted_indices, pack.unsorted_indices
+        if order is not None:
+            states = [state.index_select(1, order) for state in states]
+        y, *after = run(self._text(True), x, lengths, states, parameters)
+        if back is not None:
+            after = [state.index_select(1, back) for state in after]
+        return repack(y, lengths, pack), self._state(after)
+
+    def _text(self, batch_first: bool) -> str:
+        """The module's geometry as `layer_of` takes it."""
+        return (
+            f"{self.mode}|{self.input_size}|{self.hidden_size}|{self.num_layers}|{self.bias}|{batch_first}|"
+            f"{self.bidirectional}"
+        )
+
+    def _states(self, hx: Any) -> list[torch.Tensor]:
+        """The tensors of a given state; none for None."""
+        if hx is None:
+            return []
+        given = list(hx) if isinstance(hx, (tuple, list)) else [hx]
+        if len(given) != self._components or not all(isinstance(state, torch.Tensor) for state in given):
+            takes = "a tensor" if self._components == 1 else f"a tuple of {self._components} tensors"
+            raise ShapeError(
+                f"{type(self).__name__} got hx of {type(hx).__name__} with {len(given)} in it: it "
+                f"takes {takes}"
+            )
+        return given
+
+    def _state(self, after: list[torch.Tensor]) -> Any:
+        return after[0] if self._components == 1 else tuple(after)
+
+
+class RNN(OverTime, torch.nn.RNNBase):
+    """torch.nn.RNN, with its arguments, parameters and results. Raises ShapeError for dropout between inner
+    layers, and for another nonlinearity than "tanh" or "relu"."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
+        super().__init__(
+            f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first, dropout,
+            bidirectional, device=device, dtype=dtype,
+        )  # fmt: skip
+        self.nonlinearity = nonlinearity
+        checks.check_arguments(self)
+
+
+class GRU(OverTime, torch.nn.RNNBase):
+    """torch.nn.GRU, with its arguments, parameters and results. Raises ShapeError for dropout between inner
+    layers."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        checks.check_arguments(self)
+
+
+class LSTM(OverTime, torch.nn.RNNBase):
+    """torch.nn.LSTM, with its arguments, parameters and results. Raises ShapeError for proj_size, and for
+    dropout between inner layers."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__(
+            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size,
+            device=device, dtype=dtype,
+        )  # fmt: skip
+        checks.check_arguments(self)
+
+
+class CellLayer(OverTime):
+    """A recurrent module whose unit does what `cell`, a `bp.Cell`, says; the other arguments are those of
+    torch.nn.GRU.
+
+    Parameters a layer and direction, gates stacked in the cell's order: weight_ih_l0 (G H, F), weight_hh_l0
+    (G H, H), bias_ih_l0 and bias_hh_l0 (G H,), and each of the cell's own by its name, NAME_l0 (H,); all from
+    torch.nn's distribution, uniform in ±1/sqrt(H). A module of a cell that pickle cannot find by name (a step
+    that is a lambda) is saved by its state_dict alone.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        super().__init__()
+        self.cell = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
+        self.mode = mode_of(cell)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.dropout = dropout
+        checks.check_arguments(self)
+        layer, names = layer_of(self._text(batch_first))
+        self._flat_weights_names = list(names)
+        for name, shape in layer.parameter_shapes().items():
+            self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
+        self.reset_parameters()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.mode = mode_of(self.cell)
+
+    @property
+    def _components(self) -> int:
+        return len(self.cell.states)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        bound = 1 / math.sqrt(self.hidden_size)
+        for parameter in self.parameters():
+            torch.nn.init.uniform_(parameter, -bound, bound)
+
+    def extra_repr(self) -> str:
+        return f"{self.cell!r}, {self.input_size}, {self.hidden_size}, num_layers={self.num_layers}"

@@ -1,0 +1,265 @@
+"""`bp.functional`: passes of a layer without a network, any number of them alive."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from layer_cases import CASES, LayerCase
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.functional import Gradients, forward, vjp
+from bppsa_cupy.functional.pool import pool_of
+
+
+def values_of(layer, rng, dtype="float64"):
+    """Fresh parameters and buffers of a layer, by name."""
+    parameters = {name: array.astype(dtype) for name, array in layer.initialize(rng).items()}
+    return parameters, {name: np.array(value) for name, value in layer.initial_buffers().items()}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_layer_agrees_with_pytorch(case: LayerCase, rng: np.random.Generator) -> None:
+    layer, module = case.make(), case.reference().double()
+    parameters, buffers = values_of(layer, rng)
+    known = {name: torch.tensor(value) for name, value in {**parameters, **buffers}.items()}
+    module.load_state_dict(known, strict=False)
+    x = rng.standard_normal((3, *case.input_shape))
+    y, saved = forward(layer, parameters, x, buffers=buffers)
+    given = torch.tensor(x, requires_grad=True)
+    expected = module(given)
+    g = rng.standard_normal(y.shape)
+    gradients = vjp(saved, g)
+    expected.backward(torch.tensor(g))
+    length = 64 * case.length
+    assert_close(y, expected.detach(), length)
+    assert_close(gradients.input, given.grad, length)
+    assert gradients.parameters.keys() == parameters.keys()
+    for name, parameter in module.named_parameters():
+        mask = layer.masks().get(name, 1)
+        assert_close(gradients.parameters[name], parameter.grad.numpy() * mask, length, what=name)
+    for name, buffer in module.named_buffers():
+        if name in buffers:
+            assert_close(buffers[name], buffer, length, what=name)
+
+
+def sequences(batch_first: bool, rng: np.random.Generator, dtype="float64"):
+    """A recurrent layer in one layout, its parameters, an input and a gradient."""
+    layer = bp.LSTM(3, 5, 2, batch_first=batch_first, bidirectional=True)
+    parameters, _ = values_of(layer, rng, dtype)
+    x, g = rng.standard_normal((4, 7, 3)).astype(dtype), rng.standard_normal((4, 7, 10)).astype(dtype)
+    order = (0, 1, 2) if batch_first else (1, 0, 2)
+    return layer, parameters, np.ascontiguousarray(x.transpose(order)), g.transpose(order)
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_sequences_have_states_lengths_and_either_layout(
+    batch_first: bool, rng: np.random.Generator, device: Device
+) -> None:
+    layer, parameters, x, g = sequences(batch_first, rng)
+    module = torch.nn.LSTM(3, 5, 2, batch_first=batch_first, bidirectional=True).double()
+    module.load_state_dict({name: torch.tensor(value) for name, value in parameters.items()})
+    lengths, states = [7, 1, 4, 5], tuple(rng.standard_normal((2, 4, 4, 5)))
+    by_states = tuple(rng.standard_normal((2, 4, 4, 5)))
+    y, saved = forward(layer, parameters, x, lengths=lengths, states=states, device=device)
+    gradients = vjp(saved, g, state_gradients=by_states)
+
+    given = [torch.tensor(array, requires_grad=True) for array in (x, *states)]
+    utils = torch.nn.utils.rnn
+    pack = utils.pack_padded_sequence(given[0], lengths, batch_first, enforce_sorted=False)
+    out, after = module(pack, (given[1], given[2]))
+    expected, _ = utils.pad_packed_sequence(out, batch_first, total_length=7)
+    torch.autograd.backward([expected, *after], [torch.tensor(a) for a in (g, *by_states)])
+    host = device.to_host
+    assert_close(host(y), expected.detach(), 64)
+    for ours, theirs in zip(saved.states, after, strict=True):
+        assert_close(host(ours), theirs.detach(), 64)
+    for ours, theirs in zip((gradients.input, *gradients.states), given, strict=True):
+        assert_close(host(ours), theirs.grad, 64)
+    for name, parameter in module.named_parameters():
+        assert_close(host(gradients.parameters[name]), parameter.grad, 64, what=name)
+    assert len(saved.forward_ways) == len(saved.backward_ways) == 4
+
+
+def test_heads_and_last_states_in_either_layout(rng: np.random.Generator) -> None:
+    for options in ({"heads": 2}, {"outputs": "last"}):
+        first, second = (bp.GRU(3, 4, 2, batch_first=order, **options) for order in (True, False))
+        parameters, _ = values_of(first, rng)
+        x = rng.standard_normal((4, 7, 3))
+        (y, saved), (turned, other) = (
+            forward(first, parameters, x),
+            forward(second, parameters, x.swapaxes(0, 1)),
+        )
+        every_step = "outputs" not in options
+        g = rng.standard_normal(y.shape)
+        gradients = vjp(saved, g)
+        assert np.array_equal(turned.swapaxes(0, 1) if every_step else turned, y)
+        others = vjp(other, g.swapaxes(0, 1) if every_step else g)
+        assert np.array_equal(others.input.swapaxes(0, 1), gradients.input)
+        assert all(np.array_equal(others.parameters[n], a) for n, a in gradients.parameters.items())
+
+
+def test_passes_live_side_by_side_and_go_back_more_than_once(rng: np.random.Generator) -> None:
+    layer, parameters, x, g = sequences(True, rng)
+    alone = []
+    for scale in (1.0, -2.0, 0.5):
+        y, saved = forward(layer, parameters, scale * x)
+        alone.append((np.array(y), saved.states, vjp(saved, g)))
+        del saved
+    together = [forward(layer, parameters, scale * x) for scale in (1.0, -2.0, 0.5)]
+    for order in ((2, 0, 1), (0, 1, 2)):
+        for index in order:
+            (y, saved), (expected, states, gradients) = together[index], alone[index]
+            again = vjp(saved, g)
+            assert np.array_equal(y, expected) and np.array_equal(saved.states, states)
+            assert np.array_equal(again.input, gradients.input)
+            assert all(np.array_equal(again.parameters[n], a) for n, a in gradients.parameters.items())
+
+
+def test_what_is_handed_out_is_the_callers(rng: np.random.Generator) -> None:
+    layer, parameters, x, g = sequences(False, rng)
+    y, saved = forward(layer, parameters, x)
+    states, gradients = saved.states, vjp(saved, g)
+    handed = [y, *states, gradients.input, *gradients.states, *gradients.parameters.values()]
+    copies = [np.array(array) for array in handed]
+    del saved
+    for scale in (3.0, -1.0):
+        _, other = forward(layer, parameters, scale * x)
+        vjp(other, scale * g)
+    assert all(map(np.array_equal, handed, copies))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_results_are_written_where_the_caller_says(batch_first: bool, rng: np.random.Generator) -> None:
+    layer, parameters, x, g = sequences(batch_first, rng)
+    y, saved = forward(layer, parameters, x)
+    expected = vjp(saved, g)
+    out = Gradients(
+        {name: np.full_like(array, np.nan) for name, array in parameters.items()},
+        np.full_like(x, np.nan),
+        tuple(np.full((4, 4, 5), np.nan) for _ in range(2)),
+    )
+    into = np.full_like(y, np.nan)
+    result, saved = forward(layer, parameters, x, out=into)
+    assert result is into and np.array_equal(into, y)
+    gradients = vjp(saved, g, out=out)
+    assert gradients.input is out.input and np.array_equal(out.input, expected.input)
+    assert np.array_equal(out.states, expected.states)
+    for name, array in out.parameters.items():
+        assert gradients.parameters[name] is array
+        assert np.array_equal(array, expected.parameters[name])
+
+
+def test_parts_of_the_gradients_may_be_left_out(rng: np.random.Generator) -> None:
+    layer, parameters, x, g = sequences(True, rng)
+    _, saved = forward(layer, parameters, x)
+    whole = vjp(saved, g)
+    frozen = vjp(saved, g, parameter_gradients=False)
+    assert not frozen.parameters and np.array_equal(frozen.input, whole.input)
+    first = vjp(saved, g, input_gradient=False)
+    assert first.input is None and np.array_equal(first.states, whole.states)
+    assert all(np.array_equal(first.parameters[n], a) for n, a in whole.parameters.items())
+
+
+def test_parameters_are_used_where_they_lie(rng: np.random.Generator) -> None:
+    layer, parameters, x, _ = sequences(True, rng)
+    others = {name: -array for name, array in parameters.items()}
+    (first, _), (second, _) = (forward(layer, values, x) for values in (parameters, others))
+    assert not np.allclose(first, second)
+    for name, array in parameters.items():
+        array[...] = others[name]
+    assert np.array_equal(forward(layer, parameters, x)[0], second)
+
+
+def test_memory_is_used_again(rng: np.random.Generator) -> None:
+    host = get_device("host")
+    layer, parameters, x, _ = sequences(True, rng)
+
+    def taken(*inputs: np.ndarray) -> int:
+        """Arrays that passes over these inputs, all alive, take from the device beside results."""
+        before = host.allocated
+        alive = [forward(layer, parameters, each) for each in inputs]
+        results = len(alive) * 3
+        for (_, saved), each in zip(alive, inputs, strict=True):
+            vjp(saved, np.ones((*each.shape[:2], 10)))
+            results += 3 + len(parameters)
+        return host.allocated - before - results
+
+    assert taken(x, x) > 50
+    assert taken(x, x) == taken(x) == 0
+    for steps in range(2, 7):
+        assert taken(x[:, :steps]) >= 0
+    assert taken(x[:, :3]) < 20 < taken(np.concatenate([x, x], 1))
+
+
+def test_a_dropped_layer_leaves_no_memory(rng: np.random.Generator) -> None:
+    layer, parameters, x, _ = sequences(True, rng)
+    forward(layer, parameters, x)
+    context = weakref.ref(pool_of(layer)._free[0].ctx)
+    bp.functional.release_memory()
+    gc.collect()
+    assert context() is None
+    forward(layer, parameters, x)
+    pool = weakref.ref(pool_of(layer))
+    del layer
+    gc.collect()
+    assert pool() is None
+
+
+X = np.zeros((2, 5, 3))
+
+
+def call(x=X, g=None, layer=None, without=None, **options):
+    layer = layer or bp.GRU(3, 4)
+    parameters, _ = values_of(layer, np.random.default_rng(0))
+    y, saved = forward(layer, {n: a for n, a in parameters.items() if n != without}, x, **options)
+    return y if g is None else vjp(saved, **g)
+
+
+ERRORS = [
+    (lambda: call(X.astype("f2")), r"GRU.* got input of float16: it takes float32 or float64"),
+    (lambda: call(X.astype("f4")), r"weight_ih_l0 of float64 and shape .* with input of float32 it takes fl"),
+    (lambda: call(X[0]), r"lacks the batch: it takes \(B, T, 3\); x\[None\]"),
+    (
+        lambda: call(X[0], layer=bp.GRU(3, 4, batch_first=False)),
+        r"it takes \(T, B, 3\); x\[:, None\] is a batch of one",
+    ),
+    (lambda: call(X[:0]), "B must be at least 1"),
+    (lambda: call(X[:, :, :2]), r"takes sequences \(T, 3\)"),
+    (lambda: call(without="bias_hh_l0"), r"parameters \['weight_ih_l0', .*\]: it takes \[.*'bias_hh_l0'\]"),
+    (lambda: call(X, lengths=[6, 1]), "sample 0 has length 6"),
+    (
+        lambda: call(X, states=np.zeros((1, 3, 4))),
+        r"\(1, 3, 4\): it takes float64 of shape \(1, 2, 4\)",
+    ),
+    (lambda: call(X, out=np.zeros((2, 5, 3))), r"out is .*\(2, 5, 3\) for the output: .*\(2, 5, 4\)"),
+    (
+        lambda: call(X, g={"gradient": X}),
+        r"gradient of float64 and shape \(2, 5, 3\): the output is fl",
+    ),
+    (
+        lambda: call(X, g={"gradient": np.zeros((2, 5, 4)), "method": "x"}),
+        "method='x': it takes 'auto'",
+    ),
+    (lambda: call(np.zeros((2, 3)), layer=bp.Linear(3, 2), states=X), "recurrent layers alone take them"),
+    (
+        lambda: call(
+            np.zeros((2, 3)), layer=bp.Linear(3, 2), g={"gradient": np.zeros((2, 2)), "state_gradients": X}
+        ),
+        "gradients by states: recurrent layers alone",
+    ),
+    (lambda: call(X, buffers={"mean": X}), r"the buffers \['mean'\]: it takes \[\]"),
+    (lambda: forward("gru", {}, X), "forward got layer of str"),
+    (lambda: vjp("saved", X), "vjp got saved of str"),
+]
+
+
+@pytest.mark.parametrize("make, message", ERRORS, ids=[message for _, message in ERRORS])
+def test_errors(make, message) -> None:
+    with pytest.raises(bp.ShapeError, match=message):
+        make()
