@@ -24,11 +24,12 @@ SIZES: Mapping[str, int] = {
     "batch": 16, "steps": 30000, "hidden": 20, "chunk": 71, "chunks": 423, "states": 1, "size": 1 << 20,
     "first": 1, "sets": 1, "walks": 16, "features": 4096, "count": 1 << 20, "unit": 1024, "groups": 1,
     "total": 1, "rows": 1000, "columns": 1000, "inner": 1000, "nnz": 100000, "entries": 100000,
-    "terms": 1000000, "sources": 4096, "a_nnz": 100000, "b_nnz": 100000, "c_nnz": 100000, "a_batched": 1, "b_batched": 1,
-    "batched": 1, "classes": 10, "windows": 16384, "planes": 1024, "channels": 64, "positions": 1024,
-    "affine": 0, "in_channels": 64, "out_channels": 128, "in_height": 16, "in_width": 16, "out_height": 16,
-    "out_width": 16, "kernel_height": 3, "kernel_width": 3, "stride_y": 1, "stride_x": 1, "padding_y": 1,
-    "padding_x": 1, "dilation_y": 1, "dilation_x": 1, "biased": 1, "parts": 64, "inputs": 20, "outputs": 20,
+    "terms": 1000000, "sources": 4096, "a_nnz": 100000, "b_nnz": 100000, "c_nnz": 100000, "a_batched": 1,
+    "b_batched": 1, "batched": 1, "classes": 10, "windows": 16384, "planes": 1024, "channels": 64,
+    "positions": 1024, "affine": 0, "in_channels": 64, "out_channels": 128, "in_height": 16, "in_width": 16,
+    "out_height": 16, "out_width": 16, "kernel_height": 3, "kernel_width": 3, "stride_y": 1, "stride_x": 1,
+    "padding_y": 1, "padding_x": 1, "dilation_y": 1, "dilation_x": 1, "biased": 1, "parts": 64,
+    "inputs": 20, "outputs": 20,
 }  # fmt: skip
 
 #: Where a name means something else.
