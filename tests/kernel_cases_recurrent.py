@@ -88,4 +88,7 @@ def fills(rng: np.random.Generator) -> Iterator[Case]:
     ):
         for reverse in (0, 1):
             arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
-            yield case(arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, reverse=reverse)
+            walks = sets * batch
+            yield case(
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=walks, reverse=reverse
+            )

@@ -84,7 +84,7 @@ def test_the_examples_of_the_recurrent_page_run(capsys):
     names = {}
     for example in blocks(RECURRENT, "python"):
         exec(example, names)
-    *first, scan, same, shape, shapes = capsys.readouterr().out.splitlines()
+    *first, scan, same, shape, wide, shapes = capsys.readouterr().out.splitlines()
     assert len(first) == 1 and first[0].count("l0: ") == 2
     assert wide == f"(256, 4) {2 * 64 * 4 + 2 * 64}"
     assert scan.startswith("0 LSTM l0: chunked, ")

@@ -42,8 +42,8 @@ def bind_reduce(
     """
     return device.bind(
         kernels_of(walk.size.cell)["reduce"], walk.gates, walk.state, walk.initial, *walk.weights,
-        walk.or_none(gradient), walk.lengths, maps, exponents, offsets, *walk.size.scalars, walk.size.walks,
-        chunk, first, gradient is not None, walk.reverse,
+        walk.or_none(gradient), walk.lengths, maps, exponents, offsets, *walk.size.scalars, chunk, first,
+        gradient is not None, walk.reverse,
     )  # fmt: skip
 
 

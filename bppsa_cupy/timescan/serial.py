@@ -11,7 +11,7 @@ from bppsa_cupy.timescan.walk import Walk
 def check_shared(device: Device, size: WalkSize) -> None:
     """Raise DeviceError, with the bytes needed and there, where a block of either pass takes more shared
     memory than the device has: before anything of a pass is launched."""
-    names = ("steps", "hidden", "sets", "batch")
+    names = ("steps", "hidden", "sets", "batch", "walks")
     sizes = {**dict(zip(names, size.scalars, strict=True)), "chunk": max(1, size.steps)}
     for direction in ("forward", "backward"):
         kernel = kernels_of(size.cell)[direction]
@@ -67,7 +67,6 @@ def backward(
         delta,
         entering,
         *walk.size.scalars,
-        walk.size.walks,
         chunk,
         gradient is not None,
         walk.reverse,

@@ -37,9 +37,9 @@ class WalkSize:
         return self.cell.states * self.units
 
     @property
-    def scalars(self) -> tuple[int, int, int, int]:
-        """T, the units of a head, heads and samples, as kernels take them."""
-        return self.steps, self.units, self.heads, self.batch
+    def scalars(self) -> tuple[int, int, int, int, int]:
+        """T, the units of a head, heads, samples and walks, as kernels take them."""
+        return self.steps, self.units, self.heads, self.batch, self.walks
 
     @property
     def boundary_scalars(self) -> tuple[int, int, int, int]:

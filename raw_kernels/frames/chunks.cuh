@@ -1,5 +1,5 @@
 // The steps of one direction cut into chunks of equal length, the last one as long as what is left. `walks` is sets *
-// batch: given, since a product of the two takes a register.
+// batch.
 
 // Steps [begin, end).
 struct Span {

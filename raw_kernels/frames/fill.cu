@@ -54,9 +54,9 @@ extern "C" __global__ void CELL_fill(
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ values,              // (steps, (ENTRIES) * sets, batch) output only
-    size_type steps, size_type hidden, size_type sets, size_type batch, int reverse)
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
 {
-    const size_type plane = hidden * sets * batch, entries = (ENTRIES) * sets;
+    const size_type plane = hidden * walks, entries = (ENTRIES) * sets;
     GRID_STRIDE(item, steps * entries * batch) {
         const size_type b = item % batch, t = item / batch / entries;
         const Entry entry(item / batch % entries, hidden, sets);

@@ -20,8 +20,10 @@ def make_fill(form):
     former_states, later_states, dense = (np.ascontiguousarray(column) for column in blocks.T)
 
     @compiled(parallel=True)
-    def fill(state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, sets, batch, reverse):
-        H, B, plane, entries = np.uint64(hidden), np.uint64(batch), np.uint64(sets * hidden * batch), 0
+    def fill(
+        state, gates, initial, weight_hh, unit, lengths, values, steps, hidden, sets, batch, walks, reverse
+    ):
+        H, B, plane, entries = np.uint64(hidden), np.uint64(batch), np.uint64(hidden * walks), 0
         for block in range(dense.size):
             entries += hidden * (hidden if dense[block] else 1)
         eye = np.zeros(states * states, state.dtype)

@@ -29,8 +29,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward(
     real* __restrict__ state,               // (steps, STATES, sets, hidden, batch) output only, by time
     real* __restrict__ gates,               // (steps, KEPT, sets, hidden, batch) output only, by time
     real* __restrict__ final,               // (STATES, sets, hidden, batch) output only, after the last step
-    size_type steps, size_type hidden, size_type sets, size_type batch, int reverse)
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
 {
     walk(projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, int(steps), int(hidden),
-         sets, batch, reverse);
+         sets, batch, walks, reverse);
 }

@@ -30,7 +30,7 @@ def make_forward(form):
 
     def forward(
         projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps, hidden, sets,
-        batch, reverse,
+        batch, walks, reverse,
     ):  # fmt: skip
         _forward(
             *ways.addresses(state.dtype, hidden, batch), *counts, projected, weight_hh, bias_hh, unit,

@@ -5,9 +5,9 @@ __device__ __forceinline__ void walk_tiles(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type sets, size_type batch, int reverse, real* shared)
+    size_type sets, size_type batch, size_type walks, int reverse, real* shared)
 {
-    const size_type plane = hidden * sets * batch;
+    const size_type plane = hidden * walks;
     Matrix matrix = {G * hidden, hidden, hidden, 1, nullptr, shared};
     real *const now = matrix.behind(), *const others = now + padded(hidden) * M;
     real* const sums = others + (P - 1) * hidden * M;
@@ -73,13 +73,13 @@ __device__ __forceinline__ void walk(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type sets, size_type batch, int reverse)
+    size_type sets, size_type batch, size_type walks, int reverse)
 {
     extern __shared__ __align__(16) real shared[];
-    if (together(sets * batch, batch))
+    if (together(walks, batch))
         walk_tiles<WALKS_TOGETHER>(projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps,
-                             hidden, sets, batch, reverse, shared);
+                             hidden, sets, batch, walks, reverse, shared);
     else
         walk_tiles<1>(projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps,
-                      hidden, sets, batch, reverse, shared);
+                      hidden, sets, batch, walks, reverse, shared);
 }

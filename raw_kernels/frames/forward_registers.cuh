@@ -5,13 +5,13 @@ __device__ __forceinline__ void walk(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
     const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
     real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
-    size_type sets, size_type batch, int reverse)
+    size_type sets, size_type batch, size_type walks, int reverse)
 {
     __shared__ __align__(16) real shared[WALKS][2][HELD];
     const Place place;
     constexpr int AHEAD = steps_ahead(G);
     Stage<G, AHEAD> stage;
-    const size_type walks = sets * batch, plane = hidden * walks, square = (size_type)hidden * hidden;
+    const size_type plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0];
     const int row = place.unit;
     if (row >= hidden) {

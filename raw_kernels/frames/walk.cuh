@@ -20,7 +20,8 @@ __device__ __forceinline__ void load_unit(const real* __restrict__ unit, int hid
 }
 
 // A walk: a sample's with one of the sets of weights, which are heads of a layer. Its elements begin at `start` in
-// (sets, hidden, batch), `batch` apart.
+// (sets, hidden, batch), `batch` apart. Kernels take `walks`, which is sets * batch: worked out there it takes a
+// register.
 __device__ __forceinline__ size_type start_of(size_type set, size_type sample, int hidden, size_type batch)
 {
     return set * hidden * batch + sample;
