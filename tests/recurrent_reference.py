@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tolerances import assert_close
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import bppsa_cupy as bp
@@ -134,3 +135,20 @@ def theirs(net: bp.Sequential, given: Given) -> Found:
         x.grad.numpy(),
         tuple(state.grad.numpy() for state in initial),
     )
+
+
+def compare(net: bp.Sequential, batch: int, steps: int, ragged: bool, seed: int = 0) -> None:
+    """Outputs, states and all gradients of a network of one layer are PyTorch's."""
+    layer = net.layers[0]
+    given = draw(layer, batch, steps, ragged, np.random.default_rng(seed))
+    actual, expected = ours(net, given), theirs(net, given)
+    length = layer.hidden_size * layer.num_layers * steps
+    assert_close(actual.output, expected.output, length, what="output")
+    assert_close(actual.by_input, expected.by_input, length, what="gradient by the input")
+    for name in expected.by_parameter:
+        assert_close(actual.by_parameter[name], expected.by_parameter[name], length * batch, what=name)
+    assert set(actual.by_parameter) == set(expected.by_parameter)
+    for one, other in zip(
+        actual.final + actual.by_initial, expected.final + expected.by_initial, strict=True
+    ):
+        assert_close(one, other, length, what="states")

@@ -5,28 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from recurrent_reference import draw, ours, reference_of, theirs
+from recurrent_reference import compare, reference_of
 from test_cell_layers import MAKES, walk_of_torch
 from tolerances import assert_close
 
 import bppsa_cupy as bp
 
 LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM}
-
-
-def compare(net: bp.Sequential, batch: int, steps: int, ragged: bool, seed: int = 0) -> None:
-    """Outputs, states and all gradients of a network of one layer."""
-    layer = net.layers[0]
-    given = draw(layer, batch, steps, ragged, np.random.default_rng(seed))
-    actual, expected = ours(net, given), theirs(net, given)
-    length = layer.hidden_size * layer.num_layers * steps
-    assert_close(actual.output, expected.output, length, what="output")
-    assert_close(actual.by_input, expected.by_input, length, what="gradient by the input")
-    for name, value in expected.by_parameter.items():
-        assert_close(actual.by_parameter[name], value, length * batch, what=name)
-    states = zip(actual.final + actual.by_initial, expected.final + expected.by_initial, strict=True)
-    for one, other in states:
-        assert_close(one, other, length, what="states")
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from recurrent_reference import draw, ours, reference_of, theirs
+from recurrent_reference import compare, reference_of
 from tolerances import assert_close
 
 import bppsa_cupy as bp
@@ -16,22 +16,6 @@ LAYERS = {
     "GRU": bp.GRU,
     "LSTM": bp.LSTM,
 }
-
-
-def compare(net, batch, steps, ragged, seed=0):
-    layer = net.layers[0]
-    given = draw(layer, batch, steps, ragged, np.random.default_rng(seed))
-    actual, expected = ours(net, given), theirs(net, given)
-    length = layer.hidden_size * layer.num_layers * steps
-    assert_close(actual.output, expected.output, length, what="output")
-    assert_close(actual.by_input, expected.by_input, length, what="gradient by the input")
-    for name in expected.by_parameter:
-        assert_close(actual.by_parameter[name], expected.by_parameter[name], length * batch, what=name)
-    assert set(actual.by_parameter) == set(expected.by_parameter)
-    for one, other in zip(
-        actual.final + actual.by_initial, expected.final + expected.by_initial, strict=True
-    ):
-        assert_close(one, other, length, what="states")
 
 
 @pytest.mark.parametrize("name", LAYERS)
