@@ -5,6 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
 from bppsa_cupy.raw_kernels.twins.panels import PANEL, lanes_as_rows
@@ -32,6 +33,7 @@ def _is_by_samples(inputs, outputs, batch):
 
 @compiled()
 def _by_samples(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
+    former = flush_denormals()
     B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
     count = B % L
     whole = B - count
@@ -46,11 +48,31 @@ def _by_samples(values, packed, bias, out, rows, inputs, outputs, batch, start, 
             multiply(packed, bias, outputs, inputs, few, none, L, made, none, L)
             for i in range(np.uint64(outputs)):
                 store_some(out, target + whole + i * B, count, load(made, i * L))
+    restore_denormals(former)
+
+
+@compiled()
+def _by_outputs(
+    values, weight, bias, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts, task
+):
+    """One task: a span of the steps, by the outputs of some panels."""
+    span, cut, across = task // cuts, task % cuts, PANEL * lanes_of(values.itemsize)
+    first = panels * cut // cuts * across
+    project_by_outputs(
+        values, weight, bias, out, rows, inputs, outputs, transposed, steps * span // spans,
+        steps * (span + 1) // spans, first, min(outputs, panels * (cut + 1) // cuts * across) - first,
+    )  # fmt: skip
+
+
+@compiled()
+def _zeros(outputs, weight):
+    """Of this function's own: in a parallel one they would be a loop of all threads."""
+    return np.zeros(outputs, weight.dtype)
 
 
 @compiled(parallel=True)
 def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
-    shift = bias if biased else np.zeros(outputs, weight.dtype)
+    shift = bias if biased else _zeros(outputs, weight)
     work = steps * outputs * (inputs + 4) * batch
     tasks = max(1, min(work // LEAST, TASKS))
     if batch == 1:
@@ -58,19 +80,18 @@ def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, ba
         panels = (outputs + across - 1) // across
         cuts = (panels + PANELS - 1) // PANELS
         spans = (tasks + cuts - 1) // max(1, cuts)
-        if spans * cuts == 1:
-            project_by_outputs(
-                values, weight, shift, out, rows, inputs, outputs, transposed, 0, steps, 0, outputs
-            )
+        if tasks == 1:
+            for task in range(spans * cuts):
+                _by_outputs(
+                    values, weight, shift, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts,
+                    task,
+                )  # fmt: skip
         else:
             for task in prange(spans * cuts):
-                span, cut = task // cuts, task % cuts
-                start, end = steps * span // spans, steps * (span + 1) // spans
-                first = panels * cut // cuts * across
-                count = min(outputs, panels * (cut + 1) // cuts * across) - first
-                project_by_outputs(
-                    values, weight, shift, out, rows, inputs, outputs, transposed, start, end, first, count
-                )
+                _by_outputs(
+                    values, weight, shift, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts,
+                    np.int64(task),
+                )  # fmt: skip
     elif _is_by_samples(inputs, outputs, batch):
         by_output, by_input = (1, outputs) if transposed else (inputs, 1)
         packed = pack(weight, 0, by_output, by_input, outputs, inputs)

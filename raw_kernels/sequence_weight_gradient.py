@@ -1,8 +1,10 @@
 """Partial sums of a weight's and a bias's gradient over steps and samples."""
 
+import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.gradient_by_rows import gradient_by_rows
 from bppsa_cupy.raw_kernels.twins.gradient_by_samples import gradient_by_samples
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
@@ -18,22 +20,38 @@ FEW, SMALL = 24, 1024
 #: task's rows, at most, so that what it adds to stays in the second cache.
 LEAST, TASKS, PANELS = 1 << 22, 4, 4
 
+#: Multiply-adds for which sleeping threads are woken.
+WORTH_THREADS = 1 << 23
+
 
 @compiled()
-def _part(
-    delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-    reverse, start, end, target, by_samples,
+def _sums_of(
+    delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch,
+    parts, shifted, reverse, cuts, task,
 ):  # fmt: skip
-    if by_samples:
+    """The sums of one task: over the steps of a part, by the rows of some panels of a band."""
+    part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
+    start, end = steps * part // parts, steps * (part + 1) // parts
+    height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
+    panels = (height + across - 1) // across
+    inner = panels * cut // cuts * across
+    count = min(height, panels * (cut + 1) // cuts * across) - inner
+    top, taken = band * height + inner, band % sets * columns * batch
+    target = (part * rows + top) * (columns + 1)
+    seen, before = values[taken:], initial[taken if shifted else 0 :]
+    few = columns <= FEW or height * columns <= SMALL
+    former = flush_denormals()
+    if few and batch > 0 and batch % LANES == 0:
         gradient_by_samples(
-            delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-            reverse, start, end, target,
+            delta, seen, before, sums, steps, delta_rows, first + top, count, value_rows, columns, batch,
+            shifted, reverse, start, end, target,
         )  # fmt: skip
     else:
         gradient_by_rows(
-            delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-            reverse, start, end, target,
+            delta, seen, before, sums, steps, delta_rows, first + top, count, value_rows, columns, batch,
+            shifted, reverse, start, end, target,
         )  # fmt: skip
+    restore_denormals(former)
 
 
 @compiled(parallel=True)
@@ -47,24 +65,18 @@ def sequence_weight_gradient(
     cuts = max(
         (panels + PANELS - 1) // PANELS, min(panels, work // (parts * LEAST), TASKS // (parts * bands)), 1
     )
-    few = columns <= FEW or height * columns <= SMALL
-    by_samples = few and batch > 0 and batch % LANES == 0
-    if parts * bands * cuts == 1:
-        _part(
-            delta, values, initial, sums, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-            reverse, 0, steps, 0, by_samples,
-        )  # fmt: skip
+    tasks = parts * bands * cuts
+    if tasks == 1 or work * bands < WORTH_THREADS:
+        for task in range(tasks):
+            _sums_of(
+                delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows,
+                columns, batch, parts, shifted, reverse, cuts, task,
+            )  # fmt: skip
     else:
-        for task in prange(parts * bands * cuts):
-            part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
-            start, end = steps * part // parts, steps * (part + 1) // parts
-            inner = panels * cut // cuts * across
-            count = min(height, panels * (cut + 1) // cuts * across) - inner
-            top, taken = band * height + inner, band % sets * columns * batch
-            _part(
-                delta, values[taken:], initial[taken if shifted else 0 :], sums, steps, delta_rows,
-                first + top, count, value_rows, columns, batch, shifted, reverse, start, end,
-                (part * rows + top) * (columns + 1), by_samples,
+        for task in prange(tasks):
+            _sums_of(
+                delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows,
+                columns, batch, parts, shifted, reverse, cuts, np.int64(task),
             )  # fmt: skip
 
 

@@ -111,11 +111,12 @@ def weight_gradient(
         initial is not None,
         reverse,
     )
-    total = device.empty(shape[1:], sums.dtype)
+    total = device.empty(shape[1:], sums.dtype) if shape[0] > 1 else sums[0]
 
     def call() -> None:
         launch()
-        device.xp.sum(sums, axis=0, out=total)
+        if shape[0] > 1:
+            device.xp.sum(sums, axis=0, out=total)
         weight[...] = total[:, :columns]
         if bias is not None:
             bias[...] = total[:, columns]

@@ -17,6 +17,7 @@ from bppsa_cupy.raw_kernels.frames.samples import (
 from bppsa_cupy.raw_kernels.frames.teams import ROWS, share, shares
 from bppsa_cupy.raw_kernels.frames.ways import Ways
 from bppsa_cupy.raw_kernels.twins.addresses import call_at
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
@@ -74,10 +75,40 @@ def _carried_of(way, states, boundary, chunks, firsts, samples, hidden, sets, ba
 
 
 @compiled()
+def _through_of(way, gate_rows, like, firsts, samples, hidden):
+    """What W_hh takes of a round and of the one before, of every walk."""
+    return np.zeros((firsts.size, 2 * gate_rows * held_values(way, hidden, samples)), like.dtype)
+
+
+@compiled()
 def _give_entering(way, states, carried, entering, chunks, firsts, samples, hidden, sets, batch):
     for walk in range(firsts.size):
         place = _place_in(chunks, states, walk, firsts, hidden, sets, batch)
         give_states(way, carried[walk], entering, place, states, hidden, sets, batch, samples)
+
+
+@compiled()
+def _rounds_of(
+    address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient, delta, steps,
+    hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, start, stride, item,
+):  # fmt: skip
+    """Rounds `start` to `start` + `stride` - 1, or to the walk's last, of one part of a walk."""
+    walk, part = item // parts, item % parts
+    number, piece = firsts[walk] // batch, walk % ((steps + chunk - 1) // chunk)
+    last = min(piece * chunk + chunk, steps) - 1
+    length = last + 1 - piece * chunk
+    begin, end = share(hidden, parts, part, grain)
+    former = flush_denormals()
+    call_at(
+        address,
+        (
+            state, gates, initial, packed[number * parts + part], own[number], gradient, ends[walk], delta,
+            carried[walk], through[walk], room[item], steps, hidden, sets, batch, np.int64(per_step),
+            np.int64(reverse), last, length, start_of(firsts[walk], hidden, batch), samples, begin, end,
+            start, min(start + stride, length + 1),
+        ),
+    )  # fmt: skip
+    restore_denormals(former)
 
 
 @compiled(parallel=True)
@@ -90,31 +121,31 @@ def _backward(
     weight_bytes = gate_rows * hidden * hidden * state.itemsize
     for remains in range(2):
         way, firsts, samples, parts = shares(gate_rows, hidden, sets, batch, chunks, weight_bytes, remains)
+        items = firsts.size * parts
+        if not items:
+            continue
         address = full_steps if not remains else rows_steps if way == ROWS else partial_steps
         grain = LANES if way == ROWS else 1
         packed = _weights_of(way, gate_rows, weight_hh, hidden, sets, parts)
         width = packed.shape[1] // max(1, gate_rows * hidden)
-        room = _room_of(way, taken_rows, state, firsts.size * parts, width, samples)
+        room = _room_of(way, taken_rows, state, items, width, samples)
         carried = _carried_of(way, states, boundary, chunks, firsts, samples, hidden, sets, batch)
-        through = np.zeros((firsts.size, 2 * gate_rows * held_values(way, hidden, samples)), state.dtype)
+        through = _through_of(way, gate_rows, state, firsts, samples, hidden)
         ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
         own = units_of_sets(way, unit, numbers, hidden, sets)
         stride = chunk + 1 if parts == 1 else 1
         for start in range(0, min(chunk, steps) + 1, stride):
-            for item in prange(firsts.size * parts):
-                walk, part = np.int64(item) // parts, np.int64(item) % parts
-                number, piece = firsts[walk] // batch, walk % chunks
-                last = min(piece * chunk + chunk, steps) - 1
-                length = last + 1 - piece * chunk
-                begin, end = share(hidden, parts, part, grain)
-                call_at(
-                    address,
-                    (
-                        state, gates, initial, packed[number * parts + part], own[number], gradient,
-                        ends[walk], delta, carried[walk], through[walk], room[item], steps, hidden, sets,
-                        batch, np.int64(per_step), np.int64(reverse), last, length,
-                        start_of(firsts[walk], hidden, batch), samples, begin, end, start,
-                        min(start + stride, length + 1),
-                    ),
+            if items == 1:
+                _rounds_of(
+                    address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
+                    gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
+                    grain, start, stride, 0,
                 )  # fmt: skip
+            else:
+                for item in prange(items):
+                    _rounds_of(
+                        address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
+                        gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
+                        grain, start, stride, np.int64(item),
+                    )  # fmt: skip
         _give_entering(way, states, carried, entering, chunks, firsts, samples, hidden, sets, batch)

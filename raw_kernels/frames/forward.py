@@ -73,6 +73,25 @@ def _give_final(way, states, held, final, steps, firsts, samples, hidden, sets, 
         give_states(way, held[walk, last:], final, place, states, hidden, sets, batch, samples)
 
 
+@compiled()
+def _steps_of(
+    address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden, sets, batch,
+    reverse, samples, parts, grain, start, stride, item,
+):  # fmt: skip
+    """Steps `start` to `start` + `stride` - 1 of one part of a walk."""
+    walk, part = item // parts, item % parts
+    number, first = firsts[walk] // batch, start_of(firsts[walk], hidden, batch)
+    piece, (begin, end) = number * parts + part, share(hidden, parts, part, grain)
+    call_at(
+        address,
+        (
+            projected, packed[piece], bias[piece], own[number], ends[walk], state, gates, held[walk],
+            room[item], steps, hidden, sets, batch, np.int64(reverse), first, samples, begin, end, start,
+            start + stride,
+        ),
+    )  # fmt: skip
+
+
 @compiled(parallel=True)
 def _forward(
     full_steps, partial_steps, rows_steps, gate_rows, states, kept_rows, numbers, projected, weight_hh,
@@ -81,25 +100,27 @@ def _forward(
     weight_bytes = gate_rows * hidden * hidden * state.itemsize
     for remains in range(2):
         way, firsts, samples, parts = shares(gate_rows, hidden, sets, batch, 1, weight_bytes, remains)
+        items = firsts.size * parts
+        if not items:
+            continue
         address = full_steps if not remains else rows_steps if way == ROWS else partial_steps
         grain = LANES if way == ROWS else 1
         packed, bias = _weights_of(way, gate_rows, weight_hh, bias_hh, hidden, sets, parts)
-        room = _room_of(way, gate_rows, kept_rows, state, firsts.size * parts, bias.shape[1], samples)
+        room = _room_of(way, gate_rows, kept_rows, state, items, bias.shape[1], samples)
         held = _held_of(way, states, initial, firsts, samples, hidden, sets, batch)
         ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
         own = units_of_sets(way, unit, numbers, hidden, sets)
         stride = max(1, steps) if parts == 1 else 1
         for start in range(0, steps, stride):
-            for item in prange(firsts.size * parts):
-                walk, part = np.int64(item) // parts, np.int64(item) % parts
-                number, first = firsts[walk] // batch, start_of(firsts[walk], hidden, batch)
-                piece, (begin, end) = number * parts + part, share(hidden, parts, part, grain)
-                call_at(
-                    address,
-                    (
-                        projected, packed[piece], bias[piece], own[number], ends[walk], state, gates,
-                        held[walk], room[item], steps, hidden, sets, batch, np.int64(reverse), first,
-                        samples, begin, end, start, start + stride,
-                    ),
+            if items == 1:
+                _steps_of(
+                    address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,
+                    hidden, sets, batch, reverse, samples, parts, grain, start, stride, 0,
                 )  # fmt: skip
+            else:
+                for item in prange(items):
+                    _steps_of(
+                        address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,
+                        hidden, sets, batch, reverse, samples, parts, grain, start, stride, np.int64(item),
+                    )  # fmt: skip
         _give_final(way, states, held, final, steps, firsts, samples, hidden, sets, batch)

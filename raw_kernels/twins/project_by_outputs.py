@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.lanes import never_inlined
 from bppsa_cupy.raw_kernels.twins.panels import PANEL, aligned, places_of, rows_as_lanes
 from bppsa_cupy.raw_kernels.twins.tiles import ROWS, add_products, lanes_of
@@ -17,6 +18,7 @@ def project_by_outputs(
 ):
     """`count` outputs from `first` on, of the steps start ... end - 1; otherwise as `sequence_project`."""
     never_inlined()
+    former = flush_denormals()
     lanes = lanes_of(values.itemsize)
     vectors = (count + lanes - 1) // lanes
     width = vectors * lanes
@@ -49,3 +51,4 @@ def project_by_outputs(
             source, target = np.uint64(t * width), np.uint64((top + t) * outputs + first)
             for o in range(np.uint64(count)):
                 out[target + o] = sums[source + o] + bias[np.uint64(first) + o]
+    restore_denormals(former)

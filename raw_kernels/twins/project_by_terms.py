@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.lanes import never_inlined
 from bppsa_cupy.raw_kernels.twins.panels import PANEL, aligned, places_of
 from bppsa_cupy.raw_kernels.twins.squares import copy_line
@@ -29,6 +30,7 @@ def _copy_lines(source, place, apart, target, start, spacing, count, length, shi
 def project_by_terms(values, weight, bias, out, rows, inputs, outputs, batch, start, end):
     """out of the steps start ... end - 1; `weight` (outputs, inputs), otherwise as `sequence_project`."""
     never_inlined()
+    former = flush_denormals()
     none = np.uint64(0)
     lanes, B, across = (
         lanes_of(values.itemsize),
@@ -77,3 +79,4 @@ def project_by_terms(values, weight, bias, out, rows, inputs, outputs, batch, st
                 n, b = n + length, b + length
                 if b == B:
                     target, b = target + out_step, none
+    restore_denormals(former)
