@@ -8,7 +8,7 @@ TEST_PYTHON := .venv-test/bin/python
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
 test fuzz: export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test fuzz lint machine-code gpu clean
+.PHONY: demo test fuzz compile lint machine-code gpu clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -24,6 +24,10 @@ test: lint
 # command that repeats it.
 fuzz: .venv-test/ready
 	$(TEST_PYTHON) tests/fuzz.py $(SECONDS) --workers $(WORKERS)
+
+# Every kernel by NVRTC for every GPU generation, in a quarter of an hour; `make test` takes two of them.
+compile: .venv-test/ready
+	$(TEST_PYTHON) -m pytest tests/test_kernels_compile.py -n $(WORKERS) --all-targets
 
 lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .

@@ -47,6 +47,10 @@ settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=Fal
 settings.load_profile("tests")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-targets", action="store_true", help="compile kernels for every GPU generation")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Plans are made by the built-in estimates, whatever was measured on this machine."""

@@ -14,6 +14,8 @@ from bppsa_cupy.tools.machine_code.nvrtc import NvrtcError, compile_text
 
 #: Turing, Ampere (data centre and desktop), Hopper, Blackwell.
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_120")
+#: Those that every run of the tests compiles for; `--all-targets` (`make compile`) takes all.
+USUAL = ("sm_75", "sm_90")
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ def measure(text: str, name: str, variant: Variant, target: str) -> Usage:
     return Usage(name, variant, target, made.registers, made.spill_bytes, made.stack_bytes)
 
 
-def measure_kernel(kernel: Kernel, targets: Iterable[str] = TARGETS) -> list[Usage]:
+def measure_kernel(kernel: Kernel, targets: Iterable[str]) -> list[Usage]:
     """Compile every variant of a kernel for every target, on all cores."""
     work = [(kernel.source(v), kernel.name, v, target) for v in kernel.variants() for target in targets]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
