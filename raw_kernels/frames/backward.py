@@ -17,6 +17,7 @@ from bppsa_cupy.raw_kernels.frames.samples import (
 from bppsa_cupy.raw_kernels.frames.teams import ROWS, share, shares
 from bppsa_cupy.raw_kernels.frames.ways import Ways
 from bppsa_cupy.raw_kernels.twins.addresses import call_at
+from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wait
 from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.walks import start_of
@@ -111,6 +112,24 @@ def _rounds_of(
     restore_denormals(former)
 
 
+@compiled()
+def _rounds_together(
+    address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient, delta, steps,
+    hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, rounds, barrier, part,
+):  # fmt: skip
+    """One thread's part of every round of all walks, if all threads of the team are there."""
+    if not meet(barrier, parts, part):
+        return
+    for start in range(rounds):
+        for walk in range(firsts.size):
+            _rounds_of(
+                address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient,
+                delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, start, 1,
+                walk * parts + part,
+            )  # fmt: skip
+        wait(barrier, parts, start + 1)
+
+
 @compiled(parallel=True)
 def _backward(
     full_steps, partial_steps, rows_steps, gate_rows, states, numbers, taken_rows, state, gates, initial,
@@ -120,7 +139,9 @@ def _backward(
     chunks = (steps + chunk - 1) // chunk
     weight_bytes = gate_rows * hidden * hidden * state.itemsize
     for remains in range(2):
-        way, firsts, samples, parts = shares(gate_rows, hidden, sets, batch, chunks, weight_bytes, remains)
+        way, firsts, samples, parts = shares(
+            gate_rows, min(chunk, steps), hidden, sets, batch, chunks, weight_bytes, gate_rows, remains
+        )
         items = firsts.size * parts
         if not items:
             continue
@@ -133,15 +154,26 @@ def _backward(
         through = _through_of(way, gate_rows, state, firsts, samples, hidden)
         ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
         own = units_of_sets(way, unit, numbers, hidden, sets)
-        stride = chunk + 1 if parts == 1 else 1
-        for start in range(0, min(chunk, steps) + 1, stride):
-            if items == 1:
-                _rounds_of(
+        rounds = min(chunk, steps) + 1
+        stride, done = rounds if parts == 1 else 1, False
+        if parts > 1:
+            barrier = new_barrier(parts)
+            for part in prange(parts):
+                _rounds_together(
                     address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
                     gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
-                    grain, start, stride, 0,
+                    grain, rounds, barrier, np.int64(part),
                 )  # fmt: skip
-            else:
+            done = have_met(barrier)
+        elif items == 1:
+            _rounds_of(
+                address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient,
+                delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, 0, rounds,
+                0,
+            )  # fmt: skip
+            done = True
+        if not done:
+            for start in range(0, rounds, stride):
                 for item in prange(items):
                     _rounds_of(
                         address, packed, own, ends, carried, through, room, firsts, state, gates, initial,

@@ -16,6 +16,7 @@ from bppsa_cupy.raw_kernels.frames.samples import (
 from bppsa_cupy.raw_kernels.frames.teams import ROWS, share, shares
 from bppsa_cupy.raw_kernels.frames.ways import Ways
 from bppsa_cupy.raw_kernels.twins.addresses import call_at
+from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wait
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
@@ -92,6 +93,23 @@ def _steps_of(
     )  # fmt: skip
 
 
+@compiled()
+def _steps_together(
+    address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden, sets, batch,
+    reverse, samples, parts, grain, barrier, part,
+):  # fmt: skip
+    """One thread's part of every step of all walks, if all threads of the team are there."""
+    if not meet(barrier, parts, part):
+        return
+    for step in range(steps):
+        for walk in range(firsts.size):
+            _steps_of(
+                address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden,
+                sets, batch, reverse, samples, parts, grain, step, 1, walk * parts + part,
+            )  # fmt: skip
+        wait(barrier, parts, step + 1)
+
+
 @compiled(parallel=True)
 def _forward(
     full_steps, partial_steps, rows_steps, gate_rows, states, kept_rows, numbers, projected, weight_hh,
@@ -99,7 +117,9 @@ def _forward(
 ):  # fmt: skip
     weight_bytes = gate_rows * hidden * hidden * state.itemsize
     for remains in range(2):
-        way, firsts, samples, parts = shares(gate_rows, hidden, sets, batch, 1, weight_bytes, remains)
+        way, firsts, samples, parts = shares(
+            gate_rows, steps, hidden, sets, batch, 1, weight_bytes, 1, remains
+        )
         items = firsts.size * parts
         if not items:
             continue
@@ -110,14 +130,23 @@ def _forward(
         held = _held_of(way, states, initial, firsts, samples, hidden, sets, batch)
         ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
         own = units_of_sets(way, unit, numbers, hidden, sets)
-        stride = max(1, steps) if parts == 1 else 1
-        for start in range(0, steps, stride):
-            if items == 1:
-                _steps_of(
+        stride, done = max(1, steps) if parts == 1 else 1, False
+        if parts > 1:
+            barrier = new_barrier(parts)
+            for part in prange(parts):
+                _steps_together(
                     address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,
-                    hidden, sets, batch, reverse, samples, parts, grain, start, stride, 0,
+                    hidden, sets, batch, reverse, samples, parts, grain, barrier, np.int64(part),
                 )  # fmt: skip
-            else:
+            done = have_met(barrier)
+        elif items == 1:
+            _steps_of(
+                address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden,
+                sets, batch, reverse, samples, parts, grain, 0, steps, 0,
+            )  # fmt: skip
+            done = True
+        if not done:
+            for start in range(0, steps, stride):
                 for item in prange(items):
                     _steps_of(
                         address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,

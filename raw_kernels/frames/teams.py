@@ -13,10 +13,16 @@ FULL, PARTIAL, ROWS = 0, 1, 2
 #: lanes, copies included.
 CELL, CELL_OF_ROWS = 35, 85
 
-#: Multiply-adds of lanes in a step that are worth a barrier among threads; and the bytes of a set of weights
-#: from which on a thread that has a part of it to itself is worth more than one that has all samples of a
-#: block.
-WORTH_A_BARRIER, FAR_WEIGHTS = 1 << 15, 1 << 20
+#: Multiply-adds of lanes in a step that make a barrier among threads worth while, and as many more for each
+#: number that it hands from one core to others, with units and with samples as lanes.
+BARRIER, HANDED_BY_ROWS, HANDED_BY_LANES = 8800, 14, 6
+
+#: Multiply-adds of lanes that a walk must save for sleeping threads to be woken.
+WAKING = 1 << 20
+
+#: Bytes of a set of weights from which on threads that have a part of it each are worth more than threads
+#: that have a block of samples each.
+FAR_WEIGHTS = 1 << 20
 
 
 @compiled()
@@ -52,28 +58,35 @@ def few(gates, hidden, samples):
 
 
 @compiled()
-def team(cost, walks, weight_bytes, units):
+def team(steps, cost, least, walks, weight_bytes, units):
     """Threads that share out each step of a walk: 1 where walks go alone. `walks` are those that could go
-    side by side, a step of all that share a set of weights costs `cost`."""
+    side by side, a step of all that share a set of weights costs `cost`, and is shared out from `least`."""
     threads = min(thread_count(), units)
-    if threads < 2 or cost < WORTH_A_BARRIER:
+    if threads < 2 or steps * (cost - least) < 2 * WAKING:
         return 1
     return threads if walks < threads or weight_bytes >= FAR_WEIGHTS else 1
 
 
 @compiled()
-def shares(gates, hidden, sets, batch, chunks, weight_bytes, remains):
+def shares(gates, steps, hidden, sets, batch, chunks, weight_bytes, handed, remains):
     """How the walks of whole blocks go, or where `remains` those of the samples behind them: the way, each
-    walk's first sample (`chunks` of them in a row), the samples of a walk, and the parts of its units."""
+    walk's first sample (`chunks` of them in a row, of so many steps), the samples of a walk, and the parts
+    of its units. A step hands on `handed` numbers a unit and sample."""
     full, rest = batch // LANES, batch % LANES
     way, samples, each, parts = FULL, LANES, full, 1
     if remains:
         way, samples, each = ROWS if few(gates, hidden, rest) else PARTIAL, rest, 1 if rest else 0
         if way == ROWS:
-            cost, vectors = step_of_rows(gates, hidden, rest), (hidden + LANES - 1) // LANES
-            parts = team(cost, chunks * sets, weight_bytes, vectors)
+            # Weights are loaded once for all samples, which costs as much as one more.
+            cost, vectors = step_of_rows(gates, hidden, rest + 1), (hidden + LANES - 1) // LANES
+            least = BARRIER + HANDED_BY_ROWS * handed * hidden * rest
+            parts = team(steps, cost, least, chunks * sets, weight_bytes, vectors)
     else:
-        parts = team(step_of_lanes(gates, hidden, full), chunks * sets * full, weight_bytes, hidden)
+        cost, least = (
+            step_of_lanes(gates, hidden, full),
+            BARRIER + HANDED_BY_LANES * handed * hidden * full * LANES,
+        )
+        parts = team(steps, cost, least, chunks * sets * full, weight_bytes, hidden)
         if parts > 1:
             samples, each = full * LANES, 1
     firsts = np.empty(chunks * sets * each, np.int64)
