@@ -28,6 +28,7 @@ from bppsa_cupy.layers import __all__ as _layers
 from bppsa_cupy.network import Sequential, check_cell, fold_batch_norm, prune
 from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
 from bppsa_cupy.plan import Partition, Plan
+from bppsa_cupy.products import PlannedProduct, plan_product
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan import scan
@@ -61,6 +62,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PlanMismatchError",
+    "PlannedProduct",
     "PruneError",
     "Sequential",
     "ShapeError",
@@ -74,6 +76,7 @@ __all__ = [
     "functional",
     "load_jacobians",
     "mse_loss",
+    "plan_product",
     "prune",
     "save_jacobians",
     "scan",

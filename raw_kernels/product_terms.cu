@@ -6,6 +6,7 @@
 
 extern "C" __global__ void product_terms(
     const index_t* __restrict__ term_ptr,    // (c_nnz + 1): first term of each entry of C
+                                             // every entry has a term
     const index_t* __restrict__ a_position,  // (terms)
     const index_t* __restrict__ b_position,  // (terms)
     const real* __restrict__ a,              // (a_nnz, batch) if a_batched else (a_nnz)

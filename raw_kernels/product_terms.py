@@ -6,7 +6,29 @@ from numba import prange
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
+
+#: What a term costs beside an element of `spans.LEAST`.
+TERM = 4
+
+
+@compiled()
+def _one_sample(start, end, term_ptr, a_position, b_position, a, b, c):
+    """Entries `start` to `end` of C for one sample; each has a term, which its sum begins with."""
+    one = np.uint64(1)
+    term = np.uint64(term_ptr[start])
+    for entry in range(start, end):
+        last = np.uint64(term_ptr[entry + one])
+        total = a[a_position[term]] * b[b_position[term]]
+        term += one
+        while term < last:
+            total += a[a_position[term]] * b[b_position[term]]
+            term += one
+        c[entry] = total
+
+
+_spans_of_one_sample = spans_of(_one_sample)
 
 
 @compiled(parallel=True)
@@ -15,6 +37,9 @@ def product_terms(
     c_nnz, terms, a_nnz, b_nnz, batch, a_batched, b_batched,
 ):  # fmt: skip
     width = np.uint64(batch)
+    if width == np.uint64(1):
+        _spans_of_one_sample(TERM * terms, c_nnz, (term_ptr, a_position, b_position, a, b, c))
+        return
     streamed = is_streamed(c, width)
     zero = c.dtype.type(0)
     for entry in prange(np.uint64(c_nnz)):

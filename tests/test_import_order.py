@@ -28,6 +28,7 @@ LAYERS = [
     ["bppsa_cupy.torch"],
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
+    ["bppsa_cupy.products"],
     ["bppsa_cupy.network"],
     ["bppsa_cupy.distributed"],
     ["bppsa_cupy.models", "bppsa_cupy.data"],

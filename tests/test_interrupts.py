@@ -15,7 +15,7 @@ POINTS = [
     "bppsa_cupy.tools.cli.make_network",
     "bppsa_cupy.plan.sizes.counted.sweep",
     "bppsa_cupy.plan.chain_plan.multiply",
-    "bppsa_cupy.plan.file.plan_file._write_pattern",
+    "bppsa_cupy.plan.file.products._write_pattern",
     "bppsa_cupy.plan.file.plan_file.write_schedule",
     "bppsa_cupy.system.hdf5._Steady.write",  # inside of a callback of the HDF5 library
     "bppsa_cupy.system.hdf5._seal",

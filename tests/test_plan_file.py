@@ -243,7 +243,7 @@ def test_a_kill_while_writing_leaves_the_old_file(tmp_path):
     code = """
 import os, signal, sys
 from plan_cases import assert_equal_plans, edited, general_chains, plan_of, small_network
-from bppsa_cupy.plan.file import plan_file as file
+from bppsa_cupy.plan.file import products as file
 file._write_product = lambda group, product: os.kill(os.getpid(), signal.SIGKILL)
 plan_of(small_network()).save(sys.argv[1])
 """

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from bppsa_cupy.arguments import as_flag, as_instance, as_list, check_plain
 from bppsa_cupy.csr import Pattern
@@ -23,9 +22,9 @@ from bppsa_cupy.plan import (
     model_of,
     with_input_gradient,
 )
-from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan.launches import Matrix
 from bppsa_cupy.scan.numeric import NumericScan
+from bppsa_cupy.scan.operands import matrix_of
 from bppsa_cupy.scan.ranks import Ranks, RankScan
 
 
@@ -45,10 +44,10 @@ def scan(
     """The exclusive scan of [gradient, J_1, …, J_n] under A ⋄ B = B·A (equation 4), without its identity.
 
     gradient    v(1): (d,) or, for a batch, (d, B), float32 or float64
-    jacobians   J_1 … J_n in the scan's order, J_1 next to the gradient: SciPy sparse matrices, (Pattern,
-                values) pairs or JacobianRecords, J_k of shape (d_{k+1}, d_k) with d_1 = d; values are
-                (nnz,) for every sample, or (nnz, B), real numbers of any type, which are converted to the
-                gradient's. The values' stored zeros stay in the pattern.
+    jacobians   J_1 … J_n in the scan's order, J_1 next to the gradient: sparse matrices of SciPy or cupyx,
+                (Pattern, values) pairs or JacobianRecords, J_k of shape (d_{k+1}, d_k) with d_1 = d; values
+                are (nnz,) for every sample, or (nnz, B), real numbers of any type, which are converted to
+                the gradient's. The values' stored zeros stay in the pattern.
     method      "linear", "blelloch" or "hybrid" (with `levels`)
     plan        of `plan_scan`, to use again for other values of the same patterns; made here without it
     injections  e_1 … e_n, each of v(k + 1)'s shape or None: v(k + 1) = J_k v(k) + e_k, an affine scan
@@ -172,23 +171,13 @@ def _describe(chain: Chain) -> dict[str, Any]:
 
 def _operand(device: Device, k: int, jacobian: Any) -> Matrix:
     """Pattern and values of J_k, whatever it came as; a SciPy matrix's values serve every sample."""
-    what = f"the values of J_{k}"
-    if isinstance(jacobian, JacobianRecord):
-        return Matrix(jacobian.pattern, jacobian.data)
-    if scipy.sparse.issparse(jacobian):
-        csr = scipy.sparse.csr_array(jacobian, copy=True)
-        csr.sum_duplicates()
-        return Matrix(Pattern(csr.shape, csr.indptr, csr.indices), _numbers(device, what, csr.data))
-    try:
-        pattern, values = jacobian
-    except (TypeError, ValueError):
-        pattern = values = None
-    if not isinstance(pattern, Pattern):
+    matrix = matrix_of(jacobian)
+    if matrix is None:
         raise ShapeError(
-            f"J_{k} is a {type(jacobian).__name__}: scan takes SciPy sparse matrices, (Pattern, values) "
-            "pairs and JacobianRecords"
+            f"J_{k} is a {type(jacobian).__name__}: scan takes sparse matrices of SciPy and cupyx, (Pattern, "
+            "values) pairs and JacobianRecords"
         )
-    return Matrix(pattern, _numbers(device, what, values))
+    return Matrix(matrix.pattern, _numbers(device, f"the values of J_{k}", matrix.values))
 
 
 def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | None] | None:

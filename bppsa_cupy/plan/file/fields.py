@@ -25,6 +25,22 @@ def naming(path: str, what: str) -> Iterator[None]:
         raise PlanError(f"{path}: {what}: {error}") from error
 
 
+def write_format(file: h5py.File, format: str, version: int) -> None:
+    """Say what a file is: attributes `format` and `format_version` of its root."""
+    file.attrs["format"], file.attrs["format_version"] = format, version
+
+
+def check_format(file: h5py.File, format: str, version: int, what: str, cure: str) -> None:
+    """Raise PlanError unless the file holds `what`, by its format and version, as this package reads it."""
+    kind, found = text(file, "format"), number(file, "format_version")
+    if kind != format:
+        raise PlanError(f"{file.filename} holds {kind!r}: {what} is {format!r}")
+    if found != version:
+        raise PlanError(
+            f"{file.filename} is {what} of version {found}, this package reads version {version}: {cure}"
+        )
+
+
 def members(file: h5py.File, name: str) -> list[tuple[str, h5py.Group]]:
     """The groups in group `name`, which holds nothing else."""
     folder = file.get(name)

@@ -3,8 +3,7 @@
 /                       format = "bppsa-plan", format_version, fingerprint, batch_size, workers, itemsize,
                         left_out (JSON); of a plan over ranks partition (JSON), its bounds
 /network                JSON
-/patterns/<digest>      rows, columns; indptr, indices
-/products/<a>_<b>       kind, multiply_adds, pattern (a digest); the maps of its kind
+/patterns, /products    `products.py` has them
 /chains/<i>             matrices (JSON): pattern (a digest), shared and vjp_multiply_adds (an integer or
                         null) of each different one; elements (n,): which of them a_1, …, a_n are; names
                         (JSON) and items (n,) of a_1, …, a_n
@@ -17,34 +16,32 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from operator import attrgetter
 from typing import Any
 
 import h5py
 
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.file.chains import read_chain, read_schedules, write_chain, write_schedule
 from bppsa_cupy.plan.file.fields import (
-    integers,
+    check_format,
     json_attribute,
     members,
     naming,
     number,
     numbered,
-    product_patterns,
     read_json,
     text,
+    write_format,
     write_json,
 )
 from bppsa_cupy.plan.file.outline import read_pattern_outlines, read_product_outline
+from bppsa_cupy.plan.file.products import read_patterns, read_product, write_patterns, write_products
 from bppsa_cupy.plan.partition import Partition, place
-from bppsa_cupy.plan.product import MAPS, Product, check_product
+from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule
-from bppsa_cupy.system.hdf5 import create, open_file, write_array
+from bppsa_cupy.system.hdf5 import create, open_file
 
 FORMAT = "bppsa-plan"
 FORMAT_VERSION = 3
@@ -60,12 +57,11 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
     plan  the fields of a Plan by name
     """
     chains: tuple[ChainPlan, ...] = plan["chains"]
-    products = {key: product for chain in chains for key, product in chain.products.items()}
-    patterns = {element.pattern for chain in chains for element in chain.chain.elements}
-    patterns.update(product.pattern for product in products.values())
+    products = [product for chain in chains for product in chain.products.values()]
+    patterns = [element.pattern for chain in chains for element in chain.chain.elements]
+    patterns += [product.pattern for product in products]
     with create(path, sealed=True, error=PlanError) as file:
-        file.attrs["format"] = FORMAT
-        file.attrs["format_version"] = FORMAT_VERSION
+        write_format(file, FORMAT, FORMAT_VERSION)
         file.attrs["fingerprint"] = plan["fingerprint"]
         write_json(file, "network", plan["network"])
         for name in NUMBERS:
@@ -73,12 +69,8 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
         file.attrs["left_out"] = json.dumps(dict(plan["left_out"]))
         if plan["partition"] is not None:
             file.attrs["partition"] = json.dumps(plan["partition"].bounds)
-        folder = file.create_group("patterns")
-        for pattern in sorted(patterns, key=lambda pattern: pattern.digest):
-            _write_pattern(folder.create_group(pattern.digest), pattern)
-        folder = file.create_group("products")
-        for (a, b), product in sorted(products.items()):
-            _write_product(folder.create_group(f"{a}_{b}"), product)
+        write_patterns(file, patterns)
+        write_products(file, products)
         folder = file.create_group("chains")
         for index, chain in enumerate(chains):
             write_chain(folder.create_group(str(index)), chain.chain)
@@ -87,20 +79,6 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
             group = folder.create_group(name)
             for index, chain in enumerate(chains):
                 write_schedule(group, str(index), chain.schedules[name])
-
-
-def _write_pattern(group: h5py.Group, pattern: Pattern) -> None:
-    group.attrs["rows"], group.attrs["columns"] = pattern.shape
-    write_array(group, "indptr", pattern.indptr, compress=True)
-    write_array(group, "indices", pattern.indices, compress=True)
-
-
-def _write_product(group: h5py.Group, product: Product) -> None:
-    group.attrs["kind"] = product.kind
-    group.attrs["multiply_adds"] = product.multiply_adds
-    group.attrs["pattern"] = product.pattern.digest
-    for name, array in product.maps.items():
-        write_array(group, name, array, compress=True)
 
 
 # ---- reading ----
@@ -114,7 +92,7 @@ def read_plan(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str,
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
     pattern that is not its digest's, a map out of range, an illegal step.
     """
-    return _read(path, verify, _read_patterns, _read_product)
+    return _read(path, verify, read_patterns, read_product)
 
 
 def read_outline(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
@@ -129,14 +107,7 @@ def _read(
     read_product: Callable[[h5py.Group, dict[str, Any]], Any],
 ) -> dict[str, Any]:
     with open_file(path, sealed=True, verify=verify, error=PlanError) as file:
-        kind, version = text(file, "format"), number(file, "format_version")
-        if kind != FORMAT:
-            raise PlanError(f"{path} holds {kind!r}: a plan is {FORMAT!r}")
-        if version != FORMAT_VERSION:
-            raise PlanError(
-                f"{path} is a plan of version {version}, this package reads version {FORMAT_VERSION}: "
-                "build it again"
-            )
+        check_format(file, FORMAT, FORMAT_VERSION, "a plan", "build it again")
         patterns = read_patterns(members(file, "patterns"))
         made = [read_product(group, patterns) for _, group in members(file, "products")]
         products = {(product.a.digest, product.b.digest): product for product in made}
@@ -194,30 +165,3 @@ def _planned_chains(
         with naming(path, f"chain {index}"):
             planned.append(ChainPlan(chain, {name: schedules[name][index] for name in known}, products))
     return tuple(planned)
-
-
-def _read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
-    """The patterns by digest; one's digest is worked out again while the next one is read."""
-    patterns, digests = {}, {}
-    with ThreadPoolExecutor(1) as meanwhile:
-        for name, group in groups:
-            with naming(group.file.filename, f"pattern {name[:12]}"):
-                shape = number(group, "rows"), number(group, "columns")
-                patterns[name] = Pattern(shape, integers(group, "indptr"), integers(group, "indices"))
-            digests[name] = meanwhile.submit(attrgetter("digest"), patterns[name])
-    for name, group in groups:
-        if digests[name].result() != name:
-            raise PlanError(f"{group.file.filename}: pattern {name[:12]}: its content has another digest")
-    return patterns
-
-
-def _read_product(group: h5py.Group, patterns: dict[str, Pattern]) -> Product:
-    a, b, c = product_patterns(group, patterns)
-    with naming(group.file.filename, f"product {a.digest[:12]}_{b.digest[:12]}"):
-        kind = text(group, "kind")
-        maps = {name: integers(group, name) for name in MAPS.get(kind, ())}
-        for array in maps.values():
-            array.flags.writeable = False
-        product = Product(a, b, c, kind, number(group, "multiply_adds"), maps)
-        check_product(product)
-    return product

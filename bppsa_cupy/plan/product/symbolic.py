@@ -140,8 +140,8 @@ def multiply(a: Pattern, b: Pattern) -> Product:
     multiply_adds = int(terms.sum())
     kind = choose_kind(a, b, multiply_adds)
     if kind in ("terms", "row_wise"):
-        return _general(a, b, kind, prefix_sums(row_sums(a, terms)))
-    if kind == "scale_rows":
+        pattern = _united_rows(a, b, multiply_adds)
+    elif kind == "scale_rows":
         pattern = b
     elif kind == "scale_columns":
         pattern = a
@@ -151,7 +151,26 @@ def multiply(a: Pattern, b: Pattern) -> Product:
         met = row_sums(a, terms) > 0
         indices = np.tile(np.arange(b.shape[1]), np.count_nonzero(met))
         pattern = Pattern((a.shape[0], b.shape[1]), prefix_sums(met * b.shape[1]), indices)
-    return Product(a, b, pattern, kind, multiply_adds)
+    maps = term_list(a, b, pattern) if kind == "terms" else {}
+    return Product(a, b, pattern, kind, multiply_adds, maps)
+
+
+def term_list(a: Pattern, b: Pattern, pattern: Pattern) -> dict[str, np.ndarray]:
+    """The maps of kind "terms" of A·B, which has this pattern: any product has them."""
+    row_terms = prefix_sums(row_sums(a, entry_terms(a, b)))
+    multiply_adds = int(row_terms[-1])
+    dtype = map_dtype(a, b, multiply_adds)
+    arrays = (a.indptr, a.indices, b.indptr, b.indices, pattern.indptr, pattern.indices, row_terms)
+    *operands, indptr, indices, starts = (_input(array, dtype) for array in arrays)
+    term_ptr = np.empty(pattern.nnz + 1, dtype)
+    term_ptr[-1] = multiply_adds
+    a_position, b_position = np.empty(multiply_adds, dtype), np.empty(multiply_adds, dtype)
+    chunks = CHUNKS * numba.get_num_threads()
+    loops.term_map(*operands, b.shape[1], chunks, indptr, indices, starts, term_ptr, a_position, b_position)
+    maps = {"term_ptr": term_ptr, "a_position": a_position, "b_position": b_position}
+    for array in maps.values():
+        array.flags.writeable = False
+    return maps
 
 
 def check_shapes(a: Operand, b: Operand) -> None:
@@ -185,28 +204,11 @@ def _selected_rows(a: Pattern, b: Pattern, terms: np.ndarray) -> Pattern:
     return Pattern((a.shape[0], b.shape[1]), indptr, b.indices[source + np.arange(source.size)])
 
 
-def _general(a: Pattern, b: Pattern, kind: str, row_terms: np.ndarray) -> Product:
-    multiply_adds = int(row_terms[-1])
-    dtype = map_dtype(a, b, multiply_adds if kind == "terms" else 0)
-    operands = [_input(array, dtype) for array in (a.indptr, a.indices, b.indptr, b.indices)]
-    pattern = _united_rows(operands, (a.shape[0], b.shape[1]), multiply_adds)
-    maps = {}
-    if kind == "terms":
-        known = [_input(array, dtype) for array in (pattern.indptr, pattern.indices, row_terms)]
-        term_ptr = np.empty(pattern.nnz + 1, dtype)
-        term_ptr[-1] = multiply_adds
-        a_position, b_position = np.empty(multiply_adds, dtype), np.empty(multiply_adds, dtype)
-        chunks = CHUNKS * numba.get_num_threads()
-        loops.term_map(*operands, b.shape[1], chunks, *known, term_ptr, a_position, b_position)
-        maps = {"term_ptr": term_ptr, "a_position": a_position, "b_position": b_position}
-    for array in maps.values():
-        array.flags.writeable = False
-    return Product(a, b, pattern, kind, multiply_adds, maps)
-
-
-def _united_rows(operands: list[np.ndarray], shape: tuple[int, int], multiply_adds: int) -> Pattern:
+def _united_rows(a: Pattern, b: Pattern, multiply_adds: int) -> Pattern:
     """The pattern of A·B of any structure, worked out for one of the rows that differ by a shift alone."""
-    rows, columns = shape
+    rows, columns = shape = a.shape[0], b.shape[1]
+    dtype = map_dtype(a, b, 0)
+    operands = [_input(array, dtype) for array in (a.indptr, a.indices, b.indptr, b.indices)]
     _, a_indices, b_indptr, b_indices = operands
     like, bases = _like_rows(*operands)
     which = np.flatnonzero(like == np.arange(rows))
