@@ -23,6 +23,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "kernels_compile", "layers")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTORCH = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
+PRODUCTS = (ROOT / "docs" / "products.md").read_text(encoding="utf-8")
 RECURRENT = (ROOT / "docs" / "recurrent.md").read_text(encoding="utf-8")
 
 
@@ -99,6 +100,22 @@ def test_the_examples_of_the_page_on_pytorch_run(capsys):
     assert trained == "<class 'bppsa_cupy.torch.modules.GRU'> True"
     assert cell.startswith("torch.Size([100, 4, 20]) torch.Size([1, 4, 20]) ['weight_ih_l0', ")
     assert gradients == "(4, 100, 8) (60, 20) (1, 4, 20)"
+
+
+def test_the_examples_of_the_page_on_products_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for example in blocks(PRODUCTS, "python"):
+        exec(example, names)
+    equal, shapes, *steps, centre, many, loaded = capsys.readouterr().out.splitlines()
+    assert (equal, shapes) == ("True", "True (500, 600)")
+    assert 3 <= len(steps) <= 5 and all(" 1" in step and step.endswith(" iterations") for step in steps)
+    # The maximum of the lower solution for λ = 5 (finite differences on finer grids).
+    assert 0.5 < float(centre.removeprefix("u at the centre: ")) < 0.9
+    assert many == f"({names['galerkin'].pattern.nnz}, 16) (441, 441)"
+    assert loaded.startswith("<product (441, 3969) · (3969, 3969) · (3969, 441): ")
+    coarse = names["r"] @ (names["jacobian"] @ names["p"])
+    assert abs(names["galerkin"].to_scipy(names["coarse"]) - coarse).max() < 1e-12
 
 
 def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):

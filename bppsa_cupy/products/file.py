@@ -69,7 +69,7 @@ def read_multiplications(
         digests, pairs = (json_attribute(file, name, list) for name in ("factors", "multiplications"))
         with naming(file.filename, "multiplications"):
             for digest in digests:
-                if digest not in patterns:
+                if not isinstance(digest, str) or digest not in patterns:
                     raise PlanError(f"pattern {str(digest)[:12]} of a factor is missing")
             factors = [patterns[digest] for digest in digests]
             return factors, _multiplications(factors, pairs, many, one)
@@ -89,7 +89,8 @@ def _multiplications(
     """The multiplications by the numbers of their operands, each used once."""
     operands, made, waiting = list(factors), [], set(range(len(factors)))
     for pair in pairs:
-        if not (isinstance(pair, list) and len(pair) == 2 and len({*pair} & waiting) == 2):
+        numbers = [number for number in pair if type(number) is int] if isinstance(pair, list) else []
+        if numbers != pair or len(pair) != 2 or len({*numbers} & waiting) != 2:
             raise PlanError(f"{pair!r} are no two of the operands {sorted(waiting)}")
         left, right = pair
         key = operands[left].digest, operands[right].digest

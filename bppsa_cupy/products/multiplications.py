@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.plan.product import MAXIMAL_TERMS, Product, entry_terms, multiply, term_list
 
 #: Terms that a row of C has at most, on average, where a term list is quickest: what they read stays in the
@@ -50,6 +52,12 @@ def plan_multiplications(factors: Sequence[Pattern]) -> tuple[Multiplication, ..
     Where there are several orders, the one of the fewest multiply-adds; time grows with the products of all
     runs of neighbours but the whole. Raises ShapeError where sizes do not fit.
     """
+    for number, (left, right) in enumerate(pairwise(factors), 1):
+        if left.shape[1] != right.shape[0]:
+            raise ShapeError(
+                f"factor {number} of shape {left.shape} times factor {number + 1} of shape {right.shape}: "
+                "the columns of one must be the rows of the next"
+            )
     n = len(factors)
     patterns = {(k, k + 1): factor for k, factor in enumerate(factors)}
     products: dict[tuple[int, int], Product] = {}
