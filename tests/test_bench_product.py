@@ -13,6 +13,7 @@ from test_cuda_device import no_device_is_kept, stub  # noqa: F401  fixtures
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.tools.benchmarks import product
+from bppsa_cupy.tools.benchmarks.harness import Measurement, Row
 from bppsa_cupy.tools.benchmarks.product import CupyxProduct, Planned, ScipyProduct
 from bppsa_cupy.tools.benchmarks.sparse_matrices import CASES, laplacian, smoothed_prolongation
 
@@ -20,24 +21,28 @@ from bppsa_cupy.tools.benchmarks.sparse_matrices import CASES, laplacian, smooth
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = run("product", tmp_path, "--batch", "1,3")["rows"]
     found = {(row["case"], row["quantity"]): row for row in rows}
-    assert len(found) == len(rows) == 2 * len(CASES) * 2 + 2
+    assert len(found) == len(rows) == 6
+    case = next(iter(CASES))
     for batch in (1, 3):
-        timed = [found[f"{case}, B={batch}", "product"] for case in CASES]
-        assert all(row["against"] == "SciPy A @ B" for row in timed)
-        mean = found[f"geometric mean, B={batch}", "ratio"]["ours"]
-        assert mean == pytest.approx(np.prod([row["ratio"] for row in timed]) ** (1 / len(timed)))
-        for case, row in zip(CASES, timed, strict=True):
-            planning = found[f"{case}, B={batch}", "planning"]
-            saved = (row["theirs"] - row["ours"]) * batch
-            paid = f"paid after {int(np.ceil(planning['ours'] / saved))} calls of B={batch}"
-            assert planning["note"] == (paid if saved > 0 else "not paid by any calls")
+        timed, planning = (found[f"{case}, B={batch}", name] for name in ("product", "planning"))
+        assert timed["against"] == "SciPy A @ B"
+        assert found[f"geometric mean, B={batch}", "ratio"]["ours"] == pytest.approx(timed["ratio"])
+        saved = (timed["theirs"] - timed["ours"]) * batch
+        paid = f"paid after {int(np.ceil(planning['ours'] / saved))} calls of B={batch}"
+        assert planning["note"] == (paid if saved > 0 else "not paid by any calls")
     assert "geometric mean, B=3" in capsys.readouterr().out
 
 
-def test_without_a_rival(tmp_path: Path) -> None:
-    rows = run("product", tmp_path, "--batch", "2", "--against", "none")["rows"]
-    assert {row["quantity"] for row in rows} == {"product", "planning"}
-    assert all(row["ratio"] is None for row in rows)
+def test_rows_of_times() -> None:
+    assert product._mean_row(3, [2.0, 4.0, 8.0]).ours == pytest.approx(4)
+    ours = Measurement(result={"planning": [0.3, 0.1, 0.2]})
+    for theirs, note in (
+        (0.0151, "paid after 10 calls of B=2"),
+        (0.005, "not paid by any calls"),
+        (None, None),
+    ):
+        row = product._planning_row("a case", ours, Row("a case", "product", 0.005, theirs), 2)
+        assert (row.ours, row.note) == (0.2, note)
 
 
 @pytest.mark.parametrize("case", CASES)

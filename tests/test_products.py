@@ -63,7 +63,7 @@ def assert_product(product, patterns, values, result, tolerance):
 @given(
     st.lists(st.sampled_from(list(STRUCTURES)), min_size=2, max_size=4),
     st.integers(0, 9),
-    st.sampled_from([None, 1, 2, 17]),
+    st.sampled_from([None, 0, 1, 2, 17]),
     st.integers(0, 2**32 - 1),
 )
 @example(["general", "general"], 0, None, 0)

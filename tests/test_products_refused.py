@@ -1,10 +1,8 @@
 """Planned products refuse what does not fit, and name both sides."""
 
-import cupy_stub
 import numpy as np
 import pytest
 import scipy.sparse
-from test_cuda_device import no_device_is_kept, stub  # noqa: F401  fixtures
 
 import bppsa_cupy as bp
 
@@ -121,18 +119,3 @@ def test_bind_copies_nothing(given):
 def test_to_scipy(values, sample, words):
     with pytest.raises(bp.ShapeError, match=words):
         PRODUCT.to_scipy(values, sample)
-
-
-def test_values_on_several_devices(stub, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(cupy_stub.ndarray, "__cuda_array_interface__", {}, raising=False)
-    with pytest.raises(bp.DeviceError, match="factor 1 has its values on host, factor 2 on cuda: move one"):
-        PRODUCT(A.data, stub.asarray(B.data))
-    with pytest.raises(bp.DeviceError, match="out of ndarray: on cuda it takes a"):
-        PRODUCT(stub.asarray(A.data), stub.asarray(B.data), out=np.empty(4))
-    result = PRODUCT(stub.asarray(A.data), stub.asarray(B.data))
-    assert isinstance(result, stub.xp.ndarray)
-    np.testing.assert_array_equal(PRODUCT.to_scipy(result).toarray(), (A @ B).toarray())
-    moved = bp.plan_product(A, B, device="cuda")(A.data, B.data)
-    assert isinstance(moved, stub.xp.ndarray)
-    host = bp.plan_product(A, B, device="host")(stub.asarray(A.data), B.data)
-    assert type(host) is np.ndarray

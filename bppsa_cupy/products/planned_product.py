@@ -72,7 +72,8 @@ class PlannedProduct:
 
         Law: for each sample the product of the factors' matrices, in the same bits at every call; entries
         that cancel are stored zeros. Raises ShapeError where values or `out` do not fit, PlanMismatchError
-        where a matrix has another pattern, DeviceError where arrays are on several devices.
+        where a matrix has another pattern, DeviceError where arrays are on several devices, or where this
+        process cannot run kernels.
         """
         device, arrays, batch, shape = self._taken(values)
         if out is None:
@@ -85,8 +86,8 @@ class PlannedProduct:
         for launch in self._launches(device, arrays, batch, [*room, out]):
             launch()
         if room:
-            while len(self._rooms) >= MAXIMAL_ROOMS:
-                self._rooms.pop(next(iter(self._rooms)), None)
+            for oldest in list(self._rooms)[: 1 - MAXIMAL_ROOMS]:
+                self._rooms.pop(oldest, None)
             self._rooms[key] = room
         return out
 
@@ -117,6 +118,7 @@ class PlannedProduct:
         given = zip(self._names, self.factors, values, strict=True)
         data = [data_of(name, pattern, value) for name, pattern, value in given]
         device = self._device or common_device(self._names, data)
+        device.check_process()
         arrays, batch = arrays_of(device, self._names, self.factors, data)
         nnz = self.pattern.nnz
         return device, arrays, batch, (nnz,) if batch is None else (nnz, batch)
