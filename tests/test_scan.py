@@ -205,7 +205,7 @@ def test_positions_beyond_two_to_the_31_are_reached(tmp_path):
 @pytest.mark.parametrize(
     "gradient, jacobians, options, error, message",
     [
-        (np.zeros(3), [np.eye(3)], {}, bp.ShapeError, "J_1 is a ndarray: scan takes SciPy sparse"),
+        (np.zeros(3), [np.eye(3)], {}, bp.ShapeError, "J_1 is a ndarray: scan takes sparse"),
         (np.zeros(2), [scipy.sparse.eye_array(3)], {}, bp.ShapeError, "2 rows and J_1 3 columns"),
         (np.zeros(3, int), [scipy.sparse.eye_array(3)], {}, bp.ShapeError, "gradient of int64"),
         (np.zeros((3, 1, 1)), [], {}, bp.ShapeError, r"it takes float32 or float64 of shape \(d,\)"),

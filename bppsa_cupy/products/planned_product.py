@@ -148,7 +148,8 @@ class PlannedProduct:
         for multiplication in self.multiplications[:-1]:
             batched.append(batched[multiplication.left] or batched[multiplication.right])
             nnz = multiplication.many.pattern.nnz
-            room.append(device.empty((nnz, batch) if batched[-1] else (nnz,), arrays[0].dtype))
+            shape = (nnz,) if batch is None or not batched[-1] else (nnz, batch)
+            room.append(device.empty(shape, arrays[0].dtype))
         return room
 
     def to_scipy(self, values: Array, sample: int = 0) -> scipy.sparse.csr_array:

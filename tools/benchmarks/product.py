@@ -94,15 +94,14 @@ def _rows(arguments: argparse.Namespace, options: dict[str, Any]) -> list[Row]:
 
 def _planning_row(name: str, ours: Measurement, timed: Row, batch: int) -> Row:
     """The time of planning, and in the note the calls after which it has paid."""
-    note = None
+    samples, note = ours.result["planning"], None
+    planning = float(np.median(samples))
     if timed.theirs is not None:
         saved = (timed.theirs - timed.ours) * batch
-        calls = float(np.median(ours.result["planning"])) / saved
-        note = (
-            f"paid after {int(np.ceil(calls))} calls of B={batch}" if saved > 0 else "not paid by any calls"
-        )
-    planning = ours.result["planning"]
-    return Row(name, "planning", float(np.median(planning)), spread={"ours": quartiles(planning)}, note=note)
+        note = "not paid by any calls"
+        if saved > 0:
+            note = f"paid after {int(np.ceil(planning / saved))} calls of B={batch}"
+    return Row(name, "planning", planning, spread={"ours": quartiles(samples)}, note=note)
 
 
 def _mean_row(batch: int, ratios: list[float]) -> Row:
