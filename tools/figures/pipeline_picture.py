@@ -8,7 +8,7 @@ from typing import Any
 from bppsa_cupy.tools.figures.picture_file import picture
 
 #: Accuracies this much below the panel's best, in points, are told at the lower edge.
-FAR = 12.0
+FAR = 25
 
 
 def draw(rows: list[dict[str, Any]], path: Path, title: str) -> None:
@@ -55,7 +55,8 @@ def _by_stages(axes: Any, rows: list[dict[str, Any]]) -> None:
                 below, above = (x, floor), (x, floor + 0.06 * number * room)
                 style = {"color": color, "ha": "center", "fontsize": "small"}
                 arrow = {"arrowstyle": "->", "color": color}
-                axes.annotate(f"{row['mean']:.0f} %", below, above, arrowprops=arrow, **style)
+                said = f"{row['mean']:.0f} %" if row["mean"] else "diverged"
+                axes.annotate(said, below, above, arrowprops=arrow, **style)
     told = [(counts.index(row["stages"]), row["paper"]) for row in rows if row["paper"] is not None]
     if told:
         axes.plot(*zip(*told, strict=True), "D", color="black", fillstyle="none", label="paper")
