@@ -12,9 +12,8 @@ import numpy as np
 from bppsa_cupy.devices.base import Device, Launch
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
+from bppsa_cupy.timescan.models import H200
 from bppsa_cupy.tools.launches.capture import Capture, Capturing, Mark
-from bppsa_cupy.tools.machine_code.cases import SHARED_BYTES
-from bppsa_cupy.tools.machine_code.predictions import PREDICTED, WORKERS
 
 #: Bytes of an H200.
 MEMORY = 141 * 10**9
@@ -211,11 +210,11 @@ class PaperGpu(CudaDevice):
 
     @property
     def shared_bytes(self) -> int:
-        return SHARED_BYTES[PREDICTED]
+        return H200.shared_bytes
 
     @property
     def workers(self) -> int:
-        return WORKERS
+        return H200.workers
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         arrays = [(p.role, v) for p, v in zip(kernel.parameters, arguments, strict=True) if p.is_array]
