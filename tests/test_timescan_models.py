@@ -85,9 +85,9 @@ def test_passes_take_what_the_page_predicts(cell: str, verb: str) -> None:
 def test_more_warps_than_schedulers_share_them() -> None:
     one, few = Warps(1, 100, 30, 64), Warps(132 * 4, 100, 30, 64)
     assert H200.step_seconds(one) == H200.step_seconds(few) == 100 / H200.alone
-    assert H200.step_seconds(few._replace(count=2 * few.count)) == 100 / H200.busy, "waits are hidden"
-    assert H200.step_seconds(few._replace(count=5 * few.count)) == 150 / H200.busy, "by issue"
-    wide = few._replace(count=5 * few.count, registers=250)
+    assert H200.step_seconds(few._replace(number=2 * few.number)) == 100 / H200.busy, "waits are hidden"
+    assert H200.step_seconds(few._replace(number=5 * few.number)) == 150 / H200.busy, "by issue"
+    wide = few._replace(number=5 * few.number, registers=250)
     assert H200.step_seconds(wide) == 300 / H200.busy, "two warps at once, so three waves"
 
 

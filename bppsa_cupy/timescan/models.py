@@ -90,10 +90,10 @@ class GpuModel(TimeModel):
     def step_seconds(self, warps: Warps) -> float:
         """A step of a launch: a warp's cycles, of as many waves as registers allow, or the instructions that
         the warps of a scheduler issue, if those are more."""
-        each = -(-warps.count // (self.workers * self.schedulers))
+        each = -(-warps.number // (self.workers * self.schedulers))
         resident = max(1, self.registers // (32 * warps.registers))
         cycles = max(-(-each // resident) * warps.cycles, each * warps.instructions)
-        return cycles / (self.busy if warps.count > self.workers * self.schedulers else self.alone)
+        return cycles / (self.busy if warps.number > self.workers * self.schedulers else self.alone)
 
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
         warps = walking(size, verb, chunks, self.shared_bytes)

@@ -26,13 +26,13 @@ from bppsa_cupy.timescan.sizes import WalkSize
 class Warps(NamedTuple):
     """The warps of a launch.
 
-    count         in all
+    number        in all
     cycles        of one of them alone in a step, its loads from L2
     instructions  that it issues in a step
     registers     of a thread
     """
 
-    count: int
+    number: int
     cycles: float
     instructions: float
     registers: float

@@ -19,7 +19,7 @@ const int COLUMNS = IN_REGISTERS > 1 && HALVED ? IN_REGISTERS / 2 : IN_REGISTERS
 // there are read too, as in fetch_unit: no branch then keeps loads from going ahead. As far as the compiler keeps
 // them in registers beside the columns.
 const bool READS_AHEAD = COPIES && (P == 1 || G > 2);
-const bool READS_ALL = READS_AHEAD && P == 1 && (G > 2 || ROWS_READ < 4);
+const bool READS_ALL = READS_AHEAD && P == 1 && (ROWS_READ < 4 || (G > 2 && sizeof(real) == 4));
 
 // Copies W_hh to shared memory as (gates, WIDTH, WIDTH), zeros around it.
 __device__ __forceinline__ void pad_weights(const real* __restrict__ weight_hh, int hidden, real* padded)
