@@ -4,14 +4,9 @@
 // To 20 elements, and for 40, a thread takes an element and holds what it needs of the next DEPTH maps in
 // registers. Others are made by pieces (pieces.cuh).
 
+#include "elements.cuh"
+#include "packs.cuh"
 #include "powers.cuh"
-
-// 16 bytes, one load.
-const int PACK = 16 / int(sizeof(real));
-
-struct __align__(16) Pack {
-    real values[PACK];
-};
 
 // One walk's arrays at the first map that it takes, and by how much they are apart from one map to the next.
 struct Walk {
@@ -22,13 +17,6 @@ struct Walk {
     size_type count, items_apart, added_apart, found_apart;
     int size;
 };
-
-// Where element i of walk w lies in an array (states, sets, hidden, batch), which a boundary's states are.
-__device__ inline size_type element_of(int i, size_type w, int hidden, size_type sets, size_type batch)
-{
-    const size_type state = i / hidden, unit = i % hidden;
-    return ((state * sets + w / batch) * hidden + unit) * batch + w % batch;
-}
 
 // What a thread needs of one map: a row, or a column where Way::COLUMNS.
 template <int N>

@@ -99,11 +99,13 @@ extern "C" __global__ void chunk_scan(
                            affine ? offsets + first * plane : last, boundary + first * plane, chunks - 1,
                            -walks, affine ? -plane : 0, -plane, int(size)};
         real* const end = boundary + (chunks - 1) * plane;
-#define SCAN(N, FULL)                                                                                     \
-    do {                                                                                                  \
-        const size_type place = element_of(min(int(threadIdx.x), int(size) - 1), w, hidden, sets, batch); \
-        if (threadIdx.x < size) end[place] = last[place];                                                 \
-        if (chunks > 1) scan_in_registers<N, FULL>(walk, way, last[place], place, shared);                \
+        const size_type start = start_of(w / batch, w % batch, hidden, batch);
+#define SCAN(N, FULL)                                                                      \
+    do {                                                                                   \
+        const int mine = min(int(threadIdx.x), int(size) - 1);                             \
+        const size_type place = element_of(mine, start, hidden, walks, batch);             \
+        if (threadIdx.x < size) end[place] = last[place];                                  \
+        if (chunks > 1) scan_in_registers<N, FULL>(walk, way, last[place], place, shared); \
     } while (false)
         if (size == 20) SCAN(20, true);
         else if (size < 20) SCAN(20, false);
@@ -112,7 +114,7 @@ extern "C" __global__ void chunk_scan(
             Pieces pieces(walk, shared);
 #pragma unroll 1
             for (int i = threadIdx.x; i < size; i += THREADS) {
-                pieces.places[i] = element_of(i, w, hidden, sets, batch);
+                pieces.places[i] = element_of(i, start, hidden, walks, batch);
                 end[pieces.places[i]] = last[pieces.places[i]];
             }
             scan_by_pieces(walk, way, last, pieces);

@@ -88,9 +88,11 @@ extern "C" __global__ void newton_scan(
         const size_type item = w / batch * chunks * batch + w % batch;
         const Walk walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks, batch,
                            plane, plane, int(size)};
-#define SCAN(N, FULL)                                                                                     \
-    scan_in_registers<N, FULL>(                                                                           \
-        walk, way, real(0), element_of(min(int(threadIdx.x), int(size) - 1), w, hidden, sets, batch), shared)
+        const size_type start = start_of(w / batch, w % batch, hidden, batch);
+        const int mine = min(int(threadIdx.x), int(size) - 1);
+#define SCAN(N, FULL)           \
+    scan_in_registers<N, FULL>( \
+        walk, way, real(0), element_of(mine, start, hidden, walks, batch), shared)
         if (size == 20) SCAN(20, true);
         else if (size < 20) SCAN(20, false);
         else if (size == 40) SCAN(40, true);
@@ -98,7 +100,7 @@ extern "C" __global__ void newton_scan(
             Pieces pieces(walk, shared);
 #pragma unroll 1
             for (int i = threadIdx.x; i < size; i += THREADS)
-                pieces.places[i] = element_of(i, w, hidden, sets, batch);
+                pieces.places[i] = element_of(i, start, hidden, walks, batch);
             scan_by_pieces(walk, way, pieces);
         }
     }

@@ -124,8 +124,8 @@ class Function:
                 packed.append(ctypes.create_string_buffer(value.tobytes(), value.nbytes))
         shape = LaunchShape(tuple(map(int, grid)), tuple(map(int, block)), shared_mem)
         stream = Stream.current[-1]
-        if stream.captured is not None:
-            stream.captured.append(lambda: self._library.run(packed, shape))
+        if stream.capture is not None:
+            stream.add(lambda: self._library.run(packed, shape))
         else:
             self._library.run(packed, shape)
 

@@ -1,15 +1,36 @@
-"""Streams and events of the stand-in for CuPy: what a stream does asynchronously is done late."""
+"""Streams and events of the stand-in for CuPy: what a stream does asynchronously is done late, and a graph's
+nodes run in the order that differs most from that of their launches."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakValueDictionary
 
+from bppsa_cupy.tools.launches.capture import Capture, Capturing, Mark
 
-class Stream:
+
+class Graph:
+    """A captured graph."""
+
+    #: Those of this session, in order.
+    made: list[Graph] = []  # noqa: RUF012
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        Graph.made.append(self)
+
+    def launch(self, stream: Stream) -> None:
+        """Run the nodes, of those that may run the one that was launched last."""
+        waiting = dict(enumerate(map(set, self.capture.before)))
+        while waiting:
+            number = max(number for number, before in waiting.items() if not before & waiting.keys())
+            del waiting[number]
+            self.capture.nodes[number]()
+
+
+class Stream(Capturing):
     """A stream; while it captures, launches are kept and not run."""
 
     current: list[Stream] = []  # noqa: RUF012  the stack of entered streams
@@ -17,7 +38,7 @@ class Stream:
     made: WeakValueDictionary[int, Stream] = WeakValueDictionary()  # noqa: RUF012  by address
 
     def __init__(self, non_blocking: bool = False) -> None:
-        self.captured: list[Callable[[], None]] | None = None
+        super().__init__()
         self.synchronized = 0
         #: Asynchronous work in its order, each with a method `poll`: goes on, and tells whether it is done.
         self.work: deque[Any] = deque()
@@ -32,21 +53,19 @@ class Stream:
     def __exit__(self, *error: object) -> None:
         Stream.current.pop()
 
-    def begin_capture(self) -> None:
-        self.captured = []
-
-    def end_capture(self) -> SimpleNamespace:
-        launches, self.captured = self.captured or [], None
-        return SimpleNamespace(launch=lambda stream: [launch() for launch in launches])
+    def end_capture(self) -> Graph:
+        return Graph(self.ended())
 
     def synchronize(self) -> None:
-        assert self.captured is None, "a capture must not wait"
+        assert self.capture is None, "a capture must not wait"
         self.synchronized += 1
         while self.work:
             Stream.go_on()
 
     def wait_event(self, event: Event) -> None:
         """Work on the current stream runs when it is launched, so the wait is over before it goes on."""
+        if event.mark.wait(self):
+            return
         if self is not Stream.current[-1]:
             self.work.append(SimpleNamespace(poll=event.is_done))
             return
@@ -82,10 +101,12 @@ class Event:
         Event.recorded += 1
         self.time = Event.recorded
         self._stream = Stream.current[-1]
+        self.mark = Mark(self._stream)
         self._behind = self._stream.done + len(self._stream.work)
 
     def is_done(self) -> bool:
         assert self.time, "an event is asked about that was not recorded"
+        assert self._stream.capture is None, "an event of a capture is never done"
         return self._stream.done >= self._behind
 
     @property

@@ -59,6 +59,8 @@ def test_kept_models_are_used():
     assert load_calibration("host") == kept
     assert find_model("host") == model_of("host") == model_of("emulated") == kept.model
     assert find_model("ideal") == MODELS["ideal"] and find_model("cuda") == MODELS["cuda"]
+    labels = [find_model(name).label for name in ("host", "cuda", "ideal")]
+    assert labels == ["host", "cuda, uncalibrated", "ideal"]
     save_calibration(measured(seconds_per_launch=7e-6))
     assert find_model("host").seconds_per_launch == 7e-6
 

@@ -78,7 +78,7 @@ def test_what_is_printed(capsys):
         "1.03 MiB of weights",
         "58.6 %",
         "8 to 20",
-        "times: predicted by the cost model of host",
+        "times: predicted by the cost model of host, uncalibrated",
         "on 3 accelerators",
     ):
         assert text in out

@@ -10,7 +10,7 @@ from timescan_cases import CELLS, make_walk, on_host
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.timescan import cost
+from bppsa_cupy.timescan import models
 from bppsa_cupy.timescan.forward import choose_forward
 from bppsa_cupy.timescan.newton import NewtonForward
 
@@ -135,7 +135,7 @@ def test_auto_takes_the_serial_pass_on_the_host():
 def test_auto_takes_newton_where_it_is_predicted_to_win(monkeypatch):
     host = get_device("host")
     walk = make_walk(host, CELLS["tanh"], 20000, 2, 1, dtype="float32", forward=False)
-    monkeypatch.setitem(cost.MODELS, "host", cost.MODELS["cuda"])
+    monkeypatch.setitem(models.MODELS, "host", models.MODELS["cuda"])
     monkeypatch.setattr(type(host), "workers", 132)
     chunk, reason = choose(walk)
     assert chunk > 0 and "ms serially" in reason

@@ -11,7 +11,7 @@ from timescan_cases import CELLS, make_walk
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan import models, serial
 from bppsa_cupy.timescan.newton import NewtonForward
 
 SIZES = st.floats(-8, 3).map(lambda power: 10.0**power)
@@ -20,7 +20,7 @@ SIZES = st.floats(-8, 3).map(lambda power: 10.0**power)
 @pytest.fixture
 def many_chunks(monkeypatch):
     """The cost model of a GPU on the host, by which passes are cut into many chunks."""
-    monkeypatch.setitem(cost.MODELS, "host", cost.MODELS["cuda"])
+    monkeypatch.setitem(models.MODELS, "host", models.MODELS["cuda"])
     monkeypatch.setattr(type(get_device("host")), "workers", 132)
 
 

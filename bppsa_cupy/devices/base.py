@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import check_plain
+from bppsa_cupy.devices.order import Bound, Launch
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.raw_kernels.kernel import (
     ARRAY_TYPES,
@@ -28,8 +29,6 @@ from bppsa_cupy.raw_kernels.kernel import (
 
 #: An array of a device: numpy.ndarray or cupy.ndarray.
 Array = Any
-#: A call that launches work bound to its arrays.
-Launch = Callable[[], None]
 
 #: What a parameter's type admits before a launch's first array of that type has decided. As dtypes:
 #: NumPy works out a dtype's name at every call, which costs more than a small launch.
@@ -165,16 +164,9 @@ class Device(abc.ABC):
         of_launch = self.facts_of_launch(scalars, types.itemsize)
         variant, shape = kernel.variant_for(types, of_launch), kernel.launch(of_launch)
         if 0 in shape.grid:
-            return _nothing
+            return Bound(kernel, (), _nothing, Counter())
         self.check_shared(kernel, shape)
-        run = self._prepare(kernel, variant, shape, checked)
-        launched, name = self.launched, kernel.name
-
-        def call() -> None:
-            launched[name] += 1
-            run()
-
-        return call
+        return Bound(kernel, checked, self._prepare(kernel, variant, shape, checked), self.launched)
 
     def facts_of_launch(self, scalars: Mapping[str, Any], itemsize: int) -> dict[str, Any]:
         """What a kernel's `launch` takes: its scalars by name, the bytes of a real, those of shared
@@ -182,7 +174,7 @@ class Device(abc.ABC):
         return {**scalars, "itemsize": itemsize, "shared_bytes": self.shared_bytes or LEAST_SHARED_BYTES}
 
     def sequence(self, launches: Sequence[Launch]) -> Launch:
-        """One call that makes bound launches in their order."""
+        """One call that makes bound launches, with the results of their order."""
 
         def call() -> None:
             for launch in launches:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
 from bppsa_cupy.devices.cubins import machine_code
+from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 
@@ -155,13 +156,15 @@ class CudaDevice(Device):
         return float(self.xp.cuda.get_elapsed_time(start, end)) / 1000
 
     def sequence(self, launches: Sequence[Launch]) -> Launch:
-        """One call that makes bound launches in their order, from the second time on as a CUDA graph.
+        """One call that makes bound launches, from the second time on as a CUDA graph.
 
-        The first time runs them one by one, which compiles and loads their kernels. Kernels and
-        addresses are those of the bound launches, so a replay is one launch on the host.
+        The first time runs them one by one, which compiles and loads their kernels. In the graph a launch
+        waits for those alone that the order of reads and writes asks for (`predecessors`), so that
+        independent ones run side by side. Kernels and addresses are those of the bound launches, so a replay
+        is one launch on the host. A single launch needs no graph.
         """
-        run_all = super().sequence(launches)
-        return _Graph(self, run_all) if launches else run_all
+        one_by_one = super().sequence(launches)
+        return _Graph(self, launches, one_by_one) if len(launches) > 1 else one_by_one
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         function = _function(self.xp, kernel, variant, self.xp.cuda.Device().compute_capability)
@@ -174,11 +177,15 @@ class CudaDevice(Device):
         return lambda: function(grid, block, packed, shared_mem=shared_bytes)
 
 
+#: Branches of a graph: kernels that one GPU runs at once, at the most.
+MOST_BRANCHES = 128
+
+
 class _Graph:
     """Bound launches that are captured into a CUDA graph and replayed."""
 
-    def __init__(self, device: CudaDevice, run_all: Launch) -> None:
-        self._device, self._run_all = device, run_all
+    def __init__(self, device: CudaDevice, launches: Sequence[Launch], run_all: Launch) -> None:
+        self._device, self._launches, self._run_all = device, launches, run_all
         self._graph: Any = None
         self._loaded = False
         self._launched: Counter[str] = Counter()
@@ -196,11 +203,26 @@ class _Graph:
     def _capture(self) -> None:
         launched = self._device.launched
         before = launched.copy()
-        stream = self._device.xp.cuda.Stream(non_blocking=True)
-        with stream:
-            stream.begin_capture()
-            self._run_all()
-            self._graph = stream.end_capture()
+        waits = predecessors(self._launches, self._device.address)
+        branch = branches(waits, MOST_BRANCHES)
+        streams = [self._device.xp.cuda.Stream(non_blocking=True) for _ in range(max(branch) + 1)]
+        streams[0].begin_capture()
+        with streams[0]:
+            fork = self._device.mark()
+        for stream in streams[1:]:
+            stream.wait_event(fork)
+        events: list[Any] = []
+        for launch, own, others in zip(self._launches, branch, waits, strict=True):
+            for other in others:
+                if branch[other] != own:
+                    streams[own].wait_event(events[other])
+            with streams[own]:
+                launch()
+                events.append(self._device.mark())
+        last = dict(zip(branch, events, strict=True))
+        for own in range(1, len(streams)):
+            streams[0].wait_event(last[own])
+        self._graph = streams[0].end_capture()
         self._launched = launched - before
         launched.subtract(self._launched)
 

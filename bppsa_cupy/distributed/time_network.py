@@ -29,6 +29,7 @@ from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan import Stack, cost
 from bppsa_cupy.timescan.direction import Direction
+from bppsa_cupy.timescan.models import model_of
 
 #: Layers that work at each step on its own, beside recurrent ones.
 PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh)
@@ -105,7 +106,7 @@ class TimeSequential(SharedSequential):
             if chunk is None:
                 layer = next(iter(self.architecture.recurrent.values()))
                 size = layer.walk_size(steps, batch, self.dtype.itemsize)
-                choice = cost.choose(cost.model_of(self.device), size, method="chunked")
+                choice = cost.choose(model_of(self.device), size, method="chunked")
                 chunk = max(1, min(choice.chunk, -(-steps // self.group.size)))
             self._cuts[steps, batch] = split_steps(steps, self.group.size, chunk), chunk
         return self._cuts[steps, batch]

@@ -13,6 +13,7 @@ from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import WalkSize, cost, serial
 from bppsa_cupy.timescan.chunked import WAYS, bind_reduce
 from bppsa_cupy.timescan.direction import Direction
+from bppsa_cupy.timescan.models import TimeModel, model_of
 
 #: The tags of states that go forward in time, and of gradients that go back.
 STATES, GRADIENTS = 0, 1
@@ -172,24 +173,24 @@ def backward_pass(
     way, size = WAYS[method], d.walk.size
     chunks = sum(map(ranges.chunks, range(ranges.group.size)))
     if way == "auto":
-        relayed, scanned = predicted_seconds(cost.model_of(device), size, ranges)
+        relayed, scanned = predicted_seconds(model_of(device), size, ranges)
         way = "chunked" if scanned < relayed else "serial"
     if way == "serial" or chunks == 1 or size.state > cost.MAXIMAL_STATE:
         return RelayedBackward(device, d, ranges)
     return RankTimeScan(device, d, ranges)
 
 
-def predicted_seconds(model: cost.TimeModel, size: WalkSize, ranges: TimeRanges) -> tuple[float, float]:
+def predicted_seconds(model: TimeModel, size: WalkSize, ranges: TimeRanges) -> tuple[float, float]:
     """What the way back takes from rank to rank, and by chunks on all of them, by the first rank's share."""
     ranks, chunk = ranges.group.size, ranges.chunk
     own = replace(size, steps=ranges.starts[1])
     whole = replace(size, steps=ranges.starts[-1])
     scanned = (
-        cost.reduce_seconds(model, own, chunk)
-        + cost.scan_seconds(model, whole, whole.chunks(chunk))
-        + cost.serial_seconds(model, own, own.chunks(chunk))
+        model.reduce_seconds(own, chunk)
+        + model.scan_seconds(whole, whole.chunks(chunk))
+        + model.walk_seconds(own, "backward", own.chunks(chunk))
     )
-    return ranks * cost.serial_seconds(model, own), scanned
+    return ranks * model.walk_seconds(own, "backward", 1), scanned
 
 
 def split_steps(steps: int, ranks: int, chunk: int) -> tuple[int, ...]:

@@ -63,6 +63,7 @@ class CostModel:
     seconds_per_call    added to every VJP, fill and transposition, which Python calls one by one
     rates               rates of single `KINDS`, and of single `work_classes` of them
     link                between ranks; a rank is a worker that holds its own elements
+    calibrated          whether the rates were measured on the machine at hand
     """
 
     name: str
@@ -71,6 +72,12 @@ class CostModel:
     seconds_per_call: float
     rates: Mapping[str, Rate] = field(default_factory=dict)
     link: Link = Link(0.0, math.inf)
+    calibrated: bool = field(default=False, compare=False)
+
+    @property
+    def label(self) -> str:
+        """What its predictions are told by."""
+        return self.name if self.calibrated or self.name == "ideal" else f"{self.name}, uncalibrated"
 
     def work_seconds(self, kind: str, multiply_adds: int, moved: int, width: int | None = None) -> float:
         """The time of work of one of `KINDS`, without its launch or call, at its class's rate.

@@ -23,7 +23,7 @@ from bppsa_cupy.plan.schedule import Schedule
 class Prediction:
     """What methods are predicted to take.
 
-    model    the cost model's name
+    model    the cost model's label
     seconds  of each method by name
     """
 
@@ -122,7 +122,7 @@ class Plan:
                     schedule_cost(chain.sizes, chain.schedules[name], budget).seconds
                     for chain, budget in both
                 )
-        return Prediction(model.name, seconds)
+        return Prediction(model.label, seconds)
 
     def _budget(self, chain: ChainPlan, batch_size: int, model: CostModel = IDEAL) -> Budget:
         """What a scan of one of the chains is run for: the ranks, or one device."""

@@ -16,6 +16,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan.models import model_of
 from bppsa_cupy.timescan.walk import Walk
 
 #: Which way over time a method of net.backward asks for.
@@ -79,7 +80,7 @@ class TimeScan:
     ) -> None:
         self._device, self._entering = device, entering
         self.reran = False
-        size, model, way = walk.size, cost.model_of(device), WAYS[method]
+        size, model, way = walk.size, model_of(device), WAYS[method]
         free = device.free_memory() if free is None else free
         self.choice = cost.choose(model, size, method=way, chunk=chunk, free=free if chunk is None else None)
         if way == "serial":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan.models import model_of
 from bppsa_cupy.timescan.newton import NewtonForward
 from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan.walk import Walk
@@ -48,19 +49,19 @@ def choose_forward(
     """
     if method == "serial":
         return 0, "as asked for"
-    model = cost.model_of(device)
-    choice = cost.choose(model, size, method="chunked")
+    model = model_of(device)
+    choice = cost.choose(model, size, method="chunked", verb="forward")
     if choice.method == "serial":
         return 0, choice.reason
     free = device.free_memory() if free is None else free
     lengths = {c: size.newton_bytes(c) for c in {*size.chunk_lengths(), choice.chunk}}
     fitting = [c for c, needed in lengths.items() if needed <= free]
-    seconds = {c: cost.chunked_seconds(model, size, c) for c in fitting or [choice.chunk]}
+    seconds = {c: cost.chunked_seconds(model, size, c, "forward") for c in fitting or [choice.chunk]}
     chunk = min(seconds, key=lambda c: seconds[c])
     expected = EXPECTED_ITERATIONS * seconds[chunk] * 1e3
     serially = choice.serial_seconds * 1e3
     if method == "auto" and expected >= serially:
-        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration"
+        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration on {model.label}"
     if not fitting:
         least = min(lengths, key=lambda c: lengths[c])
         lack = (
@@ -73,7 +74,7 @@ def choose_forward(
     if method != "auto":
         longer = "" if chunk == choice.chunk else f", by chunks longer than {choice.chunk} for want of memory"
         return chunk, f"as asked for{longer}"
-    return chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially"
+    return chunk, f"predicted {expected:.3g} ms, {serially:.3g} ms serially on {model.label}"
 
 
 def check_forward(device: Device, sizes: StackSize, method: str, taken: int) -> None:

@@ -29,7 +29,7 @@ __device__ __forceinline__ void walk_back(
     for (size_type item = (size_type)blockIdx.x * WALKS + place.walk; item < items;
          item += (size_type)gridDim.x * WALKS) {
         const size_type piece = item / walks;
-        const Walk own(item % walks, hidden, chunks.sets, chunks.batch);
+        const Walk own = walk_of(item % walks, hidden, chunks.sets, chunks.batch);
         const size_type set = own.set, b = own.sample, o = row * chunks.batch + own.start;
         Weights weights;
         weights.load(weight_hh + set * G * square + row, square, hidden, hidden, place.lane);

@@ -21,7 +21,7 @@ __device__ __forceinline__ void walk(
     }
     for (size_type number = (size_type)blockIdx.x * WALKS + place.walk; number < walks;
          number += (size_type)gridDim.x * WALKS) {
-        const Walk own(number, hidden, sets, batch);
+        const Walk own = walk_of(number, hidden, sets, batch);
         const size_type set = own.set, o = row * batch + own.start;
         Weights weights;
         weights.load(weight_hh + set * G * square + (size_type)row * hidden, square, 1, hidden, place.lane);

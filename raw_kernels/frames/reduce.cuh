@@ -5,18 +5,9 @@
 //
 // Range: each column carries a power of two, taken out of it every RENORMALISED steps.
 
+#include "powers.cuh"
+
 const int RENORMALISED = 8;
-
-// 2^exponent, for exponents of normal numbers.
-__device__ __forceinline__ float power_of_two(int exponent, float)
-{
-    return __int_as_float((exponent + 127) << 23);
-}
-
-__device__ __forceinline__ double power_of_two(int exponent, double)
-{
-    return __longlong_as_double((long long)(exponent + 1023) << 52);
-}
 
 // The power of two that brings `largest` into [1/2, 1); 0 for zero and for what is not finite.
 __device__ __forceinline__ int exponent_of(real largest)
@@ -46,19 +37,13 @@ struct Reduction {
     // A walk by its number.
     __device__ __forceinline__ Walk walk(size_type number) const
     {
-        return Walk(number, hidden, chunks.sets, chunks.batch);
+        return walk_of(number, hidden, chunks.sets, chunks.batch);
     }
 
     // The gradient by step s's output of the walk whose elements begin at `start`, its units a batch apart.
     __device__ __forceinline__ const real* step_gradient(size_type s, size_type start) const
     {
         return gradient + chunks.time(s) * hidden * chunks.walks + start;
-    }
-
-    // Where element i of the state of that walk lies in (states, sets, hidden, batch).
-    __device__ __forceinline__ size_type element(size_type start, int i) const
-    {
-        return i / hidden * (hidden * chunks.walks) + i % hidden * chunks.batch + start;
     }
 };
 

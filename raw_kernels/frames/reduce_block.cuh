@@ -114,7 +114,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
             const real value = columns[i * width + place / size];
             if (column < size) given.maps[(map * size + column) * size + i] = value;
             else if (column == size && given.per_step)
-                given.offsets[number * size * walks + given.element(own.start, i)] = value;
+                given.offsets[number * size * walks + element_of(i, own.start, hidden, walks, chunks.batch)] = value;
         }
         for (int c = self; c < width && start + c < size; c += threads)
             given.exponents[map * size + start + c] = exponents[c];

@@ -15,9 +15,11 @@ typedef Stage<STAGED ? ROWS_READ : 1, STAGED ? WIDTH : 1> Rows;
 const bool HALVED = sizeof(real) == 8 || (P > 1 && Q) || (!COPIES && G > 1);
 const int COLUMNS = IN_REGISTERS > 1 && HALVED ? IN_REGISTERS / 2 : IN_REGISTERS;
 
-// Whether a unit's rows are read while the one before it is multiplied: where that takes long, and the compiler
-// keeps them in registers beside the columns.
-const bool READS_AHEAD = COPIES && G > 2;
+// Whether a unit's rows are read while the one before it is multiplied; and whether those of a unit that is not
+// there are read too, as in fetch_unit: no branch then keeps loads from going ahead. As far as the compiler keeps
+// them in registers beside the columns.
+const bool READS_AHEAD = COPIES && (P == 1 || G > 2);
+const bool READS_ALL = READS_AHEAD && P == 1 && (ROWS_READ < 4 || (G > 2 && sizeof(real) == 4));
 
 // Copies W_hh to shared memory as (gates, WIDTH, WIDTH), zeros around it.
 __device__ __forceinline__ void pad_weights(const real* __restrict__ weight_hh, int hidden, real* padded)
@@ -74,8 +76,9 @@ __device__ __forceinline__ void step_back(
             step.coefficients(min(k, hidden - 1), of_unit, a);
             fetch_unit(next, k, rows);
         } else if (READS_AHEAD) {
-            if (k < hidden) step.coefficients(k, ahead, a);
-            if (k + 1 < WIDTH && k + 1 < hidden) step.read(k + 1, ahead);
+            const auto unit = [&](int i) { return READS_ALL ? min(i, hidden - 1) : i; };
+            if (READS_ALL || k < hidden) step.coefficients(unit(k), ahead, a);
+            if (k + 1 < WIDTH && (READS_ALL || k + 1 < hidden)) step.read(unit(k + 1), ahead);
         } else if (k < hidden) {
             step.read(k, ahead);
             step.coefficients(k, ahead, a);
@@ -136,11 +139,11 @@ __device__ __forceinline__ void renormalise(real (&columns)[SIZE][COLUMNS], int 
     }
 }
 
-// What a thread does in block `number`: the set of weights, the chunk and the sample of a map, its first column;
-// whether there is anything, and whether it is the chunk's own gradients' column. Made anew where it is needed,
-// so that no register holds it while columns are multiplied.
+// What a thread does in block `number`: the walk and the chunk of a map, its first column; whether there is
+// anything, and whether it is the chunk's own gradients' column. Made anew where it is needed, so that no register
+// holds it while columns are multiplied.
 struct Work {
-    int set, chunk, sample, start;
+    int set, sample, chunk, start;
     bool exists, entering;
 
     __device__ __forceinline__ Work(const Reduction& given, int number)
@@ -149,17 +152,16 @@ struct Work {
         set = number / in_set;
         const size_type item = size_type(number % in_set) * BLOCK + threadIdx.x;
         const int rest = int(item / batch);
-        chunk = rest / parts;
         sample = int(item % batch);
+        chunk = rest / parts;
         start = rest % parts * COLUMNS;
         exists = chunk < given.chunks.reduced();
         entering = given.per_step && rest % parts == parts - 1;
     }
 
-    // Where the walk's elements begin.
-    __device__ __forceinline__ size_type first(const Reduction& given) const
+    __device__ __forceinline__ Walk walk(const Reduction& given) const
     {
-        return start_of(set, sample, given.hidden, given.chunks.batch);
+        return Walk(set, sample, given.hidden, given.chunks.batch);
     }
 
     // Parts of a map, the last of them its own gradients' column where there is one.
@@ -180,12 +182,13 @@ __device__ __forceinline__ void reduce_columns(
     const Reduction& given, const real* weights, int number, Rows& rows)
 {
     const Work work(given, number);
-    const int set = work.set, first = int(work.first(given));
+    const Walk own = work.walk(given);
+    const int set = int(own.set), first = int(own.start);
     const bool entering = work.entering;
     constexpr int SIZE = P * WIDTH;
     const Chunks& chunks = given.chunks;
     const int hidden = given.hidden, size = P * hidden;
-    const Span span = chunks.span(work.chunk + chunks.first, work.sample);
+    const Span span = chunks.span(work.chunk + chunks.first, own.sample);
     real columns[SIZE][COLUMNS];
     int exponents[COLUMNS] = {};
 #pragma unroll
@@ -210,13 +213,14 @@ __device__ __forceinline__ void reduce_columns(
     const Work done(given, number);
     const int start = done.start;
     const size_type walk = done.set * chunks.batch + done.sample, map = done.chunk * chunks.walks + walk;
-    real* const offsets = given.offsets + done.chunk * size * chunks.walks + done.first(given);
+    real* const offsets = given.offsets + done.chunk * size * chunks.walks;
+    const size_type origin = done.walk(given).start;
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
         if (i % WIDTH >= hidden) continue;
         const int element = i / WIDTH * hidden + i % WIDTH;
         if (done.entering)
-            offsets[i / WIDTH * (hidden * chunks.walks) + i % WIDTH * chunks.batch] = columns[i][0];
+            offsets[element_of(i / WIDTH, i % WIDTH, origin, hidden, chunks.walks, chunks.batch)] = columns[i][0];
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c)
             if (start + c < size) given.maps[(map * size + start + c) * size + element] = columns[i][c];

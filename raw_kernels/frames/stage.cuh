@@ -1,5 +1,7 @@
 // Reading ahead. BLOCK is the block's number of threads.
 
+#include "copies.cuh"
+
 // Whether there are copies to shared memory that no register and no scoreboard waits for: from sm_80 on.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 const bool COPIES = false;
@@ -35,32 +37,19 @@ struct Stage {
     // Starts the copy of row `row` of a step to place a, from which all was read.
     __device__ __forceinline__ void fetch(int a, int row, const real* from)
     {
-        real* const to = column + (a * ROWS + row) * BLOCK;
-#if defined(__CUDA_ARCH__)
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;"
-                     :: "r"(unsigned(__cvta_generic_to_shared(to))), "l"(from), "n"(sizeof(real)) : "memory");
-#else
-        *to = *from;
-#endif
+        copy_ahead(column + (a * ROWS + row) * BLOCK, from);
     }
 
     __device__ __forceinline__ real read(int a, int row) const { return column[(a * ROWS + row) * BLOCK]; }
 
     // Ends the copies of one step.
-    __device__ __forceinline__ void close()
-    {
-#if defined(__CUDA_ARCH__)
-        asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-    }
+    __device__ __forceinline__ void close() { end_group(); }
 
     // Waits for all copies but those of the last LEFT steps.
     template <int LEFT>
     __device__ __forceinline__ void wait()
     {
-#if defined(__CUDA_ARCH__)
-        asm volatile("cp.async.wait_group %0;" :: "n"(LEFT) : "memory");
-#endif
+        wait_for_groups<LEFT>();
     }
 #endif
 

@@ -15,10 +15,10 @@ from bppsa_cupy.system.files import write_text
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.workload import available_cores
 from bppsa_cupy.tools.machine_code import nvrtc
-from bppsa_cupy.tools.machine_code.cases import TARGETS
+from bppsa_cupy.tools.machine_code.cases import TARGETS, WIDE_CELLS, WIDTHS
 from bppsa_cupy.tools.machine_code.disassembly import nvdisasm_version
 from bppsa_cupy.tools.machine_code.listing import listing
-from bppsa_cupy.tools.machine_code.measure import Built, measure
+from bppsa_cupy.tools.machine_code.measure import Built, Measure, measure
 from bppsa_cupy.tools.machine_code.page import page
 from bppsa_cupy.tools.machine_code.predictions import PREDICTED, Sizes, predictions
 from bppsa_cupy.tools.machine_code.walk import PLACES
@@ -64,22 +64,33 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
     options = cli.taken(arguments, "hidden", "dtype")
     for kernel, arch in work if arguments.listing else ():
         print(*listing(Built(kernel, arch, **options), arguments.loads), sep="\n")
-    with ThreadPoolExecutor(available_cores()) as pool:
-        rows = list(pool.map(lambda one: measure(*one, **options), work))
-    predicted = []
-    if {"chunk_scan", "newton_scan"} <= set(arguments.kernel) and PREDICTED in arguments.arch:
+    rows = _measured([{"kernel": kernel, "target": arch, **options} for kernel, arch in work])
+    predicted: list[dict[str, Any]] = []
+    wide: list[Measure] = []
+    if set(arguments.kernel) == set(KERNELS) and PREDICTED in arguments.arch:
         of_target = {row.kernel: row for row in rows if row.target == PREDICTED}
         predicted = predictions(KERNELS, of_target, Sizes(30000, 16, arguments.hidden or 20))
+        walks = [KERNELS[f"{cell}_{verb}"] for cell in WIDE_CELLS for verb in ("forward", "backward")]
+        wide = _measured(
+            [{"kernel": kernel, "target": PREDICTED, "hidden": H} for kernel in walks for H in WIDTHS]
+        )
     report = {
         "name": arguments.name,
         "command": arguments.command,
         "versions": {"nvrtc": ".".join(map(str, nvrtc.version())), "nvdisasm": nvdisasm_version()},
         "rows": [asdict(row) for row in rows],
+        "widths": [asdict(row) for row in wide],
         "predictions": predicted,
     }
     if arguments.page is not None:
         write_text(arguments.page, page(report))
     return report
+
+
+def _measured(cases: list[dict[str, Any]]) -> list[Measure]:
+    """The measures of what `measure` is given, several at once."""
+    with ThreadPoolExecutor(available_cores()) as pool:
+        return list(pool.map(lambda one: measure(**one), cases))
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -47,6 +47,10 @@ SIZES_OF: Mapping[str, Mapping[str, int]] = {
     },
 }  # fmt: skip
 
+#: Cells and hidden units whose walks are read too: weights in registers of more and more threads, and beyond
+#: registers.
+WIDE_CELLS, WIDTHS = ("rnn_tanh", "gru", "lstm"), (32, 64, 128, 256)
+
 #: Steps of a round of the hot loop by the last word of a kernel's name, where copies of lines do not tell: a
 #: reduction's step loads every unit of a state by one line.
 STEPS: Mapping[str, int] = {"reduce": 1}

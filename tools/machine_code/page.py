@@ -42,6 +42,14 @@ counted; - where lanes' addresses follow from a division or from memory.
 ## Walks over time, and their scans
 """
 
+WIDE = """
+### By width, sm_90, float32
+
+To 128 hidden units of an RNN and 64 of a GRU or an LSTM, threads hold the weights in registers. Beyond, a
+block reads them from shared memory, or from L2, and cycles are those of one round of its threads over the
+sums of a step: with G gates it makes G·H / 256 rounds, at least one.
+"""
+
 OTHERS = """
 ## All kernels, sm_90, float32
 
@@ -71,6 +79,7 @@ COLUMNS = (
 def page(report: Mapping[str, Any]) -> str:
     """The page of what `bppsa-bench machine-code --json` writes."""
     rows = report["rows"]
+    wide = report["widths"]
     walks = [row for row in rows if row["hidden"] is not None or row["kernel"].endswith("_scan")]
     parts = [
         HEAD.format(
@@ -83,6 +92,8 @@ def page(report: Mapping[str, Any]) -> str:
             **report["versions"],
         ),
         *_table(("kernel", "target", *COLUMNS), ((r["kernel"], r["target"], *_cells(r)) for r in walks)),
+        WIDE,
+        *_table(("kernel", "H", *COLUMNS), ((r["kernel"], str(r["hidden"]), *_cells(r)) for r in wide)),
         OTHERS,
         *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
         PREDICTED,

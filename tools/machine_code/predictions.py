@@ -12,19 +12,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from bppsa_cupy.raw_kernels.kernel import Kernel
+from bppsa_cupy.timescan.forward import EXPECTED_ITERATIONS
+from bppsa_cupy.timescan.models import H200
 from bppsa_cupy.tools.machine_code.cases import launch_of, scalars_of
 from bppsa_cupy.tools.machine_code.measure import Measure
 from bppsa_cupy.tools.machine_code.walk import BESIDE, memory_latencies
 
-#: The target whose rows predict.
-PREDICTED = "sm_90"
-#: An H200: multiprocessors of 4 schedulers, registers of a scheduler, clocks in Hz with little to do and when
-#: all multiprocessors work.
-WORKERS, SCHEDULERS, REGISTERS, ALONE, BUSY = 132, 4, 16384, 1.98e9, 1.7e9
-#: Seconds of a launch, and until the host knows that all boundaries are finite.
-LAUNCH, CHECK = 5e-6, 2e-5
-#: Iterations of Newton's method that a forward pass is taken to need.
-ITERATIONS = 6
+#: The target whose rows predict, and the GPU of it.
+PREDICTED, GPU = "sm_90", H200
 #: Chunks that a pass may be cut into.
 CHUNKS = (26, 53, 105, 132, 165, 211, 264, 317, 370, 423, 528, 634, 845, 1056)
 
@@ -80,7 +75,7 @@ def _of_cell(cell: str, kernels: Kernels, rows: Rows, sizes: Sizes) -> list[Pred
 def _serial(cell: str, verb: str, rows: Rows, sizes: Sizes) -> Prediction:
     cycles = rows[f"{cell}_{verb}"].cycles["L2"]
     count = f"{sizes.steps} steps of {cycles:.0f} cycles"
-    return Prediction(cell, f"{verb}, serial", "walk", sizes.steps * cycles / ALONE + LAUNCH, count)
+    return Prediction(cell, f"{verb}, serial", "walk", sizes.steps * cycles / GPU.alone + GPU.launch, count)
 
 
 def _chunked(
@@ -88,16 +83,18 @@ def _chunked(
 ) -> list[Prediction]:
     """Reduce, scan, expand; forward as many times as Newton's method has iterations."""
     scan = "newton_scan" if verb == "forward" else "chunk_scan"
-    way, times = f"{verb}, {chunks} chunks", ITERATIONS if verb == "forward" else 1
+    way, times = f"{verb}, {chunks} chunks", EXPECTED_ITERATIONS if verb == "forward" else 1
     chunk, state = -(-sizes.steps // chunks), _states(cell, kernels, sizes) * sizes.hidden
     of_chunk = rows[scan].cycles["L2"] * state / sizes.hidden
     # A forward kernel has no chunks: cut into chunks, each is as one more sample.
     walkers = {"batch": sizes.batch * chunks, "steps": chunk} if verb == "forward" else {"batch": sizes.batch}
     made = [
         Prediction(cell, way, "reduce", *_many(f"{cell}_reduce", kernels, rows, sizes, chunk, {})),
-        Prediction(cell, way, scan, chunks * of_chunk / ALONE, f"{chunks} chunks of {of_chunk:.0f} cycles"),
+        Prediction(
+            cell, way, scan, chunks * of_chunk / GPU.alone, f"{chunks} chunks of {of_chunk:.0f} cycles"
+        ),
         Prediction(cell, way, "expand", *_many(f"{cell}_{verb}", kernels, rows, sizes, chunk, walkers)),
-        Prediction(cell, way, "launches and check", 4 * LAUNCH + CHECK, "4 launches and a wait"),
+        Prediction(cell, way, "launches and check", 4 * GPU.launch + GPU.check, "4 launches and a wait"),
     ]
     if times == 1:
         return made
@@ -119,13 +116,13 @@ def _many(
     given = {"steps": sizes.steps, "batch": sizes.batch, "hidden": sizes.hidden, "chunk": chunk, **others}
     shape, _ = launch_of(kernels[name], 4, PREDICTED, scalars_of(kernels[name], **given))
     warps = math.prod(shape.grid) * -(-math.prod(shape.block) // 32)
-    each = -(-warps // (WORKERS * SCHEDULERS))
-    resident = max(1, REGISTERS // (-(-row.registers // 8) * 8 * 32))
+    each = -(-warps // (GPU.workers * GPU.schedulers))
+    resident = max(1, GPU.registers // (-(-row.registers // 8) * 8 * 32))
     waves = -(-each // resident)
     cycles = max(waves * row.cycles["L2"], each * row.instructions)
     bound = "issue" if cycles > waves * row.cycles["L2"] else "latency"
     count = f"{chunk} steps of {cycles:.0f} cycles: {each} warps a scheduler, {resident} at once, by {bound}"
-    return chunk * cycles / BUSY, count
+    return chunk * cycles / GPU.busy, count
 
 
 def _weight_gradients(cell: str, kernels: Kernels, rows: Rows, sizes: Sizes) -> list[Prediction]:
@@ -134,11 +131,11 @@ def _weight_gradients(cell: str, kernels: Kernels, rows: Rows, sizes: Sizes) -> 
     if name not in rows:
         return []
     tiles = -(-_gates(cell, kernels) * sizes.hidden // 32)
-    rounds = -(-sizes.steps * sizes.batch // (32 * WORKERS))
+    rounds = -(-sizes.steps * sizes.batch // (32 * GPU.workers))
     load = memory_latencies(rows[name].target)["memory"]
-    each = tiles * rows[name].warps / SCHEDULERS
+    each = tiles * rows[name].warps / GPU.schedulers
     cycles = load + 2 * BESIDE["BAR"] + 32 * max(rows[name].cycles["L1"], each * rows[name].instructions)
-    seconds = 2 * (rounds * cycles / BUSY + LAUNCH)
+    seconds = 2 * (rounds * cycles / GPU.busy + GPU.launch)
     count = f"2 launches, {rounds} rounds of {cycles:.0f} cycles: a load, 32 products, two barriers"
     return [Prediction(cell, "backward", "weight gradients", seconds, count)]
 

@@ -28,6 +28,7 @@ def budget_facts(budget: Budget) -> dict[str, Any]:
     name = budget.model.name
     return {
         "model": name,
+        "calibrated": budget.model.calibrated,
         "unit": "multiply-adds" if name == "ideal" else "seconds",
         "batch_size": budget.batch_size,
         "itemsize": budget.itemsize,
@@ -40,7 +41,7 @@ def print_budget(facts: Mapping[str, Any]) -> None:
     ideal = facts["unit"] == "multiply-adds"
     print(f"plan       {facts['file']}" if "file" in facts else "equal dense elements, no plan")
     print(
-        f"model      {facts['model']}: "
+        f"model      {facts['model']}{'' if ideal or facts['calibrated'] else ', uncalibrated'}: "
         + ("time is multiply-adds, nothing else costs" if ideal else "predicted seconds")
         + f"; a batch of {facts['batch_size']}, {facts['itemsize']} bytes a value"
     )

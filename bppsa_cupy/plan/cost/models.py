@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.cost.calibration import calibrated
@@ -51,7 +52,8 @@ def find_model(name: str | CostModel) -> CostModel:
         return name
     if name not in MODELS:
         raise PlanError(f"cost model {name!r} was asked for: the models are {', '.join(MODELS)}")
-    return (None if name == "ideal" else calibrated(name)) or MODELS[name]
+    measured = None if name == "ideal" else calibrated(name)
+    return MODELS[name] if measured is None else replace(measured, calibrated=True)
 
 
 def model_of(device: str) -> CostModel:

@@ -1,0 +1,142 @@
+"""Processors in the numbers that passes over time depend on, and the seconds of their parts."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass, replace
+
+from bppsa_cupy.devices import Device
+from bppsa_cupy.timescan.sizes import WalkSize
+from bppsa_cupy.timescan.warps import Warps, reducing, walking
+
+
+@dataclass(frozen=True)
+class TimeModel(abc.ABC):
+    """A processor. None of its numbers was measured on the one at hand.
+
+    workers  multiprocessors, or threads
+    launch   seconds of a launch
+    check    seconds until the host knows whether all boundaries are finite
+    """
+
+    name: str
+    workers: int
+    launch: float
+    check: float
+
+    @property
+    def label(self) -> str:
+        """What its predictions are told by."""
+        return f"{self.name}, uncalibrated"
+
+    @abc.abstractmethod
+    def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
+        """All chunks at once step by step, "forward" or "backward"."""
+
+    @abc.abstractmethod
+    def reduce_seconds(self, size: WalkSize, chunk: int) -> float:
+        """The products of the Jacobians of every chunk but the first."""
+
+    @abc.abstractmethod
+    def scan_seconds(self, size: WalkSize, chunks: int) -> float:
+        """The values at the boundaries of chunks."""
+
+
+@dataclass(frozen=True)
+class HostModel(TimeModel):
+    """A processor that runs the twins.
+
+    serial_step  seconds of a step of a walk whatever its size
+    serial_rate  multiply-adds a second of one thread's walk, each of `lanes` samples at once
+    reduce_rate, scan_rate  those of its reduction, and of its scan over boundaries
+    """
+
+    serial_step: float
+    serial_rate: float
+    lanes: int
+    reduce_rate: float
+    scan_rate: float
+
+    def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
+        work = size.cell.gates * size.units**2
+        walks = -(-chunks * size.heads * -(-size.batch // self.lanes) // self.workers)
+        return size.chunks(chunks) * walks * (self.serial_step + work / self.serial_rate) + self.launch
+
+    def reduce_seconds(self, size: WalkSize, chunk: int) -> float:
+        # A step's Jacobian is formed first.
+        maps, work = (size.chunks(chunk) - 1) * size.walks, size.state * size.units * (size.units + 16)
+        return chunk * -(-maps // self.workers) * work / self.reduce_rate
+
+    def scan_seconds(self, size: WalkSize, chunks: int) -> float:
+        rounds = -(-size.walks // (8 * self.workers))
+        return (chunks - 1) * size.state**2 / self.scan_rate * rounds
+
+
+@dataclass(frozen=True)
+class GpuModel(TimeModel):
+    """A GPU, whose kernels take what their machine code says (`warps`).
+
+    schedulers, registers  of a multiprocessor, and of a scheduler
+    shared_bytes           of a block, at most
+    alone, busy            clocks in Hz with little to do, and when all schedulers have warps
+    """
+
+    schedulers: int
+    registers: int
+    shared_bytes: int
+    alone: float
+    busy: float
+
+    def step_seconds(self, warps: Warps) -> float:
+        """A step of a launch: a warp's cycles, of as many waves as registers allow, or the instructions that
+        the warps of a scheduler issue, if those are more."""
+        each = -(-warps.number // (self.workers * self.schedulers))
+        resident = max(1, self.registers // (32 * warps.registers))
+        cycles = max(-(-each // resident) * warps.cycles, each * warps.instructions)
+        return cycles / (self.busy if warps.number > self.workers * self.schedulers else self.alone)
+
+    def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
+        warps = walking(size, verb, chunks, self.shared_bytes)
+        return size.chunks(chunks) * self.step_seconds(warps) + self.launch
+
+    def reduce_seconds(self, size: WalkSize, chunk: int) -> float:
+        return chunk * self.step_seconds(reducing(size, chunk, self.shared_bytes))
+
+    def scan_seconds(self, size: WalkSize, chunks: int) -> float:
+        # A block takes a walk: to 40 elements as long as a product in registers, beyond as its map is read.
+        rounds = -(-size.walks // (8 * self.workers))
+        return (chunks - 1) * max(11.5 * size.state, 0.2 * size.state**2) / self.alone * rounds
+
+
+H200 = GpuModel(
+    name="cuda",
+    workers=132,
+    launch=5e-6,
+    check=2e-5,
+    schedulers=4,
+    registers=16384,
+    shared_bytes=227 * 1024,
+    alone=1.98e9,
+    busy=1.7e9,
+)
+
+#: `host`: 2 cores at some 4 GHz with registers of 16 float32.
+MODELS: dict[str, TimeModel] = {
+    "cuda": H200,
+    "host": HostModel(
+        name="host",
+        workers=2,
+        launch=5e-6,
+        check=0.0,
+        serial_step=1e-8,
+        serial_rate=3.8e9,
+        lanes=16,
+        reduce_rate=8e9,
+        scan_rate=1.5e9,
+    ),
+}
+
+
+def model_of(device: Device) -> TimeModel:
+    """The model of `device`, with its own number of workers; one without its own is taken for the host."""
+    return replace(MODELS.get(device.name, MODELS["host"]), workers=device.workers)

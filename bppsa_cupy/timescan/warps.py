@@ -1,0 +1,117 @@
+"""What the warps of recurrent kernels do in a step on a GPU: fitted to machine code for sm_90, float32.
+
+The fits are near what docs/results/machine-code.json has, as a test compares; the forward walk of a cell
+without tanh or sigmoid is quicker than its fit. Reductions in blocks are reckoned by their loop's length.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.frames.kernels import (
+    MANY,
+    REDUCTION_WIDTH,
+    THREADS,
+    TILE_ROWS,
+    WARP,
+    real_of,
+)
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
+from bppsa_cupy.raw_kernels.kernel import LaunchShape, Layout, Variant
+from bppsa_cupy.timescan.sizes import WalkSize
+
+
+class Warps(NamedTuple):
+    """The warps of a launch.
+
+    number        in all
+    cycles        of one of them alone in a step, its loads from L2
+    instructions  that it issues in a step
+    registers     of a thread
+    """
+
+    number: int
+    cycles: float
+    instructions: float
+    registers: float
+
+
+def walking(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> Warps:
+    """The walk "forward" or "backward", of all chunks at once.
+
+    shared_bytes  that a block can have
+    """
+    # A forward kernel knows no chunks: each is as one more sample.
+    forward = verb == "forward"
+    samples = size.batch * (chunks if forward else 1)
+    scalars = {
+        "steps": size.steps, "hidden": size.units, "sets": size.heads, "batch": samples,
+        "chunk": size.chunks(chunks),
+    }  # fmt: skip
+    layout, shape = _launched(size.cell, verb, scalars, size.itemsize, shared_bytes)
+    gates, count = size.cell.gates, _warps(shape)
+    if not layout.units:
+        together = chunks * size.walks >= MANY
+        return Warps(count, *_in_memory(gates, size.units, forward, layout.width > 0, together))
+    terms = layout.width / layout.lanes
+    blocks, lanes = layout.units * layout.lanes > WARP, layout.lanes > 1
+    if forward:
+        cycles = 80 + 70 * gates + 1.5 * terms + 55 * blocks + 50 * lanes
+        return Warps(count, cycles, 20 + gates * (32 + 1.15 * terms), 65 + 1.25 * gates * terms)
+    cycles = -10 + 92 * gates + 1.5 * terms + 40 * blocks + 20 * lanes
+    return Warps(count, cycles, 12 + gates * (18 + 1.3 * terms), min(224, 85 + 1.9 * gates * terms))
+
+
+def _in_memory(
+    gates: int, hidden: int, forward: bool, held: bool, together: bool
+) -> tuple[float, float, float]:
+    """Cycles, instructions and registers of a walk whose weights are in shared memory (held) or beyond: a
+    thread's sums go through `hidden` terms, as often as a block has threads too few. Samples that walk
+    together share the loads, which are what is waited for."""
+    terms = hidden * max(1.0, gates * hidden / THREADS)
+    more = 2 if together else 1
+    if forward:
+        return 2400 + 26 * terms, more * (350 + 7 * terms), 114
+    cycles = 2900 + 35 * terms if held else 4800 + 46 * terms
+    return cycles, more * (500 + 21 * terms), 120
+
+
+def reducing(size: WalkSize, chunk: int, shared_bytes: int) -> Warps:
+    """The products of the Jacobians of every chunk but the first."""
+    cell, hidden = size.cell, size.units
+    scalars = {
+        "steps": size.steps, "hidden": hidden, "sets": size.heads, "batch": size.batch, "chunk": chunk,
+        "first": 1, "per_step": 0,
+    }  # fmt: skip
+    layout, shape = _launched(cell, "reduce", scalars, size.itemsize, shared_bytes)
+    if not layout.units:
+        # Rows of a step from L2, and six barriers; then each unit of a tile: its rows' weights from L1, its
+        # columns from shared memory, and their products.
+        columns = cell.tile_columns
+        each = TILE_ROWS * (columns * cell.states + cell.gates) + columns * cell.states / 4 + 8
+        return Warps(_warps(shape), 1000 + hidden * max(each, 100), 200 + hidden * each, 128)
+    instructions = REDUCTION_WIDTH**2 * (cell.columns * cell.states + 2.2 * cell.gates) - 130
+    return Warps(_warps(shape), instructions + waiting(cell), instructions, 230)
+
+
+def waiting(cell: CellForm) -> float:
+    """Cycles that a warp of a reduction in registers waits in a step: one row of units is fetched a step
+    ahead; more are read a unit ahead where there are registers for them (reduce_registers.cuh)."""
+    rows = cell.kept + len(cell.after) + len(cell.before)
+    if rows == 1:
+        return 600
+    return 1700 if cell.states == 1 and (cell.gates > 2 or rows < 4) else 4500
+
+
+def _launched(
+    cell: CellForm, verb: str, scalars: dict[str, int], itemsize: int, shared_bytes: int
+) -> tuple[Layout, LaunchShape]:
+    kernel = kernels_of(cell)[verb]
+    given = {**scalars, "itemsize": itemsize, "shared_bytes": shared_bytes}
+    return kernel.variant_for(Variant(real_of(itemsize)), given).layout, kernel.launch(given)
+
+
+def _warps(shape: LaunchShape) -> int:
+    return math.prod(shape.grid) * -(-math.prod(shape.block) // WARP)

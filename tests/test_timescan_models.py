@@ -1,0 +1,96 @@
+"""The time model of a GPU: within reach of what the committed tables of machine code say."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bppsa_cupy.devices.host import HostDevice
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.timescan import WalkSize, cost
+from bppsa_cupy.timescan.forward import EXPECTED_ITERATIONS
+from bppsa_cupy.timescan.models import H200, model_of
+from bppsa_cupy.timescan.warps import Warps, reducing, walking
+from bppsa_cupy.tools.machine_code.cases import WIDE_CELLS, WIDTHS
+
+FILE = Path(__file__).parent.parent / "docs" / "results" / "machine-code.json"
+#: By how much a fit may be off, as a factor.
+OFF = 1.35
+#: Without tanh or sigmoid a step forward is as much shorter.
+NO_FUNCTION = 1.8
+
+
+@cache
+def table() -> dict[str, Any]:
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def size(cell: str, hidden: int = 20, steps: int = 30000, batch: int = 16) -> WalkSize:
+    return WalkSize(FORMS[cell], steps, batch, hidden, itemsize=4)
+
+
+def assert_near(warps: Warps, row: dict[str, Any], rounds: float = 1.0) -> None:
+    """`rounds`: how often the model goes through the loop that the table has once."""
+    off = NO_FUNCTION if row["kernel"] == "rnn_relu_forward" else OFF
+    for name, ours, counted in (
+        ("cycles", warps.cycles / rounds, row["cycles"]["L2"]),
+        ("instructions", warps.instructions / rounds, row["instructions"]),
+        ("registers", warps.registers, row["registers"]),
+    ):
+        assert counted / OFF <= ours <= counted * off, (row["kernel"], row["hidden"], name, ours, counted)
+
+
+@pytest.mark.parametrize("cell", FORMS)
+def test_steps_take_what_the_tables_say(cell: str) -> None:
+    rows = {row["kernel"]: row for row in table()["rows"] if row["target"] == "sm_90"}
+    for verb in ("forward", "backward"):
+        assert_near(walking(size(cell), verb, 1, H200.shared_bytes), rows[f"{cell}_{verb}"])
+    assert_near(reducing(size(cell), 71, H200.shared_bytes), rows[f"{cell}_reduce"])
+
+
+@pytest.mark.parametrize("cell", WIDE_CELLS)
+def test_wider_walks_take_what_the_tables_say(cell: str) -> None:
+    rows = [row for row in table()["widths"] if row["kernel"].rpartition("_")[0] == cell]
+    assert {row["hidden"] for row in rows} == set(WIDTHS)
+    for row in rows:
+        hidden, verb = row["hidden"], row["kernel"].rpartition("_")[2]
+        warps = walking(size(cell, hidden), verb, 1, H200.shared_bytes)
+        rounds = hidden * FORMS[cell].gates / 256
+        # Beyond registers the loop's own part is all but the start of a step.
+        in_memory = warps.cycles > 1000
+        assert_near(warps, row, max(1.0, 0.8 * rounds) if in_memory else 1.0)
+
+
+@pytest.mark.parametrize("cell", FORMS)
+@pytest.mark.parametrize("verb", ["forward", "backward"])
+def test_passes_take_what_the_page_predicts(cell: str, verb: str) -> None:
+    """T = 30000, B = 16, H = 20: serially, and by as many chunks as are the quickest."""
+    predicted: dict[str, float] = defaultdict(float)
+    for part in table()["predictions"]:
+        if part["cell"] == cell and part["way"].startswith(f"{verb}, "):
+            predicted["serial" if "serial" in part["way"] else "chunks"] += part["seconds"]
+    off = NO_FUNCTION if (cell, verb) == ("rnn_relu", "forward") else OFF
+    serial = H200.walk_seconds(size(cell), verb, 1)
+    assert predicted["serial"] / OFF <= serial <= predicted["serial"] * off
+    chunks = cost.choose(H200, size(cell), method="chunked", verb=verb).seconds
+    chunks *= EXPECTED_ITERATIONS if verb == "forward" else 1
+    assert predicted["chunks"] / OFF <= chunks <= predicted["chunks"] * OFF
+
+
+def test_more_warps_than_schedulers_share_them() -> None:
+    one, few = Warps(1, 100, 30, 64), Warps(132 * 4, 100, 30, 64)
+    assert H200.step_seconds(one) == H200.step_seconds(few) == 100 / H200.alone
+    assert H200.step_seconds(few._replace(number=2 * few.number)) == 100 / H200.busy, "waits are hidden"
+    assert H200.step_seconds(few._replace(number=5 * few.number)) == 150 / H200.busy, "by issue"
+    wide = few._replace(number=5 * few.number, registers=250)
+    assert H200.step_seconds(wide) == 300 / H200.busy, "two warps at once, so three waves"
+
+
+def test_a_device_has_its_own_workers() -> None:
+    host = HostDevice()
+    assert model_of(host).workers == host.workers and model_of(host).label == "host, uncalibrated"

@@ -1,0 +1,1 @@
+"""What a training step launches on a GPU, counted without one."""
