@@ -41,6 +41,9 @@ def parser() -> argparse.ArgumentParser:
     dump.add_argument("--checkpoint", dest="start", type=Path, metavar="FILE", help="the same as --from")
     dump.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
     dump.add_argument("--sample", type=int, metavar="K", help="write the matrices of this sample alone")
+    dump.add_argument(
+        "--anndata", action="store_true", help="each sample of a batch also as a group that AnnData reads"
+    )
     dump.add_argument("--compress", action="store_true", help="shuffle and gzip, for a smaller file")
     dump.set_defaults(run=run_dump)
 
@@ -104,8 +107,8 @@ def run_dump(arguments: argparse.Namespace) -> None:
     network.backward(gradient, method="bp")
     records = network.transposed_jacobians()
     if arguments.sample is not None:
-        records = [record.select(arguments.sample) for record in records]
-    save_jacobians(arguments.output, records, compress=arguments.compress)
+        records = records.sample(arguments.sample)
+    save_jacobians(arguments.output, records, **cli.taken(arguments, "compress", "anndata"))
     size = arguments.output.stat().st_size
     print(f"{arguments.output}: {len(records)} Jacobians, {size} bytes, loss {float(loss):.4f}")
 
