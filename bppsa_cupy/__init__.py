@@ -30,7 +30,10 @@ from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
 from bppsa_cupy.plan import Partition, Plan
 from bppsa_cupy.products import PlannedProduct, plan_product
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.records.lyapunov import lyapunov_exponents
 from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.records.records import JacobianRecords
+from bppsa_cupy.records.spectra import SpanProduct, log_gradient_norms, singular_values, span_product
 from bppsa_cupy.scan import scan
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy, mse_loss
@@ -52,6 +55,7 @@ __all__ = [
     "Group",
     "JacobianFileError",
     "JacobianRecord",
+    "JacobianRecords",
     "LabelError",
     "NonFiniteError",
     "Partition",
@@ -66,6 +70,7 @@ __all__ = [
     "PruneError",
     "Sequential",
     "ShapeError",
+    "SpanProduct",
     "balanced_ppv",
     "check_cell",
     "clip_grad_norm",
@@ -75,10 +80,14 @@ __all__ = [
     "fold_batch_norm",
     "functional",
     "load_jacobians",
+    "log_gradient_norms",
+    "lyapunov_exponents",
     "mse_loss",
     "plan_product",
     "prune",
     "save_jacobians",
     "scan",
+    "singular_values",
+    "span_product",
     *_layers,
 ]

@@ -24,6 +24,7 @@ BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "ke
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PYTORCH = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
 PRODUCTS = (ROOT / "docs" / "products.md").read_text(encoding="utf-8")
+JACOBIANS = (ROOT / "docs" / "jacobians.md").read_text(encoding="utf-8")
 RECURRENT = (ROOT / "docs" / "recurrent.md").read_text(encoding="utf-8")
 
 
@@ -117,6 +118,25 @@ def test_the_examples_of_the_page_on_products_run(tmp_path, monkeypatch, capsys)
     assert loaded.startswith("<product (441, 3969) · (3969, 3969) · (3969, 441): ")
     coarse = names["r"] @ (names["jacobian"] @ names["p"])
     assert abs(names["galerkin"].to_scipy(names["coarse"]) - coarse).max() < 1e-12
+
+
+def test_the_examples_of_the_page_on_jacobians_run(capsys):
+    names = {}
+    for example in blocks(JACOBIANS, "python"):
+        exec(example, names)
+    shapes, forgets, span = capsys.readouterr().out.splitlines()
+    assert shapes == "JacobianRecords(0 GRU l0 × 200, 1 Linear) (200, 8, 20, 20)"
+    assert re.fullmatch(
+        r"half of a gradient is lost in \d\.\d steps; over all 200 it shrinks to 10\^-\d+", forgets
+    )
+    assert re.fullmatch(r"\(50, 149\) \(8,\) \de-\d+", span)
+
+
+def test_the_commands_of_the_page_on_jacobians_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_commands(JACOBIANS)
+    pictures = {path.name for path in tmp_path.glob("*.png")}
+    assert pictures == {"step.png", "spectrum.png", "norms.png", "lyapunov.png"}
 
 
 def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.models import build_model
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.tools.figures import jacobian_picture
+from bppsa_cupy.tools.figures import jacobian_picture, picture_file
 from bppsa_cupy.tools.figures.jacobian_picture import plot_records, raster
 from bppsa_cupy.tools.jacobians import describe, main
 from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
@@ -186,7 +186,7 @@ def test_a_window_is_cropped():
 def test_plot_draws_the_three_colours(folder):
     pyplot = pytest.importorskip("matplotlib.pyplot", reason="pictures need matplotlib")
     data = np.array([0, 1, 2, 0], np.float32)
-    plot_records([JacobianRecord(0, "ReLU", Pattern.diagonal(4), data)], folder / "p.png")
+    plot_records([JacobianRecord(0, "ReLU", Pattern.diagonal(4), data)], folder / "p.png", show="zeros")
     pixels = (pyplot.imread(folder / "p.png")[..., :3] * 255).round().astype(int).reshape(-1, 3)
     counts = [
         (pixels == [int(colour[k : k + 2], 16) for k in (1, 3, 5)]).all(1).sum()
@@ -195,6 +195,36 @@ def test_plot_draws_the_three_colours(folder):
     guaranteed, possible, nonzero = counts
     assert guaranteed > 5 * nonzero
     assert 0.7 < possible / nonzero < 1.4
+
+
+@pytest.mark.parametrize(("shape", "show", "expected"), [
+    ((64, 64), "auto", True), ((65, 3), "auto", False), ((65, 3), "values", True), ((4, 4), "zeros", False),
+])  # fmt: skip
+def test_small_ones_are_drawn_by_value(folder, monkeypatch, shape, show, expected):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+    figures = []
+    monkeypatch.setattr(picture_file, "save_figure", lambda figure, path, **_: figures.append(figure))
+    one = record(shape)
+    plot_records([one], folder / "p.png", sample=1, show=show)
+    panel, *bars = figures[0].axes
+    assert len(bars) == expected and len(panel.images) == 1 + expected
+    if expected:
+        values, zeros = (image.get_array() for image in panel.images)
+        stored = one.pattern.to_scipy().toarray() > 0
+        np.testing.assert_array_equal(np.ma.filled(values, np.nan), one.to_scipy(1).toarray())
+        np.testing.assert_array_equal(np.ma.getmaskarray(zeros), stored)
+        largest = np.abs(one.data[:, 1]).max()
+        assert panel.images[0].get_clim() == (-largest, largest)
+
+
+def test_values_that_are_not_finite_and_large_windows(folder):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib")
+    data = np.array([[np.nan], [np.inf], [0]])
+    plot_records([JacobianRecord(0, "ReLU", Pattern.diagonal(3), data)], folder / "p.png")
+    wide = JacobianRecord(0, "ReLU", Pattern.diagonal(500), np.ones(500))
+    with pytest.raises(ShapeError, match=r"the values of 500 × 500 elements .* takes 480 × 480: crop"):
+        plot_records([wide], folder / "p.png", show="values")
+    plot_records([wide], folder / "p.png", show="values", rows=(0, 100), columns=(None, 480))
 
 
 def test_plot_chooses_layers_and_steps(folder, capsys):

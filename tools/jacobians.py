@@ -15,15 +15,23 @@ from bppsa_cupy.data import batches, load
 from bppsa_cupy.errors import BppsaError, JacobianFileError
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures.jacobian_picture import Range, plot_records
+from bppsa_cupy.tools.figures.chain_pictures import plot_lyapunov, plot_norms, plot_spectrum
+from bppsa_cupy.tools.figures.jacobian_picture import SHOWS, SMALL, Range, plot_records
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.training.loop import check_dataset
 from bppsa_cupy.training.losses import cross_entropy
 
 #: Most panels of one picture.
 PANELS = 32
+#: Pictures over time: the command's name, what draws it, and of what.
+OVER_TIME = {
+    "spectrum": (plot_spectrum, "the singular values of every step"),
+    "norms": (plot_norms, "how gradients grow or vanish on their way back"),
+    "lyapunov": (plot_lyapunov, "Lyapunov exponents"),
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
     dump.add_argument("--checkpoint", dest="start", type=Path, metavar="FILE", help="the same as --from")
     dump.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
     dump.add_argument("--sample", type=int, metavar="K", help="write the matrices of this sample alone")
+    dump.add_argument(
+        "--anndata", action="store_true", help="each sample of a batch also as a group that AnnData reads"
+    )
     dump.add_argument("--compress", action="store_true", help="shuffle and gzip, for a smaller file")
     dump.set_defaults(run=run_dump)
 
@@ -50,16 +61,32 @@ def parser() -> argparse.ArgumentParser:
     add_unsealed(show)
     show.set_defaults(run=run_show)
 
-    plot = commands.add_parser("plot", help="draw where the zeros are (paper, figure 5)")
+    plot = commands.add_parser("plot", help="draw zeros (paper, figure 5), or small ones by value")
     plot.add_argument("file", type=Path, metavar="FILE")
     plot.add_argument("-o", "--output", type=Path, required=True, metavar="PNG")
     plot.add_argument("--layer", type=int, action="append", metavar="K", help="these layers alone")
     plot.add_argument("--step", type=int, default=0, help="time step of recurrent layers (default 0)")
     plot.add_argument("--sample", type=int, default=0, metavar="K", help="of a batch (default 0)")
+    plot.add_argument(
+        "--show", choices=SHOWS, default="auto",
+        help=f"values, or where the zeros are (default: values up to {SMALL} rows and columns)",
+    )  # fmt: skip
     plot.add_argument("--rows", type=window, default=(None, None), metavar="R0:R1", help="crop")
     plot.add_argument("--columns", type=window, default=(None, None), metavar="C0:C1", help="crop")
     add_unsealed(plot)
     plot.set_defaults(run=run_plot)
+
+    for name, (draw, summary) in OVER_TIME.items():
+        over_time = commands.add_parser(name, help=f"draw {summary}, of recurrent layers over time")
+        over_time.add_argument("file", type=Path, metavar="FILE")
+        over_time.add_argument("-o", "--output", type=Path, required=True, metavar="PNG")
+        over_time.add_argument("--layer", type=int, metavar="K", help="this layer alone")
+        over_time.add_argument("--inner", type=int, metavar="N", help="this inner layer alone, from 0")
+        over_time.add_argument("--direction", choices=("forward", "backward"), help="this one alone")
+        over_time.add_argument("--steps", type=window, metavar="T0:T1", help="these time steps alone")
+        over_time.add_argument("--sample", type=int, metavar="K", help="this sample alone (default: all)")
+        add_unsealed(over_time)
+        over_time.set_defaults(run=run_over_time, draw=draw)
     return result
 
 
@@ -104,8 +131,8 @@ def run_dump(arguments: argparse.Namespace) -> None:
     network.backward(gradient, method="bp")
     records = network.transposed_jacobians()
     if arguments.sample is not None:
-        records = [record.select(arguments.sample) for record in records]
-    save_jacobians(arguments.output, records, compress=arguments.compress)
+        records = records.sample(arguments.sample)
+    save_jacobians(arguments.output, records, **cli.taken(arguments, "compress", "anndata"))
     size = arguments.output.stat().st_size
     print(f"{arguments.output}: {len(records)} Jacobians, {size} bytes, loss {float(loss):.4f}")
 
@@ -189,9 +216,21 @@ def run_plot(arguments: argparse.Namespace) -> None:
             f"{arguments.file} has {len(records)} Jacobians at step {arguments.step}: a picture takes 1 to "
             f"{PANELS}, choose some with --layer or --step"
         )
-    plot_records(
-        records, arguments.output, rows=arguments.rows, columns=arguments.columns, sample=arguments.sample
-    )
+    plot_records(records, arguments.output, **cli.taken(arguments, "rows", "columns", "sample", "show"))
+
+
+def run_over_time(arguments: argparse.Namespace) -> None:
+    """A picture of the steps that were chosen."""
+    check_picture(arguments.output)
+    records = load_jacobians(arguments.file, sealed=not arguments.unsealed)
+    if not records.chains():
+        raise JacobianFileError(f"{arguments.file} has no recurrent layer: it has {records!r}")
+    records = JacobianRecords(record for chain in records.chains() for record in chain)
+    steps = None if arguments.steps is None else slice(*arguments.steps)
+    records = records.where(steps=steps, **cli.taken(arguments, "layer", "inner", "direction"))
+    if arguments.sample is not None:
+        records = records.sample(arguments.sample)
+    arguments.draw(records.chains(), arguments.output)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,15 @@ import sys
 from pathlib import Path
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures import figure6, figure7, figure13, image_curves, pipeline_tables, retraining
+from bppsa_cupy.tools.figures import (
+    figure6,
+    figure7,
+    figure13,
+    forgetting,
+    image_curves,
+    pipeline_tables,
+    retraining,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
         ("figure6", figure6, "LeNet-5 on CIFAR-10 by every method: the same loss curve"),
         ("figure7", figure7, "an RNN on bitstreams, by us and by PyTorch"),
         ("figure13", figure13, "a GRU on audio, by us and by PyTorch"),
+        ("forgetting", forgetting, "gradients on their way back over sequences, by cell and radius"),
         ("pipeline", pipeline_tables, "training with stale weights, by the tables of its paper"),
         ("prune", retraining, "VGG-11 pruned and retrained by back-propagation and by scan"),
         ("resnet20", image_curves, "ResNet-20 on CIFAR-10, by us and by PyTorch"),

@@ -38,6 +38,8 @@ PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh)
 class RankStack(Stack):
     """The passes of a recurrent layer over this rank's steps, joined with those of the other ranks."""
 
+    whole = False
+
     def __init__(self, ranges: TimeRanges, device: Device, *arguments: Any) -> None:
         self._ranges = ranges
         super().__init__(device, *arguments)

@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,22 @@ class Scratch:
         yield from self.arrays.values()
         for inner in self._inside.values():
             yield from inner.every()
+
+
+class StepJacobians(NamedTuple):
+    """The transposed Jacobians of every step of one inner layer and direction of a recurrent layer.
+
+    name, direction  "RNN l0", and "forward" or "backward"
+    values           (T, nnz, B), of `pattern`, by time
+    gradient_norms   (T,) on the host, of the loss's gradient by the state after each step; None where there
+                     was no way back, or its steps are not all here
+    """
+
+    name: str
+    direction: str
+    pattern: Pattern
+    values: Array
+    gradient_norms: np.ndarray | None
 
 
 @dataclass
@@ -214,10 +230,12 @@ class Layer(abc.ABC):
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None
 
-    def step_jacobians(self, ctx: Any) -> Iterable[tuple[str, str, Pattern, Array]]:
-        """The transposed Jacobians of a recurrent layer's state by the one before: for each inner layer and
-        direction its name ("RNN l0"), "forward" or "backward", the pattern and the values (T, nnz, B), by
-        time; none by default."""
+    def step_jacobians(self, ctx: Any, gradient: Array | None) -> Iterable[StepJacobians]:
+        """The transposed Jacobians of a recurrent layer's state by the one before, of each inner layer and
+        direction; none by default.
+
+        gradient  by the layer's output, of the last way back; None before one
+        """
         return ()
 
     def __repr__(self) -> str:

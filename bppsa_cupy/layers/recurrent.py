@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.jacobians.cell import CellJacobian
-from bppsa_cupy.layers.base import Layer, Shape, uniform_fan_in
+from bppsa_cupy.layers.base import Layer, Shape, StepJacobians, uniform_fan_in
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import Stack, StackSize, WalkSize, check_forward, stack_shapes, suffix
 
@@ -213,16 +212,8 @@ class Recurrent(Layer):
         stack.input_gradient(result)
         return result
 
-    def step_jacobians(self, ctx: RecurrentContext) -> Iterator[tuple[str, str, Pattern, Array]]:
-        assert ctx.stack is not None
-        jacobian = CellJacobian(self.cell, self.hidden_size, self.heads)
-        for number, layer in enumerate(ctx.stack.layers):
-            for walk in (direction.walk for direction in layer):
-                shape = walk.size.steps, jacobian.pattern.nnz, walk.size.batch
-                values = ctx.device.empty(shape, ctx.dtype)
-                jacobian.fill(ctx.device, walk, values)
-                way = "backward" if walk.reverse else "forward"
-                yield f"{type(self).__name__} l{number}", way, jacobian.pattern, values
+    def step_jacobians(self, ctx: RecurrentContext, gradient: Array | None) -> Iterator[StepJacobians]:
+        return step_jacobians(ctx, type(self).__name__, gradient)
 
     # ---- buffers ----
 

@@ -10,13 +10,16 @@ from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.network.passes import Pass, SectionPass
 from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.records.records import JacobianRecords
 
 
-def jacobian_records(current: Pass) -> list[JacobianRecord]:
+def jacobian_records(current: Pass) -> JacobianRecords:
     """The records of each layer, from the first on, their values newly filled: one of a layer with a
     Jacobian; of a recurrent layer one an inner layer, direction and time; of a residual block those of its
     layers."""
-    return [record for place in _places(current.whole) for record in place.records(current.batch)]
+    return JacobianRecords(
+        record for place in _places(current.whole) for record in place.records(current.batch)
+    )
 
 
 @dataclass
@@ -39,11 +42,13 @@ class _Place:
     def records(self, batch: int) -> Iterator[JacobianRecord]:
         layer, ctx, device = self.layer, self.ctx, self.ctx.device
         geometry = layer.describe(self.shape)
-        for name, direction, pattern, values in layer.step_jacobians(ctx):
-            for step, data in enumerate(values):
+        for chain in layer.step_jacobians(ctx, self.gradient):
+            for step, data in enumerate(chain.values):
+                known = chain.gradient_norms
                 yield JacobianRecord(
-                    self.outer, name, pattern, data, step, direction, geometry, path=self.path
-                )
+                    self.outer, chain.name, chain.pattern, data, step, chain.direction, geometry,
+                    gradient_norm=None if known is None else float(known[step]), path=self.path,
+                )  # fmt: skip
         if self.operator is None:
             return
         nnz = self.operator.pattern.nnz

@@ -23,7 +23,7 @@ from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, state_of
 from bppsa_cupy.plan import Partition, Plan, build_plan, model_of
-from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.records.records import JacobianRecords
 
 
 class Sequential(Described):
@@ -247,11 +247,12 @@ class Sequential(Described):
 
     # ---- analysis and state ----
 
-    def transposed_jacobians(self, *, of: Pass | None = None) -> list[JacobianRecord]:
-        """CSR records of every layer's transposed Jacobian at the last pass, from the first layer on.
+    def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
+        """CSR records of every layer's transposed Jacobian at the last pass, from the first layer on; of a
+        recurrent layer one an inner layer, direction and step (`JacobianRecords.where` chooses).
 
-        `gradient_norm` of a record is the norm of the gradient by that layer's output in the last
-        backward pass, None before one. Raises PassError without a forward pass.
+        `gradient_norm` of a record is the norm of the gradient by that layer's output, or by the state after
+        that step, in the last backward pass, None before one. Raises PassError without a forward pass.
         """
         return jacobian_records(current_pass(of or self.last_pass, self.parameters, "transposed_jacobians"))
 

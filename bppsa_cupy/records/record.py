@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,23 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 
+#: The name of a record of a recurrent layer: its class, and the inner layer, as PyTorch counts them.
+_RECURRENT = re.compile(r"\w+ l(\d+)")
+
 
 @dataclass(frozen=True, eq=False)
 class JacobianRecord:
     """(∂y/∂x)ᵀ of one layer, for all samples of a batch or for one of them.
 
     layer          the layer's index in its network
-    name           the layer's class, e.g. "Conv2d"
+    name           the layer's class, e.g. "Conv2d"; of a recurrent layer with the inner layer, e.g. "GRU l0"
     pattern        (elements of x, elements of y)
     data           (nnz,) values that serve every sample, or (nnz, B); float32 or float64, on any device
     step           the time step of a recurrent layer, else 0
     direction      "forward", or "backward" for the second half of a bidirectional layer
     geometry       what the pattern follows from (the layer's arguments, its input's shape), as JSON holds it
-    gradient_norm  2-norm over the batch of the loss's gradient by the layer's output; None where there
-                   was no backward pass
+    gradient_norm  2-norm over the batch of the loss's gradient by the layer's output, or by the state after
+                   this step of a recurrent layer; None where there was no backward pass
     path           where inside that layer, e.g. "body.0"; "" for the layer itself
     sample         the one sample that `data` (nnz,) belongs to; None otherwise
 
@@ -76,6 +81,12 @@ class JacobianRecord:
         direction = "" if self.direction == "forward" else f" {self.direction}"
         place = f"{self.layer}.{self.path}" if self.path else str(self.layer)
         return f"{place} {self.name}{step}{direction}"
+
+    @cached_property
+    def inner(self) -> int | None:
+        """Which inner layer of a recurrent layer it is of, as `name` says; None for another layer."""
+        match = _RECURRENT.fullmatch(self.name)
+        return None if match is None else int(match[1])
 
     @property
     def shared(self) -> bool:

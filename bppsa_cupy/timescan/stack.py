@@ -33,6 +33,7 @@ class Stack:
     parameters, gradients  by PyTorch's names ("weight_ih_l0")
     forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
     layers         the directions of each inner layer; `directions` has all of them, in PyTorch's order
+    whole          whether its sequences have all their steps here
     final_states, state_gradients  (S, B), one a direction: the states after the last step of the latest
                    `forward`, and the gradients by the initial states of the latest `backward`
 
@@ -41,6 +42,8 @@ class Stack:
     `input_gradient` in either order, or neither. Sequences of the caller's, (B, T, columns), may be views of
     (T, B, columns) where no sample ends early.
     """
+
+    whole = True
 
     def __init__(
         self,
@@ -73,7 +76,7 @@ class Stack:
 
     def take(self, x: Array) -> None:
         """Take the input, (B, T, F); what lies behind a sample's end becomes 0."""
-        self._gather(x, 0, self.directions[0].values)
+        self.gather(x, 0, self.directions[0].values)
 
     def forward(self) -> None:
         """Every state of every inner layer and direction."""
@@ -86,7 +89,7 @@ class Stack:
         for number, direction in enumerate(self.layers[-1]):
             self._scatter(direction.walk.state, H, out, number * H)
 
-    def _gather(self, outside: Array, offset: int, inside: Array) -> None:
+    def gather(self, outside: Array, offset: int, inside: Array) -> None:
         """Set (T, rows, B) to columns of (B, T, columns) from `offset` on."""
         if outside.strides[0] < outside.strides[1]:  # a view of (T, B, columns)
             inside[...] = outside[:, :, offset : offset + inside.shape[1]].transpose(1, 2, 0)
@@ -167,7 +170,7 @@ class Stack:
         """Take the gradient by the output of every step, (B, T, D H)."""
         H = self.sizes.walk.hidden
         for number, direction in enumerate(self.layers[-1]):
-            self._gather(gradient, number * H, direction.by_output)
+            self.gather(gradient, number * H, direction.by_output)
 
     def backward(self, method: str = "auto") -> None:
         """Every delta, and the gradients by the initial states, by a method of net.backward."""

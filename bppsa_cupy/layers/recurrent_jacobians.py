@@ -1,0 +1,40 @@
+"""The Jacobians of every step of a recurrent layer, and the gradients by its states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.jacobians.cell import CellJacobian
+from bppsa_cupy.layers.base import StepJacobians
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.timescan import output_gradients, state_gradients
+
+
+def step_jacobians(ctx: RecurrentContext, name: str, gradient: Array | None) -> Iterator[StepJacobians]:
+    """The transposed Jacobians of each inner layer and direction, at a pass that went forward.
+
+    name      of the layer's class
+    gradient  by the layer's output, of the last way back; None before one
+    """
+    assert ctx.stack is not None
+    device, stack, size = ctx.device, ctx.stack, ctx.stack.sizes.walk
+    jacobian = CellJacobian(size.cell, size.hidden, size.heads)
+    pattern = jacobian.pattern
+    went_back = stack.whole and "state_gradients" in ctx.saved
+    for number, layer in enumerate(stack.layers):
+        by_outputs = None
+        if went_back and gradient is not None:
+            by_outputs = output_gradients(stack, number, gradient)
+        for place, direction in enumerate(layer):
+            walk, norms = direction.walk, None
+            values = device.empty((walk.size.steps, pattern.nnz, walk.size.batch), ctx.dtype)
+            jacobian.fill(device, walk, values)
+            if by_outputs is not None:
+                by_states = state_gradients(device, direction, by_outputs[place], pattern, values)
+                squares = (by_states.astype(np.float64) ** 2).sum(axis=(1, 2))
+                norms = np.sqrt(device.to_host(squares))
+            way = "backward" if walk.reverse else "forward"
+            yield StepJacobians(f"{name} l{number}", way, pattern, values, norms)

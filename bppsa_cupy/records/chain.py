@@ -1,0 +1,188 @@
+"""The step Jacobians of one direction of one recurrent layer, as a chain: what products over time take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.errors import DeviceError, NonFiniteError, ShapeError
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.system.memory import free_host_memory
+
+#: Values of a block of steps that are made dense at once.
+BLOCK = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """T steps of one inner layer and direction, by time; every step between the first and the last is there.
+
+    records  one a step, of equal pattern and batch
+    """
+
+    records: tuple[JacobianRecord, ...]
+
+    @property
+    def label(self) -> str:
+        """What it is called in titles and errors: "0 GRU l0", "2 LSTM l1 backward"."""
+        return chain_label(self.records[0])
+
+    @property
+    def pattern(self) -> Pattern:
+        """The CSR pattern of every step."""
+        return self.records[0].pattern
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.records)
+
+    @property
+    def first(self) -> int:
+        """The time step of the first record."""
+        return self.records[0].step
+
+    @property
+    def size(self) -> int:
+        """S, the elements of a sample's state: H, or 2 H of an LSTM's (h, c)."""
+        return self.pattern.shape[0]
+
+    @property
+    def batch(self) -> int:
+        """B."""
+        return self.records[0].batch or 1
+
+    @property
+    def reverse(self) -> bool:
+        """Whether the layer walks from the last time step to the first."""
+        return self.records[0].direction == "backward"
+
+    def values(self, steps: slice) -> np.ndarray:
+        """(n, nnz, B) the values of some positions, in the records' dtype."""
+        data = np.stack([record.on_host().data for record in self.records[steps]])
+        return data if data.ndim == 3 else data[:, :, None]
+
+    def dense(self, steps: slice, dtype: type | np.dtype = np.float64) -> np.ndarray:
+        """(n, B, S, S) the matrices of some positions: rows the state before the step, columns the one after.
+
+        Raises NonFiniteError that names the first step with NaN or infinity.
+        """
+        values = self.values(steps)
+        finite = np.isfinite(values).all(axis=(1, 2))
+        if not finite.all():
+            bad = self.records[steps][int(np.argmin(finite))]
+            raise NonFiniteError(
+                f"{bad.label} holds NaN or infinity: a state of the pass, or a weight, is not finite there"
+            )
+        result = np.zeros((len(values), self.batch, self.size * self.size), dtype)
+        result[:, :, self.pattern.rows() * self.size + self.pattern.indices] = values.swapaxes(1, 2)
+        return result.reshape(len(values), self.batch, self.size, self.size)
+
+    def blocks(self, *, falling: bool = False) -> Iterator[tuple[slice, np.ndarray]]:
+        """Every position once, by time or from the last to the first, and its matrices in float64, as many
+        at once as BLOCK allows; those of a block are by time."""
+        length = max(1, BLOCK // max(1, self.batch * self.size * self.size))
+        for begin in range(0, self.steps, length):
+            end = min(begin + length, self.steps)
+            steps = slice(self.steps - end, self.steps - begin) if falling else slice(begin, end)
+            yield steps, self.dense(steps)
+
+    def walk(self, *, back: bool = False) -> Iterator[tuple[int, np.ndarray]]:
+        """Positions in the order of the layer's walk, or from its end to its start, and their matrices
+        (B, S, S) in float64."""
+        falling = self.reverse != back
+        for steps, matrices in self.blocks(falling=falling):
+            inside = range(len(matrices) - 1, -1, -1) if falling else range(len(matrices))
+            yield from ((steps.start + position, matrices[position]) for position in inside)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """(B,) int64, how many steps of each sample are no padding: those up to the last whose matrix is not
+        exactly the identity, as the steps behind a sample's end are."""
+        found = np.zeros(self.batch, np.int64)
+        identity = (self.pattern.rows() == self.pattern.indices)[:, None]
+        length = max(1, BLOCK // max(1, self.batch * self.pattern.nnz))
+        for end in range(self.steps, 0, -length):
+            begin = max(0, end - length)
+            live = (self.values(slice(begin, end)) != identity).any(axis=1)
+            last = len(live) - np.argmax(live[::-1], axis=0)
+            found = np.where((found == 0) & live.any(axis=0), begin + last, found)
+            if found.all():
+                break
+        return found
+
+    def live(self, lengths: np.ndarray) -> np.ndarray:
+        """(T, B) bool, by time: whether a step is no padding."""
+        return np.arange(self.steps)[:, None] < lengths
+
+    def check_memory(self, needed: int, what: str) -> None:
+        """Raise DeviceError where `needed` bytes are not free."""
+        free = free_host_memory()
+        if needed > free:
+            raise DeviceError(
+                f"{what} of {self.label} take {needed} bytes, {free} are free: take fewer steps, as "
+                f"records.where(steps=range({self.first}, {self.first + self.steps // 2})), or one sample"
+            )
+
+
+def chain_label(record: JacobianRecord) -> str:
+    """What the chain of a record is called."""
+    place = f"{record.layer}.{record.path}" if record.path else str(record.layer)
+    return f"{place} {record.name}" + ("" if record.direction == "forward" else f" {record.direction}")
+
+
+def chain_key(record: JacobianRecord) -> tuple[int, str, str, str]:
+    """What the records of one chain have in common."""
+    return record.layer, record.path, record.name, record.direction
+
+
+def make_chain(owner: str, records: Sequence[JacobianRecord]) -> Chain:
+    """The chain of these records, in any order.
+
+    Raises ShapeError, naming `owner`, where a record is of no recurrent layer, where they are of several
+    layers, directions, patterns or batches, and where a step is there twice or missing.
+    """
+    if not len(records) or not all(isinstance(record, JacobianRecord) for record in records):
+        given = "none" if isinstance(records, Sequence) and not len(records) else type(records).__name__
+        raise ShapeError(
+            f"{owner} got records: {given}. It takes JacobianRecords of a recurrent layer, one a step"
+        )
+    for record in records:
+        if record.inner is None:
+            raise ShapeError(
+                f"{owner} got {record.label!r}, which is of no recurrent layer: it takes the steps of one, "
+                "as records.where(layer=0)"
+            )
+    labels = {chain_key(record): chain_label(record) for record in records}
+    if len(labels) > 1:
+        raise ShapeError(
+            f"{owner} got {len(labels)} chains of steps, {', '.join(map(repr, labels.values()))}: it takes "
+            "one, as records.where(layer=…, inner=…, direction=…)"
+        )
+    ordered = sorted(records, key=lambda record: record.step)
+    first = ordered[0]
+    for before, after in pairwise(ordered):
+        if after.step != before.step + 1:
+            raise ShapeError(
+                f"{owner} got step {before.step} of {chain_label(first)!r}, and then step {after.step}: it "
+                "takes every step from the first to the last, each once"
+            )
+    rows, columns = first.pattern.shape
+    for record in ordered:
+        same = record.pattern is first.pattern or record.pattern == first.pattern
+        if not same or record.data.shape != first.data.shape or record.sample != first.sample:
+            raise ShapeError(
+                f"{owner} got {first.label!r} of shape {first.pattern.shape} and data {first.data.shape}, "
+                f"and {record.label!r} of {record.pattern.shape} and {record.data.shape}: the steps of a "
+                "chain have one pattern, batch and sample"
+            )
+    if rows != columns:
+        raise ShapeError(
+            f"{owner} got {first.label!r} of shape {first.pattern.shape}: a state's Jacobian is square"
+        )
+    return Chain(tuple(ordered))

@@ -1,0 +1,173 @@
+"""The transposed Jacobians of a network's pass together: choosing among them, and dense arrays of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.records.chain import Chain, chain_key, chain_label, make_chain
+from bppsa_cupy.records.record import JacobianRecord
+
+
+class JacobianRecords(Sequence[JacobianRecord]):
+    """Records in order; a slice of them is JacobianRecords too.
+
+    Of a recurrent layer there is one a step, inner layer and direction: a chain. `where` chooses one, and
+    `dense`, `lengths`, `bp.lyapunov_exponents`, `bp.singular_values`, `bp.span_product` and
+    `bp.log_gradient_norms` take it.
+    """
+
+    def __init__(self, records: Iterable[JacobianRecord] = ()) -> None:
+        self._records = tuple(records)
+        for record in self._records:
+            if not isinstance(record, JacobianRecord):
+                raise ShapeError(f"JacobianRecords got a {type(record).__name__}: they take JacobianRecords")
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[JacobianRecord]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, index: int) -> JacobianRecord: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> JacobianRecords: ...
+
+    def __getitem__(self, index: int | slice) -> JacobianRecord | JacobianRecords:
+        found = self._records[index]
+        return found if isinstance(found, JacobianRecord) else JacobianRecords(found)
+
+    def __repr__(self) -> str:
+        steps = Counter(chain_label(record) for record in self._records)
+        told = ", ".join(f"{label} × {count}" if count > 1 else label for label, count in steps.items())
+        return f"JacobianRecords({told})"
+
+    def where(
+        self,
+        *,
+        layer: int | None = None,
+        path: str | None = None,
+        inner: int | None = None,
+        direction: str | None = None,
+        steps: int | slice | Iterable[int] | None = None,
+    ) -> JacobianRecords:
+        """Those records of which all that is given holds.
+
+        layer, path  the layer's index in the network, and where inside of it, "" for itself
+        inner        the inner layer of a recurrent one: 1 for "LSTM l1"
+        direction    "forward" or "backward"
+        steps        a time step, some of them, or a slice of step numbers, each from 0: slice(10, 20)
+
+        Raises ShapeError, naming what there is, where none is left.
+        """
+        wanted = {"layer": layer, "path": path, "inner": inner, "direction": direction}
+        for name in ("layer", "inner"):
+            if wanted[name] is not None:
+                wanted[name] = as_integer("where", name, wanted[name], 0)
+        found: tuple[JacobianRecord, ...] = self._records
+        for name, value in wanted.items():
+            if value is not None:
+                found = _kept(found, name, value)
+        if steps is not None:
+            numbers = _step_numbers(steps, 1 + max((record.step for record in found), default=0))
+            kept = tuple(record for record in found if record.step in numbers)
+            if not kept:
+                known = sorted({record.step for record in found})
+                there = f"steps {known[0]} to {known[-1]}" if known else "no steps"
+                raise ShapeError(f"no record is of steps={steps!r}: there are {there}")
+            found = kept
+        return JacobianRecords(found)
+
+    def sample(self, sample: int) -> JacobianRecords:
+        """The records of one sample, from 0 on, their data (nnz,). Raises ShapeError."""
+        return JacobianRecords(record.select(sample) for record in self._records)
+
+    def chains(self) -> list[JacobianRecords]:
+        """The records of each inner layer and direction of every recurrent layer, in order."""
+        groups: dict[Any, list[JacobianRecord]] = {}
+        for record in self._records:
+            if record.inner is not None:
+                groups.setdefault(chain_key(record), []).append(record)
+        return [JacobianRecords(group) for group in groups.values()]
+
+    def dense(self) -> np.ndarray:
+        """(T, B, S, S) the transposed Jacobians of one chain on the host, in the records' dtype, by time.
+
+        [t, b] is `self.where(steps=t)[0].to_scipy(b).toarray()`: rows are the elements of the state before
+        the step, columns those of the state after it; S is H, and of an LSTM 2 H: h, then c. A step behind a
+        sample's end is the identity.
+
+        Raises ShapeError where these are not the steps of one recurrent layer and direction, NonFiniteError
+        that names the step that holds NaN or infinity, and DeviceError where memory is too small.
+        """
+        chain = make_chain("dense", self)
+        dtype = chain.records[0].data.dtype
+        chain.check_memory(2 * chain.steps * chain.batch * chain.size**2 * dtype.itemsize, "dense Jacobians")
+        return chain.dense(slice(0, chain.steps), dtype)
+
+    def lengths(self) -> np.ndarray:
+        """(B,) int64, how many steps of each sample of one chain are no padding.
+
+        Found from the Jacobians: padding are the last steps, by time, that are exactly the identity. Raises
+        ShapeError where these are not the steps of one recurrent layer and direction.
+        """
+        return make_chain("lengths", self).lengths.copy()
+
+
+def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[Chain, np.ndarray]:
+    """The chain of records that a caller gave, and how many steps of each sample are no padding.
+
+    lengths  (B,) integers from 0 to T, or None where they are found from the Jacobians
+    Raises ShapeError, naming `owner`.
+    """
+    if isinstance(records, JacobianRecord):
+        records = (records,)
+    if not isinstance(records, Sequence):
+        raise ShapeError(
+            f"{owner} got a {type(records).__name__}: it takes the records of net.transposed_jacobians() or "
+            "load_jacobians()"
+        )
+    chain = make_chain(owner, records)
+    if lengths is None:
+        return chain, chain.lengths
+    given = np.asarray(lengths)
+    if given.shape != (chain.batch,) or given.dtype.kind not in "iu":
+        raise ShapeError(
+            f"{owner} got lengths of {given.dtype} and shape {given.shape}: a batch of {chain.batch} takes "
+            f"integers of shape ({chain.batch},)"
+        )
+    if given.min() < 0 or given.max() > chain.steps:
+        raise ShapeError(
+            f"{owner} got lengths from {given.min()} to {given.max()}: {chain.label} has {chain.steps} "
+            f"steps, so a length is from 0 to {chain.steps}"
+        )
+    return chain, given.astype(np.int64)
+
+
+def _kept(records: tuple[JacobianRecord, ...], name: str, value: Any) -> tuple[JacobianRecord, ...]:
+    kept = tuple(record for record in records if getattr(record, name) == value)
+    if not kept:
+        known = sorted({getattr(record, name) for record in records} - {None})
+        there = f"those there are have {', '.join(map(repr, known))}" if known else "none of them has any"
+        raise ShapeError(f"no record has {name}={value!r}: {there}")
+    return kept
+
+
+def _step_numbers(steps: Any, end: int) -> range | set[int]:
+    """The step numbers that were asked for, of those below `end`."""
+    if isinstance(steps, slice):
+        given = (steps.start, steps.stop, steps.step)
+        for bound in given:
+            if bound is not None:
+                as_integer("where", "a bound of steps", bound, 0)
+        return range(end)[steps]
+    if isinstance(steps, Iterable) and not isinstance(steps, (str, bytes)):
+        return {as_integer("where", "steps", step, 0) for step in steps}
+    return {as_integer("where", "steps", steps, 0)}

@@ -1,0 +1,141 @@
+"""Singular values of step Jacobians, their products over spans of steps, and how far gradients reach back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_plain_array
+from bppsa_cupy.errors import NonFiniteError, ShapeError
+from bppsa_cupy.records.record import JacobianRecord
+from bppsa_cupy.records.records import as_chain
+
+
+def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
+    """The singular values of every step of one chain: (T, B, S) float64, by time, from the largest on.
+
+    They are what the step makes of the lengths of gradients, and of small changes of the state. All are 1 at
+    a step behind a sample's end. Raises ShapeError where records are not the steps of one recurrent layer and
+    direction, and NonFiniteError that names the step with NaN or infinity.
+    """
+    chain, _ = as_chain("singular_values", records)
+    result = np.empty((chain.steps, chain.batch, chain.size))
+    for steps, matrices in chain.blocks():
+        result[steps] = np.linalg.svd(matrices, compute_uv=False)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class SpanProduct:
+    """The product of the transposed Jacobians of a span of steps, (∂s_last/∂s_before)ᵀ, with its power of two
+    apart, so that no span is too long.
+
+    label     of the chain
+    steps     the first time step of the span, and the last
+    matrix    (B, S, S) float64, the largest element of each sample from 0.5 to 1, or 0: rows are the elements
+              of the state before the span, columns those of the state after it
+    exponent  (B,) int64: a sample's product is matrix · 2**exponent
+    """
+
+    label: str
+    steps: tuple[int, int]
+    matrix: np.ndarray
+    exponent: np.ndarray
+
+    @property
+    def log_norm(self) -> np.ndarray:
+        """(B,) the natural logarithm of the product's 2-norm; -inf where it is 0."""
+        return _log_norm(self.matrix, self.exponent)
+
+    def dense(self, dtype: Any = np.float64) -> np.ndarray:
+        """(B, S, S) the product itself; elements too small for `dtype` are 0.
+
+        Raises NonFiniteError where an element is too large for it: `log_norm`, and `matrix` with `exponent`,
+        hold it all the same.
+        """
+        with np.errstate(over="ignore", under="ignore"):
+            result = np.ldexp(self.matrix, self.exponent[:, None, None]).astype(dtype)
+        if not np.isfinite(result).all():
+            sample = int(np.argmax(self.log_norm))
+            size = self.log_norm[sample] / np.log(10)
+            raise NonFiniteError(
+                f"the product of {self.label} over steps {self.steps[0]} to {self.steps[1]} has the norm "
+                f"10**{size:.1f} for sample {sample}, and {np.dtype(dtype)} ends at "
+                f"{np.finfo(dtype).max:.1e}: take log_norm, or matrix and exponent"
+            )
+        return result
+
+
+def span_product(records: Sequence[JacobianRecord]) -> SpanProduct:
+    """The product of all steps of one chain; `records.where(steps=slice(10, 20))` are those of a span.
+
+    It is M_1 · M_2 ⋯ M_n in the order of the layer's walk, M_t being the transposed Jacobian of step t: what
+    takes the gradient by the state after the span to the one before it. It is computed in float64 and keeps
+    its power of two apart, so that it neither overflows nor vanishes; what is 1e-16 of its norm is rounding.
+
+    Law: the product of two spans that follow each other is that of both.
+
+    Raises ShapeError and NonFiniteError as `singular_values`.
+    """
+    chain, _ = as_chain("span_product", records)
+    product = np.tile(np.eye(chain.size), (chain.batch, 1, 1))
+    exponent = np.zeros(chain.batch, np.int64)
+    for _, matrices in chain.walk(back=True):
+        product, exponent = _times(matrices, product, exponent)
+    return SpanProduct(chain.label, (chain.first, chain.first + chain.steps - 1), product, exponent)
+
+
+def log_gradient_norms(records: Sequence[JacobianRecord], gradient: Any = None) -> np.ndarray:
+    """How large a gradient is at every step of one chain, on its way back from the end of the walk.
+
+    gradient  (S,) or (B, S), by the state after the walk's last step; by default any of norm 1, of which the
+              one that grows most is told at each step: the 2-norm of ∂s_last/∂s_t
+
+    Returns (T, B) float64, by time: the natural logarithm of the 2-norm of the gradient by the state after
+    each step, as `gradient_norm` of a record counts; -inf where it is 0. Logarithms stay in range where the
+    gradients do not; over a sample's padding they are level. Raises ShapeError and NonFiniteError as
+    `singular_values`.
+    """
+    owner = "log_gradient_norms"
+    chain, _ = as_chain(owner, records)
+    shape = chain.batch, chain.size
+    if gradient is None:
+        product = np.tile(np.eye(chain.size), (chain.batch, 1, 1))
+    else:
+        given = as_plain_array(owner, "gradient", gradient)
+        if given.shape not in (shape, shape[1:]):
+            raise ShapeError(
+                f"{owner} got a gradient of shape {given.shape}: the state of {chain.label} takes "
+                f"{shape[1:]} or {shape}"
+            )
+        product = np.broadcast_to(given.astype(np.float64), shape)[:, :, None]
+        if not np.isfinite(product).all():
+            raise NonFiniteError(f"{owner} got a gradient with NaN or infinity: it takes finite numbers")
+    result = np.empty((chain.steps, chain.batch))
+    exponent = np.zeros(chain.batch, np.int64)
+    product, exponent = _scaled(product, exponent)
+    for position, matrices in chain.walk(back=True):
+        result[position] = _log_norm(product, exponent)
+        product, exponent = _times(matrices, product, exponent)
+    return result
+
+
+def _times(matrices: np.ndarray, product: np.ndarray, exponent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """matrices · product · 2**exponent, each sample's power of two apart again."""
+    scaled, more = _scaled(matrices, exponent)
+    return _scaled(scaled @ product, more)
+
+
+def _scaled(matrices: np.ndarray, exponent: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices (B, ., .) with a largest element from 0.5 to 1, and their powers of two on `exponent`."""
+    power = np.frexp(np.abs(matrices).max(axis=(1, 2)))[1]
+    return np.ldexp(matrices, -power[:, None, None]), exponent + power
+
+
+def _log_norm(matrices: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """(B,) log of the 2-norms of matrices · 2**exponent."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.linalg.norm(matrices, 2, axis=(1, 2))) + exponent * np.log(2))

@@ -1,0 +1,205 @@
+"""Records together: choosing by layer, direction and step, dense arrays, lengths, and what is refused."""
+
+import numpy as np
+import pytest
+from chain_cases import network_records, records_of
+
+import bppsa_cupy as bp
+from bppsa_cupy.csr import Pattern
+
+LOOKS = {
+    "dense": lambda records: bp.JacobianRecords(records).dense(),
+    "lengths": lambda records: bp.JacobianRecords(records).lengths(),
+    "lyapunov_exponents": bp.lyapunov_exponents,
+    "singular_values": bp.singular_values,
+    "span_product": bp.span_product,
+    "log_gradient_norms": bp.log_gradient_norms,
+}
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Records of a network of several recurrent layers and others, and their file's."""
+    layers = [bp.GRU(2, 4, num_layers=2, bidirectional=True), bp.LSTM(8, 3), bp.Linear(3, 2)]
+    net = bp.Sequential(layers, (5, 2), device="host")
+    net.forward(np.random.default_rng(0).standard_normal((3, 5, 2)).astype(np.float32))
+    return net.transposed_jacobians()
+
+
+@pytest.fixture(params=LOOKS)
+def look(request):
+    return LOOKS[request.param]
+
+
+# ---- choosing ----
+
+
+def test_records_are_a_sequence(network):
+    assert len(network) == 5 * 5 + 1 and list(network)[-1] is network[-1]
+    assert isinstance(network[3:5], bp.JacobianRecords) and len(network[3:5]) == 2
+    assert repr(network) == (
+        "JacobianRecords(0 GRU l0 × 5, 0 GRU l0 backward × 5, 0 GRU l1 × 5, 0 GRU l1 backward × 5, "
+        "1 LSTM l0 × 5, 2 Linear)"
+    )
+    with pytest.raises(bp.ShapeError, match="JacobianRecords got a int"):
+        bp.JacobianRecords([3])
+
+
+@pytest.mark.parametrize("choice", [
+    {"layer": 1}, {"inner": 1}, {"direction": "backward"}, {"layer": 0, "inner": 1, "direction": "forward"},
+])  # fmt: skip
+def test_all_that_is_given_holds(network, choice):
+    expected = [r for r in network if all(getattr(r, name) == value for name, value in choice.items())]
+    assert list(network.where(**choice)) == expected and expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [(2, [2]), (slice(1, 3), [1, 2]), (slice(3, None), [3, 4]), (range(0, 5, 2), [0, 2, 4]), ([4, 1], [1, 4]),
+     (slice(2, 99), [2, 3, 4]), (np.array([3]), [3]), (np.int64(0), [0])],
+)  # fmt: skip
+def test_steps_are_chosen_by_number(network, steps, expected):
+    part = network.where(layer=1)[1:]  # without step 0: numbers, and not places
+    kept = [step for step in expected if step]
+    if kept:
+        assert [record.step for record in part.where(steps=steps)] == kept
+    assert [record.step for record in network.where(layer=1, steps=steps)] == expected
+
+
+def test_the_inner_layer_is_in_the_name(network):
+    assert [record.inner for record in network[::5]] == [0, 0, 1, 1, 0, None]
+
+
+def test_chains_are_those_of_recurrent_layers(network):
+    chains = network.chains()
+    assert [(chain[0].label, len(chain)) for chain in chains] == [
+        ("0 GRU l0", 5), ("0 GRU l0 backward", 5), ("0 GRU l1", 5), ("0 GRU l1 backward", 5),
+        ("1 LSTM l0", 5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"layer": 3}, "no record has layer=3: those there are have 0, 1, 2"),
+        ({"layer": 1, "inner": 1}, "no record has inner=1: those there are have 0"),
+        ({"layer": 2, "inner": 0}, "no record has inner=0: none of them has any"),
+        ({"layer": 1, "direction": "backward"}, "no record has direction='backward': .* 'forward'"),
+        ({"path": "body"}, "no record has path='body'"),
+        ({"steps": 9}, "no record is of steps=9: there are steps 0 to 4"),
+        ({"steps": -1}, "steps=-1: it takes an integer of at least 0"),
+        ({"steps": slice(-2, None)}, "a bound of steps=-2"),
+        ({"steps": "1"}, "steps='1'"),
+        ({"layer": "0"}, "layer='0': it takes an integer"),
+    ],
+)
+def test_what_is_not_there_is_refused(network, choice, message):
+    with pytest.raises(bp.ShapeError, match=message):
+        network.where(**choice)
+
+
+def test_one_sample(network):
+    chain = network.where(layer=1)
+    alone = chain.sample(2)
+    assert {record.sample for record in alone} == {2} and alone.dense().shape == (5, 1, 6, 6)
+    np.testing.assert_array_equal(alone.dense()[:, 0], chain.dense()[:, 2])
+    with pytest.raises(bp.ShapeError, match="sample 3 was asked for, the record holds samples 0 to 2"):
+        chain.sample(3)
+
+
+# ---- dense ----
+
+
+@pytest.mark.parametrize(
+    ("layer", "direction"),
+    [(bp.GRU(2, 3, bidirectional=True), "backward"), (bp.LSTM(2, 4, heads=2), "forward")],
+)
+def test_dense_are_the_matrices_by_time(layer, direction, monkeypatch):
+    _, records = network_records(layer, 4, 2)
+    chain = records.where(direction=direction)
+    found = chain.dense()
+    size = layer.cell.states * layer.hidden_size
+    assert found.shape == (4, 2, size, size) and found.dtype == np.float64
+    for record in chain:
+        for sample in range(2):
+            np.testing.assert_array_equal(found[record.step, sample], record.to_scipy(sample).toarray())
+    np.testing.assert_array_equal(bp.JacobianRecords(list(chain)[::-1]).dense(), found)
+
+
+def test_dense_keeps_the_dtype(network):
+    assert network.where(layer=1).dense().dtype == np.float32
+
+
+def test_a_file_gives_the_same(network, tmp_path):
+    bp.save_jacobians(tmp_path / "j.h5", network)
+    loaded = bp.load_jacobians(tmp_path / "j.h5")
+    assert isinstance(loaded, bp.JacobianRecords) and repr(loaded) == repr(network)
+    one, other = (records.where(inner=1, direction="backward") for records in (loaded, network))
+    np.testing.assert_array_equal(one.dense(), other.dense())
+    np.testing.assert_array_equal(bp.lyapunov_exponents(one), bp.lyapunov_exponents(other))
+
+
+def test_dense_says_what_it_takes(monkeypatch):
+    monkeypatch.setattr("bppsa_cupy.records.chain.free_host_memory", lambda: 575)
+    records = records_of(np.zeros((4, 1, 3, 3)))
+    with pytest.raises(bp.DeviceError, match=r"0 RNN l0 take 576 bytes, 575 are free: .*steps=range\(0, 2\)"):
+        records.dense()
+    assert records.sample(0)[:3].dense().shape == (3, 1, 3, 3)
+
+
+# ---- lengths ----
+
+
+@pytest.mark.parametrize("block", [1, 1 << 21])
+def test_lengths_are_found_from_the_identity_behind_the_end(monkeypatch, block):
+    monkeypatch.setattr("bppsa_cupy.records.chain.BLOCK", block)
+    for layer in (bp.LSTM(2, 3, bidirectional=True), bp.GRU(2, 1, bidirectional=True)):
+        _, records = network_records(layer, 6, 4, lengths=[6, 1, 4, 5])
+        for chain in records.chains():
+            np.testing.assert_array_equal(chain.lengths(), [6, 1, 4, 5])
+        rest = chain.where(steps=slice(4, 6))
+        np.testing.assert_array_equal(rest.lengths(), [2, 0, 0, 1])
+
+
+# ---- refused ----
+
+
+def test_a_record_of_no_recurrent_layer_is_refused_by_name(network, look):
+    with pytest.raises(bp.ShapeError, match="got '2 Linear', which is of no recurrent layer"):
+        look(network.where(layer=2))
+    with pytest.raises(
+        bp.ShapeError, match=r"5 chains of steps, '0 GRU l0', '0 GRU l0 backward', .* one, as"
+    ):
+        look(network[:-1])
+
+
+def test_steps_must_follow_each_other(look):
+    records = records_of(np.ones((4, 1, 2, 2)))
+    with pytest.raises(bp.ShapeError, match="got step 1 of '0 RNN l0', and then step 3"):
+        look(records.where(steps=[0, 1, 3]))
+    with pytest.raises(bp.ShapeError, match="got step 2 of '0 RNN l0', and then step 2"):
+        look([*records, records[2]])
+    with pytest.raises(bp.ShapeError, match="got records: none"):
+        look([])
+
+
+def test_steps_must_be_alike(look):
+    records = records_of(np.ones((2, 2, 2, 2)))
+    wider = bp.JacobianRecord(0, "RNN l0", Pattern.dense(2, 2), np.ones((4, 3)), 2)
+    with pytest.raises(bp.ShapeError, match=r"data \(4, 2\), and '0 RNN l0 step 2' of \(2, 2\) and \(4, 3\)"):
+        look([*records, wider])
+    tall = bp.JacobianRecord(0, "RNN l0", Pattern.dense(3, 2), np.ones((6, 1)))
+    with pytest.raises(bp.ShapeError, match=r"'0 RNN l0' of shape \(3, 2\): a state's Jacobian is square"):
+        look([tall])
+
+
+def test_what_is_no_record_is_refused():
+    for look in (bp.lyapunov_exponents, bp.singular_values, bp.span_product, bp.log_gradient_norms):
+        for given in (None, 3, [np.eye(2)]):
+            with pytest.raises(bp.ShapeError, match=r"takes .*ecords"):
+                look(given)
+
+
+def test_one_record_is_a_chain_of_one_step():
+    record = records_of(np.full((1, 1, 1, 1), 0.5))[0]
+    np.testing.assert_array_equal(bp.lyapunov_exponents(record), [[np.log(0.5)]])

@@ -1,0 +1,179 @@
+"""Lyapunov exponents: of linear networks by eigenvalues, of others by QR by hand, and their laws."""
+
+import numpy as np
+import pytest
+from chain_cases import network_records, records_of, wide
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+
+exponents = bp.lyapunov_exponents
+
+
+def by_hand(jacobians, order):
+    """The definition on one sample's J_t (T, S, S), by Gram and Schmidt's way, in float64."""
+    size = jacobians.shape[-1]
+    basis, sums = np.eye(size), np.zeros(size)
+    for t in order:
+        columns = []
+        for vector in (jacobians[t] @ basis).T:
+            for other in columns * 2:  # twice, so that rounding leaves the basis orthogonal
+                vector = vector - (other @ vector) * other
+            sums[len(columns)] += np.log(np.linalg.norm(vector))
+            columns.append(vector / np.linalg.norm(vector))
+        basis = np.array(columns).T
+    return np.sort(sums / len(order))[::-1]
+
+
+def linear(weight, steps, batch=2):
+    """A network whose state stays positive, where its ReLU passes everything: J_t is W_hh at every step."""
+    size = len(weight)
+    layer = bp.RNN(1, size, nonlinearity="relu")
+    net = bp.Sequential([layer], (steps, 1), dtype="float64", device="host")
+    net.parameters["0.weight_hh_l0"][...] = weight
+    net.parameters["0.weight_ih_l0"][...] = 0.01
+    net.parameters["0.bias_ih_l0"][...] = 50 + np.abs(weight).sum()
+    start = np.linalg.solve(np.eye(size) - weight, np.full(size, net.parameters["0.bias_ih_l0"][0]))
+    assert start.min() > 1
+    x = np.random.default_rng(0).uniform(-1, 1, (batch, steps, 1))
+    net.forward(x, states={0: np.tile(start, (1, batch, 1))})
+    return net.transposed_jacobians()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_of_a_linear_network_they_are_the_logarithms_of_the_eigenvalues_moduli(seed):
+    """Complex pairs among them: the smooth average is exact where plain ones turn round and round."""
+    weight = 0.05 * wide(np.random.default_rng(seed), 5, 1.0) + np.diag([0.9, 0.75, 0.6, 0.45, 0.3])
+    weight[:2, :2] += [[0.0, -0.2], [0.2, 0.0]]
+    values = np.linalg.eigvals(weight)
+    assert np.iscomplex(values).any() and np.abs(values).max() < 1
+    records = linear(weight, 2000)
+    np.testing.assert_array_equal(records.dense()[700, 1], weight.T)
+    expected = np.sort(np.log(np.abs(values)))[::-1]
+    found = exponents(records, average="smooth")
+    np.testing.assert_allclose(found, [expected, expected], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(exponents(records), [expected, expected], rtol=0, atol=2e-3)
+
+
+def test_plain_averages_are_exact_once_real_directions_have_settled():
+    matrix = np.array([[1.5, 0.3, -0.2], [0.1, 0.8, 0.4], [0.0, 0.2, 0.3]])
+    expected = np.sort(np.log(np.abs(np.linalg.eigvals(matrix))))[::-1]
+    records = records_of(np.tile(matrix, (400, 1, 1, 1)))
+    np.testing.assert_allclose(exponents(records, skip=200)[0], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize("layer", [bp.GRU, bp.LSTM, bp.RNN])
+def test_of_a_network_they_are_qr_by_hand(layer, direction):
+    _, records = network_records(layer(3, 4, num_layers=2, bidirectional=True), 40, 2)
+    chain = records.where(inner=1, direction=direction)
+    order = range(40) if direction == "forward" else range(39, -1, -1)
+    found = exponents(chain)
+    jacobians = chain.dense().swapaxes(2, 3)
+    assert found.shape == (2, 8 if layer is bp.LSTM else 4) and found.dtype == np.float64
+    for sample in range(2):
+        expected = by_hand(jacobians[:, sample], order)
+        np.testing.assert_allclose(found[sample], expected, rtol=1e-9, atol=1e-11)
+
+
+def test_heads_give_those_of_each_head():
+    _, records = network_records(bp.GRU(3, 4, heads=2), 30, 2)
+    jacobians = records.dense().swapaxes(2, 3)
+    assert not jacobians[:, :, :2, 2:].any()
+    for sample in range(2):
+        parts = [by_hand(jacobians[:, sample, part, part], range(30)) for part in (slice(2), slice(2, 4))]
+        expected = np.sort(np.concatenate(parts))[::-1]
+        np.testing.assert_allclose(exponents(records)[sample], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("average", ["mean", "smooth"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_padding_counts_for_nothing(direction, average):
+    """A sample that ends early has the exponents of its own steps alone."""
+    layer = bp.GRU(3, 4, bidirectional=True)
+    _, records = network_records(layer, 12, 3, lengths=[5, 12, 1])
+    chain = records.where(direction=direction)
+    np.testing.assert_array_equal(chain.lengths(), [5, 12, 1])
+    found = exponents(chain, average=average)
+    for sample, length in enumerate([5, 12, 1]):
+        alone = exponents(chain.sample(sample).where(steps=range(length)), average=average)
+        np.testing.assert_allclose(found[sample], alone[0], rtol=1e-12)
+    all_steps = exponents(chain, lengths=[12, 12, 12])
+    np.testing.assert_allclose(12 * all_steps[0], 5 * exponents(chain)[0], rtol=1e-12)
+
+
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 99), steps=st.integers(1, 6), size=st.integers(1, 4), batch=st.integers(1, 3),
+    scale=st.floats(1e-3, 1e3), direction=st.sampled_from(["forward", "backward"]),
+)  # fmt: skip
+def test_their_sum_is_the_mean_of_the_logarithms_of_determinants(seed, steps, size, batch, scale, direction):
+    jacobians = scale * np.random.default_rng(seed).standard_normal((steps, batch, size, size))
+    expected = np.linalg.slogdet(jacobians)[1].mean(axis=0)
+    found = exponents(records_of(jacobians, direction=direction))
+    assert (np.diff(found, axis=1) <= 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_float32_records_are_worked_on_in_float64():
+    jacobians = np.random.default_rng(0).standard_normal((50, 2, 4, 4)).astype(np.float32)
+    found = exponents(records_of(jacobians, dtype=np.float32))
+    np.testing.assert_array_equal(found, exponents(records_of(jacobians.astype(np.float64))))
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e150])
+def test_long_chains_neither_overflow_nor_vanish(scale):
+    """30,000 steps, each of which alone nearly leaves the range."""
+    steps, turn = 30_000, 0.3
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    found = exponents(records_of(np.tile(scale * rotation, (steps, 1, 1, 1))))
+    np.testing.assert_allclose(found, np.log(scale), rtol=1e-12)
+
+
+def test_one_step_of_one_unit():
+    np.testing.assert_allclose(exponents(records_of(np.full((1, 1, 1, 1), -0.25))), [[np.log(0.25)]])
+
+
+def test_lost_directions_are_minus_infinity():
+    jacobians = np.tile(np.diag([2.0, 0.0]), (3, 1, 1, 1))
+    np.testing.assert_array_equal(exponents(records_of(jacobians)), [[np.log(2), -np.inf]])
+    first_alone = np.concatenate([jacobians[:1], np.tile(np.diag([2.0, 0.5]), (3, 1, 1, 1))])
+    np.testing.assert_allclose(exponents(records_of(first_alone), skip=1), [[np.log(2), np.log(0.5)]])
+
+
+def test_the_identity_has_exponents_of_zero():
+    np.testing.assert_array_equal(exponents(records_of(np.tile(np.eye(3), (4, 2, 1, 1)))), np.zeros((2, 3)))
+
+
+def test_some_of_them():
+    jacobians = np.random.default_rng(3).standard_normal((60, 2, 5, 5))
+    records = records_of(jacobians)
+    np.testing.assert_allclose(exponents(records, 2), exponents(records)[:, :2], rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"count": 4}, "count=4: the state of 0 RNN l0 has 3 elements"),
+        ({"count": 0}, "count=0: it takes an integer of at least 1"),
+        ({"skip": 5}, "skip=5: sample 0 has 5 steps"),
+        ({"skip": -1}, "skip=-1"),
+        ({"average": "median"}, "average='median': it takes 'mean' or 'smooth'"),
+        ({"lengths": [5, 6]}, "lengths from 5 to 6: 0 RNN l0 has 5 steps"),
+        ({"lengths": [5]}, r"shape \(1,\): a batch of 2 takes"),
+        ({"lengths": [5.0, 5.0]}, "lengths of float64"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(options, message):
+    records = records_of(np.random.default_rng(0).standard_normal((5, 2, 3, 3)))
+    with pytest.raises(bp.ShapeError, match=message):
+        exponents(records, **options)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused_by_its_step(value):
+    jacobians = np.ones((5, 2, 3, 3))
+    jacobians[3, 1, 0, 2] = value
+    with pytest.raises(bp.NonFiniteError, match="0 RNN l0 step 3 holds NaN or infinity"):
+        exponents(records_of(jacobians))

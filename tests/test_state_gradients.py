@@ -1,0 +1,98 @@
+"""`gradient_norm` of recurrent records: the gradients by every state, against PyTorch's, step by step."""
+
+import numpy as np
+import pytest
+import torch
+from recurrent_reference import draw, ours
+
+import bppsa_cupy as bp
+
+CELLS = {"RNN": torch.nn.RNNCell, "GRU": torch.nn.GRUCell, "LSTM": torch.nn.LSTMCell}
+
+
+def theirs(net, given):
+    """{(inner layer, direction): (T,) norms}, from cells called step by step, each state's gradient kept."""
+    layer, parameters = net.layers[0], net.state_dict()
+    name, H, D = type(layer).__name__, layer.hidden_size, layer.directions
+    batch, steps = given.x.shape[:2]
+    lengths = torch.tensor(np.full(batch, steps) if given.lengths is None else given.lengths)
+    below, states, finals = torch.tensor(given.x), {}, []
+    for inner in range(layer.num_layers):
+        outputs = []
+        for direction in range(D):
+            cell = CELLS[name](below.shape[2], H).double()
+            suffix = f"_l{inner}" + ("_reverse" if direction else "")
+            cell.load_state_dict({
+                part: torch.tensor(parameters[f"0.{part}{suffix}"])
+                for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            })  # fmt: skip
+            state = [torch.tensor(part[inner * D + direction], requires_grad=True) for part in given.initial]
+            kept = states[inner, direction] = [None] * steps
+            put = [None] * steps
+            for t in reversed(range(steps)) if direction else range(steps):
+                after = cell(below[:, t], tuple(state) if len(state) > 1 else state[0])
+                live = (t < lengths)[:, None]
+                pairs = zip(after if len(state) > 1 else (after,), state, strict=True)
+                state = kept[t] = [torch.where(live, new, old) for new, old in pairs]
+                for part in state:
+                    part.retain_grad()
+                put[t] = torch.where(live, state[0], 0)
+            outputs.append(torch.stack(put, dim=1))
+            finals.append(state)
+        below = torch.cat(outputs, dim=2)
+    if layer.outputs == "last":
+        below = torch.cat([state[0] for state in finals[-D:]], dim=1)
+    loss = (below * torch.tensor(given.by_output)).sum()
+    for number, state in enumerate(finals):
+        for part, gradient in zip(state, given.by_final, strict=True):
+            loss = loss + (part * torch.tensor(gradient[number])).sum()
+    loss.backward()
+    return {
+        place: [np.sqrt(sum((part.grad.numpy() ** 2).sum() for part in state)) for state in kept]
+        for place, kept in states.items()
+    }
+
+
+@pytest.mark.parametrize("make", [bp.RNN, bp.GRU, bp.LSTM])
+@pytest.mark.parametrize(
+    ("options", "ragged", "method"),
+    [
+        ({}, False, "bp"),
+        ({"outputs": "last", "num_layers": 2}, True, "bp"),
+        ({"num_layers": 2, "bidirectional": True}, True, "blelloch"),
+    ],
+)
+def test_they_are_pytorchs(make, options, ragged, method):
+    steps, batch = 7, 3
+    net = bp.Sequential([make(2, 4, **options)], (steps, 2), dtype="float64", device="host", seed=2)
+    given = draw(net.layers[0], batch, steps, ragged, np.random.default_rng(4))
+    expected = theirs(net, given)
+    ours(net, given)
+    if method != "bp":
+        net.backward(given.by_output, method=method, state_gradients={0: given.by_final})
+    records = net.transposed_jacobians()
+    assert len(records) == steps * len(expected)
+    for (inner, direction), norms in expected.items():
+        chain = records.where(inner=inner, direction="backward" if direction else "forward")
+        np.testing.assert_allclose([record.gradient_norm for record in chain], norms, rtol=1e-12)
+
+
+def test_on_every_device(device):
+    norms = []
+    for one in ("host", device):
+        net = bp.Sequential([bp.LSTM(2, 3, num_layers=2)], (4, 2), dtype="float64", device=one, seed=1)
+        given = draw(net.layers[0], 2, 4, True, np.random.default_rng(0))
+        ours(net, given)
+        norms.append([record.gradient_norm for record in net.transposed_jacobians()])
+    np.testing.assert_allclose(norms[1], norms[0], rtol=1e-12)
+
+
+def test_there_is_none_before_a_way_back():
+    net = bp.Sequential([bp.GRU(2, 3)], (4, 2), device="host")
+    x = np.ones((2, 4, 2), np.float32)
+    y = net.forward(x)
+    assert {record.gradient_norm for record in net.transposed_jacobians()} == {None}
+    net.backward(np.ones_like(y))
+    assert None not in {record.gradient_norm for record in net.transposed_jacobians()}
+    net.forward(x)
+    assert {record.gradient_norm for record in net.transposed_jacobians()} == {None}
