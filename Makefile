@@ -8,7 +8,7 @@ TEST_PYTHON := .venv-test/bin/python
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
 test fuzz: export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test fuzz compile lint machine-code gpu clean
+.PHONY: demo test fuzz compile lint docs dist machine-code gpu clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -34,6 +34,16 @@ lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff format --check .
 	$(TEST_PYTHON) .ci/types.py
 
+# The site, in out/site: every warning is an error. Runs the notebooks.
+docs: .venv-docs/ready
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python -m mkdocs build --strict
+
+# Wheel and sdist in dist/, and each installed in an empty environment and tried there.
+dist: .venv-dist/ready
+	rm -rf build dist
+	.venv-dist/bin/python -m build
+	.venv-dist/bin/python .ci/dist.py dist/*
+
 # What kernels' machine code takes, for the page of the documentation; no GPU is needed.
 machine-code: .venv-test/ready
 	$(TEST_PYTHON) -m bppsa_cupy.tools.bench machine-code --json docs/results/machine-code.json \
@@ -50,6 +60,6 @@ gpu:
 	@touch $@
 
 clean:
-	rm -rf .venv-demo .venv-test build dist out *.egg-info
+	rm -rf .venv-demo .venv-docs .venv-dist .venv-test build dist out *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -18,14 +18,32 @@ from bppsa_cupy.models import MODELS
 from bppsa_cupy.network.backward import METHODS
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+#: Pages with examples, all of which run here or in the test that is named.
+RUN = {
+    "README.md": "here",
+    "adding-an-operator.md": "here",
+    "cells.md": "test_cells_page",
+    "jacobians.md": "here",
+    "pipelines.md": "here",
+    "products.md": "here",
+    "pruning.md": "here",
+    "pytorch.md": "here",
+    "ranks.md": "test_ranks_training",
+    "recurrent.md": "here",
+    "start.md": "here",
+    "training.md": "here",
+}
 #: The tests that a new layer and its kernel pair are parameters of.
 BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "kernels_compile", "layers")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PYTORCH = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
-PRODUCTS = (ROOT / "docs" / "products.md").read_text(encoding="utf-8")
-JACOBIANS = (ROOT / "docs" / "jacobians.md").read_text(encoding="utf-8")
-RECURRENT = (ROOT / "docs" / "recurrent.md").read_text(encoding="utf-8")
+JACOBIANS, LAYERS_PAGE, PIPELINES, PRODUCTS, PRUNING, PYTORCH, RECURRENT, START, TRAINING = (
+    (DOCS / f"{name}.md").read_text(encoding="utf-8")
+    for name in (
+        "jacobians", "layers", "pipelines", "products", "pruning", "pytorch", "recurrent", "start", "training"
+    )
+)  # fmt: skip
 
 
 def blocks(text, language):
@@ -36,56 +54,91 @@ def blocks(text, language):
 def run_commands(text):
     """Every line of the shell blocks of a document, by the functions that its commands call."""
     for line in "".join(blocks(text, "sh")).splitlines():
-        name, *arguments = shlex.split(line)
+        name, *arguments = shlex.split(line, comments=True)
         tool = import_module(f"bppsa_cupy.tools.{name.removeprefix('bppsa-')}")
         assert tool.main(arguments) == 0, line
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def run_examples(text, names=None):
+    """The Python blocks of a document in their order, in one room; the names they leave."""
+    names = {} if names is None else names
+    for example in blocks(text, "python"):
+        exec(example, names)
+    return names
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files(document):
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", document.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#:]+)[)#]", prose):
         assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
-@pytest.mark.parametrize("name", [*LAYERS, *MODELS, *METHODS])
-def test_the_readme_names_it(name):
-    assert f"`{name}`" in README
+def test_every_page_with_examples_is_run():
+    fenced = {path.name for path in DOCUMENTS if re.search("^```(python|sh)$", path.read_text("utf-8"), re.M)}
+    assert fenced == set(RUN)
+    assert all(place == "here" or (ROOT / "tests" / f"{place}.py").exists() for place in RUN.values())
 
 
-def test_the_examples_of_the_readme_run(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("name", [*LAYERS, *MODELS])
+def test_the_page_of_layers_names_it(name):
+    assert f"`{name}`" in LAYERS_PAGE
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_on_training_names_it(name):
+    assert f"| `{name}` |" in TRAINING
+
+
+def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    first, second, recurrent, third = blocks(README, "python")
-    names = {}
-    exec(first, names)
-    assert re.match(r"\d\.\d+ \('blelloch: \d+ mv and \d+ mm in \d+ levels',\)", capsys.readouterr().out)
-    names["net"].forward(names["x"])
-    names["bp"].save_jacobians("jacobians.h5", names["net"])
-    exec(second, names)
-    assert capsys.readouterr().out == "Conv2d (3072, 4704) 352800\n"
-    assert names["matrix"].shape == (3072, 4704)
-    exec(recurrent, names)
-    assert re.fullmatch(r"\('0 LSTM l0: chunked, .*'0 LSTM l1: chunked, .*\)\n", capsys.readouterr().out)
-    exec(third, names)
-    assert sum(map(np.size, names["masks"].values())) == 6 * 75 + 11760
-
-
-def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    names = run_examples(README)
+    assert type(names["model"].rnn).__module__ == "bppsa_cupy.torch.modules"
+    assert names["model"].rnn.weight_hh_l0.grad is not None
     run_commands(README)
-    assert {path.name for path in tmp_path.iterdir()} >= {
-        "plan.h5",
-        "lenet5.h5",
-        "jacobians.h5",
-        "jacobians.png",
-        "pruned.h5",
-    }
+    assert (tmp_path / "lenet5.h5").exists()
+
+
+def test_the_examples_of_the_start_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = run_examples(START)
+    trained, record, scanned = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\d\.\d+ \('blelloch: \d+ mv and \d+ mm in \d+ levels',\)", trained)
+    assert record == "Conv2d (3072, 4704) 352800"
+    assert names["record"].to_scipy(sample=0).shape == (3072, 4704)
+    assert scanned == "9 True"
+
+
+def test_the_commands_of_the_start_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_commands(START)
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made >= {"plan.h5", "lenet5.h5", "jacobians.h5", "jacobians.png"}
+
+
+def test_the_examples_of_the_page_on_training_run():
+    assert run_examples(TRAINING)["sgd"].lr == 0.1
+
+
+def test_the_examples_of_the_page_on_pruning_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    masks = run_examples(PRUNING)["masks"]
+    assert sum(map(np.size, masks.values())) == 6 * 25 + 11760
+    run_commands(PRUNING)
+    assert (tmp_path / "pruned.h5").exists()
+
+
+def test_the_examples_of_the_page_on_pipelines_run(capsys):
+    run_examples(PIPELINES)
+    assert re.fullmatch(r"45 steps, 3 stages, loss \d\.\d+\n", capsys.readouterr().out)
+    alone, ranks = "".join(blocks(PIPELINES, "sh")).splitlines()
+    alone, ranks = (shlex.split(line, comments=True) for line in (alone, ranks))
+    assert ranks == ["mpiexec", "-n", "3", *alone]
+    assert import_module("bppsa_cupy.tools.train").main([*alone[1:], "--epochs", "1"]) == 0
 
 
 def test_the_examples_of_the_recurrent_page_run(capsys):
-    names = {}
-    for example in blocks(RECURRENT, "python"):
-        exec(example, names)
+    run_examples(RECURRENT)
     *first, scan, same, shape, wide, shapes = capsys.readouterr().out.splitlines()
     assert len(first) == 1 and first[0].count("l0: ") == 2
     assert wide == f"(256, 4) {2 * 64 * 4 + 2 * 64}"
@@ -94,9 +147,7 @@ def test_the_examples_of_the_recurrent_page_run(capsys):
 
 
 def test_the_examples_of_the_page_on_pytorch_run(capsys):
-    names = {}
-    for example in blocks(PYTORCH, "python"):
-        exec(example, names)
+    run_examples(PYTORCH)
     trained, cell, gradients = capsys.readouterr().out.splitlines()
     assert trained == "<class 'bppsa_cupy.torch.modules.GRU'> True"
     assert cell.startswith("torch.Size([100, 4, 20]) torch.Size([1, 4, 20]) ['weight_ih_l0', ")
