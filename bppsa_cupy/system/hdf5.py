@@ -41,7 +41,7 @@ def create(
     sealed  put the SHA-256 of the content into a user block, for `open_file` to check
     Raises `error` where the file cannot be written (no space, no such folder, no permission).
     """
-    with whole_file(path, error=error) as temporary, _Steady(temporary, "x+b") as raw:
+    with whole_file(path, error=error) as temporary, _Steady(temporary, "r+b") as raw:
         try:
             with (
                 interrupts_deferred(),
