@@ -112,11 +112,16 @@ def run_dump(arguments: argparse.Namespace) -> None:
 
 def run_show(arguments: argparse.Namespace) -> None:
     """A row for each record of a file."""
-    rows = [describe(record) for record in load_jacobians(arguments.file, sealed=not arguments.unsealed)]
+    rows = [describe(record) for record in load_file(arguments)]
     if arguments.json:
         print(json.dumps({"file": str(arguments.file), "records": rows}))
     else:
         print(table(rows))
+
+
+def load_file(arguments: argparse.Namespace) -> list[JacobianRecord]:
+    """The records of the file that was named, whoever wrote it."""
+    return load_jacobians(arguments.file, sealed=not arguments.unsealed, foreign=True)
 
 
 def describe(record: JacobianRecord) -> dict[str, Any]:
@@ -174,7 +179,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def run_plot(arguments: argparse.Namespace) -> None:
     """A picture of the records that were chosen."""
     check_picture(arguments.output)
-    loaded = load_jacobians(arguments.file, sealed=not arguments.unsealed)
+    loaded = load_file(arguments)
     records = [record for record in loaded if record.step == arguments.step]
     if arguments.layer is not None:
         known = sorted({record.layer for record in records})
