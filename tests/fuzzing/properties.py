@@ -1,6 +1,7 @@
-"""Run every property test again and again, each round on examples of a new seed, until the time is over."""
+"""Property tests on new examples, round by round, each with a seed of its own."""
 
-import argparse
+from __future__ import annotations
+
 import re
 import secrets
 import shlex
@@ -9,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def play(seed: int, workers: int) -> tuple[int, int, str]:
@@ -27,17 +28,14 @@ def play(seed: int, workers: int) -> tuple[int, int, str]:
     return tests, examples, text if result.returncode else ""
 
 
-def main() -> int:
-    """0 where no round failed, 1 after the first that did, with its examples and the command for each."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", type=float, help="rounds begin until this time is over")
-    parser.add_argument("-n", "--workers", type=int, default=2)
-    args = parser.parse_args()
+def play_rounds(seconds: float, workers: int) -> bool:
+    """Rounds begin until the time is over or one fails; whether all passed. Each prints its seed; a failure
+    prints its examples, and the command for each."""
     start, rounds, total, failure = time.monotonic(), 0, 0, ""
-    while not failure and time.monotonic() - start < args.seconds:
+    while not failure and time.monotonic() - start < seconds:
         seed = secrets.randbelow(2**32)
-        print(f"round {rounds + 1}, seed {seed}: ", end="", flush=True)
-        tests, examples, failure = play(seed, args.workers)
+        print(f"properties, round {rounds + 1}, seed {seed}: ", end="", flush=True)
+        tests, examples, failure = play(seed, workers)
         print(f"{tests} tests, {examples} examples, {'FAILED' if failure else 'passed'}", flush=True)
         rounds, total = rounds + 1, total + examples
     if failure:
@@ -46,9 +44,5 @@ def main() -> int:
         for test in failed:
             options = f"--hypothesis-profile=fuzz --hypothesis-seed={seed}"
             print(f"  {sys.executable} -m pytest {shlex.quote(test)} {options}")
-    print(f"rounds: {rounds}, examples: {total}, seconds: {time.monotonic() - start:.0f}")
-    return 1 if failure else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    print(f"properties: rounds: {rounds}, examples: {total}, seconds: {time.monotonic() - start:.0f}")
+    return not failure
