@@ -2,13 +2,14 @@
 PYTHON ?= python3
 WORKERS ?= 2
 SECONDS = 600
+KILLS = 40
 OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
-test fuzz: export OMP_WAIT_POLICY = passive
+test fuzz faults: export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test fuzz compile lint docs dist machine-code gpu clean
+.PHONY: demo test fuzz faults compile lint docs dist machine-code gpu clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -19,11 +20,16 @@ demo: .venv-demo/ready
 test: lint
 	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
 
-# Property tests on new examples, round by round, until SECONDS are over: `make fuzz SECONDS=1800`. Each round prints
-# its seed; the first that fails ends the run with its example, which becomes an @example of the test, and with the
-# command that repeats it.
+# Mutated files of every format, odd arguments of public callables, and property tests on new examples, until SECONDS
+# are over: `make fuzz SECONDS=1800`. Each subject prints its seed, its counts, and what failed with the fewest edits; a
+# property's example becomes an @example of its test. `python tests/fuzz.py --help` has more.
 fuzz: .venv-test/ready
 	$(TEST_PYTHON) tests/fuzz.py $(SECONDS) --workers $(WORKERS)
+
+# Commands that write files, killed and interrupted at random moments, on a full disk, with little memory, two at a time:
+# `make faults KILLS=100` for so many kills of each, and other faults in proportion. Prints its seed and counts.
+faults: .venv-test/ready
+	$(TEST_PYTHON) tests/faults.py $(KILLS)
 
 # Every kernel by NVRTC for every GPU generation, in a quarter of an hour; `make test` takes two of them.
 compile: .venv-test/ready

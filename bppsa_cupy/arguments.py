@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from numbers import Real
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -45,6 +46,19 @@ def as_integer(
         most_text = f" and at most {most}" if above else ""
         raise error(f"{owner} got {name}={value!r}: it takes an integer{least_text}{most_text}")
     return int(number)
+
+
+def is_one_of(value: Any, words: Iterable[str]) -> bool:
+    """Whether `value` is one of these words; an array, whose comparison gives another, is none."""
+    return isinstance(value, str) and value in words
+
+
+def as_path(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> Path:
+    """`value`, a text or what is a path of the system's (`os.PathLike`), as a Path."""
+    try:
+        return Path(value)
+    except TypeError as cause:
+        raise error(f"{owner} got {name}={value!r}: it takes a path") from cause
 
 
 def as_pair(owner: str, name: str, value: Any, least: int) -> tuple[int, int]:
@@ -144,6 +158,9 @@ def as_list(
     owner: str, name: str, value: Any, takes: str, *, error: type[BppsaError] = ShapeError
 ) -> list[Any]:
     """The items of `value`, whatever holds them; text and what holds no items are refused."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-        raise error(f"{owner} got {name} of {type(value).__name__}: it takes {takes}")
-    return list(value)
+    try:
+        if not isinstance(value, (str, bytes)):
+            return list(value)
+    except TypeError:  # it holds no items, or is an array without an axis
+        pass
+    raise error(f"{owner} got {name} of {type(value).__name__}: it takes {takes}")

@@ -146,7 +146,9 @@ def test_a_fixed_leak_is_a_cell_of_its_own() -> None:
 
 @pytest.mark.parametrize("alpha", [0, -0.1, 1.5, float("nan")])
 def test_a_leak_outside_of_0_to_1_is_refused(alpha) -> None:
-    with pytest.raises(bp.CellError, match=re.escape(f"ctrnn got alpha {alpha}, it takes a leak in (0, 1]")):
+    with pytest.raises(
+        bp.CellError, match=re.escape(f"ctrnn got alpha={alpha!r}: it takes a leak in (0, 1]")
+    ):
         ctrnn(alpha)
 
 

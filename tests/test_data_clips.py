@@ -163,6 +163,34 @@ def test_a_damaged_archive_names_the_file(tmp_path):
         Source(path).read("a/1.wav")
 
 
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    path = tmp_path_factory.mktemp("archive") / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("a/1.wav", "b/2.wav"):
+            archive.writestr(name, wav())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mark", "shift", "value", "message"),
+    [
+        (b"PK\x01\x02", 0, 255, "is a damaged zip archive"),  # the central directory's own mark
+        (b"PK\x05\x06", 16, 255, "(is a damaged|cannot be read)"),  # where the directory begins
+        (b"PK\x01\x02", 6, 99, "is a damaged zip archive"),  # the version needed to read it
+        (b"PK\x01\x02", 8, 1, "cannot be read .*encrypted"),
+        (b"PK\x01\x02", 10, 99, "cannot be read .*compression"),
+        (b"PK\x01\x02", 10, 14, "cannot be read"),  # LZMA, which it is not
+    ],
+)
+def test_a_damaged_directory_names_the_file(archive, tmp_path, mark, shift, value, message):
+    path, content = tmp_path / "b.zip", bytearray(archive.read_bytes())
+    content[content.index(mark) + shift] = value
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=rf"b\.zip.* {message}"):
+        Source(path).read("a/1.wav")
+
+
 # ---- splits ----
 
 

@@ -54,7 +54,7 @@ REFUSED_ARGUMENTS = [
     (lambda: Dropout(10**400), "it takes a probability from 0 to 1"),
     (lambda: Flatten(1.7), "Flatten got start_dim=1.7: it takes an integer"),
     (lambda: Flatten(1, "2"), "Flatten got end_dim='2': it takes an integer"),
-    (lambda: AdaptiveAvgPool2d(0), "output_size=0: it must be at least 1, or None"),
+    (lambda: AdaptiveAvgPool2d(0), "output_size=0: it takes an integer of at least 1"),
     (lambda: AdaptiveAvgPool2d((1, 2, 3)), "output_size=(1, 2, 3): it takes an integer, None or a pair"),
     (lambda: AdaptiveAvgPool2d((1.5, 2)), "output_size=(1.5, 2): it takes an integer, None or a pair"),
     (lambda: Flatten(0), "would join the batch, axis 0: start at 1"),

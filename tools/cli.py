@@ -22,7 +22,7 @@ from bppsa_cupy.models import MODELS, build_model, find_factory
 from bppsa_cupy.models.recurrent import CELLS
 from bppsa_cupy.network.prune import SCOPES, prune
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.system.complaint import STATED, complaint
+from bppsa_cupy.system.complaint import STATED, complaint, for_want_of_memory
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.system.interrupts import one_interrupt
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
@@ -74,6 +74,11 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
         except BrokenPipeError:
             # The reader has seen enough, as head does; nothing may be flushed to it at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except ImportError as error:
+            if not for_want_of_memory(error):
+                raise
+            print(f"error: {complaint(MemoryError(str(error)))[0]}", file=sys.stderr)
             return 1
         except STATED as error:
             text, code = complaint(error)

@@ -139,11 +139,16 @@ def run_dump(arguments: argparse.Namespace) -> None:
 
 def run_show(arguments: argparse.Namespace) -> None:
     """A row for each record of a file."""
-    rows = [describe(record) for record in load_jacobians(arguments.file, sealed=not arguments.unsealed)]
+    rows = [describe(record) for record in load_file(arguments)]
     if arguments.json:
         print(json.dumps({"file": str(arguments.file), "records": rows}))
     else:
         print(table(rows))
+
+
+def load_file(arguments: argparse.Namespace) -> JacobianRecords:
+    """The records of the file that was named, whoever wrote it."""
+    return load_jacobians(arguments.file, sealed=not arguments.unsealed, foreign=True)
 
 
 def describe(record: JacobianRecord) -> dict[str, Any]:
@@ -201,7 +206,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 def run_plot(arguments: argparse.Namespace) -> None:
     """A picture of the records that were chosen."""
     check_picture(arguments.output)
-    loaded = load_jacobians(arguments.file, sealed=not arguments.unsealed)
+    loaded = load_file(arguments)
     records = [record for record in loaded if record.step == arguments.step]
     if arguments.layer is not None:
         known = sorted({record.layer for record in records})
@@ -222,7 +227,7 @@ def run_plot(arguments: argparse.Namespace) -> None:
 def run_over_time(arguments: argparse.Namespace) -> None:
     """A picture of the steps that were chosen."""
     check_picture(arguments.output)
-    records = load_jacobians(arguments.file, sealed=not arguments.unsealed)
+    records = load_file(arguments)
     if not records.chains():
         raise JacobianFileError(f"{arguments.file} has no recurrent layer: it has {records!r}")
     records = JacobianRecords(record for chain in records.chains() for record in chain)

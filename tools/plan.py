@@ -166,7 +166,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     verify = arguments.checksum
     if verify is None:
         verify = not arguments.file.is_file() or arguments.file.stat().st_size <= CHECKED_BYTES
-    plan = Plan.outline(arguments.file, verify=verify)
+    plan = Plan.outline(arguments.file, verify=verify, foreign=True)
     facts = {"file": str(arguments.file), "checksum": verify, **report(plan)}
     if arguments.json:
         print(json.dumps(facts))
@@ -176,7 +176,7 @@ def run_show(arguments: argparse.Namespace) -> None:
 
 def run_verify(arguments: argparse.Namespace) -> None:
     """All checks of the reader, and every product against one that is made anew."""
-    plan = Plan.load(arguments.file)
+    plan = Plan.load(arguments.file, foreign=True)
     products = {key: product for chain in plan.chains for key, product in chain.products.items()}
     for (a, b), product in tqdm(products.items(), desc="products", disable=not sys.stderr.isatty()):
         try:
@@ -197,7 +197,7 @@ def run_verify(arguments: argparse.Namespace) -> None:
 def run_draw(arguments: argparse.Namespace) -> None:
     """A picture of one schedule."""
     check_picture(arguments.output)
-    plan = Plan.load(arguments.file)
+    plan = Plan.load(arguments.file, foreign=True)
     if not plan.chains:
         raise PlanError(f"{arguments.file}: the network has no run of layers to scan: there is none to draw")
     if not 0 <= arguments.chain < len(plan.chains):
@@ -218,7 +218,7 @@ def run_flops(arguments: argparse.Namespace) -> None:
         check_writable(arguments.json)
     if arguments.plot is not None:
         check_picture(arguments.plot)
-    plan = Plan.load(arguments.file)
+    plan = Plan.load(arguments.file, foreign=True)
     facts = {"file": str(arguments.file), **flops(plan, full=not arguments.planned_only)}
     print_flops(facts)
     if arguments.json is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from bppsa_cupy.arguments import as_number
 from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
 from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.cells.probe import check_finite
@@ -126,9 +127,8 @@ def ctrnn(alpha: float | None = None) -> Cell:
     Raises CellError where `alpha` is outside."""
     if alpha is None:
         return Cell.built_in("ctrnn")
-    rate = float(alpha)
-    if not 0 < rate <= 1:
-        raise CellError(f"ctrnn got alpha {alpha}, it takes a leak in (0, 1], or None to learn it")
+    takes = "a leak in (0, 1], or None to learn it"
+    rate = as_number("ctrnn", "alpha", alpha, lambda a: 0 < a <= 1, takes, error=CellError)
     name = f"ctrnn_{rate!r}".replace(".", "_").replace("-", "_")
     return Cell(
         name,

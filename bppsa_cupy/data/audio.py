@@ -23,6 +23,7 @@ from bppsa_cupy.data.mfcc import Mfcc
 from bppsa_cupy.data.sequences import Sequences, write_sequences
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.files import check_writable
+from bppsa_cupy.system.memory import check_thread_room
 
 
 def make_audio(
@@ -117,6 +118,7 @@ def _extract_all(
             )
         return key, features.extract(samples, rate, mfcc, where)
 
+    check_thread_room()
     pool = ThreadPoolExecutor(workers)
     result = []
     try:

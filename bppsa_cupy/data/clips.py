@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import zipfile
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -44,7 +43,10 @@ class Source:
         if path.is_dir():
             found = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
         elif path.is_file() and zipfile.is_zipfile(path):
-            self._archive = zipfile.ZipFile(path)
+            try:
+                self._archive = zipfile.ZipFile(path)
+            except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as cause:
+                raise DataError(f"{path} is a damaged zip archive ({cause}): fetch it again") from cause
             found = self._archive.namelist()
         else:
             state = "is no zip archive" if path.exists() else "does not exist"
@@ -59,8 +61,9 @@ class Source:
             if self._archive is None:
                 return (self.path / name).read_bytes()
             return self._archive.read(name)
-        except (OSError, zipfile.BadZipFile, zlib.error, EOFError) as cause:
-            raise DataError(f"{self.path}: {name} cannot be read ({cause}): fetch it again") from cause
+        except Exception as cause:  # zipfile and its decompressors raise what they like
+            reason = str(cause) or type(cause).__name__
+            raise DataError(f"{self.path}: {name} cannot be read ({reason}): fetch it again") from cause
 
 
 def find_clips(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from bppsa_cupy.arguments import as_path, is_one_of
 from bppsa_cupy.data import cifar10, digits, idx, npz, sequences
 from bppsa_cupy.data.dataset import Dataset, Raw, RawDataset, make_dataset
 from bppsa_cupy.errors import DataError
@@ -34,9 +35,9 @@ def load(
     seed       which digits are for the test
     Raises DataError where the source is missing, of another layout, or damaged.
     """
-    if source == "digits":
+    if is_one_of(source, ["digits"]):
         return make_dataset(RawDataset("digits", *digits.read(seed)), classes, normalize)
-    path = Path(source)
+    path = as_path("load", "source", source, error=DataError)
     if not path.exists():
         raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
     try:

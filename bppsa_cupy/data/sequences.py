@@ -70,13 +70,14 @@ def write_sequences(path: str | os.PathLike[str], sequences: Sequences, *, compr
                     write_array(group, "lengths", np.asarray(raw.lengths, np.int64))
 
 
-def read_sequences(path: str | os.PathLike[str]) -> Sequences:
+def read_sequences(path: str | os.PathLike[str], *, foreign: bool = False) -> Sequences:
     """What `write_sequences` wrote.
 
+    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
     Raises DataError where the file is missing, damaged or of another kind, or its arrays do not fit each
     other. Labels, lengths and values are left to `data.load`, which checks those of every layout.
     """
-    with open_file(path, error=DataError) as file:
+    with open_file(path, foreign=foreign, error=DataError) as file:
         kind = attribute(file, "format", str, DataError)
         version = attribute(file, "format_version", int, DataError)
         if (kind, version) != (FORMAT, VERSION):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices.base import Array, Device, Launch
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import DeviceError
@@ -17,14 +18,14 @@ def get_device(name: str | Device = "auto") -> Device:
     """
     if isinstance(name, Device):
         return name
-    if name == "auto":
+    if is_one_of(name, ["auto"]):
         try:
             return _cuda()
         except DeviceError:
             return _host()
-    if name in ("cuda", "gpu"):
+    if is_one_of(name, ["cuda", "gpu"]):
         return _cuda()
-    if name in ("host", "cpu"):
+    if is_one_of(name, ["host", "cpu"]):
         return _host()
     raise DeviceError(f"device {name!r} was asked for: the devices are 'auto', 'cuda' and 'host'")
 

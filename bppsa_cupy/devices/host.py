@@ -75,7 +75,8 @@ class HostDevice(Device):
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):
-            array = array.get() if hasattr(array, "get") else from_dlpack(array)
+            is_cupy = hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
+            array = array.get() if is_cupy else from_dlpack(array)
         check_array(array, dtype)
         return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.arguments import as_instance, as_integer
+from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.backward import FORWARD, RankBackward
 from bppsa_cupy.distributed.balance import best_partition, layer_times
@@ -44,7 +44,7 @@ def distribute(
     """
     as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
     as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)
-    if over not in ("layers", "time"):
+    if not is_one_of(over, ["layers", "time"]):
         raise DistributedError(f"over={over!r} was asked for: ranks share 'layers' or 'time'")
     if over == "time":
         if partition is not None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.arguments import as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.layout import for_engine, go_forward, may_be_placed, taken_shape, turned
@@ -190,7 +190,7 @@ def vjp(
     Raises ShapeError naming both shapes or dtypes.
     """
     as_instance("vjp", "saved", saved, Saved, "what functional.forward gave with the output")
-    if method not in WAYS:
+    if not is_one_of(method, WAYS):
         raise ShapeError(f"vjp got method={method!r}: it takes {', '.join(map(repr, WAYS))}")
     layer, ctx = saved.layer, saved.context
     device, dtype = ctx.device, ctx.dtype
@@ -244,7 +244,8 @@ def checked_arrays(
     """Parameters and buffers on the device. Raises ShapeError."""
     if dtype not in (np.float32, np.float64):
         raise ShapeError(f"{layer!r} got input of {dtype}: it takes float32 or float64")
-    shapes = layer.parameter_shapes()
+    shapes, takes = layer.parameter_shapes(), "arrays by name"
+    as_instance("forward", "parameters", parameters, Mapping, takes)  # type: ignore[type-abstract]
     if parameters.keys() != shapes.keys():
         raise ShapeError(f"{layer!r} got the parameters {list(parameters)}: it takes {list(shapes)}")
     own = {name: device.asarray(parameters[name]) for name in shapes}
@@ -256,6 +257,7 @@ def checked_arrays(
             )
     initial = layer.initial_buffers()
     given = initial if buffers is None else buffers
+    as_instance("forward", "buffers", given, Mapping, takes)  # type: ignore[type-abstract]
     if given.keys() != initial.keys():
         raise ShapeError(f"{layer!r} got the buffers {list(given)}: it takes {list(initial)}")
     return own, {
@@ -268,6 +270,7 @@ def _out(device: Device, dtype: np.dtype, what: str, shape: Shape, array: Array 
     """The caller's array of this shape, or a new one. Raises ShapeError."""
     if array is None:
         return device.empty(shape, dtype)
+    as_instance("forward", "out", array, device.xp.ndarray, "an array on the layer's device, or None")
     if tuple(array.shape) != tuple(shape) or array.dtype != dtype or not array.flags.c_contiguous:
         order = "" if array.flags.c_contiguous else ", which is not C-contiguous"
         raise ShapeError(

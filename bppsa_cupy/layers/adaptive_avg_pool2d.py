@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import AdaptivePool2dGeometry
@@ -33,12 +34,10 @@ class AdaptiveAvgPool2d(Layer):
                 f"AdaptiveAvgPool2d got output_size={output_size!r}: it takes an integer, None or a pair of "
                 "them"
             )
-        if any(side is not None and int(side) < 1 for side in sides):
-            raise ShapeError(
-                f"AdaptiveAvgPool2d got output_size={output_size!r}: it must be at least 1, or None for the "
-                "input's own size"
-            )
-        self.output_size = tuple(None if side is None else int(side) for side in sides)
+        self.output_size = tuple(
+            None if side is None else as_integer("AdaptiveAvgPool2d", "output_size", side, 1)
+            for side in sides
+        )
 
     def config(self) -> dict[str, Any]:
         height, width = self.output_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_pair
+from bppsa_cupy.arguments import as_flag, as_integer, as_pair, is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
@@ -57,7 +57,7 @@ class Conv2d(Weighted):
                 f"{name} got groups={groups}: it must divide {in_channels} input and {out_channels} "
                 "output channels"
             )
-        if padding_mode != "zeros":
+        if not is_one_of(padding_mode, ["zeros"]):
             raise ShapeError(f"{name} got padding_mode={padding_mode!r}: it takes 'zeros'")
         self.padding: Pair | str
         if isinstance(padding, str):

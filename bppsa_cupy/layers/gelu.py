@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.activation import Activation
 from bppsa_cupy.raw_kernels import gelu_forward
@@ -22,7 +23,7 @@ class GELU(Activation):
     kernel = gelu_forward.KERNEL
 
     def __init__(self, approximate: str = "none") -> None:
-        if approximate not in FORMS:
+        if not is_one_of(approximate, FORMS):
             raise ShapeError(f"GELU got approximate={approximate!r}: it takes 'none' or 'tanh'")
         self.approximate = approximate
 

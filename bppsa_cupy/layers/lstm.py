@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.arguments import as_number
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.raw_kernels.cells import FORMS
 
@@ -39,8 +39,7 @@ class LSTM(Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             outputs=outputs, forward_method=forward_method, heads=heads,
         )  # fmt: skip
-        if proj_size != 0:
-            raise ShapeError(f"LSTM got proj_size={proj_size!r}: it takes 0 alone")
+        as_number("LSTM", "proj_size", proj_size, lambda size: size == 0, "0 alone")
 
     def config(self) -> dict[str, Any]:
         return {**super().config(), "proj_size": 0}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_flag, as_integer, as_number, is_one_of
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Layer, Shape, StepJacobians, uniform_fan_in
@@ -71,12 +71,10 @@ class Recurrent(Layer):
         self.bias = as_flag(name, "bias", bias)
         self.batch_first = as_flag(name, "batch_first", batch_first)
         self.bidirectional = as_flag(name, "bidirectional", bidirectional)
-        if not dropout == 0:
-            raise ShapeError(f"{name} got dropout={dropout!r}: it takes 0.0 alone")
-        self.dropout = 0.0
-        if outputs not in OUTPUTS:
+        self.dropout = as_number(name, "dropout", dropout, lambda p: p == 0, "0.0 alone")
+        if not is_one_of(outputs, OUTPUTS):
             raise ShapeError(f"{name} got outputs={outputs!r}: it takes {' or '.join(map(repr, OUTPUTS))}")
-        if forward_method not in FORWARD_METHODS:
+        if not is_one_of(forward_method, FORWARD_METHODS):
             takes = ", ".join(map(repr, FORWARD_METHODS))
             raise ShapeError(f"{name} got forward_method={forward_method!r}: it takes {takes}")
         self.outputs, self.forward_method = outputs, forward_method

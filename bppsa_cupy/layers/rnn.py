@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -38,7 +39,7 @@ class RNN(Recurrent):
             input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
             outputs=outputs, forward_method=forward_method, heads=heads,
         )  # fmt: skip
-        if nonlinearity not in tuple(NONLINEARITIES):
+        if not is_one_of(nonlinearity, NONLINEARITIES):
             raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
 

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.network.passes import Pass
@@ -67,7 +68,7 @@ class Backward:
         Raises PlanError for an unknown method, PlanMismatchError where the plan in use was made for another
         architecture, ShapeError for gradients of another shape or dtype.
         """
-        if method not in METHODS:
+        if not is_one_of(method, METHODS):
             raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
         gradient = _checked_gradient(current, given)
         set_state_gradients(current, state_gradients)

@@ -23,6 +23,7 @@ def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
         )
     current.parameters.apply_masks()
     current.input, current.version = given, current.parameters.version
+    current.values = current.parameters.watched_values()
     current.forget_gradients()
     set_sequences(current, lengths, states)
     return given

@@ -49,6 +49,7 @@ class Pass:
     layers            each layer's context
     input, output     (B, ...)
     version           of the parameters the pass used
+    values            a copy of them, laid out as their `flat`, where they are watched
     output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
                       views of buffers, forgotten when the network goes back through another pass
     """
@@ -59,6 +60,7 @@ class Pass:
     input: Array = None
     output: Array = None
     version: int = -1
+    values: Array = None
     output_gradients: dict[int, Array] = field(default_factory=dict)
 
     @property
@@ -156,8 +158,8 @@ def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
 
 
 def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, stale: bool = False) -> Pass:
-    """`given`, which must be a pass of these parameters, at their present version unless it may be `stale`.
-    Raises PassError."""
+    """`given`, which must be a pass of these parameters, at their present version, and values where these are
+    watched, unless it may be `stale`. Raises PassError."""
     if given is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
     own_pass(given, parameters)
@@ -165,5 +167,11 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
         raise PassError(
             f"the pass used version {given.version} of the parameters, they are at version "
             f"{parameters.version}: run net.forward(x) again before {caller}"
+        )
+    changed = [] if stale or given.values is None else parameters.differing(given.values)
+    if changed:
+        raise PassError(
+            f"values of {', '.join(changed)} were changed in place after the pass used them: run "
+            f"net.forward(x) again before {caller}"
         )
     return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_number
+from bppsa_cupy.arguments import as_instance, as_number, is_one_of
 from bppsa_cupy.errors import PruneError
 from bppsa_cupy.network.sequential import Sequential
 
@@ -34,7 +34,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     as_instance("prune", "a network", network, Sequential, "a Sequential", error=PruneError)
     takes = "a number from 0 to 1, as 0.97"
     fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, takes, error=PruneError)
-    if scope not in SCOPES:
+    if not is_one_of(scope, SCOPES):
         raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
     present = {name: network.masks.get(name) for name in network.architecture.maskable}
     magnitudes = {name: _magnitudes(network, name, mask) for name, mask in present.items()}

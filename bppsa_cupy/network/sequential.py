@@ -10,6 +10,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.errors import PlanError
 from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.network.architecture import Architecture
@@ -193,7 +194,7 @@ class Sequential(Described):
         plan lacks the method, ShapeError for a gradient of another shape or dtype.
         """
         old = as_flag("backward", "stale", stale)
-        current = current_pass(of or self.last_pass, self.parameters, "backward", stale=old)
+        current = current_pass(self._or_last(of), self.parameters, "backward", stale=old)
         wanted = as_flag("backward", "input_gradient", input_gradient)
         result, self.last_backward = self._backward.run(current, gradient, method, wanted, state_gradients)
         return result
@@ -237,7 +238,7 @@ class Sequential(Described):
             memory_limit=limit,
             model=model_of(self.device.name),
             partition=partition,
-            progress=progress,
+            progress=as_flag("plan", "progress", progress, error=PlanError),
             tell=tell,
         )
 
@@ -254,7 +255,11 @@ class Sequential(Described):
         `gradient_norm` of a record is the norm of the gradient by that layer's output, or by the state after
         that step, in the last backward pass, None before one. Raises PassError without a forward pass.
         """
-        return jacobian_records(current_pass(of or self.last_pass, self.parameters, "transposed_jacobians"))
+        given = self._or_last(of)
+        return jacobian_records(current_pass(given, self.parameters, "transposed_jacobians"))
+
+    def _or_last(self, given: Pass | None) -> Pass | None:
+        return self.last_pass if given is None else given
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters and buffers on the host, by name, in PyTorch's order; masked weights
@@ -267,7 +272,7 @@ class Sequential(Described):
         same network, whose modules have other names. Masked weights are set to 0. Raises CheckpointError or
         ShapeError, and sets nothing then.
         """
-        if by_order:
+        if as_flag("load_state_dict", "by_order", by_order):
             arrays = in_order(self.architecture, arrays)
         load_state(self.architecture, self.parameters, self.buffers, arrays)
 

@@ -52,10 +52,11 @@ def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str,
     }
     names = architecture.state_names
     for (theirs, array), ours in zip(arrays.items(), names, strict=False):
-        if tuple(array.shape) != shapes[ours]:
+        shape = tuple(getattr(array, "shape", np.shape(array)))
+        if shape != shapes[ours]:
             raise CheckpointError(
-                f"{theirs!r} has shape {tuple(array.shape)}, and {ours!r}, which stands in its place, "
-                f"{shapes[ours]}: by order, every shape must be equal"
+                f"{theirs!r} has shape {shape}, and {ours!r}, which stands in its place, {shapes[ours]}: by "
+                "order, every shape must be equal"
             )
     if len(arrays) != len(names):
         more = list(arrays)[len(names) :] or list(names[len(arrays) :])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.arguments import as_integer, is_one_of
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.algorithms import blelloch, hybrid_of_at_most, linear
 from bppsa_cupy.plan.budget import Budget, too_large
@@ -132,15 +132,16 @@ def _too_large(
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(schedules, str) or not isinstance(schedules, (Iterable, type(None))):
         raise PlanError(f"schedules={schedules!r} were asked for: give a list of names, as {['linear']}")
-    names = tuple(SCHEDULES if schedules is None else dict.fromkeys(schedules))
-    unknown = [name for name in names if name not in SCHEDULES]
-    if unknown or not names:
+    given = SCHEDULES if schedules is None else tuple(schedules)
+    unknown = [name for name in given if not is_one_of(name, SCHEDULES)]
+    names = tuple(dict.fromkeys(given)) if not unknown else ()
+    if not names:
         raise PlanError(f"schedules {unknown or 'none'} were asked for: there are {', '.join(SCHEDULES)}")
     return names
 
 
 def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
-    if levels == "auto":
+    if is_one_of(levels, ["auto"]):
         return None
     most = max((up_sweep_levels(len(chain)) for chain in chains), default=0)
     try:

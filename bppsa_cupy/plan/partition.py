@@ -13,6 +13,9 @@ from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.schedule import BEGIN, END, LEVEL, SPLIT, WORKER, Schedule, Segment
 
+#: The largest number of parts; each takes memory, whether it holds an item or not.
+MOST_RANKS = 1 << 20
+
 
 @dataclass(frozen=True)
 class Partition:
@@ -45,7 +48,7 @@ class Partition:
         Raises PlanError below one rank.
         """
         items = as_integer("a partition", "items", items, 0, error=PlanError)
-        ranks = as_integer("a partition", "ranks", ranks, 1, error=PlanError)
+        ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
         return cls(tuple(items * rank // ranks for rank in range(ranks + 1)))
 
     @classmethod
@@ -58,7 +61,7 @@ class Partition:
         and none is empty while there are items enough. Raises PlanError below one rank, and for a weight that
         is negative or not finite.
         """
-        ranks = as_integer("a partition", "ranks", ranks, 1, error=PlanError)
+        ranks = as_integer("a partition", "ranks", ranks, 1, MOST_RANKS, error=PlanError)
         given = as_plain_array("a partition", "weights", weights, error=PlanError)
         if given.ndim != 1 or given.dtype.kind == "c":
             raise PlanError(

@@ -60,7 +60,8 @@ class JacobianRecord:
             takes = "a number of at least 0"
             norm = as_number(owner, "gradient_norm", self.gradient_norm, lambda v: not v < 0, takes)
             object.__setattr__(self, "gradient_norm", norm)
-        for name, kind in (("name", str), ("direction", str), ("geometry", dict), ("pattern", Pattern)):
+        texts = dict.fromkeys(("name", "direction", "path"), str)
+        for name, kind in {**texts, "geometry": dict, "pattern": Pattern}.items():
             if not isinstance(getattr(self, name), kind):
                 given = type(getattr(self, name)).__name__
                 raise ShapeError(f"{owner} got a {given} as {name}: it takes a {kind.__name__}")

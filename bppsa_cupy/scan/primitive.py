@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, as_list, check_plain
+from bppsa_cupy.arguments import as_flag, as_instance, as_list, check_plain, is_one_of
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
@@ -22,6 +22,7 @@ from bppsa_cupy.plan import (
     model_of,
     with_input_gradient,
 )
+from bppsa_cupy.plan.partition import as_partition
 from bppsa_cupy.scan.launches import Matrix
 from bppsa_cupy.scan.numeric import NumericScan
 from bppsa_cupy.scan.operands import matrix_of
@@ -69,7 +70,7 @@ def scan(
             f"scan got a gradient of {start.dtype} and shape {tuple(start.shape)}: it takes float32 or "
             "float64 of shape (d,) or (d, B)"
         )
-    if method not in SCHEDULES:
+    if not is_one_of(method, SCHEDULES):
         raise PlanError(f"method {method!r} was asked for: a scan takes {', '.join(SCHEDULES)}")
     input_gradient = as_flag("scan", "input_gradient", input_gradient)
     if plan is not None:
@@ -83,7 +84,10 @@ def scan(
     injected_vectors = _injected(target, injections)
     _check(chain, operands, start, batch, injected_vectors)
     if group is not None:
-        partition = partition or Partition.equal(len(chain), group.size)
+        as_instance("scan", "group", group, Ranks, "a bp.Group")  # type: ignore[type-abstract]
+        partition = (
+            Partition.equal(len(chain), group.size) if partition is None else as_partition("scan", partition)
+        )
         partition.check(len(chain), group.size, "matrices")
     elif partition is not None:
         raise PlanError("a partition was given without a group: ranks share a scan by scan(…, group=Group())")
@@ -144,6 +148,7 @@ def plan_scan(
     device: str | Device = "auto",
 ) -> Plan:
     """A plan for `scan` over a chain of `make_chain`, for batches up to `batch_size`. Raises PlanError."""
+    as_instance("plan_scan", "chain", chain, Chain, "one of make_chain", error=PlanError)
     target, geometry = get_device(device), _describe(chain)
     return build_plan(
         (chain,),
@@ -184,9 +189,10 @@ def _injected(device: Device, injections: Sequence[Any] | None) -> list[Array | 
     """The injected vectors as arrays."""
     if injections is None:
         return None
+    given = as_list("scan", "injections", injections, "a list of arrays, or None for each matrix")
     return [
         None if injected is None else _numbers(device, f"injection {k}", injected)
-        for k, injected in enumerate(injections, 1)
+        for k, injected in enumerate(given, 1)
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Message(Protocol):
         """Return when its array may be used again."""
 
 
+@runtime_checkable
 class Ranks(Protocol):
     """What a scan needs of the ranks: `distributed.Group` is one."""
 

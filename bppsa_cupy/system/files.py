@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.system.temporary import temporary_file
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], *, error: type[BppsaError] = BppsaError) -> Iterator[Path]:
-    """A temporary path in the folder of `path`, for the block to write a file to.
+    """An empty temporary file in the folder of `path`, for the block to write to.
 
     When the block ends without an exception, that file is flushed to the disk and renamed over `path`; a
-    link is followed. After any exception it is gone, and an older file at `path` is as it was.
+    link is followed. After any exception it is gone, and an older file at `path` is as it was. What a
+    writer of `path` left that was killed goes too, by the rule of `temporary`.
     Raises `error` where the file cannot be written (no space, no such folder, no permission).
     """
     target = _target(path, error)
-    temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
     try:
-        try:
+        with temporary_file(target) as temporary:
             yield temporary
             _sync(temporary)
             os.replace(temporary, target)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
         _sync(target.parent)
     except OSError as cause:
         raise error(write_failure(path, cause)) from cause

@@ -6,7 +6,7 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,16 @@ import numpy as np
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.system.files import whole_file
 from bppsa_cupy.system.interrupts import interruptible, interrupts_deferred
+from bppsa_cupy.system.memory import free_host_memory
+from bppsa_cupy.system.trial import try_reading
 
 #: A sealed file begins with a user block of this many bytes, which the HDF5 library skips.
 USER_BLOCK = 512
 #: First bytes of the user block; the hexadecimal SHA-256 of all bytes after the block follows.
 MAGIC = b"bppsa-seal 1 sha256 "
 _CHUNK_BYTES = 1 << 20
+#: Bytes of an array from which free memory is looked up before it is read.
+_LARGE = 1 << 26
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f": "real numbers"}
 
@@ -41,7 +45,7 @@ def create(
     sealed  put the SHA-256 of the content into a user block, for `open_file` to check
     Raises `error` where the file cannot be written (no space, no such folder, no permission).
     """
-    with whole_file(path, error=error) as temporary, _Steady(temporary, "x+b") as raw:
+    with whole_file(path, error=error) as temporary, _Steady(temporary, "r+b") as raw:
         try:
             with (
                 interrupts_deferred(),
@@ -62,6 +66,8 @@ def open_file(
     *,
     sealed: bool = True,
     verify: bool = True,
+    foreign: bool = False,
+    unread: Sequence[str] = (),
     error: type[BppsaError] = BppsaError,
     unsealed: str = "write it again",
 ) -> Iterator[h5py.File]:
@@ -69,12 +75,17 @@ def open_file(
 
     sealed    the file was sealed by `create`: its user block is checked before the HDF5 library sees it
     verify    check the SHA-256 too (2 GB/s); without it a damaged file may read as another one
+    foreign   the file may be anyone's, who can make a seal as well: it is read in a child process first
+              (`try_reading`), as is any file whose seal is missing or not checked
+    unread    groups of the root whose arrays the block does not read
     unsealed  what to do about a file that should have a seal and has none, for the error
     Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
     HDF5, is truncated or damaged, or where h5py fails inside the block.
     """
     try:
         _check(path, sealed, verify, error, unsealed)
+        if foreign or not (sealed and verify):
+            try_reading(path, unread, error=error)
         with h5py.File(path, "r") as file:
             yield file
     except error:
@@ -117,7 +128,7 @@ def read_array(
 
     kinds  the NumPy kinds it may have, of "b", "i", "u" and "f"
     ndim   the number of axes it must have
-    Raises `error` where it is missing, is another kind of thing, or lacks chunks.
+    Raises `error` where it is missing, is another kind of thing, lacks chunks, or does not fit into memory.
     """
     stored, where = _data_set(group, name, error)
     if stored.dtype.kind not in kinds:
@@ -127,6 +138,9 @@ def read_array(
         raise error(f"{where} has shape {stored.shape}: it must have {ndim} axes")
     if not _is_complete(stored):
         raise error(f"{where} lacks a part of its {stored.size} values: the file is damaged, write it again")
+    size = int(stored.size) * stored.dtype.itemsize
+    if size > _LARGE and size > (free := free_host_memory()):
+        raise error(f"{where} takes {size} bytes, {free} are free: read it on a machine with more memory")
     return np.asarray(stored[()])
 
 
@@ -190,6 +204,10 @@ def _check(
     path: str | os.PathLike[str], sealed: bool, verify: bool, error: type[BppsaError], unsealed: str
 ) -> None:
     """Look at the file without the HDF5 library."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise error(f"{path!r} is no path: give the name of a file")
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise error(f"{path} is no regular file: give the name of one")
     with open(path, "rb") as raw:
         head = raw.read(USER_BLOCK + len(_HDF5_SIGNATURE))
     block, signature = (head[:USER_BLOCK], head[USER_BLOCK:]) if sealed else (b"", head[:8])

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+#: Bytes of address space that a thread takes with its stack and its first allocations.
+THREAD_BYTES = 1 << 25
 #: Where Linux tells of processes and of control groups.
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 #: Limit, use and, in memory.stat, reclaimable bytes of a group, by the version of control groups.
@@ -14,6 +16,16 @@ _FILES = {
     2: ("memory.max", "memory.current", "inactive_file"),
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
+
+
+def check_thread_room() -> None:
+    """Raise MemoryError where the limit of the address space leaves no room for a thread.
+
+    Python waits for ever for a thread that starts and finds no memory to say so.
+    """
+    free = min(_of_address_space(), default=THREAD_BYTES)
+    if free < THREAD_BYTES:
+        raise MemoryError(f"a thread takes {THREAD_BYTES} bytes of address space, {free} are left")
 
 
 def free_host_memory() -> int:

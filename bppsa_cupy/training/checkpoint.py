@@ -83,13 +83,14 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
                     group[key].attrs["scalar"] = 1
 
 
-def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+def load_checkpoint(path: str | os.PathLike[str], *, foreign: bool = False) -> Checkpoint:
     """The checkpoint that `save_checkpoint` wrote: equal values, arrays of equal bits, names in their order.
 
+    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
     Tuples come back as lists. Raises CheckpointError where the file is missing, damaged, truncated or
     of another kind.
     """
-    with open_file(path, error=CheckpointError) as file:
+    with open_file(path, foreign=foreign, error=CheckpointError) as file:
         kind = attribute(file, "format", str, CheckpointError)
         version = attribute(file, "format_version", int, CheckpointError)
         if (kind, version) != (FORMAT, VERSION):

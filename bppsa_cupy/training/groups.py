@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_list
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.parameters import ALIGNMENT, ParameterSet
 
@@ -29,6 +30,7 @@ def read_groups(
     Raises BppsaError naming the group for a place that does not exist or is in two groups, and for an unknown
     hyper-parameter.
     """
+    groups = as_list("an optimizer", "groups", groups, "a list of dicts with 'params'", error=BppsaError)
     if len(groups) > MOST:
         raise BppsaError(f"{len(groups)} groups of parameters were given: at most {MOST} are taken")
     owner: dict[str, int] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_number, as_plain_array
+from bppsa_cupy.arguments import as_instance, as_number, as_plain_array
 from bppsa_cupy.data.labels import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
@@ -37,7 +37,7 @@ def cross_entropy(
     BppsaError for another smoothing.
     """
     check_smoothing(label_smoothing)
-    device = device or device_of(scores)
+    device = _device(device, scores)
     scores = device.asarray(scores)
     if scores.ndim not in (2, 3) or 0 in scores.shape:
         raise ShapeError(
@@ -75,7 +75,7 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
 
     output, target  of equal shape. Returns as `cross_entropy`. Raises ShapeError.
     """
-    device = device or device_of(output)
+    device = _device(device, output)
     output = device.asarray(output)
     if output.dtype not in (np.float32, np.float64):
         raise ShapeError(f"mse_loss got an output of {output.dtype}: it takes float32 or float64")
@@ -88,6 +88,13 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
         raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: it has no element")
     difference = output - wanted
     return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
+
+
+def _device(device: Device | None, scores: Any) -> Device:
+    """The device that was given, or that of the scores."""
+    if device is None:
+        return device_of(scores)
+    return as_instance("a loss", "device", device, Device, "a Device, or None")  # type: ignore[type-abstract]
 
 
 def check_smoothing(label_smoothing: Any) -> None:

@@ -84,48 +84,52 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
 # ---- reading ----
 
 
-def read_plan(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
+def read_plan(path: str | os.PathLike[str], *, verify: bool = True, foreign: bool = False) -> dict[str, Any]:
     """The fields of a Plan that `write_plan` wrote, by name.
 
-    verify  compare the SHA-256 of the file first; everything else is checked in any case
+    verify   compare the SHA-256 of the file first; everything else is checked in any case
+    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
 
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
     pattern that is not its digest's, a map out of range, an illegal step.
     """
-    return _read(path, verify, read_patterns, read_product)
+    with open_file(path, verify=verify, foreign=foreign, error=PlanError) as file:
+        return _read(file, read_patterns, read_product)
 
 
-def read_outline(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
+def read_outline(
+    path: str | os.PathLike[str], *, verify: bool = True, foreign: bool = False
+) -> dict[str, Any]:
     """The fields of a Plan by name, patterns and products by their sizes alone: `Plan.outline`."""
-    return _read(path, verify, read_pattern_outlines, read_product_outline)
+    unread = ("patterns", "products")
+    with open_file(path, verify=verify, foreign=foreign, unread=unread, error=PlanError) as file:
+        return _read(file, read_pattern_outlines, read_product_outline)
 
 
 def _read(
-    path: str | os.PathLike[str],
-    verify: bool,
+    file: h5py.File,
     read_patterns: Callable[[list[tuple[str, h5py.Group]]], dict[str, Any]],
     read_product: Callable[[h5py.Group, dict[str, Any]], Any],
 ) -> dict[str, Any]:
-    with open_file(path, sealed=True, verify=verify, error=PlanError) as file:
-        check_format(file, FORMAT, FORMAT_VERSION, "a plan", "build it again")
-        patterns = read_patterns(members(file, "patterns"))
-        made = [read_product(group, patterns) for _, group in members(file, "products")]
-        products = {(product.a.digest, product.b.digest): product for product in made}
-        chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
-        schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}
-        planned = _planned_chains(file.filename, chains, schedules, products)
-        numbers = {name: number(file, name) for name in NUMBERS}
-        if min(numbers.values()) < 1:
-            raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
-        network = read_json(file, "network", dict)
-        return {
-            "network": network,
-            "partition": _read_partition(file, network, planned, numbers["workers"]),
-            "fingerprint": text(file, "fingerprint"),
-            "chains": planned,
-            "left_out": json_attribute(file, "left_out", dict),
-            **numbers,
-        }
+    check_format(file, FORMAT, FORMAT_VERSION, "a plan", "build it again")
+    patterns = read_patterns(members(file, "patterns"))
+    made = [read_product(group, patterns) for _, group in members(file, "products")]
+    products = {(product.a.digest, product.b.digest): product for product in made}
+    chains = [read_chain(group, patterns) for group in numbered(file, "chains")]
+    schedules = {name: read_schedules(group, name) for name, group in members(file, "schedules")}
+    planned = _planned_chains(file.filename, chains, schedules, products)
+    numbers = {name: number(file, name) for name in NUMBERS}
+    if min(numbers.values()) < 1:
+        raise PlanError(f"{file.filename}: {numbers}: all must be at least 1")
+    network = read_json(file, "network", dict)
+    return {
+        "network": network,
+        "partition": _read_partition(file, network, planned, numbers["workers"]),
+        "fingerprint": text(file, "fingerprint"),
+        "chains": planned,
+        "left_out": json_attribute(file, "left_out", dict),
+        **numbers,
+    }
 
 
 def _read_partition(

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from operator import attrgetter
 
 import h5py
@@ -49,20 +48,17 @@ def _write_product(group: h5py.Group, product: Product) -> None:
 
 
 def read_patterns(groups: list[tuple[str, h5py.Group]]) -> dict[str, Pattern]:
-    """The patterns by digest; one's digest is worked out again while the next one is read.
+    """The patterns by digest, which each has to have.
 
     Raises PlanError where it is another one.
     """
-    patterns, digests = {}, {}
-    with ThreadPoolExecutor(1) as meanwhile:
-        for name, group in groups:
-            with naming(group.file.filename, f"pattern {name[:12]}"):
-                shape = number(group, "rows"), number(group, "columns")
-                patterns[name] = Pattern(shape, integers(group, "indptr"), integers(group, "indices"))
-            digests[name] = meanwhile.submit(attrgetter("digest"), patterns[name])
+    patterns = {}
     for name, group in groups:
-        if digests[name].result() != name:
-            raise PlanError(f"{group.file.filename}: pattern {name[:12]}: its content has another digest")
+        with naming(group.file.filename, f"pattern {name[:12]}"):
+            shape = number(group, "rows"), number(group, "columns")
+            patterns[name] = Pattern(shape, integers(group, "indptr"), integers(group, "indices"))
+            if patterns[name].digest != name:
+                raise PlanError("its content has another digest")
     return patterns
 
 

@@ -1,0 +1,1 @@
+"""What `make faults` does to the commands that write files."""

@@ -1,0 +1,1 @@
+"""What `make fuzz` plays: mutated files, arguments, and the property tests on new examples."""

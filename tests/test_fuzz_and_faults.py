@@ -1,0 +1,82 @@
+"""The programs of `make fuzz` and `make faults`: they find what is there, and a short run finds nothing."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fuzzing.children import play_all
+from fuzzing.edits import apply, draw_edits, fewest
+from fuzzing.judging import judge
+
+from bppsa_cupy.errors import DataError
+
+TESTS = Path(__file__).parent
+
+
+def program(name, *arguments):
+    """What a program prints, and its exit code."""
+    command = [sys.executable, str(TESTS / name), *arguments]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
+    return ended.stdout, ended.returncode
+
+
+@pytest.mark.parametrize("subject", ["files", "arguments"])
+def test_some_cases_end_well(subject, tmp_path):
+    said, code = program(
+        "fuzz.py", "1", "--only", subject, "--cases", "60", "--seed", "1", "--out", str(tmp_path)
+    )
+    assert code == 0, said
+    assert re.search(rf"{subject}, seed 1: 60 tried, \d+ refused, \d+ accepted, \d+ explained, 0 unex", said)
+
+
+def test_a_kill_ends_well():
+    said, code = program("faults.py", "2", "--seed", "1", "--only", "kill", "--command", "data bitstream")
+    assert code == 0, said
+    assert "seed 1: 2 tried, 0 wrong" in said
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_case_that_ends_its_process_is_told():
+    def play(index):
+        if index == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if index == 3:
+            while True:
+                pass
+        return ("accepted", str(os.getpid()))
+
+    played = list(play_all(play, range(6), 0.5))
+    assert [one.outcome for one in played] == [
+        *("accepted", "died", "accepted", "endless", "accepted", "accepted")
+    ]
+    assert played[1].detail == "SIGKILL"
+    assert played[4].detail == played[5].detail != played[2].detail
+
+
+def test_what_is_wrong_is_told():
+    def refuse(text):
+        raise DataError(text)
+
+    assert judge(lambda: refuse("a.npz is cut"), "a.npz") == ("refused", "a.npz is cut")
+    assert judge(lambda: refuse("it is cut"), "a.npz")[1].startswith("the error does not name 'a.npz'")
+    assert judge(lambda: refuse("a.npz" * 1000), "a.npz")[0] == "wrong"
+    assert judge(lambda: {}["a.npz"], "a.npz")[0] == "wrong"
+    assert judge(lambda: 1, "a.npz") == ("accepted", "")
+
+
+def test_edits_change_what_they_say():
+    assert apply(b"abcdef", [(1, 2, b"X"), (3, 0, b"YZ"), (5, 9, b"")]) == b"aXdYZ"
+    content = bytes(range(256))
+    for seed in range(50):
+        edits = draw_edits(np.random.default_rng(seed), content, 100)
+        assert apply(content, edits)[:100] == content[:100]
+
+
+def test_the_fewest_edits_still_fail():
+    assert fewest([1, 2, 3, 4, 5], lambda some: {2, 4} <= set(some)) == [2, 4]
+    assert fewest([7], lambda some: True) == [7]
