@@ -164,7 +164,7 @@ def test_unknown_model():
 
 def test_every_method_is_predicted():
     prediction = plan_of(small_network()).predict(4, "host")
-    assert prediction.model == "host"
+    assert prediction.model == "host, uncalibrated"
     assert list(prediction.seconds) == ["bp", "linear", "blelloch", "hybrid"]
     assert min(prediction.seconds.values()) > 0
 
