@@ -47,6 +47,9 @@ def read(file: Path) -> tuple[Raw, Raw | None]:
 def _raw(file: Path, arrays: dict[str, np.ndarray], names: tuple[str, str]) -> Raw:
     inputs, labels = (arrays[name] for name in names)
     source = f"{file} ({', '.join(names)})"
+    for name in names:  # NumPy gives an entry that does not begin as its arrays do as bytes
+        if not isinstance(arrays[name], np.ndarray):
+            raise DataError(f"{file} is damaged: its {name} is no array of NumPy's")
     if inputs.dtype.kind not in "iuf":
         raise DataError(f"{source} has inputs of {inputs.dtype}: they must be bytes or real numbers")
     if inputs.dtype != np.uint8:
