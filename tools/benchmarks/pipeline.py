@@ -54,15 +54,21 @@ def run(arguments: argparse.Namespace) -> list[Row]:
 
 
 def _rows(arguments: argparse.Namespace, options: dict[str, Any], found: dict[str, Any]) -> list[Row]:
-    """A row a schedule; the bound of its speed-up, by the stages' own times; and its bubbles."""
-    rows = []
+    """What a process takes beside others at work; a row a schedule, the bound of its speed-up by the stages'
+    own times, and its bubbles."""
+    network = f"{options['model']} B={options['batch_size']}"
+    note = "every rank trains a whole network of its own at once, for one while the others sleep"
+    rows = [
+        timed_row(f"{network}, {arguments.ranks} at once", "step", found["beside"], found["alone"],
+                  "one process", note=note)
+    ]  # fmt: skip
     ppv = ",".join(map(str, found["ppv"])) or "none"
     stages = found["stage_seconds"]
     bound = sum(stages) / max(stages)
     told = ", ".join(f"{1e3 * value:.3g}" for value in stages)
     for name in options["schedules"]:
         samples = found["schedules"][name]
-        case = f"{options['model']} B={options['batch_size']} ppv {ppv}, {arguments.ranks} ranks, {name}"
+        case = f"{network} ppv {ppv}, {arguments.ranks} ranks, {name}"
         rows.append(
             timed_row(
                 case,
@@ -80,7 +86,8 @@ def _rows(arguments: argparse.Namespace, options: dict[str, Any], found: dict[st
         )  # fmt: skip
         idle = max(samples["idle"])
         rows.append(
-            Row(case, "idle", idle, samples["idle_simulated"], "the schedule's cycles", unit="fraction",
-                note="of the most idle rank, from the first action to the last")
+            Row(case, "idle", idle, samples["idle_simulated"], "simulated", unit="fraction",
+                note="of the most idle rank, from the first action to the last, by these stages' times; "
+                f"{samples['idle_cycles']:.3g} where every action takes a cycle")
         )  # fmt: skip
     return rows

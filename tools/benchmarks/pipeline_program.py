@@ -14,8 +14,10 @@ from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.distributed import Group, guard
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline import SCHEDULES, Pipeline, Trace, make_schedule
-from bppsa_cupy.pipeline.schedules import UPDATE
-from bppsa_cupy.tools.benchmarks.ranks_program import in_turn
+from bppsa_cupy.pipeline.schedules import UPDATE, PipelineSchedule
+from bppsa_cupy.pipeline.simulation import simulate
+from bppsa_cupy.pipeline.times import measured_times
+from bppsa_cupy.tools.benchmarks.ranks_program import in_turn, keep_to_core
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.tools.pipelines import placed
 from bppsa_cupy.training.loop import train
@@ -46,18 +48,24 @@ def idle_share(trace: Trace, rank: int) -> float:
     return 1 - busy / (end - begin)
 
 
-def idle_cycles(name: str, stages: int, batches: int, micro: int) -> float:
+def idle_cycles(schedule: PipelineSchedule) -> float:
     """The share of cycles in which the most idle rank does nothing."""
-    schedule = make_schedule(name, stages, batches, micro)
     worked = [
         len({action.cycle for action in schedule.actions(rank) if action.kind != UPDATE})
-        for rank in range(stages)
+        for rank in range(schedule.stages)
     ]
     return 1 - min(worked) / schedule.cycles
 
 
+def idle_simulated(schedule: PipelineSchedule, trace: Trace) -> float:
+    """The share of the time in which the most idle rank does nothing, where messages take no time and every
+    action the median of its kind and stage in the trace of one process."""
+    times = measured_times(trace.events(), schedule.stages).scaled(1 / schedule.micro)
+    return float(simulate(schedule, times).bubbles.max())
+
+
 def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
-    """Training by one process, and by each schedule over the ranks."""
+    """Training by one process, by one beside others that do the same, and by each schedule over the ranks."""
 
     def make() -> Sequential:
         return make_network(options["model"], None, {"device": "host"})
@@ -70,8 +78,11 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     labels = rng.integers(0, first.output_shape[-1], len(inputs))
     split, classes = Split(inputs, labels, None), first.output_shape[-1]
     dataset = Dataset("drawn", first.input_shape, classes, split, None, None)
-    found: dict[str, Any] = {"ppv": list(ppv), "schedules": {}}
     alone = trainer(first, dataset, size)
+    beside = in_turn(group, alone, alone, options["repeats"])
+    found: dict[str, Any] = {"ppv": list(ppv), "schedules": {}}
+    found["beside"] = [value / steps for value in beside["together"]]
+    found["alone"] = [value / steps for value in beside["alone"]]
     for name in options["schedules"]:
         micro = options["micro_batches"] if SCHEDULES[name].micro else 1
         trace, simulated = Trace(), Trace()
@@ -86,12 +97,13 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
                 again()
             for key, array in whole.network.state_dict().items():
                 np.testing.assert_array_equal(state[key], array, err_msg=f"{name} {key}")
-            last = _last_run(every, runs)
+            last, schedule = _last_run(every, runs), make_schedule(name, stages, steps, micro)
             found["schedules"][name] = {
                 "alone": [value / steps for value in samples["alone"]],
                 "together": [value / steps for value in samples["together"]],
                 "idle": [idle_share(last, rank) for rank in range(stages)],
-                "idle_simulated": idle_cycles(name, stages, steps, micro),
+                "idle_cycles": idle_cycles(schedule),
+                "idle_simulated": idle_simulated(schedule, simulated),
             }
             found.setdefault("stage_seconds", stage_seconds(simulated, stages))
         group.barrier()
@@ -113,6 +125,7 @@ def main() -> None:
     options = json.loads(path.read_text(encoding="utf-8"))
     with guard():
         group = Group(device="host")
+        keep_to_core(group)
         results = compare(group, options)
         if group.rank == 0:
             path.with_suffix(".out").write_text(json.dumps(results), encoding="utf-8")
