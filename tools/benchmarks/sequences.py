@@ -136,9 +136,11 @@ def _timed(name: str, case: Case, ours: Measurement, rival: Rival) -> list[Row]:
     return [compared_row(name, q, ours, rival, paper=case.paper_ratio(q)) for q in quantities]
 
 
-def make_network(cell: str, device: str, steps: int, features: int, hidden: int = HIDDEN) -> Sequential:
+def make_network(
+    cell: str, device: str, steps: int, features: int, hidden: int = HIDDEN, heads: int = 1
+) -> Sequential:
     """The paper's model: one recurrent layer, its last state, a linear layer."""
-    layers = [LAYERS[cell](features, hidden, outputs="last"), Linear(hidden, CLASSES)]
+    layers = [LAYERS[cell](features, hidden, outputs="last", heads=heads), Linear(hidden, CLASSES)]
     return Sequential(layers, input_shape=(steps, features), device=device)
 
 
@@ -159,9 +161,10 @@ class Gradients(Workload):
     stateful = True
 
     def __init__(
-        self, cell: str, device: str, steps: int, features: int, batch: int, hidden: int = HIDDEN
-    ) -> None:
-        self.network = make_network(cell, device, steps, features, hidden)
+        self, cell: str, device: str, steps: int, features: int, batch: int, hidden: int = HIDDEN,
+        heads: int = 1,
+    ) -> None:  # fmt: skip
+        self.network = make_network(cell, device, steps, features, hidden, heads)
         self.device = self.network.device
         inputs, self.labels = make_batch(steps, features, batch)
         self.inputs, self.loss = self.device.asarray(inputs), None
