@@ -83,7 +83,7 @@ def _rows(arguments: argparse.Namespace, cell: str, hidden: int, batch: int) -> 
     options = {**dense, "heads": heads}
     rivals: dict[str, dict[str, Side]] = {}
     if arguments.against == "torch":
-        rivals[DENSE] = torch_sides(DENSE, TorchGradients, dense, arguments.threads)
+        rivals[DENSE] = torch_sides(DENSE, DenseGradients, dense, arguments.threads)
         rivals[STEPPED] = torch_sides(STEPPED, SteppedGradients, options, arguments.threads)
     case = f"{cell} H={hidden}, {heads} heads, B={batch} T={steps}"
 
@@ -103,6 +103,17 @@ def _rows(arguments: argparse.Namespace, cell: str, hidden: int, batch: int) -> 
     return [compared_row(case, quantity, ours, one, note=note) for one in groups for quantity in QUANTITIES]
 
 
+class DenseGradients(TorchGradients):
+    """PyTorch's dense layer, which flushes denormal numbers as ours does: gradients of the last state fall to
+    them within a thousand steps, and a step then takes a hundred times as long."""
+
+    def __init__(self, **options: Any) -> None:
+        import torch
+
+        super().__init__(**options)
+        torch.set_flush_denormal(True)
+
+
 class SteppedGradients(TorchWorkload):
     """A layer with heads as one writes it in PyTorch: the inputs' products of all steps at once, and a step
     a product of matrices by head and what the cell does with it."""
@@ -119,6 +130,7 @@ class SteppedGradients(TorchWorkload):
             name: torch.tensor(array, device=where, requires_grad=True)
             for name, array in network.state_dict().items()
         }
+        torch.set_flush_denormal(True)
         inputs, labels = sequences.make_batch(steps, features, batch)
         self.inputs, self.labels = torch.tensor(inputs, device=where), torch.tensor(labels, device=where)
         self.loss: Any = None
