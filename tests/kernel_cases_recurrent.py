@@ -33,8 +33,29 @@ def recurrent(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
             )  # fmt: skip
 
 
+#: hidden, sets of weights, samples: parts of warps and of blocks, terms beyond what lies in shared memory.
+STEP_SIZES = ((1, 1, 5), (3, 1, 0), (20, 1, 2), (33, 2, 9), (66, 1, 17), (600, 1, 2))
+
+
+def single_steps(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
+    """Times at which all, some or none of the samples are padded."""
+    for number, (hidden, sets, batch) in enumerate(STEP_SIZES):
+        arrays = {
+            "lengths": rng.integers(1, 6, batch),
+            "weight_hh": rng.standard_normal((sets, form.gates, hidden, hidden)) / hidden**0.5,
+            "weight": rng.standard_normal((sets, hidden, form.gates, hidden)) / hidden**0.5,
+        }
+        yield case(
+            arrays, time=(0, 3, 5)[number % 3], hidden=hidden, sets=sets, batch=batch, walks=sets * batch,
+            per_step=number % 2,
+        )  # fmt: skip
+
+
 for _form in FORMS.values():
     cases_of(f"{_form.name}_forward", f"{_form.name}_backward")(lambda rng, form=_form: recurrent(rng, form))
+    cases_of(f"{_form.name}_forward_step", f"{_form.name}_backward_step")(
+        lambda rng, form=_form: single_steps(rng, form)
+    )
 
 
 @cases_of("sequence_gather", "sequence_scatter")

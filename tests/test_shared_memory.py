@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conftest import make_device
@@ -16,6 +18,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.timescan import WalkSize
 from bppsa_cupy.timescan.serial import check_shared
 
@@ -67,16 +70,26 @@ def test_widths_whose_float64_passes_48_kib_go_back(name: str, hidden: int, stub
 
 @pytest.mark.parametrize("cell", [FORMS[name] for name in ("rnn_tanh", "gru", "lstm")], ids=lambda c: c.name)
 def test_what_does_not_fit_is_said_before_anything_is_launched(cell: CellForm, stub: CudaDevice) -> None:  # noqa: F811
-    """At the widest state that fits, and just beyond, on a GPU of sm_90 and on the emulated one."""
-    for device, there in ((stub, 227 * 1024), (make_device("emulated"), SHARED_BYTES)):
-        reals = max(REALS[f"{cell.name}_{way}"] for way in ("forward", "backward"))
-        hidden = (there // 16 * 4 - 3) // reals  # terms come in packs of 16 bytes
-        check_shared(device, WalkSize(cell, 5, 2, hidden, 4))
-        with pytest.raises(
-            DeviceError, match=rf"takes \d+ bytes of shared memory, {there} are there: take f"
-        ):
-            check_shared(device, WalkSize(cell, 5, 2, hidden + 2, 4))
-    check_shared(get_device("host"), WalkSize(cell, 5, 2, 10**6, 4))
+    """At the widest state that fits, and just beyond; on a GPU, steps that are launches take less for any."""
+    device = make_device("emulated")
+    reals = max(REALS[f"{cell.name}_{way}"] for way in ("forward", "backward"))
+    hidden = (SHARED_BYTES // 16 * 4 - 3) // reals  # terms come in packs of 16 bytes
+    check_shared(device, WalkSize(cell, 5, 2, hidden, 4))
+    with pytest.raises(
+        DeviceError, match=rf"takes \d+ bytes of shared memory, {SHARED_BYTES} are there: take f"
+    ):
+        check_shared(device, WalkSize(cell, 5, 2, hidden + 2, 4))
+    for other in (stub, get_device("host")):
+        check_shared(other, WalkSize(cell, 5, 2, 10**5, 4))
+
+
+def test_a_cell_of_many_gates_is_held_to_what_a_block_can_have(stub: CudaDevice) -> None:  # noqa: F811
+    cell = replace(FORMS["lstm"], name="gated", gates=MOST_GATES + 1)
+    check_shared(stub, WalkSize(cell, 5, 2, 200, 4))
+    with pytest.raises(
+        DeviceError, match=rf"gated_forward takes \d+ bytes of shared memory, {227 * 1024} are"
+    ):
+        check_shared(stub, WalkSize(cell, 5, 2, 10**4, 4))
 
 
 def test_a_network_that_does_not_fit_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,4 +133,5 @@ class TimeScan:
     def description(self) -> str:
         """What the latest call ran, and why."""
         again = "; a boundary was not finite: run again serially" if self.reran else ""
-        return f"{self.choice}{again}"
+        how = serial.told(self._serial) if self.choice.method == "serial" else ""
+        return f"{self.choice}{how}{again}"

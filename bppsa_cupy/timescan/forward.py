@@ -32,7 +32,8 @@ class TimeForward:
     @property
     def description(self) -> str:
         """What the latest call ran, and why."""
-        return f"{'serial' if self._newton is None else self._newton.report} ({self._reason})"
+        ran = f"serial{serial.told(self._call)}" if self._newton is None else self._newton.report
+        return f"{ran} ({self._reason})"
 
 
 def choose_forward(

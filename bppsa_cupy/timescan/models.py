@@ -6,8 +6,9 @@ import abc
 from dataclasses import dataclass, replace
 
 from bppsa_cupy.devices import Device
+from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.timescan.sizes import WalkSize
-from bppsa_cupy.timescan.warps import Warps, reducing, walking
+from bppsa_cupy.timescan.warps import Warps, reducing, stepping, walking
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,10 @@ class TimeModel(abc.ABC):
     @abc.abstractmethod
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
         """All chunks at once step by step, "forward" or "backward"."""
+
+    def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
+        """Whether a whole sequence is walked by a launch a step."""
+        return False
 
     @abc.abstractmethod
     def reduce_seconds(self, size: WalkSize, chunk: int) -> float:
@@ -79,6 +84,8 @@ class GpuModel(TimeModel):
     schedulers, registers  of a multiprocessor, and of a scheduler
     shared_bytes           of a block, at most
     alone, busy            clocks in Hz with little to do, and when all schedulers have warps
+    cache, memory          bytes a second from L2, and from memory, and `cache_bytes` that L2 holds
+    following              seconds from a kernel of a graph to one that waits for it
     """
 
     schedulers: int
@@ -86,6 +93,10 @@ class GpuModel(TimeModel):
     shared_bytes: int
     alone: float
     busy: float
+    cache: float
+    memory: float
+    cache_bytes: int
+    following: float
 
     def step_seconds(self, warps: Warps) -> float:
         """A step of a launch: a warp's cycles, of as many waves as registers allow, or the instructions that
@@ -96,8 +107,25 @@ class GpuModel(TimeModel):
         return cycles / (self.busy if warps.number > self.workers * self.schedulers else self.alone)
 
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
-        warps = walking(size, verb, chunks, self.shared_bytes)
-        return size.chunks(chunks) * self.step_seconds(warps) + self.launch
+        if chunks == 1 and self.goes_by_steps(size, verb):
+            return size.steps * self.single_step_seconds(size, verb) + self.launch
+        return size.chunks(chunks) * self.walk_in_blocks_seconds(size, verb, chunks) + self.launch
+
+    def walk_in_blocks_seconds(self, size: WalkSize, verb: str, chunks: int = 1) -> float:
+        """A step of a walk whose blocks go through all steps."""
+        return self.step_seconds(walking(size, verb, chunks, self.shared_bytes))
+
+    def single_step_seconds(self, size: WalkSize, verb: str) -> float:
+        """A step that is a launch: its warps, or what they read, if that takes longer."""
+        warps, read = stepping(size, verb)
+        weights = size.cell.gates * size.hidden * size.units * size.itemsize
+        rate = self.cache if weights <= self.cache_bytes else self.memory
+        return self.following + max(self.step_seconds(warps), read / rate)
+
+    def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
+        if size.cell.gates > MOST_GATES or not size.walks:
+            return False
+        return self.single_step_seconds(size, verb) < self.walk_in_blocks_seconds(size, verb)
 
     def reduce_seconds(self, size: WalkSize, chunk: int) -> float:
         return chunk * self.step_seconds(reducing(size, chunk, self.shared_bytes))
@@ -118,6 +146,10 @@ H200 = GpuModel(
     shared_bytes=227 * 1024,
     alone=1.98e9,
     busy=1.7e9,
+    cache=5.5e12,
+    memory=4.3e12,
+    cache_bytes=40 << 20,
+    following=1.2e-6,
 )
 
 #: `host`: 2 cores at some 4 GHz with registers of 16 float32.

@@ -127,7 +127,7 @@ class NewtonForward:
         self._mismatch = device.zeros((chunks, rows, walk.size.batch), dtype)
         self._step = device.empty((chunks, rows, walk.size.batch), dtype)
         none = device.empty(0, dtype)
-        self._walk_pieces = serial.forward(device, self._pieces)
+        self._walk_pieces = serial.forward_in_blocks(device, self._pieces)
         self._reduce = bind_reduce(device, self._pieces, None, chunk, 0, maps, exponents, none)
         self._corrections = {
             damping: device.bind(

@@ -1,9 +1,12 @@
-"""The serial passes over time, forward and inside each chunk backward, as one fused kernel each."""
+"""The serial passes over time, forward and inside each chunk backward: one fused kernel each, or of a whole
+sequence of wide states a launch a step."""
 
 from __future__ import annotations
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
+from bppsa_cupy.timescan import by_steps
+from bppsa_cupy.timescan.models import model_of
 from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.walk import Walk
 
@@ -14,12 +17,25 @@ def check_shared(device: Device, size: WalkSize) -> None:
     names = ("steps", "hidden", "sets", "batch", "walks")
     sizes = {**dict(zip(names, size.scalars, strict=True)), "chunk": max(1, size.steps)}
     for direction in ("forward", "backward"):
-        kernel = kernels_of(size.cell)[direction]
-        device.check_shared(kernel, kernel.launch(device.facts_of_launch(sizes, size.itemsize)))
+        if not model_of(device).goes_by_steps(size, direction):
+            kernel = kernels_of(size.cell)[direction]
+            device.check_shared(kernel, kernel.launch(device.facts_of_launch(sizes, size.itemsize)))
+
+
+def told(launch: Launch) -> str:
+    """What a description of a serial pass says of its launches."""
+    return ", a launch a step" if isinstance(launch, by_steps.BySteps) else ""
 
 
 def forward(device: Device, walk: Walk) -> Launch:
-    """A call that fills `walk.state`, `walk.gates` and `walk.final`."""
+    """A call that fills `walk.state`, `walk.gates` and `walk.final`, predicted to be the quicker way."""
+    if model_of(device).goes_by_steps(walk.size, "forward"):
+        return by_steps.forward(device, walk)
+    return forward_in_blocks(device, walk)
+
+
+def forward_in_blocks(device: Device, walk: Walk) -> Launch:
+    """The same by one launch, a block for each of some samples."""
     return device.bind(
         kernels_of(walk.size.cell)["forward"],
         walk.projected,
@@ -53,8 +69,11 @@ def backward(
               unit parameters
     entering  out, (ceil(T / chunk), P H, B), by the state before each chunk
 
-    The whole sequence is one chunk of the linear pass: chunk = T.
+    The whole sequence is one chunk of the linear pass: chunk = T. It goes in the way predicted to be the
+    quicker.
     """
+    if chunk >= walk.size.steps and model_of(device).goes_by_steps(walk.size, "backward"):
+        return by_steps.backward(device, walk, gradient, boundary, delta, entering)
     return device.bind(
         kernels_of(walk.size.cell)["backward"],
         walk.state,

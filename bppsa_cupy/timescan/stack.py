@@ -270,11 +270,7 @@ class Stack:
 def recurrent_rows(cell: CellForm, hidden: int) -> Iterator[tuple[int, slice]]:
     """Which rows of the delta, from the first of each pair on, are the gradient by which rows of W_hh h +
     b_hh."""
-    sources = [
-        cell.gates + cell.separate.index(gate) if gate in cell.separate else gate
-        for gate in range(cell.gates)
-    ]
-    begin = 0
+    sources, begin = cell.recurrent_rows, 0
     for end in range(1, cell.gates + 1):
         if end == cell.gates or sources[end] != sources[end - 1] + 1:
             yield sources[begin] * hidden, slice(begin * hidden, end * hidden)

@@ -44,6 +44,14 @@ class Walk:
         """What a step's Jacobian takes beside states and gates, as kernels take it."""
         return self.weight_hh, self.unit
 
+    def time(self, step: int) -> int:
+        """Which time step `step` is."""
+        return self.size.steps - 1 - step if self.reverse else step
+
+    def before(self, step: int) -> Array:
+        """The states before step `step`, (P H, B); of step T, those after the last one."""
+        return self.state[self.time(step - 1)] if step else self.initial
+
     def or_none(self, array: Array | None) -> Array:
         """`array`, or what kernels take in its place where there is none."""
         return self.state.reshape(-1)[:0] if array is None else array

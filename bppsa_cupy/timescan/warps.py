@@ -18,6 +18,7 @@ from bppsa_cupy.raw_kernels.frames.kernels import (
     WARP,
     real_of,
 )
+from bppsa_cupy.raw_kernels.frames.steps import STAGED_BYTES, backward_shares, forward_shares
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import LaunchShape, Layout, Variant
 from bppsa_cupy.timescan.sizes import WalkSize
@@ -76,6 +77,23 @@ def _in_memory(
         return 2400 + 26 * terms, more * (350 + 7 * terms), 114
     cycles = 2900 + 35 * terms if held else 4800 + 46 * terms
     return cycles, more * (500 + 21 * terms), 120
+
+
+def stepping(size: WalkSize, verb: str) -> tuple[Warps, float]:
+    """One step "forward" or "backward" that is a launch, and the bytes that its blocks read: weights as often
+    as there are tiles of samples, and what they are multiplied with as often as there are bands of units."""
+    cell, units, wide = size.cell, size.units, size.itemsize / 4
+    forward = verb == "forward"
+    shares = forward_shares(cell) if forward else backward_shares(cell)
+    blocks, samples = shares.blocks(units, size.heads, size.batch), shares.samples * shares.tiles
+    rows = shares.units * (cell.gates if forward else 1)
+    vectors = shares.parts * units * samples
+    # Terms of a lane, of each row a load and as many multiply-adds as a warp has samples; copies of a thread.
+    terms, copies = rows * -(-units // WARP), vectors / (WARP * shares.warps)
+    turns = -(-vectors * size.itemsize // STAGED_BYTES)
+    cycles = 1000 + 600 * turns + 12 * copies * wide + 24.4 * terms * wide
+    read = blocks * (shares.units * shares.groups * cell.gates * units + vectors) * size.itemsize
+    return Warps(blocks * shares.warps, cycles, 400 + 12 * copies + 11.25 * terms * wide, 170), read
 
 
 def reducing(size: WalkSize, chunk: int, shared_bytes: int) -> Warps:

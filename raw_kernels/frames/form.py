@@ -71,6 +71,14 @@ class CellForm:
         return self.gates + len(self.separate) + self.parameters
 
     @property
+    def recurrent_rows(self) -> tuple[int, ...]:
+        """Of each gate the row of the delta that is the gradient by its recurrent sum."""
+        return tuple(
+            self.gates + self.separate.index(gate) if gate in self.separate else gate
+            for gate in range(self.gates)
+        )
+
+    @property
     def carries(self) -> bool:
         """Whether h reaches a new state also without W_hh."""
         return any(former == 0 for former, _ in self.diagonal)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.frames.steps import backward_shares, forward_shares
 from bppsa_cupy.raw_kernels.kernel import (
     MAXIMAL_GRID,
     REALS,
@@ -25,7 +26,7 @@ from bppsa_cupy.raw_kernels.kernel import (
     read_source,
 )
 
-VERBS = ("forward", "backward", "reduce", "fill")
+VERBS = ("forward", "backward", "forward_step", "backward_step", "reduce", "fill")
 
 #: Threads of a warp, and of a block at most: with so many a thread may take all 255 registers.
 WARP, THREADS = 32, 256
@@ -45,25 +46,36 @@ TILE_ROWS, SHARED_BYTES = 4, 48 * 1024
 
 def make_kernels(form: CellForm, twins: Mapping[str, Callable[..., None]]) -> dict[str, Kernel]:
     """The kernels of a cell by verb, from their twins by verb."""
+    shares = {"forward_step": forward_shares(form), "backward_step": backward_shares(form)}
     frames = {
         "forward": walks(form, _forward, lambda s: 1),
         "backward": walks(form, _backward, lambda s: -(-s["steps"] // s["chunk"])),
+        **{verb: (no_layouts, share.launch) for verb, share in shares.items()},
         "reduce": reductions(form),
         "fill": (no_layouts, fill_launch(form)),
     }
-    return {verb: frame(form, verb, *frames[verb], twins[verb]) for verb in VERBS}
+    words = {verb: share.words() for verb, share in shares.items()}
+    return {verb: frame(form, verb, words.get(verb, {}), *frames[verb], twins[verb]) for verb in VERBS}
 
 
-def frame(form: CellForm, verb: str, layouts: Layouts, launch: Launch, twin: Callable[..., None]) -> Kernel:
+def frame(
+    form: CellForm,
+    verb: str,
+    words: Mapping[str, str],
+    layouts: Layouts,
+    launch: Launch,
+    twin: Callable[..., None],
+) -> Kernel:
     """The kernel NAME_VERB: the frame's text with the cell's struct and sizes in it."""
-    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/{verb}.cu"), form)
+    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/{verb}.cu"), form, words)
     return Kernel(name, read_parameters(name, text), launch, twin, text, layouts)
 
 
-def filled(text: str, form: CellForm) -> str:
-    """A frame's text with the cell's struct in place of its `#include`, and the cell's numbers in place of
-    the frames' words."""
+def filled(text: str, form: CellForm, others: Mapping[str, str]) -> str:
+    """A frame's text with the cell's struct in place of its `#include`, and the cell's numbers and `others`
+    in place of the frames' words."""
     words = {
+        **others,
         "GATES": str(form.gates),
         "STATES": str(form.states),
         "KEPT": str(form.kept),

@@ -1,4 +1,4 @@
-"""The four kernels of a cell, made once."""
+"""The kernels of a cell, made once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.forward import make_forward
 from bppsa_cupy.raw_kernels.frames.kernels import make_kernels
 from bppsa_cupy.raw_kernels.frames.reduce import make_reduce
+from bppsa_cupy.raw_kernels.frames.steps import make_backward_step, make_forward_step
 from bppsa_cupy.raw_kernels.kernel import Kernel
 
 
 @cache
 def kernels_of(form: CellForm) -> dict[str, Kernel]:
-    """A cell's "forward", "backward", "reduce" and "fill"."""
+    """A cell's kernels by verb (`VERBS`)."""
+    forward, backward = make_forward(form), make_backward(form)
     twins = {
-        "forward": make_forward(form),
-        "backward": make_backward(form),
+        "forward": forward,
+        "backward": backward,
+        "forward_step": make_forward_step(forward),
+        "backward_step": make_backward_step(form, backward),
         "reduce": make_reduce(form),
         "fill": make_fill(form),
     }
