@@ -179,7 +179,7 @@ def windows() -> Iterator[dict[str, int]]:
         yield scalars
 
 
-@cases_of("conv2d_forward", "conv2d_vjp", "conv2d_weight_gradient")
+@cases_of("conv2d_forward", "conv2d_vjp", "conv2d_weight_gradient", "conv2d_unfold", "conv2d_fold")
 def convolution(rng: np.random.Generator) -> Iterator[Case]:
     channels = ((1, 1, 1, 1), (2, 3, 4, 1), (3, 4, 6, 2), (0, 2, 2, 2))
     for scalars, (batch, before, after, groups) in itertools.product(windows(), channels):

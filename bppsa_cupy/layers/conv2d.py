@@ -10,6 +10,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry, Pair
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
+from bppsa_cupy.layers import unfolded
 from bppsa_cupy.layers.arguments import as_argument, as_mask, check_images
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.layers.weighted import Weighted
@@ -128,21 +129,32 @@ class Conv2d(Weighted):
     def forward(self, ctx: Context, x: Array) -> Array:
         geometry, batch = self.geometry(ctx.input_shape), x.shape[0]
         y = ctx.buffer("output", (batch, self.out_channels, *geometry.out_size))
-        weight, bias = ctx.parameters["weight"], ctx.parameters.get("bias", y[:0])
-        ctx.device.launch(conv2d_forward.KERNEL, x, weight, bias, y, batch, *geometry.scalars(), self.bias)
+        weight, bias = ctx.parameters["weight"], ctx.parameters.get("bias")
+        if unfolded.is_quicker(ctx, geometry, batch, "forward"):
+            unfolded.forward(ctx, geometry, x, bias, y)
+        else:
+            sizes = batch, *geometry.scalars(), self.bias
+            ctx.device.launch(conv2d_forward.KERNEL, x, weight, y[:0] if bias is None else bias, y, *sizes)
         ctx.saved.update(input=x, output=y)
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        sizes = gradient.shape[0], *self.geometry(ctx.input_shape).scalars()
-        result = ctx.buffer("input_gradient", (gradient.shape[0], *ctx.input_shape))
-        ctx.device.launch(conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, *sizes)
+        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
+        result = ctx.buffer("input_gradient", (batch, *ctx.input_shape))
+        if unfolded.is_quicker(ctx, geometry, batch, "vjp"):
+            unfolded.vjp(ctx, geometry, gradient, result)
+        else:
+            sizes = batch, *geometry.scalars()
+            ctx.device.launch(conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, *sizes)
         return result
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
-        sizes = gradient.shape[0], *self.geometry(ctx.input_shape).scalars()
-        x, weight = ctx.saved["input"], ctx.gradients["weight"]
-        bias = ctx.gradients.get("bias", gradient[:0])
-        ctx.device.launch(conv2d_weight_gradient.KERNEL, x, gradient, weight, bias, *sizes, self.bias)
+        geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
+        x, weight, bias = ctx.saved["input"], ctx.gradients["weight"], ctx.gradients.get("bias")
+        if unfolded.is_quicker(ctx, geometry, batch, "weight"):
+            unfolded.weight_gradient(ctx, geometry, x, gradient, weight, bias)
+        else:
+            sizes, bias = (batch, *geometry.scalars(), self.bias), gradient[:0] if bias is None else bias
+            ctx.device.launch(conv2d_weight_gradient.KERNEL, x, gradient, weight, bias, *sizes)
         if "weight" in ctx.masks:
             weight *= ctx.masks["weight"]
