@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.tools.machine_code import lanes, nvrtc
+from bppsa_cupy.tools.machine_code.cases import BLOCK_AND_GRID, PARAMETERS
 from bppsa_cupy.tools.machine_code.disassembly import (
     Disassembly,
     DisassemblyError,
@@ -23,7 +24,7 @@ from bppsa_cupy.tools.machine_code.lanes import UNIFORM, Value, constant
 from bppsa_cupy.tools.machine_code.loops import hot_loop, steps_of
 from bppsa_cupy.tools.machine_code.rules import execute
 from bppsa_cupy.tools.machine_code.sectors import sectors_of
-from bppsa_cupy.tools.machine_code.state import State, results
+from bppsa_cupy.tools.machine_code.state import State, next_register, results
 from bppsa_cupy.tools.machine_code.walk import BESIDE, memory_latencies, walk
 
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
@@ -60,6 +61,8 @@ def test_an_instruction_is_read() -> None:
     assert found.control == (4, 2, None, (0, 5))
     assert results(found) == (["R6", "R7"], [], 1)
     assert read_instruction(0, "BRA `(.L_x_3)", 1, word()).target == ".L_x_3"
+    branch = read_instruction(0, "BRA.U !UP0, `(.L_x_3)", 1, word())
+    assert (branch.guard, branch.target, branch.branches) == ("!UP0", ".L_x_3", True)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -121,6 +124,29 @@ def test_a_comparison_of_64_bits_is_two_of_32(a: int, b: int) -> None:
         assert (bool(state.mask("P1").all()), bool(state.mask("!P2").all())) == (expected, expected)
 
 
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.booleans())
+def test_numbers_of_64_bits_are_pairs_of_registers(a: int, b: int, chosen: bool) -> None:
+    state = State({0x380 + 4 * k: constant(b >> 32 * k) for k in range(2)})
+    for name, number in (("R2", a), ("R3", a >> 32)):
+        state.put(name, constant(number), lanes.ALL)
+    state.put_mask("P0", lanes.ALL if chosen else ~lanes.ALL, lanes.ALL)
+    for text in (
+        "LDCU.64 UR4, c[0x0][0x380]", "IADD.64 R6, R2, -UR4", "UIADD3.64 UR6, UPT, UPT, UR4, 0xf, URZ",
+        "SEL.64 R8, R2, UR4, P0", "MOV.64 R10, UR4", "ISETP.LT.S64.AND P1, PT, R2, UR4, PT",
+        "ISETP.LT.U64.AND P2, PT, R2, UR4, PT",
+    ):  # fmt: skip
+        execute(state, one(text))
+
+    def number(name: str) -> int:
+        low, high = (int(state.value(next_register(name, k)).lanes[0]) for k in range(2))
+        return high << 32 | low
+
+    wrapped = 2**64
+    expected = {"R6": a - b, "UR6": b + 15, "R8": a if chosen else b, "R10": b}
+    assert {name: number(name) for name in expected} == {k: v % wrapped for k, v in expected.items()}
+    assert (bool(state.mask("P1").all()), bool(state.mask("P2").all())) == (a < b, a % wrapped < b % wrapped)
+
+
 def test_unknown_numbers_keep_how_lanes_lie() -> None:
     state = State({0x160: constant(16)})
     execute(state, one("S2R R0, SR_TID.X"))
@@ -167,12 +193,12 @@ extern "C" __global__ void __launch_bounds__(32) probe(const float* __restrict__
 
 
 def reached(hidden: int, apart: int, target: str = "sm_90") -> Flow:
-    first = {"sm_75": 0x160, "sm_80": 0x160, "sm_90": 0x210}[target]
-    words = {0: 32, first + 16: hidden, first + 20: 0, first + 24: 1000, first + 28: 0, first + 32: apart}
+    first, (block, _) = PARAMETERS[target], BLOCK_AND_GRID[target]
+    words = {block: 32, first + 16: hidden, first + 20: 0, first + 24: 1000, first + 28: 0, first + 32: apart}
     return reach(code_of(PROBE, target), {place: constant(number) for place, number in words.items()})
 
 
-@pytest.mark.parametrize("target", ["sm_75", "sm_80", "sm_90"])
+@pytest.mark.parametrize("target", PARAMETERS)
 def test_arguments_decide_which_loop_is_hot(target: str) -> None:
     narrow, wide = reached(8, 1, target), reached(20, 1, target)
     names = [[flow.code.instructions[k].name for k in hot_loop(flow)] for flow in (narrow, wide)]

@@ -12,11 +12,14 @@ import pytest
 
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.steps import backward_shares, forward_shares
 from bppsa_cupy.timescan import WalkSize, cost
-from bppsa_cupy.timescan.forward import EXPECTED_ITERATIONS
+from bppsa_cupy.timescan.forward import EXPECTED_ITERATIONS, choose_forward
 from bppsa_cupy.timescan.models import H200, model_of
-from bppsa_cupy.timescan.warps import Warps, reducing, walking
+from bppsa_cupy.timescan.warps import Warps, reducing, stepping, walking
+from bppsa_cupy.tools.launches.paper import PaperGpu
 from bppsa_cupy.tools.machine_code.cases import WIDE_CELLS, WIDTHS
+from bppsa_cupy.tools.machine_code.predictions import PREDICTED
 
 FILE = Path(__file__).parent.parent / "docs" / "results" / "machine-code.json"
 #: By how much a fit may be off, as a factor.
@@ -89,6 +92,30 @@ def test_more_warps_than_schedulers_share_them() -> None:
     assert H200.step_seconds(few._replace(number=5 * few.number)) == 150 / H200.busy, "by issue"
     wide = few._replace(number=5 * few.number, registers=250)
     assert H200.step_seconds(wide) == 300 / H200.busy, "two warps at once, so three waves"
+
+
+@pytest.mark.parametrize("cell", WIDE_CELLS)
+@pytest.mark.parametrize("verb", ["forward", "backward"])
+def test_a_weight_of_a_single_step_takes_what_the_table_says(cell: str, verb: str) -> None:
+    row = next(r for r in table()["rows"] if (r["kernel"], r["target"]) == (f"{cell}_{verb}_step", PREDICTED))
+    shares = (forward_shares if verb == "forward" else backward_shares)(FORMS[cell])
+    rows = shares.units * (FORMS[cell].gates if verb == "forward" else 1)
+    wide, wider = (stepping(size(cell, hidden), verb)[0] for hidden in (32, 64))
+    # 32 terms more are one of each row of a lane, beside what the copies of their vectors take.
+    copied = 12 * shares.parts * shares.samples * shares.tiles / shares.warps
+    assert (wider.cycles - wide.cycles - copied) / rows == pytest.approx(row["cycles"]["L2"], rel=0.1)
+    assert (wider.instructions - wide.instructions - copied) / rows == pytest.approx(
+        row["instructions"], rel=0.1
+    )
+    assert row["registers"] <= wide.registers * 1.1 and not row["spill_bytes"]
+
+
+@pytest.mark.parametrize("steps, newton", [(30000, True), (10, False)])
+def test_forward_is_chosen_by_the_model_which_says_that_it_is_uncalibrated(steps: int, newton: bool) -> None:
+    chunk, reason = choose_forward(PaperGpu(), size("rnn_tanh", steps=steps), "auto")
+    assert bool(chunk) == newton and reason.endswith("on cuda, uncalibrated")
+    predicted = H200.walk_seconds(size("rnn_tanh", steps=steps), "forward", 1)
+    assert f"{predicted * 1e3:.3g} ms" in reason
 
 
 def test_a_device_has_its_own_workers() -> None:

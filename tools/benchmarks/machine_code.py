@@ -15,12 +15,13 @@ from bppsa_cupy.system.files import write_text
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.workload import available_cores
 from bppsa_cupy.tools.machine_code import nvrtc
-from bppsa_cupy.tools.machine_code.cases import TARGETS, WIDE_CELLS, WIDTHS
+from bppsa_cupy.tools.machine_code.cases import PARAMETERS, TARGETS, WIDE_CELLS, WIDTHS
 from bppsa_cupy.tools.machine_code.disassembly import nvdisasm_version
 from bppsa_cupy.tools.machine_code.listing import listing
 from bppsa_cupy.tools.machine_code.measure import Built, Measure, measure
 from bppsa_cupy.tools.machine_code.page import page
 from bppsa_cupy.tools.machine_code.predictions import PREDICTED, Sizes, predictions
+from bppsa_cupy.tools.machine_code.single_steps import single_steps
 from bppsa_cupy.tools.machine_code.walk import PLACES
 
 
@@ -30,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kernel", type=_some_of(KERNELS), default=list(KERNELS), metavar="NAME,NAME", help="default all"
     )
     parser.add_argument(
-        "--arch", type=_some_of(TARGETS), default=list(TARGETS), metavar="NAME,NAME",
-        help=f"of {', '.join(TARGETS)} (default all)",
+        "--arch", type=_some_of(PARAMETERS), default=list(TARGETS), metavar="NAME,NAME",
+        help=f"of {', '.join(PARAMETERS)} (default {','.join(TARGETS)})",
     )  # fmt: skip
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the tables as a Markdown page here")
     parser.add_argument(
@@ -81,6 +82,7 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
         "rows": [asdict(row) for row in rows],
         "widths": [asdict(row) for row in wide],
         "predictions": predicted,
+        "single_steps": single_steps() if predicted else [],
     }
     if arguments.page is not None:
         write_text(arguments.page, page(report))

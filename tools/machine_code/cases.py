@@ -10,10 +10,14 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.tools.machine_code.lanes import Value, constant
 
 #: Byte offset of a kernel's parameters in constant bank 0.
-PARAMETERS = {"sm_75": 0x160, "sm_80": 0x160, "sm_86": 0x160, "sm_90": 0x210}
+PARAMETERS = {"sm_75": 0x160, "sm_80": 0x160, "sm_86": 0x160, "sm_90": 0x210, "sm_120": 0x380}
+
+#: Where that bank holds the sizes of a block and of the grid.
+BLOCK_AND_GRID = {target: (0x0, 0xC) for target in PARAMETERS} | {"sm_120": (0x360, 0x370)}
 
 #: Bytes of shared memory that a block can have.
-SHARED_BYTES = {"sm_75": 64 * 1024, "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_90": 227 * 1024}
+SHARED_BYTES = {"sm_75": 64 * 1024, "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_90": 227 * 1024,
+                "sm_120": 99 * 1024}  # fmt: skip
 
 #: Targets that are told by default: Turing, Ampere, Hopper.
 TARGETS = ("sm_75", "sm_80", "sm_90")
@@ -85,7 +89,11 @@ def constants_of(
 ) -> dict[int, Value]:
     """What constant bank 0 holds at a launch, by byte offset: sizes of block and grid, and the scalars."""
     shape, _ = launch_of(kernel, variant.itemsize, target, scalars)
-    words = {4 * k: number for k, number in enumerate((*shape.block, *shape.grid))}
+    words = {
+        place + 4 * k: number
+        for place, sizes in zip(BLOCK_AND_GRID[target], (shape.block, shape.grid), strict=True)
+        for k, number in enumerate(sizes)
+    }
     offset = PARAMETERS[target]
     forms = {
         "size": "<q",

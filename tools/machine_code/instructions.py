@@ -94,13 +94,13 @@ class Instruction:
 
 
 def read_instruction(address: int, text: str, line: int, word: int) -> Instruction:
-    """The instruction of a line of nvdisasm, `@!P0 BRA `(.L_x_0)`, and of its second word."""
+    """The instruction of a line of nvdisasm, `@!P0 BRA `(.L_x_0)`, and of its second word. A predicate that a
+    branch has as an operand, `BRA.U UP0, `(.L_x_0)`, is its guard too."""
     text = text.strip()
     guard = GUARD.match(text)
     rest = text[guard.end() :] if guard else text
     opcode, _, operands = rest.partition(" ")
     target = TARGET.search(operands)
     parts = tuple(part.strip().replace(".reuse", "") for part in operands.split(",")) if operands else ()
-    return Instruction(
-        address, guard[1] if guard else "", opcode, parts, target[1] if target else "", line, control_of(word)
-    )
+    under = guard[1] if guard else parts[0] if opcode.startswith("BRA.U") else ""
+    return Instruction(address, under, opcode, parts, target[1] if target else "", line, control_of(word))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
+from bppsa_cupy.timescan.models import H200
 from bppsa_cupy.tools.machine_code.walk import BESIDE, COMMON, MEMORY, PLACES
 
 HEAD = """\
@@ -15,7 +16,8 @@ Nothing here was measured on a GPU. `make machine-code` writes this page and
 [results/machine-code.json](results/machine-code.json): every kernel is compiled by NVRTC {nvrtc},
 disassembled (nvdisasm {nvdisasm}), followed with the arguments of a case as far as they decide branches,
 and its hot loop is walked for one warp that is alone. `bppsa-bench machine-code --kernel NAME --arch sm_90
---listing` prints a loop, instruction by instruction, with the cycle at which each issues.
+--listing` prints a loop, instruction by instruction, with the cycle at which each issues; `--arch sm_120` reads
+Blackwell's code, with the memory latencies of sm_90.
 
 **A step** is what one copy of the loop's text does: a step in time of a walk, an element of an elementwise
 kernel, a product of a sum. The loop is the innermost one with the deepest nesting; of walks and scans the
@@ -64,6 +66,29 @@ scheduler take a warp's cycles with loads from L2, or the instructions that all 
 more. Newton's method is taken to need 6 iterations. Chunks are as many as are the quickest.
 """
 
+STEPS = """
+## Predicted: a step of a wide layer on an H200
+
+Where one block cannot hold W_hh in registers, a pass over time is a launch a step
+(`raw_kernels/frames/step.cuh`), in graphs of 500: product with W_hh and cell in one kernel, forward and back.
+Its blocks share out units and samples, so that all multiprocessors read a part of the weights each. The table
+is by the model that chooses (`timescan/models.py`): {following:.1f} µs from a kernel of a graph to one that
+waits for it, then the longer of a warp's cycles (with all warps' instructions) and the bytes that blocks
+read, at {cache:.1f} TB/s from L2 to {cache_bytes} MiB of weights, {memory:.1f} TB/s beyond. These rates
+and the time between two kernels are assumed; instructions and cycles of the products are those of `*_step`
+above. "Least" are weights read once, or multiply-adds at the GPU's peak, without any launch; "in blocks" is
+the walk whose blocks go through all steps with samples of their own.
+
+Two other ways were counted, for an LSTM of H = 512, B = 16. cuBLAS and an elementwise kernel are two launches
+that wait for each other, {following:.1f} µs more than one, and 0.26 MB of sums written and read; a product of
+2048 × 512 by 512 × 16 is 32 tiles of 64 rows, on a quarter of the multiprocessors, unless it is cut along its
+terms, which is a third launch. One kernel whose blocks keep their weights and wait for one another at each
+step would save the time between two launches but for a barrier (a write, an atomic and a read through L2: 0.4
+µs at the least), and 4 of 8 MB from L2: at most half of a step. It needs all blocks to be resident at once,
+and hangs where they are not, as where another stream's kernel has a part of the GPU. So no block waits for
+another here either. At B = 64 and more, where reads from L2 bound a step, tiles of cuBLAS read less.
+"""
+
 COLUMNS = (
     "registers",
     "instructions",
@@ -74,6 +99,8 @@ COLUMNS = (
     "sectors",
     "waits, loads from L2",
 )
+
+STEP_COLUMNS = ("kernel", "H", "B", "cycles of a warp", "MB read", "bound by", "µs", "least", "in blocks")
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -98,8 +125,26 @@ def page(report: Mapping[str, Any]) -> str:
         *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
         PREDICTED,
         *_table(("cell", "way", "part", "ms", "counted from"), _predicted(report["predictions"])),
+        STEPS.format(
+            following=H200.following * 1e6,
+            cache=H200.cache / 1e12,
+            memory=H200.memory / 1e12,
+            cache_bytes=H200.cache_bytes >> 20,
+        ),
+        *_table(STEP_COLUMNS, map(_single_step, report["single_steps"])),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _single_step(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{row['cell']}_{row['verb']}_step",
+        *(str(row[name]) for name in ("hidden", "batch")),
+        _number(row["cycles"]),
+        f"{row['read'] / 1e6:.1f}",
+        row["bound"],
+        *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "least", "in_blocks")),
+    )
 
 
 def _listed(numbers: Mapping[str, int]) -> str:

@@ -14,7 +14,15 @@ import numpy as np
 from bppsa_cupy.tools.machine_code import lanes
 from bppsa_cupy.tools.machine_code.instructions import Instruction
 from bppsa_cupy.tools.machine_code.lanes import ALL, LANES, UNIFORM, ZERO, Known, Mask, Value, constant
-from bppsa_cupy.tools.machine_code.state import CONSTANT, REGISTER, WITHOUT, State, next_register, results
+from bppsa_cupy.tools.machine_code.state import (
+    CONSTANT,
+    PREDICATE,
+    REGISTER,
+    WITHOUT,
+    State,
+    next_register,
+    results,
+)
 
 Made = tuple[list[Known], list[Mask]]
 Rule = Callable[[State, Instruction, list[str]], Made]
@@ -59,9 +67,9 @@ def _unknown(state: State, instruction: Instruction, sources: list[str]) -> Made
 
 def _move(state: State, instruction: Instruction, sources: list[str]) -> Made:
     source = sources[0]
-    if instruction.width == 8 and source.startswith("c[0x0]["):
-        return [state.value(source), state.value(next_register(source, 1))], []
-    return [state.value(source)], []
+    if instruction.width == 4 or not (CONSTANT.match(source) or REGISTER.match(source)):
+        return [state.value(source)], []
+    return [state.value(next_register(source, k)) for k in range(instruction.width // 4)], []
 
 
 def _special(state: State, instruction: Instruction, sources: list[str]) -> Made:
@@ -87,7 +95,40 @@ def _with_carry(state: State, total: Known, masks: list[str]) -> Known:
     return total
 
 
+def _pair(state: State, operand: str) -> tuple[Known, Known]:
+    """The lower and the upper half of an operand of 64 bits."""
+    if REGISTER.match(operand) or CONSTANT.match(operand):
+        return state.value(operand), state.value(next_register(operand, 1))
+    if operand[0] == "-" and not operand[1:2].isdigit():
+        number = _joined(*_pair(state, operand[1:]))
+        return (None, None) if number is None else _parts(-number)
+    low = state.value(operand)
+    return low, _sign(low)
+
+
+def _joined(low: Known, high: Known) -> np.ndarray | None:
+    """Both halves as one number, where they are known."""
+    if low is None or high is None or not _exact(low, high):
+        return None
+    return high.lanes.astype(np.uint64) << np.uint64(32) | low.lanes
+
+
+def _parts(number: np.ndarray) -> tuple[Value, Value]:
+    return Value(number.astype(np.uint32), True), Value((number >> np.uint64(32)).astype(np.uint32), True)
+
+
+def _add_wide(state: State, sources: list[str]) -> Made:
+    """A sum of numbers of 64 bits; of those that are not known, how the lower halves lie to each other."""
+    pairs = [_pair(state, s) for s in sources if not PREDICATE.match(s.lstrip("!"))]
+    numbers = [_joined(*pair) for pair in pairs]
+    if all(number is not None for number in numbers):
+        return list(_parts(np.sum(numbers, axis=0, dtype=np.uint64))), []
+    return [lanes.add(*(low for low, _ in pairs)), _uniform(*(half for pair in pairs for half in pair))], []
+
+
 def _add(state: State, instruction: Instruction, sources: list[str]) -> Made:
+    if "64" in instruction.modifiers:
+        return _add_wide(state, sources)
     values = [state.value(s) for s in sources[:3]]
     total = lanes.add(*values)
     if "X" in instruction.modifiers:
@@ -190,7 +231,12 @@ def _compare(state: State, instruction: Instruction, sources: list[str]) -> Made
     kinds = instruction.opcode.split(".")[1:]
     a, b = state.value(sources[0]), state.value(sources[1])
     found: Mask = None
-    if a is not None and b is not None and a.exact and b.exact:
+    if wide := {"S64", "U64"} & set(kinds):
+        first, second = (_joined(*_pair(state, s)) for s in sources[:2])
+        if first is not None and second is not None:
+            view = np.int64 if "S64" in wide else np.uint64
+            found = COMPARED[kinds[0]](first.view(view), second.view(view))
+    elif a is not None and b is not None and a.exact and b.exact:
         kind = np.uint32 if "U32" in kinds else np.int32
         first, second = a.lanes.view(kind), b.lanes.view(kind)
         found = COMPARED[kinds[0]](first, second)
@@ -208,14 +254,19 @@ def _compare(state: State, instruction: Instruction, sources: list[str]) -> Made
 
 
 def _select(state: State, instruction: Instruction, sources: list[str]) -> Made:
-    a, b, mask = state.value(sources[0]), state.value(sources[1]), state.mask(sources[2])
+    mask = state.mask(sources[2])
+    wide = "64" in instruction.modifiers
+    first, second = (_pair(state, s) if wide else (state.value(s),) for s in sources[:2])
+    both = list(zip(first, second, strict=True))
     if mask is None:
-        return [_uniform(a, b) if a is not b else a], []
-    return [lanes.select(mask, a, b)], []
+        return [_uniform(a, b) if a is not b else a for a, b in both], []
+    return [lanes.select(mask, a, b) for a, b in both], []
 
 
 def _least(state: State, instruction: Instruction, sources: list[str]) -> Made:
     a, b, mask = state.value(sources[0]), state.value(sources[1]), state.mask(sources[2])
+    if instruction.modifiers & {"S64", "U64"}:
+        return [_uniform(*_pair(state, sources[0]), *_pair(state, sources[1]))] * 2, []
     if a is None or b is None or mask is None or not (a.exact and b.exact):
         return [_uniform(a, b)], []
     kind = np.uint32 if "U32" in instruction.modifiers else np.int32
@@ -235,8 +286,8 @@ def _halves(state: State, instruction: Instruction, sources: list[str]) -> Made:
 
 
 RULES: dict[str, Rule] = {
-    "MOV": _move, "LDC": _move, "S2R": _special, "S2UR": _special, "CS2R": _special,
-    "R2UR": _to_uniform, "IADD3": _add, "VIADD": _add, "IMAD": _multiply_add, "LEA": _shifted_add,
-    "SHF": _shift, "LOP3": _logic, "PLOP3": _logic_of_masks, "ISETP": _compare, "SEL": _select,
-    "IMNMX": _least, "VIMNMX": _least, "HFMA2": _halves,
+    "MOV": _move, "LDC": _move, "LDCU": _move, "S2R": _special, "S2UR": _special, "CS2R": _special,
+    "R2UR": _to_uniform, "IADD": _add, "IADD3": _add, "VIADD": _add, "IMAD": _multiply_add,
+    "LEA": _shifted_add, "SHF": _shift, "LOP3": _logic, "PLOP3": _logic_of_masks, "ISETP": _compare,
+    "SEL": _select, "IMNMX": _least, "VIMNMX": _least, "HFMA2": _halves,
 }  # fmt: skip

@@ -63,6 +63,8 @@ def _count(instruction: Instruction) -> int:
         name in PAIRS
         or (name == "IMAD" and "WIDE" in modifiers)
         or (name == "CS2R" and "32" not in modifiers)
+        or (name in ("IADD", "IADD3", "MOV", "SEL") and "64" in modifiers)
+        or (name == "IMNMX" and bool(modifiers & {"S64", "U64"}))
     )
     converted = (name in ("F2F", "I2F", "MUFU", "FRND") and "F64" in instruction.opcode.split(".")[1:2]) or (
         name == "F2I" and modifiers & {"S64", "U64"}

@@ -17,8 +17,8 @@ from bppsa_cupy.tools.machine_code.instructions import Instruction
 #: et al., "Dissecting the NVidia Turing T4 GPU via microbenchmarking" (2019) for sm_75. The others are
 #: assumptions, to be measured on a device.
 COMMON = {
-    "MUFU": 24, "LDC": 32, "ULDC": 12, "S2R": 25, "S2UR": 25, "F2I": 24, "I2F": 24, "F2F": 24, "FRND": 24,
-    "SHFL": 24, "VOTE": 20, "DADD": 16, "DMUL": 16, "DFMA": 16, "DSETP": 16, "POPC": 20, "BAR": 0,
+    "MUFU": 24, "LDC": 32, "ULDC": 12, "LDCU": 12, "S2R": 25, "S2UR": 25, "F2I": 24, "I2F": 24, "F2F": 24,
+    "FRND": 24, "SHFL": 24, "VOTE": 20, "DADD": 16, "DMUL": 16, "DFMA": 16, "DSETP": 16, "POPC": 20, "BAR": 0,
 }  # fmt: skip
 MEMORY = {
     "sm_75": {"shared": 19, "L1": 32, "L2": 188, "memory": 434},

@@ -59,11 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def over_time() -> dict[str, Kernel]:
-    """The kernels of passes over time: walks, reductions, and scans of boundaries."""
+    """The kernels of passes over time: walks, single steps, reductions, and scans of boundaries."""
     return {
         name: kernel
         for name, kernel in KERNELS.items()
-        if name.endswith(("_forward", "_backward", "_reduce"))
+        if name.endswith(("_forward", "_backward", "_forward_step", "_backward_step", "_reduce"))
         and any(parameter.name == "hidden" for parameter in kernel.parameters)
     } | {name: KERNELS[name] for name in ("chunk_scan", "newton_scan")}
 
