@@ -51,6 +51,9 @@ SIZES_OF: Mapping[str, Mapping[str, int]] = {
     },
 }  # fmt: skip
 
+#: Of single steps, which wide layers take.
+SIZES_OF_STEPS: Mapping[str, int] = {"hidden": 512}
+
 #: Cells and hidden units whose walks are read too: weights in registers of more and more threads, and beyond
 #: registers.
 WIDE_CELLS, WIDTHS = ("rnn_tanh", "gru", "lstm"), (32, 64, 128, 256)
@@ -63,7 +66,8 @@ STEPS: Mapping[str, int] = {"reduce": 1}
 def scalars_of(kernel: Kernel, **others: int) -> dict[str, Any]:
     """A kernel's scalars by name: the case's, or `others`."""
     names = [p.name for p in kernel.parameters if not p.is_array]
-    known = {**SIZES, **SIZES_OF.get(kernel.name, {}), **others}
+    wide = SIZES_OF_STEPS if kernel.name.endswith(("_forward_step", "_backward_step")) else {}
+    known = {**SIZES, **wide, **SIZES_OF.get(kernel.name, {}), **others}
     return {name: known.get(name, 0) for name in names}
 
 

@@ -16,13 +16,14 @@ Nothing here was measured on a GPU. `make machine-code` writes this page and
 [results/machine-code.json](results/machine-code.json): every kernel is compiled by NVRTC {nvrtc},
 disassembled (nvdisasm {nvdisasm}), followed with the arguments of a case as far as they decide branches,
 and its hot loop is walked for one warp that is alone. `bppsa-bench machine-code --kernel NAME --arch sm_90
---listing` prints a loop, instruction by instruction, with the cycle at which each issues; `--arch sm_120` reads
-Blackwell's code, with the memory latencies of sm_90.
+--listing` prints a loop, instruction by instruction, with the cycle at which each issues; `--arch sm_120`
+reads Blackwell's code, with the memory latencies of sm_90.
 
 **A step** is what one copy of the loop's text does: a step in time of a walk, an element of an elementwise
 kernel, a product of a sum. The loop is the innermost one with the deepest nesting; of walks and scans the
-smallest one around it that stores, with as many steps of the inner one as there are units. Lanes of a warp
-may differ, so both sides of a branch count; functions that a round can do without do not.
+smallest one around it that stores, with as many steps of the inner one as there are units. Of
+`*_forward_step` and `*_backward_step`, at H = 512, it is one weight with the samples of a warp. Lanes of a
+warp may differ, so both sides of a branch count; functions that a round can do without do not.
 
 **Cycles** follow from the control word of each instruction: the cycles until the next may issue, and the
 scoreboards that it sets and waits for. NVIDIA does not document that word. Its fields are read alike on
