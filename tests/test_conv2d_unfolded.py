@@ -13,6 +13,8 @@ import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.layers import unfolded
+from bppsa_cupy.layers.base import Context
+from bppsa_cupy.models import build_model
 from bppsa_cupy.tools.launches.paper import PaperGpu
 from bppsa_cupy.tools.launches.step import step_rows
 
@@ -68,7 +70,7 @@ def test_masked_weights_have_gradients_of_0(stub: CudaDevice, always):  # noqa: 
 
 
 def launched(model: str, batch: int) -> dict[str, int]:
-    net = bp.build_model(model, device=PaperGpu())
+    net = build_model(model, device=PaperGpu())
     step = next(row for row in step_rows(net, "bp", batch) if row["phase"] == "step")
     return {name: row["kernels"] for name, row in step["by_name"].items()}
 
@@ -97,8 +99,8 @@ def test_patches_of_large_batches_are_made_in_parts_of_some_mebibytes():
 
 
 def test_the_host_keeps_its_twins():
-    layers = [bp.Conv2d(64, 64, 3, padding=1)]
-    net = bp.Sequential(layers, input_shape=(64, 8, 8), seed=0, device=get_device("host"))
-    before = net.device.launched["conv2d_forward"]
-    net.forward(np.zeros((16, 64, 8, 8), np.float32))
-    assert net.device.launched["conv2d_forward"] == before + 1
+    geometry = bp.Conv2d(64, 64, 3, padding=1).geometry((64, 32, 32))
+    for device, taken in ((get_device("host"), False), (PaperGpu(), True)):
+        ctx = Context(device, np.dtype("float32"), {}, {}, {}, (64, 32, 32))
+        assert [unfolded.is_quicker(ctx, geometry, 64, work) for work in unfolded.LAUNCHES] == 3 * [taken]
+        assert not unfolded.is_quicker(ctx, geometry, 0, "forward")

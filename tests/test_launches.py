@@ -75,6 +75,14 @@ def test_bytes_are_those_of_the_arrays():
     assert rows["step"]["read"] == sum(rows[phase]["read"] for phase in rows if phase != "step")
 
 
+def test_values_that_depend_on_nothing_are_copied_to_the_device_once():
+    layers = [bp.Conv2d(2, 3, 3), bp.AvgPool2d(2), bp.Flatten(), bp.Linear(12, 4)]
+    net = bp.Sequential(layers, input_shape=(2, 6, 6), seed=0, device=PaperGpu()).train()
+    net.use(net.plan(batch_size=4))
+    copies = [rows_of(net, method)["step"]["by_name"]["copy from the host"] for method in ("bp", "linear")]
+    assert copies[0] == copies[1]
+
+
 def test_products_of_a_level_are_on_branches_side_by_side():
     device = PaperGpu()
     plan = plan_of(small_network(), batch_size=2)
