@@ -74,6 +74,14 @@ def test_a_kernel_that_does_not_fit_is_told_and_the_others_run(
     assert {line["kernel"] for line in found if "seconds" in line} == {"newton_scan"}
 
 
+def test_a_single_step_has_a_line_a_width(told: Callable[[], list[dict[str, Any]]]) -> None:
+    assert times.main(["--device", "host", "--like", "rnn_tanh_forward_step", *SMALL]) == 0
+    assert [(line["hidden"], line["steps"], "seconds" in line) for line in told()] == [
+        (4, 1, True),
+        (6, 1, True),
+    ]
+
+
 @pytest.mark.parametrize("name", times.over_time())
 def test_arguments_fit_every_kernel_over_time(name: str) -> None:
     kernel, device = KERNELS[name], get_device("host")

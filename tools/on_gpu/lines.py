@@ -44,7 +44,7 @@ def filled_arguments(
         )
         array = device.empty(int(eval(parameter.size, {"min": min, "max": max}, dict(scalars))), dtype)
         if parameter.name == "lengths":
-            array[...] = scalars["steps"]
+            array[...] = scalars.get("steps", 1)
         elif parameter.type == "real" and parameter.role != "out":
             fill(array, device.asarray((scale * rng.standard_normal(FILLING)).astype(dtype)))
         else:

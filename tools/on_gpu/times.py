@@ -71,12 +71,12 @@ def over_time() -> dict[str, Kernel]:
 def lines_of(
     device: Device, kernel: Kernel, hidden: int, arguments: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """A line for each number of steps, and each way to cut them into chunks."""
+    """A line for each number of steps, and each way to cut them into chunks; one of a kernel of one step."""
     names = {parameter.name for parameter in kernel.parameters}
     ways = (None,) if "chunk" not in names else (True,) if kernel.name.endswith("_reduce") else (False, True)
     for way in ways:
         before: tuple[int, float] | None = None
-        for steps in arguments.steps:
+        for steps in (1,) if "time" in names else arguments.steps:
             scalars = scalars_of(kernel, hidden, steps, arguments.batch_size)
             if way is False:
                 scalars["chunk"] = steps
