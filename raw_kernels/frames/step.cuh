@@ -75,19 +75,18 @@ struct Own {
     }
 };
 
-// Leaves in each lane the sum over all lanes of the value of its number.
-__device__ __forceinline__ real sum_of_own(real (&values)[LANES])
+// Leaves in each lane the sum over all lanes of the value of its number, as values[0]: lanes that are HALF apart share
+// out their first 2 * HALF values, then those that are half as far.
+template <int HALF>
+__device__ __forceinline__ void share_out(real (&values)[LANES])
 {
-    const int lane = threadIdx.x % LANES;
+    const bool upper = threadIdx.x & HALF;
 #pragma unroll
-    for (int half = LANES / 2; half > 0; half /= 2)
-#pragma unroll
-        for (int i = 0; i < half; ++i) {
-            const real kept = lane & half ? values[i + half] : values[i];
-            const real given = lane & half ? values[i] : values[i + half];
-            values[i] = kept + __shfl_xor_sync(0xffffffffu, given, half);
-        }
-    return values[0];
+    for (int i = 0; i < HALF; ++i) {
+        const real low = values[i], high = values[i + HALF];
+        values[i] = (upper ? high : low) + __shfl_xor_sync(0xffffffffu, upper ? low : high, HALF);
+    }
+    if constexpr (HALF > 1) share_out<HALF / 2>(values);
 }
 
 // Fills `shared.sums`. weights(unit, row, part) is where the terms of a part of a unit's row begin, `hidden` of them;
@@ -136,6 +135,7 @@ __device__ __forceinline__ void add_up(const Part& at, Shared& shared, Weights w
             }
         }
     }
-    shared.sums[warp][lane] = sum_of_own(sums);
+    share_out<LANES / 2>(sums);
+    shared.sums[warp][lane] = sums[0];
     __syncthreads();
 }

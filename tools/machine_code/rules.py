@@ -101,7 +101,7 @@ def _pair(state: State, operand: str) -> tuple[Known, Known]:
         return state.value(operand), state.value(next_register(operand, 1))
     if operand[0] == "-" and not operand[1:2].isdigit():
         number = _joined(*_pair(state, operand[1:]))
-        return (None, None) if number is None else _parts(-number)
+        return (None, None) if number is None else _parts(np.negative(number))
     low = state.value(operand)
     return low, _sign(low)
 
@@ -120,9 +120,9 @@ def _parts(number: np.ndarray) -> tuple[Value, Value]:
 def _add_wide(state: State, sources: list[str]) -> Made:
     """A sum of numbers of 64 bits; of those that are not known, how the lower halves lie to each other."""
     pairs = [_pair(state, s) for s in sources if not PREDICATE.match(s.lstrip("!"))]
-    numbers = [_joined(*pair) for pair in pairs]
-    if all(number is not None for number in numbers):
-        return list(_parts(np.sum(numbers, axis=0, dtype=np.uint64))), []
+    numbers = [number for pair in pairs if (number := _joined(*pair)) is not None]
+    if len(numbers) == len(pairs):
+        return list(_parts(np.add.reduce(np.stack(numbers), axis=0))), []
     return [lanes.add(*(low for low, _ in pairs)), _uniform(*(half for pair in pairs for half in pair))], []
 
 
