@@ -7,9 +7,9 @@ OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
-test fuzz faults: export OMP_WAIT_POLICY = passive
+test fuzz faults numbers: export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test fuzz faults compile lint docs dist machine-code gpu clean
+.PHONY: demo test fuzz faults numbers lowest compile lint docs dist machine-code gpu clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -31,6 +31,16 @@ fuzz: .venv-test/ready
 faults: .venv-test/ready
 	$(TEST_PYTHON) tests/faults.py $(KILLS)
 
+# What docs/reliability.md says of numbers, in half an hour: float32's errors, bits by threads, memory, long chains.
+numbers: .venv-test/ready
+	$(TEST_PYTHON) tests/measure.py docs/results/numbers.json
+
+# The tests with the oldest packages that setup.cfg admits, by the oldest Python at hand: `make lowest PYTHON=python3.10`;
+# then with the oldest NumPy beside the newest of the rest. Tests that need packages which are not there are skipped.
+lowest:
+	$(PYTHON) -I .ci/lowest.py .venv-lowest -n $(WORKERS)
+	$(PYTHON) -I .ci/lowest.py .venv-lowest --keep numpy -n $(WORKERS)
+
 # Every kernel by NVRTC for every GPU generation, in a quarter of an hour; `make test` takes two of them.
 compile: .venv-test/ready
 	$(TEST_PYTHON) -m pytest tests/test_kernels_compile.py -n $(WORKERS) --all-targets
@@ -38,7 +48,7 @@ compile: .venv-test/ready
 lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .
 	$(TEST_PYTHON) -m ruff format --check .
-	$(TEST_PYTHON) .ci/types.py
+	$(TEST_PYTHON) -I .ci/types.py
 
 # The site, in out/site: every warning is an error. Runs the notebooks.
 docs: .venv-docs/ready
@@ -48,7 +58,7 @@ docs: .venv-docs/ready
 dist: .venv-dist/ready
 	rm -rf build dist
 	.venv-dist/bin/python -m build
-	.venv-dist/bin/python .ci/dist.py dist/*
+	.venv-dist/bin/python -I .ci/dist.py dist/*
 
 # What kernels' machine code takes, for the page of the documentation; no GPU is needed.
 machine-code: .venv-test/ready
@@ -66,6 +76,6 @@ gpu:
 	@touch $@
 
 clean:
-	rm -rf .venv-demo .venv-docs .venv-dist .venv-test build dist out *.egg-info
+	rm -rf .venv-demo .venv-docs .venv-dist .venv-lowest .venv-test build dist out *.egg-info
 	rm -rf .hypothesis .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
-// Sets a flag where any value is NaN or infinite. It never clears the flag; every writer writes the
-// same value, so the outcome does not depend on the order of threads.
+// Sets a flag where any value is NaN or infinite. It never clears the flag. Threads set it by an atomic operation,
+// whose outcome does not depend on their order.
 
 #include "prelude.cuh"
 
@@ -8,8 +8,10 @@ extern "C" __global__ void finite_check(
     int* __restrict__ flag,           // (1) input and output
     size_type count)
 {
+    bool finite = true;
     GRID_STRIDE(item, count) {
-        real zero_if_finite = values[item] - values[item];
-        if (!(zero_if_finite == real(0))) *flag = 1;
+        const real zero_if_finite = values[item] - values[item];
+        finite = finite && zero_if_finite == real(0);
     }
+    if (!finite) atomicOr(flag, 1);
 }

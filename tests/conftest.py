@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pytest
-import torch
 from emulator.build import compiler
 from emulator.device import EmulatedDevice
 from hypothesis import HealthCheck, settings
@@ -26,7 +27,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they give.
-torch.set_num_threads(1)
+# `make lowest` does without.
+with suppress(ModuleNotFoundError):
+    import torch
+
+    torch.set_num_threads(1)
 
 # Hypothesis mixes constants of the modules imported so far into its examples; which these are depends on the
 # order of the tests and on the checkout's path, and the examples shall not.
@@ -63,7 +68,8 @@ def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 @pytest.fixture(autouse=True)
 def pytorchs_seed() -> None:
     """PyTorch's random numbers are the same in every test, whatever ran before it."""
-    torch.manual_seed(0)
+    if "torch" in sys.modules:
+        torch.manual_seed(0)
 
 
 def make_device(name: str) -> Device:

@@ -72,6 +72,33 @@ def test_blocks_that_race(emulated: EmulatedDevice) -> None:
         launch(emulated, "out[threadIdx.x] = blockIdx.x;", grid=4)
 
 
+def test_a_copy_that_is_not_waited_for(emulated: EmulatedDevice) -> None:
+    """It is made at once in one order, and only where it is waited for in the other."""
+    body = """
+    __shared__ real held[32];
+    const real given = threadIdx.x;
+    cp_async(held + threadIdx.x, &given);
+    cp_async_commit_group();
+    WAIT
+    out[threadIdx.x] = held[threadIdx.x];
+    """
+    with pytest.raises(EmulationError, match=r"probe: out\[0\] is 0.0 .* and nan in descending order"):
+        launch(emulated, body.replace("WAIT", "cp_async_wait_group(1);"))
+    out = launch(emulated, body.replace("WAIT", "cp_async_wait_group(0);"))
+    np.testing.assert_array_equal(out, np.arange(32))
+
+
+def test_a_copy_from_an_address_that_is_no_multiple_of_its_size(emulated: EmulatedDevice) -> None:
+    body = """
+    __shared__ float4 held;
+    cp_async(&held, reinterpret_cast<const float4*>(values + 1));
+    out[threadIdx.x] = 1;
+    """
+    kernel = text_kernel(body, array_in("values", "real", "8"), OUT, block=1)
+    with pytest.raises(EmulationError, match=r"cp.async at line \d+: an address is no multiple of 16 bytes"):
+        emulated.launch(kernel, np.zeros(8, np.float32), np.zeros(32, np.float32))
+
+
 def test_a_barrier_in_a_branch(emulated: EmulatedDevice) -> None:
     body = """
     out[threadIdx.x] = 1;

@@ -19,12 +19,11 @@ __device__ __forceinline__ void walk_back(
     const int row = place.unit;
     const size_type walks = chunks.walks, plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0][0];
-    if (row >= hidden) {
-        // Nothing writes these elements later, and the walk's other threads wait for no thread that is gone.
-        if (row < HELD)
-            for (int k = 0; k < 2 * G; ++k) held[k * HELD + row] = real(0);
-        return;
-    }
+    // Nothing writes these elements later; only a barrier that both come to shows them to the walk's other threads.
+    if (row >= hidden && row < HELD && place.lane == 0)
+        for (int k = 0; k < 2 * G; ++k) held[k * HELD + row] = real(0);
+    place.wait();
+    if (row >= hidden) return;
     const size_type items = chunks.reduced() * walks;
     for (size_type item = (size_type)blockIdx.x * WALKS + place.walk; item < items;
          item += (size_type)gridDim.x * WALKS) {
@@ -44,8 +43,10 @@ __device__ __forceinline__ void walk_back(
         const auto pad = [&](size_type padded) {
 #pragma unroll 1
             for (size_type s = 0; s < padded; ++s) {
+                if (place.lane == 0) {
 #pragma unroll
-                for (int d = 0; d < D; ++d) put[d * plane] = real(0);
+                    for (int d = 0; d < D; ++d) put[d * plane] = real(0);
+                }
                 put += D * way;
             }
         };
@@ -104,9 +105,11 @@ __device__ __forceinline__ void walk_back(
                 const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
                 if (place.lane == 0) deltas[gate * HELD + row] = by_sum;
             }
+            if (place.lane == 0) {
 #pragma unroll
-            for (int d = 0; d < D; ++d)
-                put[d * plane] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
+                for (int d = 0; d < D; ++d)
+                    put[d * plane] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
+            }
             put += D * way;
             place.wait();
             take((a + 1) % AHEAD);
@@ -119,8 +122,10 @@ __device__ __forceinline__ void walk_back(
             for (int i = 1; i < P; ++i) g[i] = by_before[i];
         });
         pad(whole.end - whole.begin - behind - count);
+        if (place.lane == 0) {
 #pragma unroll
-        for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];
+            for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];
+        }
         place.wait();
     }
 }

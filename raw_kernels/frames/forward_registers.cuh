@@ -14,11 +14,10 @@ __device__ __forceinline__ void walk(
     const size_type plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0];
     const int row = place.unit;
-    if (row >= hidden) {
-        // Nothing writes these elements later, and the walk's other threads wait for no thread that is gone.
-        if (row < HELD) held[row] = held[HELD + row] = real(0);
-        return;
-    }
+    // Nothing writes these elements later; only a barrier that both come to shows them to the walk's other threads.
+    if (row >= hidden && row < HELD && place.lane == 0) held[row] = held[HELD + row] = real(0);
+    place.wait();
+    if (row >= hidden) return;
     for (size_type number = (size_type)blockIdx.x * WALKS + place.walk; number < walks;
          number += (size_type)gridDim.x * WALKS) {
         const Walk own = walk_of(number, hidden, sets, batch);
@@ -38,10 +37,12 @@ __device__ __forceinline__ void walk(
         real* of_state = state + first * P * plane + o;
         real* of_gates = gates + first * K * plane + o;
         const auto put = [&](const real* kept) {
+            if (place.lane == 0) {
 #pragma unroll
-            for (int i = 0; i < P; ++i) of_state[i * plane] = now[i];
+                for (int i = 0; i < P; ++i) of_state[i * plane] = now[i];
 #pragma unroll
-            for (int k = 0; k < K; ++k) of_gates[k * plane] = kept[k];
+                for (int k = 0; k < K; ++k) of_gates[k * plane] = kept[k];
+            }
             of_state += P * way;
             of_gates += K * way;
         };
@@ -81,7 +82,9 @@ __device__ __forceinline__ void walk(
             place.wait();
         });
         if (!reverse) pad(steps - length);
+        if (place.lane == 0) {
 #pragma unroll
-        for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+            for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+        }
     }
 }

@@ -24,8 +24,12 @@ HEADERS = Path(__file__).parent
 FLAGS = ("-std=c++17", "-g1", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
          "-ffp-contract=off", "-fno-omit-frame-pointer", "-w", "-Winvalid-pch")  # fmt: skip
 PLAIN_FLAGS = ("-O1",)
+#: A call before each access to memory, to races.cpp instead of ThreadSanitizer's own library.
+RACE_FLAGS = ("-O1", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-DEMULATOR_RACES")
+RACE_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc")
 SANITIZER_FLAGS = ("-O0", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all",
                    "-fsanitize-sections=emulator_shared")  # fmt: skip
+RACES_OBJECT = "races.o"
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
 LAUNCH_BOUND = re.compile(r"__launch_bounds__\(\s*([\w* ]+?)\s*[,)]")
 
@@ -68,17 +72,20 @@ def translate(text: str, name: str, parameters: Sequence[Parameter]) -> str:
 
 
 def compile_text(
-    text: str, name: str, parameters: Sequence[Parameter], defines: tuple[str, ...] = ()
+    text: str,
+    name: str,
+    parameters: Sequence[Parameter],
+    defines: tuple[str, ...] = (),
+    *,
+    races: bool = False,
 ) -> Path:
-    """The shared object of one kernel text, compiled if it is not kept from before.
+    """The shared object of one kernel text, compiled if it is not kept from before; with a look-out for
+    `races`, for which there are no sanitizers then.
 
     Raises EmulationError with g++'s words where it does not compile.
     """
-    flags = (
-        FLAGS
-        + (SANITIZER_FLAGS if sanitizing() else PLAIN_FLAGS)
-        + tuple(f"-D{define}" for define in defines)
-    )
+    checks = RACE_FLAGS if races else SANITIZER_FLAGS if sanitizing() else PLAIN_FLAGS
+    flags = FLAGS + checks + tuple(f"-D{define}" for define in defines)
     folder = _headers_folder(flags)
     translated = translate(text, name, parameters)
     stem = f"{name}-{hashlib.sha256(translated.encode()).hexdigest()[:16]}"
@@ -92,7 +99,8 @@ def compile_text(
         os.replace(draft, source)
         built = Path(scratch, library.name)
         _run(name, *flags, "-shared", "-Wl,-Bsymbolic", "-include", str(folder / "cuda_emulator.hpp"),
-             str(source), "-o", str(built))  # fmt: skip
+             str(source), *((str(folder / RACES_OBJECT), *RACE_LIBRARIES) if races else ()),
+             "-o", str(built))  # fmt: skip
         os.replace(built, library)
     return library
 
@@ -112,9 +120,9 @@ def _run(subject: str, *arguments: str) -> None:
 
 @functools.cache
 def _headers_folder(flags: tuple[str, ...]) -> Path:
-    """The folder of what these flags and headers make, with the header precompiled in it."""
+    """The folder of what these flags and headers make, with the header precompiled in it, and races.cpp."""
     state = hashlib.sha256(repr((flags, _compiler_version())).encode())
-    headers = sorted(HEADERS.glob("*.hpp"))
+    headers = sorted(HEADERS.glob("*.[ch]pp"))
     for header in headers:
         state.update(header.read_bytes())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
@@ -127,6 +135,9 @@ def _headers_folder(flags: tuple[str, ...]) -> Path:
         shutil.copy(header, scratch)
     top = scratch / "cuda_emulator.hpp"
     _run("the emulator's header", *flags, "-x", "c++-header", str(top), "-o", f"{top}.gch")
+    if "-DEMULATOR_RACES" in flags:
+        _run("races.cpp", *FLAGS, "-O2", "-DEMULATOR_RACES", "-c", str(scratch / "races.cpp"),
+             "-o", str(scratch / RACES_OBJECT))  # fmt: skip
     try:
         scratch.rename(folder)
     except OSError:  # another process was first

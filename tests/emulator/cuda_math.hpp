@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "races.hpp"
+
 // ---- vector types, aligned as the device's vector loads ask ----
 
 #define EMULATOR_VECTORS(type, scalar)                                                              \
@@ -119,6 +121,7 @@ EMULATOR_STORE(__stwt)
     template <typename T>                                        \
     T name(T* address, decltype(T() + T()) operand)              \
     {                                                            \
+        emulator::races::Atomic atomic;                          \
         T old = *address, value = T(operand);                    \
         *address = T(update);                                    \
         return old;                                              \
@@ -136,6 +139,7 @@ EMULATOR_ATOMIC(atomicXor, old ^ value)
 template <typename T>
 T atomicCAS(T* address, decltype(T() + T()) compare, decltype(T() + T()) value)
 {
+    emulator::races::Atomic atomic;
     T old = *address;
     if (old == T(compare)) *address = T(value);
     return old;

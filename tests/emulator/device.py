@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,8 @@ from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant
 from emulator.buffers import Buffer, bits, poison, require
 from emulator.build import EmulationError, compile_text
-from emulator.library import Library
+from emulator.library import ASCENDING, DESCENDING, Library
+from emulator.symbols import Memory
 
 #: Shared memory that a block can opt in to on sm_75, the least of the architectures there are kernels for.
 SHARED_BYTES = 64 * 1024
@@ -28,7 +29,7 @@ C_TYPES = {
 
 
 class EmulatedDevice(HostDevice):
-    """Runs every launch twice, in ascending and in descending order of blocks and threads.
+    """Runs every launch in two orders of blocks and threads, ascending and descending.
 
     A launch raises EmulationError where a GPU could go wrong: an array shorter than its parameter's
     size, a write outside an array or into an input, an output element that is not written or is
@@ -38,30 +39,54 @@ class EmulatedDevice(HostDevice):
 
     name = "emulated"
     shared_bytes = SHARED_BYTES
+    #: The orders, by `Library.run`; whether races are looked for.
+    orders: tuple[int, ...] = (ASCENDING, DESCENDING)
+    finds_races = False
 
     def _prepare(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]
     ) -> Callable[[], None]:
-        library = load(kernel, variant)
+        library = load(kernel, variant, self.finds_races)
         library.opted_in = self.shared_bytes
         library.check_shape(shape)
         sizes = declared_sizes(kernel, arguments)
         _require_disjoint(kernel, arguments, sizes)
 
         def call() -> None:
-            turns = [_run(kernel, library, shape, arguments, sizes, turn) for turn in (0, 1)]
-            for parameter, argument, first, second in zip(kernel.parameters, arguments, *turns, strict=True):
-                if first is not None:
-                    _require_written_once(kernel, parameter, first, second)
-                    argument.reshape(-1)[: first.size] = first
+            first = _run(kernel, library, shape, arguments, sizes, self.orders[0], 0)
+            for turn, order in enumerate(self.orders[1:], 1):
+                others = _run(kernel, library, shape, arguments, sizes, order, turn % 2)
+                for parameter, one, other in zip(kernel.parameters, first, others, strict=True):
+                    if one is not None and other is not None:
+                        _require_written_once(kernel, parameter, one, other, order)
+            for argument, values in zip(arguments, first, strict=True):
+                if values is not None:
+                    argument.reshape(-1)[: values.size] = values
 
         return call
 
 
+class RaceDevice(EmulatedDevice):
+    """An emulated device that finds races, and takes random orders of blocks and threads too.
+
+    A launch raises EmulationError also where two threads touch one word of shared memory, or of an array
+    that the kernel writes, one of them writes it, and no barrier orders them.
+
+    seeds  of random orders, beside the two fixed ones
+    """
+
+    finds_races = True
+
+    def __init__(self, seeds: Sequence[int] = (2, 3)) -> None:
+        super().__init__()
+        self.orders = (ASCENDING, DESCENDING, *seeds)
+
+
 @functools.cache
-def load(kernel: Kernel, variant: Variant) -> Library:
+def load(kernel: Kernel, variant: Variant, races: bool = False) -> Library:
     """The compiled text of one variant."""
-    return Library(kernel.name, compile_text(kernel.source(variant), kernel.name, kernel.parameters))
+    text = compile_text(kernel.source(variant), kernel.name, kernel.parameters, races=races)
+    return Library(kernel.name, text)
 
 
 def declared_sizes(kernel: Kernel, arguments: list[Any]) -> list[int]:
@@ -99,10 +124,18 @@ def _require_disjoint(kernel: Kernel, arguments: list[Any], sizes: list[int]) ->
 
 
 def _run(
-    kernel: Kernel, library: Library, shape: LaunchShape, arguments: list[Any], sizes: list[int], turn: int
+    kernel: Kernel,
+    library: Library,
+    shape: LaunchShape,
+    arguments: list[Any],
+    sizes: list[int],
+    order: int,
+    poisoned: int,
 ) -> list[np.ndarray | None]:
-    """One launch on copies; the new values of the arrays that are written, None for the others."""
+    """One launch on copies, with the poison of this number in outputs; the new values of the arrays that are
+    written, None for the others."""
     buffers: list[Buffer | None] = []
+    written: list[Memory] = []
     values: list[Any] = []
     results: list[np.ndarray | None] = []
     try:
@@ -115,10 +148,13 @@ def _run(
             buffers.append(buffer)
             values.append(ctypes.c_void_p(buffer.address))
             if parameter.role == "out":
-                buffer.array[...] = poison(argument.dtype, turn)
+                buffer.array[...] = poison(argument.dtype, poisoned)
             else:
                 buffer.array[...] = argument.reshape(-1)[:size]
-        library.run(values, shape, descending=turn == 1)
+            if parameter.role != "in":
+                item = argument.dtype.itemsize
+                written.append(Memory(parameter.name, buffer.address, size * item, item))
+        library.run(values, shape, order, written)
         for parameter, argument, buffer in zip(kernel.parameters, arguments, buffers, strict=True):
             if buffer is None:
                 results.append(None)
@@ -139,19 +175,21 @@ def _run(
 
 
 def _require_written_once(
-    kernel: Kernel, parameter: Parameter, first: np.ndarray, second: np.ndarray
+    kernel: Kernel, parameter: Parameter, first: np.ndarray, other: np.ndarray, order: int
 ) -> None:
+    """Of the ascending order's values and those of another `order`."""
     where = f"{kernel.name}: {parameter.name}"
-    if parameter.role == "out":
-        left = (bits(first) == bits(poison(first.dtype, 0))) & (bits(second) == bits(poison(second.dtype, 1)))
+    if parameter.role == "out" and order == DESCENDING:
+        left = (bits(first) == bits(poison(first.dtype, 0))) & (bits(other) == bits(poison(other.dtype, 1)))
         if left.any():
             raise EmulationError(
                 f"{where}[{left.argmax()}] was not written, {left.sum()} of {left.size} elements were not"
             )
-    differ = bits(first) != bits(second)
+    differ = bits(first) != bits(other)
     if differ.any():
         element = int(differ.argmax())
+        named = "descending order" if order == DESCENDING else f"the random order of seed {order}"
         raise EmulationError(
-            f"{where}[{element}] is {first[element]} with threads in ascending order and {second[element]} "
-            f"in descending order: a race, or an output that is read ({differ.sum()} elements differ)"
+            f"{where}[{element}] is {first[element]} with threads in ascending order and {other[element]} "
+            f"in {named}: a race, or an output that is read ({differ.sum()} elements differ)"
         )

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "scheduler.hpp"
+#include "copies.hpp"
 
 // Static __shared__ arrays lie in one section, whose bounds the linker gives; the anchor makes it
 // exist. Those of function templates go elsewhere and are not poisoned.
@@ -12,7 +12,7 @@ static char emulator_shared_anchor __attribute__((section("emulator_shared"), us
 namespace emulator {
 
 // All ones: NaN as float and as double. Runs over AddressSanitizer's red zones between the arrays.
-__attribute__((no_sanitize("address"), noinline)) inline void poison(char* from, const char* to)
+__attribute__((no_sanitize("address", "thread"), noinline)) inline void poison(char* from, const char* to)
 {
     for (volatile char* byte = from; byte < to; ++byte) *byte = char(0xFF);
 }
@@ -58,10 +58,30 @@ inline void start_thread()
     }
 }
 
-inline void run_block()
+// The thread that runs next of those that are released.
+inline Thread& take_released()
+{
+    unsigned* const queue = launch.queue;
+    const unsigned first = launch.head++ % max_threads, waiting = launch.tail - launch.head + 1;
+    const unsigned taken = launch.order.is_random()
+                               ? (first + unsigned(launch.order.below(waiting))) % max_threads
+                               : first;
+    const unsigned thread = queue[taken];
+    queue[taken] = queue[first];
+    return launch.threads[thread];
+}
+
+inline bool release()
+{
+    return (launch.order.is_random() && release_warps(launch.order.draw())) || release_warps(0) ||
+           release_barrier();
+}
+
+inline void run_block(size_t block)
 {
     launch.next = launch.head = launch.tail = 0;
     launch.living = launch.count = blockDim.x * blockDim.y * blockDim.z;
+    launch.order.fill(launch.turns, launch.count);
     unsigned i = 0;
     for (unsigned z = 0; z < blockDim.z; ++z)
         for (unsigned y = 0; y < blockDim.y; ++y)
@@ -69,14 +89,16 @@ inline void run_block()
                 launch.threads[i].index = uint3{x, y, z};
                 launch.threads[i++].state = unstarted;
             }
+    forget_copies();
+    races::start_block(block, launch.count);
     while (!failed()) {
         if (launch.head != launch.tail)
-            resume(*launch.threads[launch.queue[launch.head++ % max_threads]].fiber);
+            resume(*take_released().fiber);
         else if (launch.next < launch.count)
             start_thread();
         else if (!launch.living)
             return;
-        else if (!release_warps() && !release_barrier())
+        else if (!release())
             fail_deadlock();
     }
 }
@@ -88,17 +110,17 @@ extern "C" __attribute__((visibility("default"))) size_t emulator_static_shared_
     return __stop_emulator_shared - __start_emulator_shared - sizeof emulator_shared_anchor;
 }
 
-// Runs `entry` over the grid. `stacks` holds `stack_bytes` for each of 1024 threads. The message is
-// empty, or what went wrong first.
+// Runs `entry` over the grid in an order of orders.hpp. `stacks` holds `stack_bytes` for each of 1024 threads.
+// The message is empty, or what went wrong first.
 extern "C" __attribute__((visibility("default"))) void emulator_launch(
     void (*entry)(void**), void** arguments, const unsigned* grid, const unsigned* block,
-    size_t shared_bytes, int descending, char* stacks, size_t stack_bytes, char* message,
+    size_t shared_bytes, uint64_t order, char* stacks, size_t stack_bytes, char* message,
     size_t message_bytes)
 {
     using namespace emulator;
     launch.entry = entry;
     launch.arguments = arguments;
-    launch.descending = descending;
+    launch.order = Order(order);
     launch.message = message;
     launch.message_bytes = message_bytes;
     launch.stacks = stacks;
@@ -111,13 +133,18 @@ extern "C" __attribute__((visibility("default"))) void emulator_launch(
     if (shared_bytes && posix_memalign(&shared, 128, shared_bytes)) fail("no memory for shared memory");
     dynamic_shared = static_cast<char*>(shared);
     size_t blocks = size_t(grid[0]) * grid[1] * grid[2];
+    size_t* const turns = static_cast<size_t*>(malloc(blocks * sizeof(size_t)));
+    launch.order.fill(turns, blocks);
+    races::start(dynamic_shared, shared_bytes, &fail);
     for (size_t turn = 0; turn < blocks && !failed(); ++turn) {
-        size_t number = descending ? blocks - 1 - turn : turn;
+        const size_t number = turns[turn];
         blockIdx = uint3{unsigned(number % grid[0]), unsigned(number / grid[0] % grid[1]),
                          unsigned(number / grid[0] / grid[1])};
         poison(__start_emulator_shared, __stop_emulator_shared);
         poison(dynamic_shared, dynamic_shared + shared_bytes);
-        run_block();
+        run_block(number);
     }
+    races::finish();
+    free(turns);
     free(shared);
 }

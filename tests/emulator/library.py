@@ -12,11 +12,14 @@ from typing import Any
 
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
 from emulator.build import EmulationError
+from emulator.symbols import Memory, line_of, static_shared
 
 MAXIMAL_THREADS = 1024
 #: What a launch gets of shared memory, static and dynamic together, unless the function opts in to more.
 MAXIMAL_SHARED_BYTES = 48 * 1024
 STACK_BYTES = 256 * 1024
+#: Orders of blocks and threads; any other number is the seed of a random one.
+ASCENDING, DESCENDING = 0, 1
 
 _lock = threading.Lock()
 _stacks: list[tuple[mmap.mmap, int]] = []
@@ -25,12 +28,13 @@ _stacks: list[tuple[mmap.mmap, int]] = []
 class Library:
     """The shared object of one kernel; launches are made one at a time.
 
-    opted_in  bytes of shared memory, static and dynamic together, that a launch may take
+    opted_in     bytes of shared memory, static and dynamic together, that a launch may take
+    finds_races  whether it was compiled with a look-out for races
     """
 
     def __init__(self, name: str, path: Path) -> None:
         self.name, self.opted_in = name, MAXIMAL_SHARED_BYTES
-        self._source = path.with_suffix(".cpp")
+        self._path = path
         handle = ctypes.CDLL(str(path))
         self._launch = handle.emulator_launch
         self._launch.restype = None
@@ -38,6 +42,12 @@ class Library:
         self._bound = ctypes.c_int.in_dll(handle, "emulator_launch_bound").value
         handle.emulator_static_shared_bytes.restype = ctypes.c_size_t
         self.static_shared_bytes: int = handle.emulator_static_shared_bytes()
+        self.finds_races = hasattr(handle, "emulator_watch")
+        if self.finds_races:
+            self._watch = handle.emulator_watch
+            self._watch.restype = None
+            address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+            self._shared = static_shared(path, "emulator_launch", address)
 
     def check_shape(self, shape: LaunchShape) -> None:
         """Raise EmulationError where a GPU would refuse the launch."""
@@ -55,10 +65,19 @@ class Library:
                 f"{self.name}: a block takes {total} bytes of shared memory, it gets {self.opted_in}"
             )
 
-    def run(self, arguments: Sequence[Any], shape: LaunchShape, *, descending: bool = False) -> None:
+    def run(
+        self,
+        arguments: Sequence[Any],
+        shape: LaunchShape,
+        order: int = ASCENDING,
+        watched: Sequence[Memory] = (),
+    ) -> None:
         """Run the grid. `arguments` are ctypes values: pointers for arrays, numbers for scalars.
 
-        Raises EmulationError where threads wait for others that do not come.
+        order    of blocks and threads: ASCENDING, DESCENDING, or the seed of a random one
+        watched  arrays in which a race is an error, beside shared memory, where the library finds races
+
+        Raises EmulationError where threads wait for others that do not come, and at the first race.
         """
         self.check_shape(shape)
         packed = (ctypes.c_void_p * max(len(arguments), 1))(
@@ -66,21 +85,27 @@ class Library:
         )
         message = ctypes.create_string_buffer(1024)
         with _lock:
+            if self.finds_races:
+                for is_shared, memories in enumerate((watched, self._shared)):
+                    for name, address, nbytes, word in memories:
+                        self._watch(
+                            name.encode(), ctypes.c_size_t(address), ctypes.c_size_t(nbytes), word, is_shared
+                        )
             self._launch(
                 self._entry, packed, (ctypes.c_uint * 3)(*shape.grid), (ctypes.c_uint * 3)(*shape.block),
-                ctypes.c_size_t(shape.shared_bytes), int(descending), ctypes.c_void_p(_stack_address()),
-                ctypes.c_size_t(STACK_BYTES), message, ctypes.c_size_t(len(message)),
+                ctypes.c_size_t(shape.shared_bytes), ctypes.c_uint64(order),
+                ctypes.c_void_p(_stack_address()), ctypes.c_size_t(STACK_BYTES), message,
+                ctypes.c_size_t(len(message)),
             )  # fmt: skip
         if message.value:
-            raise EmulationError(
-                f"{self.name}: {message.value.decode()}{self._quoted(message.value.decode())}"
-            )
+            raise EmulationError(f"{self.name}: {self._with_lines(message.value.decode())}")
 
-    def _quoted(self, message: str) -> str:
-        """The lines of the compiled text that `message` names."""
-        lines = self._source.read_text(encoding="utf-8").splitlines()
-        named = sorted({int(number) for number in re.findall(r"line (\d+)", message)})
-        return "".join(f"\n  {number}: {lines[number - 1].strip()}" for number in named)
+    def _with_lines(self, message: str) -> str:
+        """`message`, with the line for each place in the program, and the text of the lines that it names."""
+        message = re.sub(r"@([0-9a-f]+)", lambda at: f"line {line_of(self._path, int(at[1], 16))}", message)
+        lines = self._path.with_suffix(".cpp").read_text(encoding="utf-8").splitlines()
+        named = sorted({int(number) for number in re.findall(r"line (\d+)", message)} - {0})
+        return message + "".join(f"\n  {number}: {lines[number - 1].strip()}" for number in named)
 
 
 def _stack_address() -> int:

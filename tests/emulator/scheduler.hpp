@@ -2,12 +2,12 @@
 //
 // A thread runs until it waits for others or ends; a fiber whose thread has ended takes the next
 // one, so a kernel without barriers runs on a single fiber and never switches. Threads that are
-// released run in the launch's order, ascending or descending, before new ones start. Nothing here
-// is preemptive: a race shows as a difference between the two orders.
+// released run in the launch's order (orders.hpp) before new ones start. Nothing here is preemptive:
+// a race shows as a difference between two orders, or is found by races.hpp.
 //
 // When nothing can run, the waits are resolved: a warp operation whose lanes have all come, else
 // the block's barrier if all living threads stand at it, else the launch fails with the places at
-// which the threads wait.
+// which the threads wait. In a random order, warps are held back at random, so that some run ahead.
 
 #pragma once
 
@@ -17,6 +17,8 @@
 #include <string.h>
 
 #include "fibers.hpp"
+#include "orders.hpp"
+#include "races.hpp"
 
 struct uint3 {
     unsigned int x, y, z;
@@ -52,7 +54,7 @@ struct Thread {
 struct Launch {
     void (*entry)(void**);
     void** arguments;
-    bool descending;
+    Order order;
     char* message;  // of the first error; empty while there is none
     size_t message_bytes;
 
@@ -64,6 +66,7 @@ struct Launch {
     size_t stack_bytes;
 
     Thread threads[max_threads];
+    unsigned turns[max_threads];               // the block's threads in the launch's order
     unsigned count, next, living;              // threads of a block: all, started, not ended
     unsigned queue[max_threads], head, tail;   // released threads, in the order they will run
     Thread* current;
@@ -92,6 +95,7 @@ inline void make_current(Thread& thread)
     thread.state = running;
     launch.current = &thread;
     threadIdx = thread.index;
+    races::run(number(thread));
 }
 
 // What every fiber runs: threads that have not started, one after another.
@@ -101,11 +105,11 @@ inline void fiber_main()
     arrive(launch.scheduler);
     for (;;) {
         while (launch.next < launch.count && !failed()) {
-            unsigned turn = launch.next++;
-            make_current(launch.threads[launch.descending ? launch.count - 1 - turn : turn]);
+            make_current(launch.threads[launch.turns[launch.next++]]);
             launch.current->fiber = &self;
             launch.entry(launch.arguments);
             launch.current->state = ended;
+            races::end();
             --launch.living;
         }
         launch.idle[launch.idle_count++] = &self;
@@ -153,8 +157,9 @@ inline bool release_barrier()
         if (thread.line != first->line || strcmp(thread.what, first->what)) return false;
         holds += thread.value;
     }
+    races::block_barrier();
     for (unsigned turn = 0; turn < launch.count; ++turn) {
-        Thread& thread = launch.threads[launch.descending ? launch.count - 1 - turn : turn];
+        Thread& thread = launch.threads[launch.turns[turn]];
         if (thread.state == ended) continue;
         thread.result = holds;
         release(thread);
@@ -179,8 +184,11 @@ inline bool release_warp(const Thread& asking)
         if (thread.line != asking.line && strcmp(asking.what, "__syncwarp")) return false;
         if (thread.value) ballot |= 1u << lane;
     }
-    for (unsigned turn = 0; turn < 32; ++turn) {
-        unsigned lane = launch.descending ? 31 - turn : turn;
+    // Shuffles and votes order no access to memory.
+    if (!strcmp(asking.what, "__syncwarp")) races::warp_barrier(first, asking.mask);
+    unsigned char lanes[32];
+    launch.order.fill(lanes, 32);
+    for (unsigned lane : lanes) {
         if (!(asking.mask >> lane & 1) || first + lane >= launch.count) continue;
         Thread& thread = launch.threads[first + lane];
         if (thread.state != at_warp) continue;
@@ -211,11 +219,13 @@ __attribute__((noinline)) inline uint64_t warp_wait(const char* what, int line, 
     return self.result;
 }
 
-inline bool release_warps()
+// Releases what waits in the warps but those of the bits `held_back`.
+inline bool release_warps(uint64_t held_back)
 {
     bool any = false;
     for (unsigned turn = 0; turn < launch.count; ++turn) {
-        Thread& thread = launch.threads[launch.descending ? launch.count - 1 - turn : turn];
+        Thread& thread = launch.threads[launch.turns[turn]];
+        if (held_back >> number(thread) / 32 & 1) continue;
         if (thread.state == at_warp && release_warp(thread)) any = true;
     }
     return any;
