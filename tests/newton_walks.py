@@ -83,9 +83,9 @@ def excess(ours: Walk, walk: Walk, chunk: int, report: NewtonReport) -> float:
         ]
         return 0.0 if all(np.array_equal(*pair, equal_nan=True) for pair in pairs) else float("inf")
     error = np.append(
-        boundaries(ours, ours.state - walk.state, chunk), _largest(ours, ours.final - walk.final)
+        boundaries(ours, ours.state - walk.state, chunk), largest(ours, ours.final - walk.final)
     )
-    size = np.append(boundaries(walk, walk.state, chunk), _largest(walk, walk.final))
+    size = np.append(boundaries(walk, walk.state, chunk), largest(walk, walk.final))
     return float((error / np.maximum(report.tolerance * size, np.finfo(walk.state.dtype).tiny)).max())
 
 
@@ -94,9 +94,10 @@ def boundaries(walk: Walk, values: np.ndarray, chunk: int) -> np.ndarray:
     steps = np.arange(walk.size.steps)[:, None]
     times = np.where(steps < walk.lengths, walk.lengths - 1 - steps, steps) if walk.reverse else steps
     in_steps = np.take_along_axis(values, np.broadcast_to(times, (len(steps), values.shape[2]))[:, None], 0)
-    return _largest(walk, in_steps[chunk - 1 :: chunk])
+    return largest(walk, in_steps[chunk - 1 :: chunk])
 
 
-def _largest(walk: Walk, values: np.ndarray) -> np.ndarray:
+def largest(walk: Walk, values: np.ndarray) -> np.ndarray:
+    """Of each part of the state (h, c) and sample, at each place of (..., rows, batch)."""
     parts = walk.size.cell.states, walk.size.hidden, walk.size.batch
     return np.abs(values).reshape(-1, *parts).max(-2)
