@@ -29,6 +29,8 @@ from mutating.subjects import PYTHON  # noqa: E402
 from mutating.told import Outcomes  # noqa: E402
 
 KERNELS = "kernels"
+#: Tests that take no part: of CUDA texts; those whose threads launch at once, which Numba's queue ends.
+NOT_HERE = "not emulated and not cuda and not same_time"
 
 
 def faults_of(subject: str) -> list[Mutant]:
@@ -47,7 +49,7 @@ def play(subject: str, seconds: float, seed: int, out: Path) -> bool:
         chosen = PYTHON[subject]
         player = Player(chosen.sources(), mutants, outcomes, seconds, out / f"recorded-{subject}.json")
         with tempfile.TemporaryDirectory(prefix="bppsa-mutants-") as folder:
-            options = ["-sq", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "not emulated and not cuda",
+            options = ["-sq", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", NOT_HERE,
                        "--hypothesis-profile=mutants", f"--basetemp={folder}/pytest"]  # fmt: skip
             code = pytest.main([*options, *map(str, chosen.test_files())], plugins=[player])
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):  # none is run here

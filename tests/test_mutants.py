@@ -16,8 +16,7 @@ from mutating.subjects import PYTHON
 from mutating.told import Outcomes, read_equivalent
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.plan.cost import loops
-from bppsa_cupy.training import losses
+from bppsa_cupy.plan import bit_sets
 
 PATTERNS = "bppsa_cupy/csr.py"
 
@@ -100,14 +99,18 @@ def test_live_functions_take_a_fault():
 
 
 def test_compiled_functions_take_a_fault():
-    path = "bppsa_cupy/plan/bit_sets.py"
-    from bppsa_cupy.plan import bit_sets
+    def found():
+        bits, full = np.zeros((1, 1), np.uint64), np.zeros(1, bool)
+        bit_sets.set_bits(np.array([0, 2], np.int32), np.array([1, 3], np.int32), 0, 4, bits, full)
+        return int(bits[0, 0]), bool(full[0])
 
-    mutant = next(m for m in in_python.faults_of(path) if "popcnt" not in m.text and "words" in m.text)
-    functions = Functions({path})
-    assert functions.compiled_at(mutant) in vars(bit_sets)
-    assert functions.compiled_at(fault_of(PATTERNS, "0 → 1")) is None
-    assert loops and losses  # modules whose functions are left alone
+    path = "bppsa_cupy/plan/bit_sets.py"
+    mutant = fault_of(path, "np.uint64(1) << np.uint64(column & 63)")
+    assert Functions({path}).compiled_at(mutant) == "set_bits"
+    assert Functions({PATTERNS}).compiled_at(fault_of(PATTERNS, "0 → 1")) is None
+    one = played(mutant, found)
+    assert (one.outcome, one.detail) == ("put", repr((0, False)))
+    assert found() == (0b1010, False)
 
 
 def test_a_kernel_takes_a_fault_and_its_twin_sees_it(tmp_path):

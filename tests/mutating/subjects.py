@@ -31,7 +31,7 @@ PYTHON = {
     ),
     "scan": Subject(
         ("bppsa_cupy/scan/*.py",),
-        ("test_scan*.py", "test_launches.py", "test_backward.py", "test_ranks_blocks.py", "test_ranks.py"),
+        ("test_scan*.py", "test_launches.py", "test_backward.py", "test_residual_scans.py"),
     ),
     "timescan": Subject(
         ("bppsa_cupy/timescan/*.py",),
