@@ -3,13 +3,14 @@ PYTHON ?= python3
 WORKERS ?= 2
 SECONDS = 600
 KILLS = 40
+WALKS = 100000
 OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
-test fuzz faults numbers: export OMP_WAIT_POLICY = passive
+test fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive
 
-.PHONY: demo test fuzz faults numbers lowest compile lint docs dist machine-code gpu clean
+.PHONY: demo test fuzz faults mutants newton numbers lowest compile lint docs dist machine-code gpu clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -40,6 +41,16 @@ numbers: .venv-test/ready
 lowest:
 	$(PYTHON) -I .ci/lowest.py .venv-lowest -n $(WORKERS)
 	$(PYTHON) -I .ci/lowest.py .venv-lowest --keep numpy -n $(WORKERS)
+
+# Small faults put into planner, scans, patterns, optimizers and kernels, each of which a test must see, until SECONDS are
+# over: `make mutants SECONDS=1800 SEED=5`. A run with the same seed goes on where the one before it ended.
+mutants: .venv-test/ready
+	$(TEST_PYTHON) tests/mutants.py $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+# Random walks forward in time by Newton's iteration with forced chunks, against what is promised of their states:
+# `make newton WALKS=100000`, in some ten minutes. Prints its seed and counts.
+newton: .venv-test/ready
+	$(TEST_PYTHON) tests/newton.py $(WALKS) $(if $(SEED),--seed $(SEED))
 
 # Every kernel by NVRTC for every GPU generation, in a quarter of an hour; `make test` takes two of them.
 compile: .venv-test/ready

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from emulator.build import compiler
 from emulator.device import EmulatedDevice
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.internal.conjecture import providers
 from nvrtc import USAGES, usage_table
 
@@ -37,7 +37,8 @@ with suppress(ModuleNotFoundError):
 # order of the tests and on the checkout's path, and the examples shall not.
 providers._get_local_constants = lambda: providers.Constants()  # type: ignore[attr-defined]
 
-# "tests" draws the same examples in every run; "fuzz" (`make fuzz`) others with every `--hypothesis-seed`.
+# "tests" draws the same examples in every run, "mutants" (`make mutants`) too, and looks for no smaller ones;
+# "fuzz" (`make fuzz`) others with every `--hypothesis-seed`.
 # The fixtures here hold nothing an example could change, so one per test serves all its examples.
 settings.register_profile(
     "tests",
@@ -49,6 +50,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=False, max_examples=100)
+settings.register_profile("mutants", settings.get_profile("tests"), phases=(Phase.explicit, Phase.generate))
 settings.load_profile("tests")
 
 

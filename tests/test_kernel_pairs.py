@@ -15,9 +15,8 @@ import pytest
 from conftest import make_device
 from emulator.build import sanitizing
 from kernel_cases import CASES, arguments
-from tolerances import assert_close
+from kernel_comparison import assert_same, by_text, by_twin
 
-from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
@@ -137,38 +136,16 @@ def test_the_pair_is_documented(name: str) -> None:
     assert kernel.text.startswith("// ")
 
 
-def cast_index(value: object, variant: Variant) -> object:
-    """A copy of an array, in the variant's index dtype if it is one of indices; scalars as they are."""
-    if not isinstance(value, np.ndarray):
-        return value
-    return value.astype(variant.index if value.dtype.kind == "u" and value.itemsize >= 4 else value.dtype)
-
-
 @pytest.mark.parametrize("kernel, variant", VARIANTS)
 @pytest.mark.parametrize("executor", ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_text_computes_what_the_twin_does(
     kernel: Kernel, variant: Variant, executor: str, rng: np.random.Generator
 ) -> None:
-    host, device = get_device("host"), make_device(executor)
-    # The width of an index changes no value; one variant of the twin less to compile.
-    of_twin = variant if variant.real == "float64" else Variant(variant.real)
-    for case in CASES[kernel.name](rng):
+    device = make_device(executor)
+    for turn, case in enumerate(CASES[kernel.name](rng)):
         given = arguments(kernel, variant, case, rng)
-        expected = [cast_index(value, of_twin) for value in given]
-        placed = [device.asarray(value) if isinstance(value, np.ndarray) else value for value in given]
-        device.launch(kernel, *placed)
-        if sanitizing():  # what is asked then is a clean launch; to compile the twins would take longest
-            continue
-        host.launch(kernel, *expected)
-        found = [device.to_host(value) if isinstance(value, np.ndarray) else value for value in placed]
-        names = [parameter.name for parameter in kernel.parameters]
-        if kernel.name.endswith("_reduce"):  # the power of two of a column of zeros says nothing
-            powers, wanted = found[names.index("exponents")], expected[names.index("exponents")]
-            for column, values in enumerate(
-                np.array_split(expected[names.index("maps")], max(1, powers.size))
-            ):
-                if powers.size and not values.any():
-                    powers[column] = wanted[column]
-        for parameter, actual, wanted in zip(kernel.parameters, found, expected, strict=True):
-            if parameter.is_array:
-                assert_close(actual, wanted, length=256, what=f"{parameter.name} with {case.scalars}")
+        # Under sanitizers what is asked is a clean launch; to compile the twins would take longest.
+        expected = None if sanitizing() else by_twin(kernel, variant, given)
+        found = by_text(kernel, device, given, turn)
+        if expected is not None:
+            assert_same(kernel, found, expected, case.scalars)

@@ -1,0 +1,146 @@
+"""Faults of CUDA C++ texts, each compiled for the emulator in a forked process and compared with its twin.
+
+A text is tried by the cases of the kernels that it is part of, in float64 and in float32; what the twins make
+of them is worked out once.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from emulator import build, device
+from emulator.build import EmulationError
+from fuzzing.children import play_alone
+from kernel_cases import CASES, arguments
+from kernel_comparison import assert_same, by_text, by_twin
+
+from bppsa_cupy.raw_kernels import KERNELS, kernel
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.kernels import VERBS, filled
+from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from mutating.in_kernels import FOLDER, mutated
+from mutating.mutant import ROOT, Mutant
+from mutating.told import Outcomes
+
+#: Kernels that a text is part of and that are tried at most, and the processor seconds of them all.
+TOGETHER, SECONDS = 3, 60.0
+#: The cells whose twins are compiled for both dtypes come first.
+CELLS = ("rnn_tanh", "lstm", "gru")
+INCLUDED = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
+
+
+class Trials:
+    """Tries faults; what it compiles lies in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._expected: dict[tuple[str, str], list[Any]] = {}
+        made = build._headers_folder(build.FLAGS + build.PLAIN_FLAGS)
+        for file in (*made.glob("*.hpp"), *made.glob("*.gch")):
+            (folder / file.name).symlink_to(file)
+
+    def outcome(self, mutant: Mutant) -> tuple[str, str]:
+        """What becomes of a fault, and which case tells."""
+        names = list(kernels_with(mutant.path))[:TOGETHER]
+        tried = [(name, real) for real in ("float64", "float32") for name in names]
+        for one in tried:
+            if one not in self._expected:
+                self._expected[one] = list(_by_twin(*one))
+
+        def play(_: int) -> tuple[str, str]:
+            build._headers_folder = lambda flags: self._folder
+            device.load.cache_clear()
+            return _try(mutant, {one: self._expected[one] for one in tried})
+
+        played = play_alone(play, 0, SECONDS)
+        return {"endless": "timed out", "died": "crashed"}.get(played.outcome, played.outcome), played.detail
+
+
+def play_kernels(mutants: list[Mutant], outcomes: Outcomes, seconds: float) -> None:
+    """Faults until the time is over."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="bppsa-mutants-") as folder:
+        trials = Trials(Path(folder))
+        for mutant in outcomes.left(mutants):
+            if time.monotonic() - start > seconds:
+                break
+            outcomes.add(mutant, *trials.outcome(mutant))
+
+
+def kernels_with(path: str) -> Iterator[str]:
+    """The kernels that a text is part of, the plainest first."""
+    cells = [*CELLS, *sorted(set(FORMS) - set(CELLS))]
+    places = {f"{cell}_{verb}": place for place, cell in enumerate(cells) for verb in VERBS}
+    for name in sorted(KERNELS, key=lambda name: places.get(name, -1)):
+        if path in _texts_of(name):
+            yield name
+
+
+def _cell_and_verb(name: str) -> tuple[str, str] | None:
+    cell, _, verb = name.rpartition("_")
+    return (cell, verb) if cell in FORMS and verb in VERBS else None
+
+
+def _texts_of(name: str) -> set[str]:
+    """Paths of a kernel's text and of all it includes."""
+    of_cell = _cell_and_verb(name)
+    found: set[str] = set()
+    waiting = [f"frames/{of_cell[1]}.cu" if of_cell else f"{name}.cu"]
+    while waiting:
+        text = waiting.pop()
+        if text == "cell.cuh" and of_cell:
+            text = f"cells/{of_cell[0]}.cuh"
+        if f"{FOLDER}/{text}" not in found:
+            found.add(f"{FOLDER}/{text}")
+            waiting += INCLUDED.findall(Path(ROOT, FOLDER, text).read_text(encoding="utf-8"))
+    return found
+
+
+def _by_twin(name: str, real: str) -> Iterator[tuple[Any, list[Any], list[Any]]]:
+    """Each case's scalars, and its arguments before and after the twin's launch."""
+    one, variant, rng = KERNELS[name], Variant(real), np.random.default_rng(20240229)
+    for case in CASES[name](rng):
+        given = arguments(one, variant, case, rng)
+        yield case.scalars, given, by_twin(one, variant, given)
+
+
+def _try(mutant: Mutant, expected: dict[tuple[str, str], list[Any]]) -> tuple[str, str]:
+    """In a process of its own: the first case in which a fault is seen."""
+    changed = mutant.path.removeprefix(f"{FOLDER}/")
+    text, read = mutated(mutant), kernel.read_source
+    kernel.read_source = lambda name: text if name == changed else read(name)
+    emulated = device.EmulatedDevice()
+    for (name, real), cases in expected.items():
+        faulty = _rebuilt(name)
+        for turn, (scalars, given, wanted) in enumerate(cases):
+            try:
+                found = by_text(faulty, emulated, [_copy(value) for value in given], turn)
+                assert_same(faulty, found, wanted, scalars)
+            except EmulationError as error:
+                if "does not compile" in str(error):
+                    return "does not compile", name
+                return "killed", f"{name} in {real}: {error}"[:200]
+            except AssertionError:
+                return "killed", f"{name} in {real}: {scalars}"
+    return "survived", ", ".join(name for name, _ in expected)
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def _rebuilt(name: str) -> Kernel:
+    """A kernel of the texts as `read_source` gives them now."""
+    of_cell = _cell_and_verb(name)
+    if not of_cell:
+        return replace(KERNELS[name], text=kernel.read_source(f"{name}.cu"))
+    cell, verb = of_cell
+    form = replace(FORMS[cell], cuda=kernel.read_source(f"cells/{cell}.cuh"))
+    return replace(KERNELS[name], text=filled(kernel.read_source(f"frames/{verb}.cu"), form))

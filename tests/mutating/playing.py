@@ -1,0 +1,148 @@
+"""Faults of Python functions, each put into a forked process that runs the tests that reach its line.
+
+mutmut puts switches into modules, which Numba's functions and those it hands to kernels do not take, and
+cosmic-ray writes each fault into the checkout and starts pytest anew; neither draws by a seed nor ends with
+the time. Here pytest collects once, and a fault costs a fork and its tests: a twentieth of a start.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+from fuzzing.children import play_alone
+
+from mutating.in_functions import Functions
+from mutating.mutant import ROOT, Mutant
+from mutating.recording import Lines, Recorded, lines_run
+from mutating.told import Outcomes
+
+#: Tests of a fault at most, and processor seconds of those that take part, and of them all.
+TESTS, LONGEST, TOGETHER = 40, 2.0, 10.0
+
+
+class Player:
+    """A plugin of pytest that plays faults in place of running the tests it has collected."""
+
+    def __init__(
+        self, sources: list[str], mutants: list[Mutant], outcomes: Outcomes, seconds: float, kept: Path
+    ) -> None:
+        """kept: the file of what is recorded of tests."""
+        self._sources, self._mutants, self._outcomes = sources, mutants, outcomes
+        self._seconds, self._kept = seconds, kept
+        self._fit: dict[str, bool] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Interrupted("tests cannot be collected")
+        self._items = {item.nodeid: item for item in session.items}
+        recorded = Recorded(self._kept, self._sources)
+        for file in dict.fromkeys(item.path for item in session.items):
+            recorded.of(file, lambda file=file: self._record(file))
+        self._tests = {name: test for name, test in recorded.tests.items() if name in self._items}
+        functions, start = Functions(set(self._sources)), time.monotonic()
+        for mutant in self._outcomes.left(self._mutants):
+            if time.monotonic() - start > self._seconds:
+                break
+            self._outcomes.add(mutant, *self._play(functions, mutant))
+        return True
+
+    def _record(self, file: Path) -> dict[str, tuple[float, Lines]]:
+        found = {}
+        for name, item in self._items.items():
+            if item.path == file:
+                found[name] = lines_run(self._sources, lambda item=item: self._run_here(item))
+                if not self._fit[name]:
+                    del found[name]
+        return found
+
+    def _run_here(self, item: pytest.Item) -> None:
+        """A test in this process, where it leaves kernels loaded for those that are forked; tests that fail
+        or are skipped take no part."""
+        self._fit[item.nodeid] = _passes(item)
+
+    def _play(self, functions: Functions, mutant: Mutant) -> tuple[str, str]:
+        chosen = self._choose(functions, mutant)
+
+        def play(_: int) -> tuple[str, str]:
+            if not functions.put(mutant):
+                return "survived", "as no function holds it"
+            for name in chosen:
+                signal.setitimer(signal.ITIMER_PROF, LONGEST + 5 * self._tests[name][0])
+                if not _passes(self._items[name]):
+                    return "killed", name
+            return "survived", f"{len(chosen)} tests"
+
+        limit = sum(LONGEST + 5 * self._tests[name][0] for name in chosen) + LONGEST
+        played = play_alone(play, 0, limit)
+        if (played.outcome == "died" and played.detail == signal.SIGPROF.name) or played.outcome == "endless":
+            return "timed out", played.detail
+        if played.outcome == "died":
+            return "crashed", played.detail
+        return played.outcome, played.detail
+
+    def _choose(self, functions: Functions, mutant: Mutant) -> list[str]:
+        """The quickest tests that reach a fault's lines; where Numba compiled these, lines that call them."""
+        compiled = functions.compiled_at(mutant)
+        wanted = (
+            self._lines_that_call(compiled)
+            if compiled
+            else {mutant.path: set(range(mutant.line, mutant.end + 1))}
+        )
+        reach = [
+            (seconds, name)
+            for name, (seconds, lines) in self._tests.items()
+            if any(not wanted[path].isdisjoint(lines.get(path, ())) for path in wanted)
+        ]
+        turns: Counter[str] = Counter()  # every test once, then those of other parameters
+        ordered = []
+        for seconds, name in sorted(reach):
+            test = name.partition("[")[0]
+            ordered.append((turns[test], seconds, name))
+            turns[test] += 1
+        chosen, total = [], 0.0
+        for _, seconds, name in sorted(ordered):
+            if len(chosen) == TESTS:
+                break
+            if seconds > LONGEST or total + seconds > TOGETHER:
+                continue
+            total += seconds
+            if name not in self._fit:
+                self._run_here(self._items[name])
+            if self._fit[name]:
+                chosen.append(name)
+        return chosen
+
+    def _lines_that_call(self, name: str) -> dict[str, set[int]]:
+        """Lines that name a compiled function, or one in whose lines it is named, and so on."""
+        names, lines = {name}, {}
+        while True:
+            named = re.compile(rf"\b({'|'.join(names)})\(")
+            more = set(names)
+            for path in self._sources:
+                within = ""
+                lines[path] = set()
+                for number, line in enumerate(Path(ROOT, path).read_text(encoding="utf-8").splitlines(), 1):
+                    if defined := re.match(r"def (\w+)\(", line):
+                        within = defined[1]
+                    elif named.search(line):
+                        lines[path].add(number)
+                        if Path(path).name in ("loops.py", "bit_sets.py"):
+                            more.add(within)
+            if more == names:
+                return lines
+            names = more
+
+
+def _passes(item: pytest.Item) -> bool:
+    """Whether a test runs and passes."""
+    reports = runtestprotocol(item, log=False, nextitem=None)
+    return all(
+        report.passed or (report.outcome == "skipped" and hasattr(report, "wasxfail")) for report in reports
+    )

@@ -1,0 +1,68 @@
+"""Which lines each test runs, kept on disk until a source, the test or what all tests share is edited."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from mutating.mutant import ROOT
+
+Lines = dict[str, list[int]]
+
+
+def lines_run(paths: Iterable[str], run: Callable[[], Any]) -> tuple[float, Lines]:
+    """Seconds of a call, and the lines of these files that it ran. Numba's functions are not seen."""
+    files = {str(ROOT / path): path for path in paths}
+    seen: dict[str, set[int]] = {path: set() for path in files.values()}
+
+    def enter(frame: Any, event: str, argument: Any) -> Any:
+        path = files.get(frame.f_code.co_filename)
+        if path is None:
+            return None
+        add = seen[path].add
+
+        def note(frame: Any, event: str, argument: Any) -> Any:
+            add(frame.f_lineno)
+            return note
+
+        return note
+
+    start = time.process_time()
+    before = sys.gettrace()
+    threading.settrace(enter)
+    sys.settrace(enter)
+    try:
+        run()
+    finally:
+        sys.settrace(before)
+        threading.settrace(before)  # type: ignore[arg-type]
+    return time.process_time() - start, {path: sorted(lines) for path, lines in seen.items() if lines}
+
+
+class Recorded:
+    """Seconds and lines of each test of some files, by the test's name."""
+
+    def __init__(self, file: Path, sources: list[str]) -> None:
+        self._file = file
+        texts = [(ROOT / path).read_bytes() for path in sources]
+        texts += [path.read_bytes() for path in sorted((ROOT / "tests").glob("[!t]*.py"))]
+        self._state = hashlib.sha256(b"\0".join(texts)).hexdigest()
+        self._kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        self.tests: dict[str, tuple[float, Lines]] = {}
+
+    def of(self, test_file: Path, record: Callable[[], dict[str, tuple[float, Lines]]]) -> None:
+        """Take what was recorded of one file of tests, or record it."""
+        digest = hashlib.sha256(self._state.encode() + test_file.read_bytes()).hexdigest()
+        kept = self._kept.get(test_file.name)
+        if kept is None or kept["digest"] != digest:
+            kept = {"digest": digest, "tests": record()}
+            self._kept[test_file.name] = kept
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.write_text(json.dumps(self._kept))
+        self.tests.update(kept["tests"])

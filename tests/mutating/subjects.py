@@ -1,0 +1,51 @@
+"""What faults are put into, and the tests that speak of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from mutating.mutant import ROOT
+
+
+class Subject(NamedTuple):
+    """files, tests: patterns below the checkout, and below tests/."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def sources(self) -> list[str]:
+        """Paths of the files, below the checkout."""
+        found = {path for pattern in self.files for path in ROOT.glob(pattern)}
+        return sorted(path.relative_to(ROOT).as_posix() for path in found)
+
+    def test_files(self) -> list[Path]:
+        return sorted({path for pattern in self.tests for path in (ROOT / "tests").glob(pattern)})
+
+
+PYTHON = {
+    "plan": Subject(
+        ("bppsa_cupy/plan/**/*.py",),
+        ("test_plan_*.py", "test_schedule.py", "test_partition.py", "test_search_ranks.py",
+         "test_calibration.py", "test_rank_times.py", "test_network.py"),
+    ),
+    "scan": Subject(
+        ("bppsa_cupy/scan/*.py",),
+        ("test_scan*.py", "test_launches.py", "test_backward.py", "test_residual_scans.py"),
+    ),
+    "timescan": Subject(
+        ("bppsa_cupy/timescan/*.py",),
+        ("test_timescan*.py", "test_state_gradients.py", "test_recurrent.py", "test_residual_recurrent.py",
+         "test_heads.py"),
+    ),
+    "patterns": Subject(
+        ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
+        ("test_pattern.py", "test_jacobians*.py", "test_products*.py", "test_layers_errors.py"),
+    ),
+    "optimizers": Subject(
+        tuple(f"bppsa_cupy/training/{name}.py"
+              for name in ("optimizer", "optimizers", "groups", "clipping", "schedules", "losses")),
+        ("test_optimizer*.py", "test_lr_schedules.py", "test_clipping.py", "test_losses.py",
+         "test_checkpoint.py", "test_pipeline.py", "test_prune.py"),
+    ),
+}  # fmt: skip
