@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from bppsa_cupy.arguments import as_instance, as_path
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.data.ahead import ahead
 from bppsa_cupy.data.labels import counted_labels
@@ -49,6 +50,14 @@ def train(
     training, and BppsaError where checkpoint or log cannot be written, all before the first step.
     """
     runner = Serial(trained) if isinstance(trained, Sequential) else trained
+    for name, given, kind in (
+        ("a network", runner, Runner), ("dataset", dataset, Dataset), ("optimizer", optimizer, Optimizer),
+        ("settings", settings, Settings),
+    ):  # fmt: skip
+        takes = "a Sequential or a Pipeline" if kind is Runner else f"its {kind.__name__}"
+        as_instance("train", name, given, kind, takes, error=BppsaError)
+    if resume is not None:
+        resume = as_path("train", "resume", resume, error=CheckpointError)
     network = runner.network
     check_dataset(network, dataset)
     runner.check(optimizer, settings, min(settings.batch_size, len(dataset.train)))

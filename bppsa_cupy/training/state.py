@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import Dataset, number_of_batches
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.network.sequential import Sequential
@@ -70,8 +71,16 @@ def restore(
             raise CheckpointError(
                 f"the checkpoint's {name} holds NaN or infinity: resume from an earlier one"
             )
+    numbers = checkpoint.random_state.get("network", {})
+    if not isinstance(numbers, dict) or not numbers.keys() <= network.random_state.keys():
+        raise CheckpointError(
+            f"the checkpoint's random numbers follow from {numbers!r}, the network's from its "
+            f"{' and '.join(network.random_state)}: it is no checkpoint of training"
+        )
+    for name, value in numbers.items():
+        as_integer("the checkpoint", name, value, 0, error=CheckpointError)
     network.load_state_dict(checkpoint.parameters)
-    network.random_state.update(checkpoint.random_state.get("network", {}))
+    network.random_state.update(numbers)
     optimizer.load_state_dict(checkpoint.optimizer)
     return checkpoint.step
 
