@@ -86,6 +86,6 @@ def _names(parameters: ParameterSet, place: str, index: int) -> list[str]:
 
 def _plain(value: Any) -> Any:
     """`value` as JSON holds it, where it is a number of NumPy or several; the optimizer checks what it is."""
-    if isinstance(value, (tuple, list, np.ndarray)) and np.ndim(value) == 1:
-        return [_plain(one) for one in value]
-    return value.item() if isinstance(value, (np.generic, np.ndarray)) and np.ndim(value) == 0 else value
+    if isinstance(value, (tuple, list)):
+        return [one.item() if isinstance(one, np.generic) else one for one in value]
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value

@@ -152,7 +152,7 @@ class Optimizer(abc.ABC):
             return self._whole
         key = (part.start, part.stop) if isinstance(part, slice) else (None, None)
         if key not in self._parts:
-            if part.__class__ is not slice or part.step is not None or not self.parameters.ends_arrays(*key):
+            if not isinstance(part, slice) or part.step is not None or not self.parameters.ends_arrays(*key):
                 raise BppsaError(
                     f"{type(self).__name__} got part={part!r}: it takes a slice from the start of one array "
                     "in net.parameters.flat to the start of another, or its end"
