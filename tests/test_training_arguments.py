@@ -191,6 +191,14 @@ def test_a_checkpoint_that_does_not_fit_sets_nothing(change, words):
     np.testing.assert_equal((net.state_dict(), made.state_dict(), dict(net.random_state)), before)
 
 
+def test_a_checkpoint_that_does_not_fit_is_named(tmp_path):
+    save_checkpoint(tmp_path / "c.h5", snapshot(NET, optimizer(), Settings(seed=1), DATA, 1, 2))
+    with pytest.raises(
+        bp.CheckpointError, match=r"c\.h5: the checkpoint was trained with seed 1 and 0 is asked"
+    ):
+        train(NET, DATA, bp.SGD(NET.parameters), Settings(), tmp_path / "c.h5")
+
+
 def test_steps_of_a_checkpoint_count_from_0(tmp_path):
     net = network()
     state = snapshot(net, optimizer(net), Settings(batch_size=2), DATA, -2, 2)

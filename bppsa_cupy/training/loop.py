@@ -19,12 +19,12 @@ from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteE
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable
-from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.training.checkpoint import save_checkpoint
 from bppsa_cupy.training.log import TrainingLog
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.state import restore, snapshot
+from bppsa_cupy.training.state import restore_from, snapshot
 from bppsa_cupy.training.steps import History, Runner, Serial, Work, not_finite
 
 
@@ -67,7 +67,7 @@ def train(
         check_writable(settings.checkpoint, error=CheckpointError)
     step, good = 0, resume
     if resume is not None:
-        step = restore(network, optimizer, load_checkpoint(resume), settings, dataset)
+        step = restore_from(network, optimizer, resume, settings, dataset)
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last = settings.last_step(per_epoch)
     history = History()

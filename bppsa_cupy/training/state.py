@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import Dataset, number_of_batches
-from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.checkpoint import Checkpoint
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
 
@@ -33,6 +35,24 @@ def snapshot(
         epoch=step // per_epoch,
         step=step,
     )
+
+
+def restore_from(
+    network: Sequential,
+    optimizer: Optimizer,
+    path: Path,
+    settings: Settings,
+    dataset: Dataset,
+    *,
+    foreign: bool = False,
+) -> int:
+    """`restore` from the checkpoint at `path`, read as by `load_checkpoint`. Raises CheckpointError that names
+    it."""
+    checkpoint = load_checkpoint(path, foreign=foreign)
+    try:
+        return restore(network, optimizer, checkpoint, settings, dataset)
+    except BppsaError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def restore(

@@ -12,7 +12,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.state import restore, snapshot
+from bppsa_cupy.training.state import restore_from, snapshot
 from fuzzing.call import images, network
 from fuzzing.calls_training import dataset
 
@@ -35,7 +35,10 @@ class PlanInUse:
 
     def read(self, path: Path, foreign: bool) -> None:
         plan = Plan.load(path, foreign=foreign)
-        self.net.use(plan)
+        try:
+            self.net.use(plan)
+        except bp.PlanMismatchError as error:  # of a plan, which no longer knows its file
+            raise bp.PlanMismatchError(f"{path}: {error}") from error
         for method in plan.schedules:
             self.net.gradients.flat[...] = np.nan
             self.net.backward(self.gradient, method)
@@ -84,14 +87,14 @@ class Resumed:
     def read(self, path: Path, foreign: bool) -> None:
         net, optimizer = self._made()
         before = net.state_dict(), optimizer.state_dict(), dict(net.random_state)
-        checkpoint = load_checkpoint(path, foreign=foreign)
         try:
-            step = restore(net, optimizer, checkpoint, SETTINGS, self.data)
+            step = restore_from(net, optimizer, path, SETTINGS, self.data, foreign=foreign)
         except bp.BppsaError:
             np.testing.assert_equal(
                 (net.state_dict(), optimizer.state_dict(), dict(net.random_state)), before
             )
             raise
+        checkpoint = load_checkpoint(path)
         assert step == checkpoint.step
         np.testing.assert_equal(
             net.state_dict(), {k: np.float32(v) for k, v in checkpoint.parameters.items()}
