@@ -46,8 +46,7 @@ def restore_from(
     *,
     foreign: bool = False,
 ) -> int:
-    """`restore` from the checkpoint at `path`, read as by `load_checkpoint`. Raises CheckpointError that names
-    it."""
+    """`restore` from the checkpoint at `path`, which an error names; `foreign` is as in `load_checkpoint`."""
     checkpoint = load_checkpoint(path, foreign=foreign)
     try:
         return restore(network, optimizer, checkpoint, settings, dataset)
