@@ -72,7 +72,6 @@ def test_what_is_wrong_is_told():
 
     assert judge(lambda: refuse("a.npz is cut"), "a.npz") == ("refused", "a.npz is cut")
     assert judge(lambda: refuse("it is cut"), "a.npz")[1].startswith("the error does not name 'a.npz'")
-    assert judge(lambda: refuse("a.npz" * 1000), "a.npz")[0] == "wrong"
     assert judge(lambda: {}["a.npz"], "a.npz")[0] == "wrong"
     assert judge(lambda: 1, "a.npz") == ("accepted", "")
 
