@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from bppsa_cupy.errors import BppsaError, ShapeError
+from bppsa_cupy.errors import BppsaError, ShapeError, reason_of
 
 T = TypeVar("T")
 
@@ -54,11 +55,15 @@ def is_one_of(value: Any, words: Iterable[str]) -> bool:
 
 
 def as_path(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> Path:
-    """`value`, a text or what is a path of the system's (`os.PathLike`), as a Path."""
+    """`value`, a text or what is a path of the system's (`os.PathLike`), as a Path, whether it exists
+    or not. Names that the system does not take are refused."""
     try:
-        return Path(value)
-    except TypeError as cause:
-        raise error(f"{owner} got {name}={value!r}: it takes a path") from cause
+        path = Path(value)
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            path.lstat()
+    except (TypeError, ValueError, OSError) as cause:
+        raise error(f"{owner} got {name}={value!r}: it takes a path ({reason_of(cause)})") from cause
+    return path
 
 
 def as_pair(owner: str, name: str, value: Any, least: int) -> tuple[int, int]:
@@ -146,9 +151,16 @@ def check_plain(owner: str, name: str, array: Any, *, error: type[BppsaError] = 
 
 
 def as_instance(
-    owner: str, name: str, value: Any, kind: type[T], takes: str, *, error: type[BppsaError] = ShapeError
+    owner: str,
+    name: str,
+    value: Any,
+    kind: type[T],
+    takes: str,
+    *,
+    error: type[BppsaError] = ShapeError,
 ) -> T:
-    """`value`, an object of the class `kind`; `takes` is what the message says it is, as "a Sequential"."""
+    """`value`, an object of the class `kind`; `takes` is what the message says it is, as
+    "a Sequential"."""
     if not isinstance(value, kind):
         raise error(f"{owner} got {name} of {type(value).__name__}: it takes {takes}")
     return value

@@ -12,6 +12,9 @@ import scipy.sparse
 from bppsa_cupy.arguments import as_integer, as_integers, as_plain_array
 from bppsa_cupy.errors import ShapeError
 
+#: The largest number of rows or entries: an array of so many positions, and one more, can have an address.
+MOST = 2**59
+
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
@@ -134,6 +137,10 @@ class Pattern:
     @classmethod
     def from_scipy(cls, matrix: scipy.sparse.sparray) -> Pattern:
         """The pattern of the stored entries of a SciPy sparse matrix, explicit zeros included."""
+        if not scipy.sparse.issparse(matrix):
+            raise ShapeError(
+                f"from_scipy got a matrix of {type(matrix).__name__}: it takes a sparse matrix of SciPy"
+            )
         csr = scipy.sparse.csr_array(matrix, copy=True)
         csr.sum_duplicates()
         return cls(csr.shape, csr.indptr, csr.indices)
@@ -141,7 +148,7 @@ class Pattern:
     @classmethod
     def diagonal(cls, size: int) -> Pattern:
         """The whole diagonal of a square matrix of `size` rows."""
-        size = as_integer("a pattern", "rows", size, 0)
+        size = as_integer("a pattern", "rows", size, 0, MOST)
         return cls((size, size), np.arange(size + 1), np.arange(size))
 
     @classmethod
@@ -151,6 +158,10 @@ class Pattern:
             as_integer("a pattern", "rows", rows, 0),
             as_integer("a pattern", "columns", columns, 0),
         )
+        if max(rows, rows * columns) > MOST:
+            raise ShapeError(
+                f"a dense pattern got {rows} rows and {columns} columns: it takes {MOST} entries at most"
+            )
         return cls((rows, columns), np.arange(rows + 1) * columns, np.tile(np.arange(columns), rows))
 
     def __eq__(self, other: object) -> bool:

@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+#: Characters that a message has at most, and that the cause of an error takes in one.
+LONGEST, LONGEST_REASON = 2000, 300
+
 
 class BppsaError(ValueError):
-    """Base of every error this package raises for a caller's mistake or a broken file."""
+    """Base of every error this package raises for a caller's mistake or a broken file.
+
+    A message says what was given, which may be a file's text of any length: one of over LONGEST characters
+    lacks its middle.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(_without_middle(message, LONGEST))
+
+
+def reason_of(cause: BaseException) -> str:
+    """What another library's error says, in one line, or its class where it says nothing."""
+    own = cause.args[0] if isinstance(cause, KeyError) and cause.args else cause
+    return _without_middle(" ".join(str(own).split()), LONGEST_REASON) or type(cause).__name__
+
+
+def _without_middle(text: str, most: int) -> str:
+    """`text`, in `most` characters: where it is longer, of its beginning and its end."""
+    if len(text) <= most:
+        return text
+    end = most // 3
+    begin = most - end - len(gap := f" … ({len(text)} characters) … ")
+    return text[:begin] + gap + text[-end:]
 
 
 class ShapeError(BppsaError):
@@ -15,7 +40,7 @@ class ShapeError(BppsaError):
 
     def __init__(self, message: str, place: str = "") -> None:
         super().__init__(f"layer {place}: {message}" if place else message)
-        self.message, self.place = message, place
+        self.message, self.place = _without_middle(message, LONGEST), place
 
     def at(self, place: str) -> ShapeError:
         """The same error inside of `place`."""

@@ -50,7 +50,8 @@ def play(subject: str, seconds: float, seed: int, cases: int | None, first: int,
                 counts[outcome] += 1
                 kinds[played.kind(one.index), outcome] += 1
                 if outcome == "unexplained":
-                    place = one.detail.rpartition(" (")[2]
+                    ended = played.kind(one.index) if one.outcome in ("died", "endless") else ""
+                    place = ended + one.detail.rpartition(" (")[2]
                     told[place] += 1
                     if told[place] <= TOLD:
                         out.mkdir(parents=True, exist_ok=True)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -11,6 +12,7 @@ from damaged_hdf5 import damaged
 from plan_cases import plan_of, random_chain
 from seals import without_seal
 
+import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import BppsaError, DataError, JacobianFileError, PlanError
 from bppsa_cupy.plan import Plan
@@ -60,7 +62,11 @@ def test_files_of_others_do(plan, jacobians, tried):
     load_jacobians(jacobians, foreign=True)
     without_seal(jacobians)
     load_jacobians(jacobians, sealed=False)
-    assert tried == [plan.name] * 3 + [jacobians.name] * 2
+    product = bp.plan_product(Pattern.diagonal(2), Pattern.dense(2, 1))
+    product.save(plan.with_name("product.h5"))
+    bp.PlannedProduct.load(plan.with_name("product.h5"))
+    bp.PlannedProduct.load(plan.with_name("product.h5"), foreign=True)
+    assert tried == [plan.name] * 3 + [jacobians.name] * 2 + ["product.h5"]
 
 
 def test_so_do_commands_that_look_at_a_file(plan, jacobians, tried):
@@ -113,6 +119,34 @@ def test_circles_and_links_are_walked_once(tmp_path, monkeypatch):
     with h5py.File(path) as file:
         walk_hdf5._walk(h5py, file, {"/skipped"})
     assert [name.rpartition("/")[2] for name in read] in (["x"], ["again"])
+
+
+@pytest.mark.parametrize("damaged", ["one object", "every object"])
+def test_an_object_that_cannot_be_told_ends_no_walk(tmp_path, monkeypatch, damaged):
+    path, read = tmp_path / "a.h5", []
+    with h5py.File(path, "w") as file:
+        file["a/x"], file["b/y"], file["c/z"] = 1, 2, 3
+        file["c/up"] = file["/"]
+
+    def get_info(identity):
+        if damaged == "every object" or h5py.h5i.get_name(identity) == b"/b":
+            raise RuntimeError("Can't get deprecated info for object")
+        return h5py.h5o.get_info(identity)
+
+    library = SimpleNamespace(h5o=SimpleNamespace(get_info=get_info), Group=h5py.Group, Dataset=h5py.Dataset)
+    monkeypatch.setattr(walk_hdf5, "_read", lambda array: read.append(array.name))
+    with h5py.File(path) as file:
+        walk_hdf5._walk(library, file, set())
+    assert {"x", "y", "z"} <= {name.rpartition("/")[2] for name in read}
+
+
+def test_members_up_to_one_that_cannot_be_told_are_walked():
+    class Cut(dict):
+        def __iter__(self):
+            yield "a"
+            raise RuntimeError("Object visitation failed")
+
+    assert walk_hdf5._all(Cut(a=1, b=2)) == [1]
 
 
 # ---- what becomes of the child ----

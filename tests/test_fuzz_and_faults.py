@@ -1,19 +1,27 @@
 """The programs of `make fuzz` and `make faults`: they find what is there, and a short run finds nothing."""
 
+import base64
 import os
 import re
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
+from faulting.commands import COMMANDS
+from faulting.running import Peace
+from faulting.stops import OLD, half_written
+from fuzzing import arguments, files
+from fuzzing.calls import calls
 from fuzzing.children import play_all
 from fuzzing.edits import apply, draw_edits, fewest
 from fuzzing.judging import judge
 
 from bppsa_cupy.errors import DataError
+from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
 
 TESTS = Path(__file__).parent
 
@@ -64,9 +72,54 @@ def test_what_is_wrong_is_told():
 
     assert judge(lambda: refuse("a.npz is cut"), "a.npz") == ("refused", "a.npz is cut")
     assert judge(lambda: refuse("it is cut"), "a.npz")[1].startswith("the error does not name 'a.npz'")
-    assert judge(lambda: refuse("a.npz" * 1000), "a.npz")[0] == "wrong"
     assert judge(lambda: {}["a.npz"], "a.npz")[0] == "wrong"
     assert judge(lambda: 1, "a.npz") == ("accepted", "")
+
+
+def written(template, **given):
+    """Run the one test that a template gives."""
+    names = {}
+    exec(compile(template.format(seed=1, index=2, **given), "a test that was written", "exec"), names)
+    return next(value for name, value in names.items() if name.startswith("test_"))
+
+
+def test_a_call_that_fails_is_written_as_a_test(tmp_path):
+    test = written(arguments.TEST, name="Linear", texts={"in_features": "given['in_features'] + 0.5"})
+    test(tmp_path)
+    with pytest.raises(StopIteration):
+        written(arguments.TEST, name="No such call", texts={})(tmp_path)
+    assert arguments.play("Linear", {"in_features": "-1"}, tmp_path)[0] == "refused"
+    assert arguments.play("Schedule", {"text": "'cosine'"}, tmp_path) == ("accepted", "")
+
+
+def test_a_file_that_fails_is_written_as_a_test(tmp_path, monkeypatch):
+    text = base64.b85encode(zlib.compress(b"RIFF")).decode()
+    written(files.TEST, name="clip.wav", lines=f'    "{text}"\n')(tmp_path)
+    monkeypatch.setattr(files, "judge", lambda read, name: ("wrong", "it hangs"))
+    with pytest.raises(AssertionError, match="it hangs"):
+        written(files.TEST, name="clip.wav", lines=f'    "{text}"\n')(tmp_path)
+
+
+def test_every_call_is_taken_as_it_is_given(tmp_path):
+    for call in calls(tmp_path):
+        assert arguments.play_call(call, {}, tmp_path) == ("accepted", ""), call.name
+
+
+def test_a_file_that_is_half_written_is_told(tmp_path):
+    train = next(command for command in COMMANDS if command.name == "train")
+    state = Checkpoint({}, "float32", {"w": np.ones(3)})
+    save_checkpoint(tmp_path / "c.h5", state)
+    (tmp_path / "l.jsonl").write_bytes(b"one line\n")
+    peace = Peace({"c.h5": b"", "l.jsonl": b"one line\nanother\n"}, (), 1.0)
+    assert half_written(train, peace, tmp_path, old=False) == ""
+    (tmp_path / "l.jsonl").write_bytes(b"one line\nan\n")
+    assert half_written(train, peace, tmp_path, old=False) == "l.jsonl is half written"
+    content = (tmp_path / "c.h5").read_bytes()
+    (tmp_path / "c.h5").write_bytes(content[:-1])
+    assert half_written(train, peace, tmp_path, old=False).startswith("c.h5 is half written")
+    (tmp_path / "c.h5").write_bytes(OLD)
+    assert half_written(train, peace, tmp_path, old=False).startswith("c.h5 is half written")
+    assert half_written(train, peace, tmp_path, old=True) == "l.jsonl is half written"
 
 
 def test_edits_change_what_they_say():

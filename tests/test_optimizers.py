@@ -151,7 +151,7 @@ def test_refusals():
     for options in ({"lr": None}, {"lr": np.inf}, {"dampening": -1}, {"lr": True}, {"lr": 10**400}):
         with pytest.raises(bp.BppsaError, match="it takes a finite number of at least 0"):
             bp.SGD(network.parameters, **options)
-    with pytest.raises(bp.BppsaError, match="the gradients are dict"):
+    with pytest.raises(bp.BppsaError, match="SGD got gradients of dict: it takes those of its parameters"):
         bp.SGD(network.parameters).step({})
     other = bp.Sequential([bp.Linear(20, 2)], (20,), device="host")
     with pytest.raises(bp.BppsaError, match="of the same network"):

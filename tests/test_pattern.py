@@ -34,6 +34,16 @@ WRONG = {
         (lambda: bp.Pattern.dense(2, 1.5), "columns=1.5"),
         (lambda: bp.Pattern.diagonal(2.5), "rows=2.5"),
         (lambda: bp.Pattern.diagonal(-1), "rows=-1"),
+        (lambda: bp.Pattern.diagonal(2**62), f"rows={2**62}: it takes an integer of at least 0 and at most"),
+        (lambda: bp.Pattern.dense(2**62, 0), f"got {2**62} rows and 0 columns: it takes {2**59} entries"),
+        (
+            lambda: bp.Pattern.dense(2**31, 2**31),
+            f"{2**31} rows and {2**31} columns: it takes {2**59} entries",
+        ),
+        (
+            lambda: bp.Pattern.from_scipy((None,)),
+            "from_scipy got a matrix of tuple: it takes a sparse matrix",
+        ),
         (lambda: bp.Pattern.diagonal(2).to_scipy([1.0]), r"data of shape \(1,\): it takes \(2,\)"),
         (lambda: bp.Pattern.diagonal(2).to_scipy(["1", "2"]), "data of <U1: it takes numbers"),
     ],

@@ -212,9 +212,9 @@ def test_automatic_levels_stay_below_the_limit():
         ({"levels": 1.0}, "takes 0 to 2"),
         (
             {"schedules": "linear"},
-            r"schedules='linear' were asked for: give a list of names, as \['linear'\]",
+            r"plan got schedules of str: it takes a list of names, as \['linear'\]",
         ),
-        ({"schedules": 3}, "give a list of names"),
+        ({"schedules": 3}, "plan got schedules of int"),
     ],
 )
 def test_mistakes_name_what_is_taken(options, message):

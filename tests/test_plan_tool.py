@@ -87,7 +87,7 @@ def test_a_schedule_that_does_not_fit(tmp_path, model, capsys):
     assert not path.exists()
 
 
-def test_verify_makes_every_product_again(plan_file, tmp_path, capsys):
+def test_a_term_of_another_entry_is_found(plan_file, tmp_path, capsys):
     broken = tmp_path / "broken.h5"
     with h5py.File(plan_file) as source, create(broken) as file:
         for name, value in source.attrs.items():
@@ -101,7 +101,15 @@ def test_verify_makes_every_product_again(plan_file, tmp_path, capsys):
     assert main(["show", str(broken)]) == 0
     capsys.readouterr()
     assert main(["verify", str(broken)]) == 1
-    assert "a_position is not the map of its factors" in stated_error(capsys)
+    assert "terms are not those of its factors" in stated_error(capsys)
+
+
+def test_verify_makes_every_product_again(plan_file, capsys, monkeypatch):
+    made = []
+    monkeypatch.setattr("bppsa_cupy.tools.plan.check_against_new", made.append)
+    assert main(["verify", str(plan_file)]) == 0
+    products = [product for chain in Plan.load(plan_file).chains for product in chain.products.values()]
+    assert {(p.a, p.b) for p in made} == {(p.a, p.b) for p in products}
 
 
 def test_show_is_a_table_a_schedule(plan_file, capsys):

@@ -4,14 +4,24 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy.data import load
-from bppsa_cupy.functional import forward
+from bppsa_cupy.data import Split, batches, load
+from bppsa_cupy.functional import forward, vjp
+from bppsa_cupy.models import build_model
 from bppsa_cupy.scan.primitive import plan_scan
 
 NET = bp.Sequential([bp.Linear(3, 2)], (3,), device="host")
 GRADIENT = np.ones((3, 2), "float32")
 SCAN = GRADIENT, [(bp.Pattern.diagonal(3), np.ones(3))]
 PARAMETERS = {"weight": np.ones((2, 3), "float32"), "bias": np.ones(2, "float32")}
+SPLIT = Split(np.ones((4, 3), "float32"), np.zeros(4, int), None)
+SEQUENCES = bp.Sequential([bp.RNN(2, 3)], (4, 2), device="host")
+SEQUENCES.forward(np.ones((1, 4, 2), "float32"))
+RECORDS = SEQUENCES.transposed_jacobians()
+
+
+def saved():
+    """What a pass through the linear layer keeps."""
+    return forward(NET.layers[0], PARAMETERS, GRADIENT.T)[1]
 
 
 @pytest.mark.parametrize(
@@ -68,6 +78,37 @@ PARAMETERS = {"weight": np.ones((2, 3), "float32"), "bias": np.ones(2, "float32"
         (lambda: bp.Partition.balanced([1.0], 2**31), "got ranks=2147483648: .* at most 1048576"),
         (lambda: bp.Partition.equal(1, 2**40), "at most 1048576"),
         (lambda: NET.plan(progress=np.ones(2)), "plan got progress=array"),
+        (
+            lambda: NET.plan(schedules=np.array(2.5)),
+            "plan got schedules of ndarray: it takes a list of names",
+        ),
+        (lambda: plan_scan(SCAN[1], schedules=np.array(2)), "plan_scan got chain of list"),
+        (lambda: bp.Sequential(np.array(3), (3,)), "a network got layers of ndarray: it takes a list"),
+        (lambda: bp.JacobianRecords(3), "JacobianRecords got records of int"),
+        (lambda: RECORDS.where(steps=np.array(2.5)), "where got steps=array.2.5.: it takes an integer"),
+        (lambda: RECORDS.where(steps=slice(None, None, 0)), "a bound of steps=0: .* at least 1"),
+        (lambda: RECORDS.where(path=np.ones(2)), "where got path of ndarray: it takes a text"),
+        (lambda: bp.lyapunov_exponents(RECORDS, average=np.ones(2)), "got average=array"),
+        (lambda: bp.lyapunov_exponents(RECORDS, lengths=[[1], [1, 2]]), "got lengths that is no array"),
+        (lambda: build_model(10**30), "a model got its name of int: it takes the name of a model"),
+        (lambda: build_model(["lenet5"]), "a model got its name of list"),
+        (lambda: build_model("lenet5", 28), "build_model got input_shape of int"),
+        (lambda: build_model("lenet5", classes="x"), "build_model got classes='x'"),
+        (lambda: build_model("x" * 5000 + ".py:f"), "a model got its file=.*it takes a path .*too long"),
+        (lambda: load("digits", classes=b"x"), "load got classes=b'x': it takes an integer of at least 1"),
+        (lambda: load("digits", normalize=np.ones(2)), "load got normalize=array"),
+        (lambda: load("digits", seed=-1), "load got seed=-1"),
+        (lambda: load("x" * 5000), "load got source=.*it takes a path .*File name too long"),
+        (lambda: bp.save_jacobians("x" * 5000, []), "cannot be written .File name too long"),
+        (lambda: bp.Cell("c", gates=["h"], states=2, step=int), "a cell got states of int: .*states=.'h'."),
+        (lambda: bp.Cell.built_in(["gru"]), "there is no built-in cell"),
+        (lambda: vjp(saved(), GRADIENT[:2], input_gradient=np.ones(2)), "vjp got input_gradient=array"),
+        (lambda: vjp(saved(), GRADIENT[:2], parameter_gradients="no"), "vjp got parameter_gradients='no'"),
+        (lambda: vjp(saved(), GRADIENT[:2], out=3), "vjp got out of int: it takes bp.functional.Gradients"),
+        (lambda: batches(GRADIENT, 2), "batches got split of ndarray: it takes a Split"),
+        (lambda: batches(SPLIT, 2, start=1.5), "batch 1.5 was asked for: an epoch of 4 samples has 2"),
+        (lambda: batches(SPLIT, 2, dtype="text"), "batches got dtype='text': it takes float32 or float64"),
+        (lambda: batches(SPLIT, 2, augment=np.ones(2)), "the augmentation array"),
         (lambda: plan_scan(np.ones(2)), "plan_scan got chain of ndarray: it takes one of make_chain"),
         (lambda: bp.JacobianRecord(0, "", SCAN[1][0][0], SCAN[0], path=[1]), "got a list as path"),
         (lambda: load(b"digits"), "load got source=b'digits': it takes a path"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from bppsa_cupy.arguments import as_number
+from bppsa_cupy.arguments import as_number, is_one_of
 from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
 from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.cells.probe import check_finite
@@ -68,7 +68,7 @@ class Cell:
     def built_in(cls, name: str) -> Cell:
         """A built-in cell, which needs no SymPy: rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn or
         peephole_lstm."""
-        if name not in DEFINITIONS:
+        if not is_one_of(name, DEFINITIONS):
             raise CellError(f"there is no built-in cell {name!r}: it is one of {', '.join(DEFINITIONS)}")
         cell = cls.__new__(cls)
         cell.definition, cell.form = DEFINITIONS[name], FORMS[name]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bppsa_cupy.arguments import as_list
 from bppsa_cupy.errors import CellError
 
 #: (x, u, s, p), each with an attribute a name -> the new states, by name or in order.
@@ -46,7 +47,8 @@ def names_of(kind: str, names: Iterable[str]) -> tuple[str, ...]:
     """`names` as a tuple; a string alone is no list of names."""
     if isinstance(names, str):
         raise CellError(f"{kind} is the string {names!r}, it takes a list of names: {kind}=[{names!r}]")
-    return tuple(names)
+    takes = f"a list of names: {kind}=['h']"
+    return tuple(as_list("a cell", kind, names, takes, error=CellError))
 
 
 def need_sympy(subject: str) -> None:

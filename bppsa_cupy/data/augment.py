@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import DataError
 
 #: What `Augmentation` knows.
@@ -46,5 +47,5 @@ class Augmentation:
 
 def check_augmentation(name: str) -> None:
     """Raise DataError where there is no augmentation of this name."""
-    if name not in AUGMENTATIONS:
+    if not is_one_of(name, AUGMENTATIONS):
         raise DataError(f"the augmentation {name!r} was asked for: there is {', '.join(AUGMENTATIONS)}")

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer
 from bppsa_cupy.data.augment import Augmentation
 from bppsa_cupy.data.dataset import Split
 from bppsa_cupy.errors import DataError
@@ -33,6 +33,7 @@ class Batch(NamedTuple):
 
 def number_of_batches(split: Split, batch_size: int) -> int:
     """The number of batches of one epoch, the last smaller one included."""
+    as_instance("batches", "split", split, Split, "a Split, as dataset.train", error=DataError)
     return -(-len(split) // as_integer("batches", "batch_size", batch_size, 1, error=DataError))
 
 
@@ -62,12 +63,26 @@ def batches(
         for name, value in (("seed", seed), ("epoch", epoch))
     )
     shuffle = as_flag("batches", "shuffle", shuffle, error=DataError)
-    if not 0 <= start <= count:
-        raise DataError(f"batch {start} was asked for: an epoch of {len(split)} samples has {count} of them")
+    try:
+        start = as_integer("batches", "start", start, 0, count, error=DataError)
+    except DataError as refused:
+        raise DataError(
+            f"batch {start!r} was asked for: an epoch of {len(split)} samples has {count} of them"
+        ) from refused
     changes = None
     if augment is not None:
         changes = Augmentation(augment, len(split), split.inputs.shape[1:], seed, epoch)
-    return _batches(split, batch_size, seed, epoch, shuffle, range(start, count), np.dtype(dtype), changes)
+    return _batches(split, batch_size, seed, epoch, shuffle, range(start, count), _real_dtype(dtype), changes)
+
+
+def _real_dtype(dtype: Any) -> np.dtype:
+    try:
+        found = np.dtype(dtype)
+    except (TypeError, ValueError):
+        found = None
+    if found not in (np.float32, np.float64):
+        raise DataError(f"batches got dtype={dtype!r}: it takes float32 or float64")
+    return found
 
 
 def _batches(

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.errors import DataError, reason_of
 
 #: "folders" a folder a class; "irmas" the same, with names that begin with the class's tag, as
 #: "[cel][nod][cla]0058__1.wav"; "fsdd" names as "7_jackson_32.wav"; "names" names that match a pattern.
@@ -46,7 +46,9 @@ class Source:
             try:
                 self._archive = zipfile.ZipFile(path)
             except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile) as cause:
-                raise DataError(f"{path} is a damaged zip archive ({cause}): fetch it again") from cause
+                raise DataError(
+                    f"{path} is a damaged zip archive ({reason_of(cause)}): fetch it again"
+                ) from cause
             found = self._archive.namelist()
         else:
             state = "is no zip archive" if path.exists() else "does not exist"
@@ -62,8 +64,9 @@ class Source:
                 return (self.path / name).read_bytes()
             return self._archive.read(name)
         except Exception as cause:  # zipfile and its decompressors raise what they like
-            reason = str(cause) or type(cause).__name__
-            raise DataError(f"{self.path}: {name} cannot be read ({reason}): fetch it again") from cause
+            raise DataError(
+                f"{self.path}: {name} cannot be read ({reason_of(cause)}): fetch it again"
+            ) from cause
 
 
 def find_clips(

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_cupy.data.dataset import Raw
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.errors import DataError, reason_of
 
 _IMAGES = re.compile(r"(.*)images([-.])idx3-ubyte(\.gz)?$")
 
@@ -51,7 +51,7 @@ def read(file: Path, axes: int) -> np.ndarray:
         with opened as stream:
             content = stream.read()
     except (OSError, EOFError, zlib.error) as cause:
-        raise DataError(f"{file} cannot be read ({cause}): fetch it again") from cause
+        raise DataError(f"{file} cannot be read ({reason_of(cause)}): fetch it again") from cause
     header = 4 + 4 * axes
     magic = 0x800 + axes
     if len(content) < header or struct.unpack(">I", content[:4])[0] != magic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bppsa_cupy.arguments import as_path, is_one_of
+from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
 from bppsa_cupy.data import cifar10, digits, idx, npz, sequences
 from bppsa_cupy.data.dataset import Dataset, Raw, RawDataset, make_dataset
 from bppsa_cupy.errors import DataError
@@ -35,6 +35,10 @@ def load(
     seed       which digits are for the test
     Raises DataError where the source is missing, of another layout, or damaged.
     """
+    if classes is not None:
+        classes = as_integer("load", "classes", classes, 1, error=DataError)
+    normalize = as_flag("load", "normalize", normalize, error=DataError)
+    seed = as_integer("load", "seed", seed, 0, None, error=DataError)
     if is_one_of(source, ["digits"]):
         return make_dataset(RawDataset("digits", *digits.read(seed)), classes, normalize)
     path = as_path("load", "source", source, error=DataError)

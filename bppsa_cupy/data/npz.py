@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bppsa_cupy.data.dataset import Raw
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.errors import DataError, reason_of
 
 
 def read(file: Path) -> tuple[Raw, Raw | None]:
@@ -27,8 +27,9 @@ def read(file: Path) -> tuple[Raw, Raw | None]:
     except DataError:
         raise
     except Exception as cause:  # zipfile, its decompressors and the header's parser raise what they like
-        reason = str(cause) or type(cause).__name__
-        raise DataError(f"{file} is no NumPy archive of plain arrays, or is damaged ({reason})") from cause
+        raise DataError(
+            f"{file} is no NumPy archive of plain arrays, or is damaged ({reason_of(cause)})"
+        ) from cause
     if {"x_train", "y_train"} <= arrays.keys():
         train, known = _raw(file, arrays, ("x_train", "y_train")), {"x_test", "y_test"} & arrays.keys()
         if len(known) == 1:

@@ -11,8 +11,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.data.dataset import Normalization, Raw
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.errors import DataError, reason_of
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 
 FORMAT, VERSION = "bppsa-sequences", 1
@@ -77,6 +78,7 @@ def read_sequences(path: str | os.PathLike[str], *, foreign: bool = False) -> Se
     Raises DataError where the file is missing, damaged or of another kind, or its arrays do not fit each
     other. Labels, lengths and values are left to `data.load`, which checks those of every layout.
     """
+    foreign = as_flag("read_sequences", "foreign", foreign, error=DataError)
     with open_file(path, foreign=foreign, error=DataError) as file:
         kind = attribute(file, "format", str, DataError)
         version = attribute(file, "format_version", int, DataError)
@@ -136,7 +138,7 @@ def _read_json(file: h5py.File, name: str, kind: type) -> Any:
         value = json.loads(text)
     except ValueError as cause:
         raise DataError(
-            f"{file.filename}: attribute {name!r} is no JSON ({cause}): write it again"
+            f"{file.filename}: attribute {name!r} is no JSON ({reason_of(cause)}): write it again"
         ) from cause
     if not isinstance(value, kind):
         raise DataError(f"{file.filename}: attribute {name!r} is {text[:60]}: it must be a {kind.__name__}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.errors import DataError
+from bppsa_cupy.errors import DataError, reason_of
 
 _REMEDY = "remove it, or fetch it again"
 
@@ -29,7 +29,7 @@ def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
     except (RuntimeError, ValueError, TypeError) as cause:
-        raise DataError(f"{source} cannot be decoded ({cause}): {_REMEDY}") from cause
+        raise DataError(f"{source} cannot be decoded ({reason_of(cause)}): {_REMEDY}") from cause
     if not np.isfinite(samples).all():
         raise DataError(f"{source} holds NaN or infinite samples: {_REMEDY}")
     return samples, int(rate)

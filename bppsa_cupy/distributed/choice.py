@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices import Device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed.nccl import NcclTransport
@@ -17,7 +18,7 @@ TRANSPORTS = ("host", "gpu", "nccl")
 
 def check_transport(transport: str) -> None:
     """Raise DistributedError where there is no such transport."""
-    if transport not in TRANSPORTS:
+    if not is_one_of(transport, TRANSPORTS):
         raise DistributedError(
             f"transport {transport!r} was asked for: the transports are 'host', 'gpu' and 'nccl'"
         )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, is_one_of
+from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.layout import for_engine, go_forward, may_be_placed, taken_shape, turned
@@ -200,7 +200,11 @@ def vjp(
             f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: the output is {dtype} of "
             f"shape {saved.output_shape}"
         )
-    wanted = out or Gradients({})
+    parameter_gradients = as_flag("vjp", "parameter_gradients", parameter_gradients)
+    input_gradient = as_flag("vjp", "input_gradient", input_gradient)
+    wanted = (
+        Gradients({}) if out is None else as_instance("vjp", "out", out, Gradients, "bp.functional.Gradients")
+    )
     by_input: Array | None = None
     if input_gradient:
         by_input = _out(device, dtype, "the input's gradient", saved.input_shape, wanted.input)

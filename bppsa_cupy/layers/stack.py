@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_list
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Shape
@@ -181,11 +182,10 @@ def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
 
 
 def _checked_layers(layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    if not isinstance(layers, Iterable):
-        raise ShapeError(f"a network got layers={layers!r}: it takes a list of layers, as [bp.ReLU()]")
-    for index, layer in enumerate(layers):
+    found = as_list("a network", "layers", layers, "a list of layers, as [bp.ReLU()]")
+    for index, layer in enumerate(found):
         if not isinstance(layer, Layer):
             raise ShapeError(
                 f"{layer!r} is no layer: a network takes layer objects, as bp.ReLU()", str(index)
             )
-    return tuple(layers)
+    return tuple(found)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.models.alexnet import alexnet
 from bppsa_cupy.models.factories import call_factory, load_factory
@@ -47,7 +48,12 @@ def build_model(
     Raises BppsaError naming the spec and what is wrong with it.
     """
     if input_shape is not None:
-        options["input_shape"] = tuple(input_shape)
+        takes = "the sizes of a sample"
+        options["input_shape"] = tuple(
+            as_list("build_model", "input_shape", input_shape, takes, error=BppsaError)
+        )
+    if classes is not None:
+        classes = as_integer("build_model", "classes", classes, 1, error=BppsaError)
     factory = find_factory(spec)
     signature = inspect.signature(factory)
     if classes is not None and "classes" in signature.parameters:
@@ -66,4 +72,4 @@ def build_model(
 
 def find_factory(spec: str) -> Callable[..., Sequential]:
     """The factory that `spec` names. Raises BppsaError."""
-    return MODELS[spec] if spec in MODELS else load_factory("model", spec, MODELS)
+    return MODELS[spec] if is_one_of(spec, MODELS) else load_factory("model", spec, MODELS)

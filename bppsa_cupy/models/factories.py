@@ -6,9 +6,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
+from bppsa_cupy.arguments import as_instance, as_path
 from bppsa_cupy.errors import BppsaError
 
 
@@ -20,7 +20,10 @@ def load_factory(kind: str, spec: str, known: Iterable[str]) -> Callable[..., An
 
     Raises BppsaError naming the spec and what is wrong with it.
     """
-    module, colon, name = spec.rpartition(":")
+    takes = f"the name of a {kind}, path/to/file.py:factory or module:factory"
+    module, colon, name = as_instance(f"a {kind}", "its name", spec, str, takes, error=BppsaError).rpartition(
+        ":"
+    )
     if not colon:
         raise BppsaError(
             f"{kind} {spec!r} is none of {', '.join(known)}: give one of these, path/to/file.py:factory or "
@@ -59,7 +62,7 @@ def _import(kind: str, name: str, spec: str) -> Any:
 
 
 def _load_file(kind: str, file: str) -> Any:
-    path = Path(file)
+    path = as_path(f"a {kind}", "its file", file, error=BppsaError)
     if not path.is_file():
         raise BppsaError(f"{kind} file {file!r} does not exist")
     spec = importlib.util.spec_from_file_location(path.stem, path)

@@ -53,6 +53,18 @@ class ParameterSet(Mapping[str, Array]):
         stop = self._spans[order[behind]][0].start if behind < len(order) else self.flat.size
         return slice(self._spans[names[0]][0].start, stop)
 
+    def is_laid_out_as(self, other: ParameterSet) -> bool:
+        """Whether `other` has the same names and shapes, dtype and device."""
+        return (self.device, self.dtype, self._spans) == (other.device, other.dtype, other._spans)
+
+    def ends_arrays(self, start: Any, stop: Any) -> bool:
+        """Whether a part of `flat` begins and ends where arrays do, the zeros behind them included."""
+        bounds = [*(span.start for span, _ in self._spans.values()), self.flat.size]
+        return type(start) is type(stop) is int and start in bounds and stop in bounds and start <= stop
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} {self.dtype} arrays of {self.flat.size} values on {self.device.name}>"
+
     def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         """Take these masks, by name, in place of all there are; `apply_masks` sets the values."""
         self.masks = {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in masks.items()}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from bppsa_cupy.arguments import as_integer, is_one_of
+from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.algorithms import blelloch, hybrid_of_at_most, linear
 from bppsa_cupy.plan.budget import Budget, too_large
@@ -130,9 +130,10 @@ def _too_large(
 
 
 def _known(schedules: Sequence[str] | None) -> tuple[str, ...]:
-    if isinstance(schedules, str) or not isinstance(schedules, (Iterable, type(None))):
-        raise PlanError(f"schedules={schedules!r} were asked for: give a list of names, as {['linear']}")
-    given = SCHEDULES if schedules is None else tuple(schedules)
+    takes = f"a list of names, as {['linear']}"
+    given = (
+        SCHEDULES if schedules is None else as_list("plan", "schedules", schedules, takes, error=PlanError)
+    )
     unknown = [name for name in given if not is_one_of(name, SCHEDULES)]
     names = tuple(dict.fromkeys(given)) if not unknown else ()
     if not names:

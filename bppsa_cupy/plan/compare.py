@@ -25,7 +25,11 @@ def differences(planned: Mapping[str, Any], actual: Mapping[str, Any], *, holder
     for name in dict.fromkeys((*planned, *actual)):
         if name != "layers":
             lines += _field("", name, planned, actual, holder)
-    _compare_layers(planned.get("layers", ()), actual.get("layers", ()), holder, "", lines)
+    both = planned.get("layers", ()), actual.get("layers", ())
+    if all(map(_are_layers, both)):
+        _compare_layers(*both, holder, "", lines)
+    else:  # what a file says may be anything
+        lines += _field("", "layers", planned, actual, holder)
     return lines
 
 

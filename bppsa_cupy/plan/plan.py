@@ -87,9 +87,8 @@ class Plan:
     def check(self, geometry: Mapping[str, Any], what: str = "network") -> None:
         """Raise PlanMismatchError, naming what differs, unless the plan is of this geometry."""
         if self.fingerprint != fingerprint(geometry):
-            raise PlanMismatchError(
-                f"the plan was made for another {what}: " + "; ".join(differences(self.network, geometry))
-            )
+            found = differences(self.network, geometry) or ["its fingerprint is not that of what it says"]
+            raise PlanMismatchError(f"the plan was made for another {what}: {'; '.join(found)}")
 
     def bytes(self, name: str, batch_size: int | None = None) -> int:
         """Bytes that a scan by schedule `name` takes with the gradient by the input: values for a batch,

@@ -56,12 +56,15 @@ def write_multiplications(
 
 
 def read_multiplications(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str], *, foreign: bool = False
 ) -> tuple[list[Pattern], list[Multiplication]]:
-    """The factors and multiplications that `write_multiplications` wrote. Raises PlanError naming what is
-    broken: a damaged, truncated or foreign file, another version, a map out of range, a product that is
-    missing."""
-    with open_file(path, sealed=True, error=PlanError) as file:
+    """The factors and multiplications that `write_multiplications` wrote.
+
+    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
+    Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a map out
+    of range, a product that is missing.
+    """
+    with open_file(path, sealed=True, foreign=foreign, error=PlanError) as file:
         check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
         patterns = read_patterns(members(file, "patterns"))
         many = _products(file, "products", patterns)

@@ -14,7 +14,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import JacobianFileError, ShapeError
+from bppsa_cupy.errors import JacobianFileError, ShapeError, reason_of
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
@@ -220,7 +220,7 @@ def _geometry(where: str, text: str) -> dict[str, Any]:
     try:
         geometry = json.loads(text)
     except json.JSONDecodeError as cause:
-        raise JacobianFileError(f"{where}: attribute 'geometry' is no JSON ({cause})") from cause
+        raise JacobianFileError(f"{where}: attribute 'geometry' is no JSON ({reason_of(cause)})") from cause
     if not isinstance(geometry, dict):
         raise JacobianFileError(f"{where}: attribute 'geometry' must be a JSON object")
     return geometry

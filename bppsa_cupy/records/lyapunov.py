@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.arguments import as_integer, is_one_of
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.chain import Chain
 from bppsa_cupy.records.record import JacobianRecord
@@ -64,7 +64,7 @@ def lyapunov_exponents(
         raise ShapeError(
             f"{owner} got skip={skip}: sample {short} has {ends[short]} steps, so skip is below that"
         )
-    if average not in AVERAGES:
+    if not is_one_of(average, AVERAGES):
         raise ShapeError(f"{owner} got average={average!r}: it takes {' or '.join(map(repr, AVERAGES))}")
     weights = _weights(chain, ends, skip, average)[:, :, None]
     stretched = stretches(chain, count)

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.arguments import as_instance, as_integer, as_integers, as_list
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.chain import Chain, chain_key, chain_label, make_chain
 from bppsa_cupy.records.record import JacobianRecord
@@ -23,7 +23,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
     """
 
     def __init__(self, records: Iterable[JacobianRecord] = ()) -> None:
-        self._records = tuple(records)
+        self._records = tuple(as_list("JacobianRecords", "records", records, "JacobianRecords"))
         for record in self._records:
             if not isinstance(record, JacobianRecord):
                 raise ShapeError(f"JacobianRecords got a {type(record).__name__}: they take JacobianRecords")
@@ -72,6 +72,9 @@ class JacobianRecords(Sequence[JacobianRecord]):
             if wanted[name] is not None:
                 wanted[name] = as_integer("where", name, wanted[name], 0)
         found: tuple[JacobianRecord, ...] = self._records
+        for name in ("path", "direction"):
+            if wanted[name] is not None:
+                as_instance("where", name, wanted[name], str, "a text")
         for name, value in wanted.items():
             if value is not None:
                 found = _kept(found, name, value)
@@ -137,8 +140,8 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[Chain, np.n
     chain = make_chain(owner, records)
     if lengths is None:
         return chain, chain.lengths
-    given = np.asarray(lengths)
-    if given.shape != (chain.batch,) or given.dtype.kind not in "iu":
+    given = as_integers(owner, "lengths", lengths)
+    if given.shape != (chain.batch,):
         raise ShapeError(
             f"{owner} got lengths of {given.dtype} and shape {given.shape}: a batch of {chain.batch} takes "
             f"integers of shape ({chain.batch},)"
@@ -163,11 +166,11 @@ def _kept(records: tuple[JacobianRecord, ...], name: str, value: Any) -> tuple[J
 def _step_numbers(steps: Any, end: int) -> range | set[int]:
     """The step numbers that were asked for, of those below `end`."""
     if isinstance(steps, slice):
-        given = (steps.start, steps.stop, steps.step)
-        for bound in given:
+        for bound, least in ((steps.start, 0), (steps.stop, 0), (steps.step, 1)):
             if bound is not None:
-                as_integer("where", "a bound of steps", bound, 0)
+                as_integer("where", "a bound of steps", bound, least)
         return range(end)[steps]
-    if isinstance(steps, Iterable) and not isinstance(steps, (str, bytes)):
-        return {as_integer("where", "steps", step, 0) for step in steps}
-    return {as_integer("where", "steps", steps, 0)}
+    if hasattr(steps, "__index__") and not getattr(steps, "ndim", 0):
+        return {as_integer("where", "steps", steps, 0)}
+    takes = "a step's number, a list of them, or a slice"
+    return {as_integer("where", "steps", step, 0) for step in as_list("where", "steps", steps, takes)}

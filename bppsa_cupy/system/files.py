@@ -63,9 +63,12 @@ def write_failure(path: str | os.PathLike[str], cause: OSError) -> str:
 def _target(path: str | os.PathLike[str], error: type[BppsaError]) -> Path:
     try:
         target = Path(os.path.realpath(path))
+        is_other = target.exists() and not target.is_file()
     except (TypeError, ValueError) as cause:  # no text, or one that holds a null character
         raise error(f"{path!r} is no path ({cause}): give the name of a file") from cause
-    if target.exists() and not target.is_file():
+    except OSError as cause:
+        raise error(write_failure(path, cause)) from cause
+    if is_other:
         raise error(f"{path} cannot be written: it exists and is no regular file: give another path")
     return target
 

@@ -14,7 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.errors import BppsaError, reason_of
 from bppsa_cupy.system.files import whole_file
 from bppsa_cupy.system.interrupts import interruptible, interrupts_deferred
 from bppsa_cupy.system.memory import free_host_memory
@@ -93,7 +93,7 @@ def open_file(
     except FileNotFoundError as cause:
         raise error(f"{path} does not exist: give the path of a file that was written before") from cause
     except (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as cause:
-        raise error(f"{path} cannot be read ({_first_line(cause)}): write it again") from cause
+        raise error(f"{path} cannot be read ({reason_of(cause)}): write it again") from cause
 
 
 def write_array(group: h5py.Group, name: str, array: Any, *, compress: bool = False) -> h5py.Dataset:
@@ -268,8 +268,3 @@ def _is_complete(stored: h5py.Dataset) -> bool:
         return stored.id.get_storage_size() >= stored.size * stored.dtype.itemsize
     pieces = (-(-size // chunk) for size, chunk in zip(stored.shape, stored.chunks, strict=True))
     return stored.id.get_num_chunks() == math.prod(pieces)
-
-
-def _first_line(cause: BaseException) -> str:
-    text = str(cause.args[0]) if isinstance(cause, KeyError) and cause.args else str(cause)
-    return text.split("\n")[0] or type(cause).__name__

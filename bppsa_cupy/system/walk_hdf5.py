@@ -20,6 +20,8 @@ from typing import Any
 TOO_LARGE = 3
 #: Bytes of a data set that are read at a time.
 SLAB = 1 << 24
+#: Groups inside of each other that are entered where the library cannot tell which they are.
+DEEPEST = 8
 
 
 def main() -> int:
@@ -50,17 +52,19 @@ def _limit(seconds: int, size: int) -> None:
 
 
 def _walk(h5py: Any, file: Any, unread: set[str]) -> None:
-    """Every object that links lead to, once, with its attributes and values."""
+    """Every object that links lead to, once, with its attributes and values; a damaged one ends nothing."""
     waiting, seen = [(file, False)], set()
     while waiting:
         item, described = waiting.pop()
-        info = h5py.h5o.get_info(item.id)
-        if (info.fileno, info.addr) in seen:
+        info = _try(h5py.h5o.get_info, item.id)
+        # What the library cannot tell from others goes by its path, to a depth that no circle passes.
+        place = (info.fileno, info.addr) if info else item.name
+        if place in seen or (not info and str(item.name).count("/") > DEEPEST):
             continue
-        seen.add((info.fileno, info.addr))
-        _try(_all, item.attrs)
+        seen.add(place)
+        _all(item.attrs)
         if isinstance(item, h5py.Group):
-            members, described = _try(_all, item) or [], described or item.name in unread
+            members, described = _all(item), described or item.name in unread
             waiting += [(one, described) for one in members if isinstance(one, (h5py.Group, h5py.Dataset))]
         elif isinstance(item, h5py.Dataset):
             _try(_describe, item)
@@ -69,8 +73,11 @@ def _walk(h5py: Any, file: Any, unread: set[str]) -> None:
 
 
 def _all(named: Any) -> list[Any]:
-    """The members of a group, or the attributes of an object; None for one that cannot be read."""
-    return [_try(named.get, name) for name in named]
+    """The members of a group, or the attributes of an object, up to the first name that cannot be told; None
+    for one that cannot be read."""
+    found: list[Any] = []
+    _try(lambda: found.extend(_try(named.get, name) for name in named))
+    return found
 
 
 def _describe(array: Any) -> None:
@@ -80,8 +87,8 @@ def _describe(array: Any) -> None:
 
 
 def _read(array: Any) -> None:
-    """All values, some rows at a time."""
-    if not array.shape or not array.size:
+    """All values: of a large array some rows at a time, of another at once, as its reader takes them."""
+    if not array.shape or array.size * max(1, array.dtype.itemsize) <= SLAB:
         array[()]
         return
     rows = max(1, SLAB * array.shape[0] // (array.size * max(1, array.dtype.itemsize)))

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
@@ -90,6 +91,7 @@ def load_checkpoint(path: str | os.PathLike[str], *, foreign: bool = False) -> C
     Tuples come back as lists. Raises CheckpointError where the file is missing, damaged, truncated or
     of another kind.
     """
+    foreign = as_flag("load_checkpoint", "foreign", foreign, error=CheckpointError)
     with open_file(path, foreign=foreign, error=CheckpointError) as file:
         kind = attribute(file, "format", str, CheckpointError)
         version = attribute(file, "format_version", int, CheckpointError)
@@ -103,10 +105,14 @@ def load_checkpoint(path: str | os.PathLike[str], *, foreign: bool = False) -> C
         arrays = {name: _arrays(file, name) for name in ("parameters", "masks", "optimizer")}
         if values["optimizer"]:
             values["optimizer"]["arrays"] = arrays["optimizer"]
+        epoch, step = (
+            as_integer(str(path), name, attribute(file, name, int, CheckpointError), 0, error=CheckpointError)
+            for name in ("epoch", "step")
+        )
         return Checkpoint(
             dtype=attribute(file, "dtype", str, CheckpointError),
-            epoch=attribute(file, "epoch", int, CheckpointError),
-            step=attribute(file, "step", int, CheckpointError),
+            epoch=epoch,
+            step=step,
             parameters=arrays["parameters"],
             masks=arrays["masks"],
             **values,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_list
+from bppsa_cupy.arguments import as_integer, as_list
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.parameters import ALIGNMENT, ParameterSet
 
@@ -42,7 +42,8 @@ def read_groups(
         for name in settings:
             if name not in known:
                 raise BppsaError(f"group {index} gives {name!r}: the optimizer has {', '.join(known)}")
-        taken = {name for place in _places(group["params"]) for name in _names(parameters, place, index)}
+        places = _places(group["params"], index)
+        taken = {name for place in places for name in _names(parameters, place, index)}
         for name in parameters.names:
             if name in taken and owner.setdefault(name, index) != index:
                 raise BppsaError(f"{name} is in groups {owner[name]} and {index}: put it in one of them")
@@ -63,11 +64,17 @@ def group_of_units(parameters: ParameterSet, groups: Sequence[Group]) -> tuple[n
     return np.ascontiguousarray(numbers[::unit]), unit
 
 
-def _places(params: Any) -> Iterable[Any]:
-    return [params] if isinstance(params, (str, int)) else params
+def _places(params: Any, index: int) -> list[str]:
+    """The names of "params", in a list; a layer's index is one."""
+    owner, takes = f"group {index}", "a name, or a list of them, of parameters or layers"
+    alone = isinstance(params, (str, int))
+    return [
+        place if isinstance(place, str) else str(as_integer(owner, "params", place, 0, error=BppsaError))
+        for place in ([params] if alone else as_list(owner, "params", params, takes, error=BppsaError))
+    ]
 
 
-def _names(parameters: ParameterSet, place: Any, index: int) -> list[str]:
+def _names(parameters: ParameterSet, place: str, index: int) -> list[str]:
     found = [name for name in parameters.names if name == place or name.startswith(f"{place}.")]
     if not found:
         raise BppsaError(
@@ -78,6 +85,7 @@ def _names(parameters: ParameterSet, place: Any, index: int) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (bool, int, float)):
-        return value
-    return [float(one) for one in value] if np.ndim(value) else float(value)
+    """`value` as JSON holds it, where it is a number of NumPy or several; the optimizer checks what it is."""
+    if isinstance(value, (tuple, list)):
+        return [one.item() if isinstance(one, np.generic) else one for one in value]
+    return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value

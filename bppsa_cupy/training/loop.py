@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from bppsa_cupy.arguments import as_instance, as_path
 from bppsa_cupy.data import Dataset, Split, batches, number_of_batches
 from bppsa_cupy.data.ahead import ahead
 from bppsa_cupy.data.labels import counted_labels
@@ -18,12 +19,12 @@ from bppsa_cupy.errors import BppsaError, CheckpointError, DataError, NonFiniteE
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.system.files import check_writable
-from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.training.checkpoint import save_checkpoint
 from bppsa_cupy.training.log import TrainingLog
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.state import restore, snapshot
+from bppsa_cupy.training.state import restore_from, snapshot
 from bppsa_cupy.training.steps import History, Runner, Serial, Work, not_finite
 
 
@@ -49,6 +50,14 @@ def train(
     training, and BppsaError where checkpoint or log cannot be written, all before the first step.
     """
     runner = Serial(trained) if isinstance(trained, Sequential) else trained
+    for name, given, kind in (
+        ("a network", runner, Runner), ("dataset", dataset, Dataset), ("optimizer", optimizer, Optimizer),
+        ("settings", settings, Settings),
+    ):  # fmt: skip
+        takes = "a Sequential or a Pipeline" if kind is Runner else f"its {kind.__name__}"
+        as_instance("train", name, given, kind, takes, error=BppsaError)
+    if resume is not None:
+        resume = as_path("train", "resume", resume, error=CheckpointError)
     network = runner.network
     check_dataset(network, dataset)
     runner.check(optimizer, settings, min(settings.batch_size, len(dataset.train)))
@@ -58,7 +67,7 @@ def train(
         check_writable(settings.checkpoint, error=CheckpointError)
     step, good = 0, resume
     if resume is not None:
-        step = restore(network, optimizer, load_checkpoint(resume), settings, dataset)
+        step = restore_from(network, optimizer, resume, settings, dataset)
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
     last = settings.last_step(per_epoch)
     history = History()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer, as_number, as_plain_array
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.parameters import ParameterSet
@@ -63,6 +66,7 @@ class Optimizer(abc.ABC):
         self._state: dict[str, Array] = {}
         self._add_arrays()
         self._masks: Mapping[str, Array] | None = parameters.masks
+        self._fitting: ParameterSet | None = None
 
     def step(self, gradients: ParameterSet, part: slice | None = None) -> None:
         """Apply one update from `gradients` (net.gradients), of the same names and shapes.
@@ -70,12 +74,9 @@ class Optimizer(abc.ABC):
         part  of `flat` that alone is updated, from the start of one array to the start of another: a
               pipeline's stages are at different steps. `settle` ends updates by parts
         """
-        if not isinstance(gradients, ParameterSet) or gradients.flat.shape != self.parameters.flat.shape:
-            held = gradients.flat.size if isinstance(gradients, ParameterSet) else type(gradients).__name__
-            raise BppsaError(
-                f"the gradients are {held}, the parameters hold {self.parameters.flat.size} values: pass "
-                "net.gradients of the same network"
-            )
+        if gradients is not self._fitting:
+            self._check_gradients(gradients)
+        rows = self._checked_rows()
         self._add_arrays()
         self._mask_state()
         device, progress, own = self.parameters.device, self._progress(part), part or slice(None)
@@ -87,7 +88,6 @@ class Optimizer(abc.ABC):
         device.launch(KERNELS["step_count"], progress.flag, progress.steps)
         kernel, arrays, flag = self._kernel()
         units = self._units if part is None else self._units[part.start // self._unit :]
-        rows = [self._row(own) for own in self._settings()]
         if rows != self._rows:
             self._table, self._rows = device.asarray(np.array(rows, np.float64).reshape(-1)), rows
         device.launch(
@@ -95,6 +95,28 @@ class Optimizer(abc.ABC):
             self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
         )  # fmt: skip
         self.parameters.changed()
+
+    def _check_gradients(self, gradients: Any) -> None:
+        own, name = self.parameters, type(self).__name__
+        if not isinstance(gradients, ParameterSet) or not own.is_laid_out_as(gradients):
+            held = gradients if isinstance(gradients, ParameterSet) else type(gradients).__name__
+            raise BppsaError(
+                f"{name} got gradients of {held}: it takes those of its parameters, {own}, by the same names "
+                "and shapes: pass net.gradients of the same network"
+            )
+        self._fitting = gradients
+
+    def _checked_rows(self) -> list[tuple[float, ...]]:
+        """The rows of all settings; those that were set since the last step are checked."""
+        every, rows = self._settings(), None
+        with suppress(TypeError, ValueError):
+            rows = [self._row(own) for own in every]
+        if rows is None or rows != self._rows:
+            for own in every:
+                self._check(**own)
+        owner, takes = type(self).__name__, "a finite number of at least 0"
+        as_number(owner, "lr_factor", self.lr_factor, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
+        return rows or []
 
     def _mask_state(self) -> None:
         """Set the state to 0 where masks that are newer hold the parameters."""
@@ -128,8 +150,13 @@ class Optimizer(abc.ABC):
         """Of the whole, or of a part, which begins where the whole is."""
         if part is None:
             return self._whole
-        key = part.start, part.stop
+        key = (part.start, part.stop) if isinstance(part, slice) else (None, None)
         if key not in self._parts:
+            if not isinstance(part, slice) or part.step is not None or not self.parameters.ends_arrays(*key):
+                raise BppsaError(
+                    f"{type(self).__name__} got part={part!r}: it takes a slice from the start of one array "
+                    "in net.parameters.flat to the start of another, or its end"
+                )
             self._parts[key] = Progress(self._whole.flag.copy(), self._whole.steps.copy())
         return self._parts[key]
 
@@ -198,33 +225,48 @@ class Optimizer(abc.ABC):
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
-        missing = [name for name in ("name", "hyperparameters", "steps", "arrays") if name not in state]
-        if missing:
+        own = type(self).__name__
+        kinds = {"name": str, "hyperparameters": Mapping, "steps": object, "arrays": Mapping}
+        given = state if isinstance(state, Mapping) else {}
+        missing = [name for name in kinds if name not in given]
+        if missing := missing or [n for n, kind in kinds.items() if not isinstance(given[n], kind)]:
             raise CheckpointError(
                 f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
             )
-        own = type(self).__name__
+        as_integer("the checkpoint", "steps", state["steps"], 0, error=CheckpointError)
         if state["name"] != own:
             raise CheckpointError(
                 f"the checkpoint's optimizer is {state['name']}, this one is {own}: make a {state['name']}"
             )
         if set(state["hyperparameters"]) != set(self.hyperparameters):
             raise CheckpointError(
-                f"the checkpoint's {own} has {', '.join(state['hyperparameters'])}, this one has "
+                f"the checkpoint's {own} has {', '.join(map(str, state['hyperparameters']))}, this one has "
                 f"{', '.join(self.hyperparameters)}: give a checkpoint that this version wrote"
             )
+        self._check_settings(state)
         if set(state["arrays"]) != set(self._state):
             differing = self.differing_hyperparameters(state)
             raise CheckpointError(
-                f"the checkpoint's {own} keeps {', '.join(state['arrays']) or 'no array'}, this one "
-                f"{', '.join(self._state) or 'no array'}: "
+                f"the checkpoint's {own} keeps {', '.join(map(str, state['arrays'])) or 'no array'}, this "
+                f"one {', '.join(self._state) or 'no array'}: "
                 + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
             )
-        for name, array in state["arrays"].items():
-            if self.parameters.part(array).shape != self._state[name].shape:
+        for name, given in state["arrays"].items():
+            array = as_plain_array("the checkpoint", name, given, error=CheckpointError)
+            if self.parameters.part(array).shape != self._state[name].shape or array.dtype.kind == "c":
                 raise CheckpointError(
-                    f"the checkpoint's {name} holds {array.size} values, the network {self._state[name].size}"
+                    f"the checkpoint's {name} holds {array.dtype} of shape {array.shape}, the network "
+                    f"{self._state[name].dtype} of shape {self._state[name].shape}"
                 )
+
+    def _check_settings(self, state: Mapping[str, Any]) -> None:
+        """Raise CheckpointError unless the hyper-parameters of `state`, and those of its groups, fit."""
+        given = state["hyperparameters"]
+        try:
+            for group in ({}, *read_groups(self.parameters, state.get("groups", []), self.hyperparameters)):
+                self._check(**{name: group.get(name, value) for name, value in given.items()})
+        except BppsaError as error:
+            raise CheckpointError(f"the checkpoint's optimizer cannot be continued: {error}") from error
 
     def differing_hyperparameters(self, state: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
         """By name the hyper-parameters that `state` would change, and "groups" where these are others: its
@@ -239,7 +281,7 @@ class Optimizer(abc.ABC):
         then, where it is another optimizer's."""
         self.check_state_dict(state)
         for name, array in state["arrays"].items():
-            own = self.parameters.part(array)
+            own = self.parameters.part(np.asarray(array))
             self._state[name][...] = self.parameters.device.asarray(own, self.parameters.flat.dtype)
         self._masks = None
         for name, value in state["hyperparameters"].items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import BppsaError
 
 #: The numbers behind each name: integers of at least 1 in capitals, others finite and at least 0.
@@ -40,6 +41,7 @@ class Schedule:
     def read(cls, text: str) -> Schedule:
         """The schedule that `text` says, as "warmup:500,cosine". Raises BppsaError naming the part that is
         none."""
+        as_instance("a schedule", "its text", text, str, FORM, error=BppsaError)
         parts = tuple(_read_part(part.strip()) for part in text.split(","))
         names = [name for name, _ in parts]
         twice = next((name for name in names if names.count(name) > 1), None)

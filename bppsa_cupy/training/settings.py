@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
 from bppsa_cupy.data.augment import check_augmentation
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.network import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.clipping import check_max_norm
 from bppsa_cupy.training.losses import check_smoothing
@@ -34,8 +35,8 @@ class Settings:
     label_smoothing   of the training loss (`cross_entropy`)
     gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
 
-    Raises BppsaError for numbers of another kind or range, and a schedule, augmentation or smoothing that is
-    none.
+    Raises BppsaError for numbers, flags and paths of another kind or range, and for a method, schedule,
+    augmentation or smoothing that is none.
     """
 
     method: str = "auto"
@@ -56,6 +57,16 @@ class Settings:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0), ("iterations", 0)):
             if name != "iterations" or self.iterations is not None:
                 as_integer("training", name, getattr(self, name), least, None, error=BppsaError)
+        if not is_one_of(self.method, METHODS):
+            raise BppsaError(f"method {self.method!r} was asked for: the methods are {', '.join(METHODS)}")
+        for name in ("checkpoint", "log"):
+            if (path := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_path("training", name, path, error=BppsaError))
+        as_flag("training", "progress", self.progress, error=BppsaError)
+        if self.gradient_hook is not None and not callable(self.gradient_hook):
+            raise BppsaError(
+                f"training got gradient_hook={self.gradient_hook!r}: it takes a function of the network"
+            )
         if self.clip is not None:
             check_max_norm(self.clip)
         if self.lr_schedule is not None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.data import Dataset, number_of_batches
-from bppsa_cupy.errors import CheckpointError
+from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.checkpoint import Checkpoint
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
 
@@ -32,6 +35,23 @@ def snapshot(
         epoch=step // per_epoch,
         step=step,
     )
+
+
+def restore_from(
+    network: Sequential,
+    optimizer: Optimizer,
+    path: Path,
+    settings: Settings,
+    dataset: Dataset,
+    *,
+    foreign: bool = False,
+) -> int:
+    """`restore` from the checkpoint at `path`, which an error names; `foreign` is as in `load_checkpoint`."""
+    checkpoint = load_checkpoint(path, foreign=foreign)
+    try:
+        return restore(network, optimizer, checkpoint, settings, dataset)
+    except BppsaError as error:
+        raise CheckpointError(f"{path}: {error}") from error
 
 
 def restore(
@@ -70,8 +90,16 @@ def restore(
             raise CheckpointError(
                 f"the checkpoint's {name} holds NaN or infinity: resume from an earlier one"
             )
+    numbers = checkpoint.random_state.get("network", {})
+    if not isinstance(numbers, dict) or not numbers.keys() <= network.random_state.keys():
+        raise CheckpointError(
+            f"the checkpoint's random numbers follow from {numbers!r}, the network's from its "
+            f"{' and '.join(network.random_state)}: it is no checkpoint of training"
+        )
+    for name, value in numbers.items():
+        as_integer("the checkpoint", name, value, 0, error=CheckpointError)
     network.load_state_dict(checkpoint.parameters)
-    network.random_state.update(checkpoint.random_state.get("network", {}))
+    network.random_state.update(numbers)
     optimizer.load_state_dict(checkpoint.optimizer)
     return checkpoint.step
 

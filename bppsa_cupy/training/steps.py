@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -76,6 +76,7 @@ class Work:
         return float(self.optimizer.lr * self.optimizer.lr_factor)
 
 
+@runtime_checkable
 class Runner(Protocol):
     """What makes the steps of training: a network on its own, or a pipeline."""
 

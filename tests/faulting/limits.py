@@ -11,7 +11,7 @@ import numpy as np
 
 from faulting.commands import Command
 from faulting.running import Ended, Peace, Run, fresh, left_hidden
-from faulting.stops import OLD
+from faulting.stops import OLD, half_written
 
 
 def full_disk(command: Command, peace: Peace, furnished: Path, folder: Path, rng: np.random.Generator) -> str:
@@ -35,8 +35,9 @@ def no_permission(
 def little_memory(
     command: Command, peace: Peace, furnished: Path, folder: Path, rng: np.random.Generator
 ) -> str:
-    """The address space may grow by a random size, from 1 KiB to 1 GiB: "done", "refused", "ended by a
-    library" that has no other way to say so (LLVM, BLAS), or "wrong: …"."""
+    """The address space may grow by a random size, from 1 KiB to 1 GiB: "done", "refused", "wrong: …", or
+    "explained": LLVM and BLAS have no way to tell that memory is missing but to end the process, by SIGABRT
+    or SIGSEGV, and every file is then whole or as it was."""
     more = int(2 ** rng.uniform(10, 30))
 
     def before() -> None:
@@ -48,9 +49,9 @@ def little_memory(
     ended = Run(command, folder, command.line, before).wait()
     if ended.code == 0:
         return _same(peace, folder)
-    fault = _left(peace, folder, "")
+    fault = _left(command, peace, folder, "")
     if not fault and ended.code in (-signal.SIGABRT, -signal.SIGSEGV):
-        return "ended by a library"
+        return "explained"
     return fault or _refused(ended, "")
 
 
@@ -63,21 +64,19 @@ def _limited(
     ended = Run(command, folder, command.line, lambda: resource.setrlimit(kind, (size, size))).wait()
     if ended.code == 0:
         return "wrong: it ended with 0"
-    return _left(peace, folder, "old") or _refused(ended, reason)
+    return _left(command, peace, folder, "old") or _refused(ended, reason)
 
 
-def _left(peace: Peace, folder: Path, old: str) -> str:
+def _left(command: Command, peace: Peace, folder: Path, old: str) -> str:
     """What is wrong with what a run left that failed, "" for nothing."""
     if hidden := left_hidden(peace, folder):
         return f"wrong: it left {hidden}"
-    for name, content in peace.outputs.items():
-        path = folder / name
-        found = path.read_bytes() if path.exists() else None
-        if name.endswith(".jsonl") or found in (content, OLD if old else None):
-            continue
-        if name != "c.h5":
-            return f"wrong: {name} was changed"
-    return ""
+    if old:
+        gone = [name for name in command.outputs if not (folder / name).exists()]
+        if gone:
+            return f"wrong: {gone} that an older run left are gone"
+    fault = half_written(command, peace, folder, bool(old))
+    return f"wrong: {fault}" if fault else ""
 
 
 def _refused(ended: Ended, reason: str) -> str:

@@ -59,6 +59,14 @@ def _fault(
     if number == signal.SIGINT:
         if hidden := left_hidden(peace, folder):
             return f"it left {hidden}"
+    return half_written(command, peace, folder, old)
+
+
+def half_written(command: Command, peace: Peace, folder: Path, old: bool) -> str:
+    """What is wrong with the outputs of a run that did not end well, "" for nothing.
+
+    old  whether they may be what an older run left
+    """
     for name in command.outputs:
         path = folder / name
         if not path.exists() or (old and path.read_bytes() == OLD):

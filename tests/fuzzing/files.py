@@ -8,7 +8,9 @@ library loop or crash is explained where reading it with `foreign=True` refuses 
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import zlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +26,22 @@ from fuzzing.structures import edited
 
 #: Seconds of processor time that a case may take.
 SECONDS = 2.0
+#: A test that reads one file.
+TEST = '''"""Found by `python tests/fuzz.py 1 --only files --seed {seed} --first {index} --cases 1`."""
+
+import base64
+import zlib
+
+from fuzzing.files import play
+
+CONTENT = (
+{lines})
+
+
+def test_files_{seed}_{index}(tmp_path):
+    outcome, why = play({name!r}, zlib.decompress(base64.b85decode(CONTENT)), tmp_path)
+    assert outcome in ("refused", "accepted"), why
+'''
 #: The mutations of a sealed format, and how often each is played.
 SEALED = ("bytes", "sealed", "sealed", "structure", "structure", "torn")
 UNSEALED = ("bytes", "bytes", "structure", "torn")
@@ -101,7 +119,7 @@ class Files:
         return alone.detail if alone.outcome == "refused" else ""
 
     def reproducer(self, played: Played, out: Path) -> str:
-        """Write the file with the fewest edits that fail alike; how to read it."""
+        """Write a test of the file with the fewest edits that fail alike; its path."""
         case = self.case(played.index)
 
         def fails(edits: list[Edit]) -> bool:
@@ -109,9 +127,21 @@ class Files:
             return play_alone(lambda _: self.read(fewer), 0, SECONDS).outcome == played.outcome
 
         least = Case(case.format, case.mutation, case.base, fewest(case.edits, fails))
-        path = out / f"{self.seed}-{played.index}-{case.format.name}"
-        path.write_bytes(least.content)
-        return f"{path} ({case.mutation}, {len(least.edits)} edits)"
+        path = out / f"test_files_{self.seed}_{played.index}.py"
+        text = base64.b85encode(zlib.compress(least.content, 9)).decode()
+        lines = "".join(f'    "{text[at : at + 100]}"\n' for at in range(0, len(text), 100))
+        given = {"seed": self.seed, "index": played.index, "name": case.format.name, "lines": lines}
+        path.write_text(TEST.format(**given), encoding="utf-8")
+        return f"{path} ({case.format.name}, {case.mutation}, {len(least.edits)} edits)"
+
+
+def play(name: str, content: bytes, folder: Path) -> tuple[str, str]:
+    """Write `content` as the format `name`, and read it, by the HDF5 library in a child process first."""
+    format = next(format for format in formats(folder) if format.name == name)
+    for other, beside in format.beside:
+        (folder / other).write_bytes(beside)
+    (folder / name).write_bytes(content)
+    return judge(lambda: format.read(folder / name, True), name)
 
 
 def sealed(content: bytes) -> bytes:

@@ -26,6 +26,7 @@ from bppsa_cupy.plan.cost import MODELS, calibration
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bppsa_cupy.training.log import TrainingLog
+from fuzzing.uses import PlanInUse, ProductInUse, Resumed
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ def _hdf5(folder: Path) -> list[Format]:
             lambda path, foreign: read_sequences(path, foreign=foreign), True,
         ),
         Format("data.h5", written(write_sequences, sequences), read_data, True),
+        *(
+            Format(f"{use.__name__}.h5", file.read_bytes(), made.read, True)
+            for use in (PlanInUse, ProductInUse, Resumed)
+            if (made := use(file))
+        ),
     ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numba
 
-from bppsa_cupy.errors import PlanError
+from bppsa_cupy.errors import PlanError, reason_of
 from bppsa_cupy.plan.cost_model import KINDS, LARGE_BYTES, CostModel, Link, Rate, work_classes
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.system.machine import cpu_model, gpu_models
@@ -109,7 +109,9 @@ def load_calibration(device: str) -> Calibration:
     except PlanError as error:
         raise PlanError(f"{path}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PlanError(f"{path}: it is no {FORMAT} file ({type(error).__name__}: {error})") from error
+        raise PlanError(
+            f"{path}: it is no {FORMAT} file ({type(error).__name__}: {reason_of(error)})"
+        ) from error
 
 
 def calibrated(device: str) -> CostModel | None:

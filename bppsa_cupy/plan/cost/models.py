@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.cost.calibration import calibrated
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel, Link, Rate
@@ -50,7 +51,7 @@ def find_model(name: str | CostModel) -> CostModel:
     """
     if isinstance(name, CostModel):
         return name
-    if name not in MODELS:
+    if not is_one_of(name, MODELS):
         raise PlanError(f"cost model {name!r} was asked for: the models are {', '.join(MODELS)}")
     measured = None if name == "ideal" else calibrated(name)
     return MODELS[name] if measured is None else replace(measured, calibrated=True)

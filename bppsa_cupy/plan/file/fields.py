@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import h5py
 import numpy as np
 
-from bppsa_cupy.errors import BppsaError, PlanError
+from bppsa_cupy.errors import BppsaError, PlanError, reason_of
 from bppsa_cupy.system.hdf5 import attribute, read_array, write_array
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ def _parsed(content: str | bytes, where: str, kind: type) -> Any:
     try:
         value = json.loads(content)
     except ValueError as error:
-        raise PlanError(f"{where} is no JSON: {error}") from error
+        raise PlanError(f"{where} is no JSON: {reason_of(error)}") from error
     if not isinstance(value, kind):
         raise PlanError(f"{where} is no JSON {kind.__name__}")
     return value

@@ -14,14 +14,17 @@ from bppsa_cupy.plan.product.symbolic import (
     multiply,
     prefix_sums,
     row_sums,
+    selected_rows,
+    wrong_terms,
 )
 
 
 def check_product(product: Product) -> None:
     """Raise PlanError where kind, sizes or maps do not fit the three patterns.
 
-    Every index a kernel follows is in range afterwards. Time grows with the maps, not with the work
-    of making them; whether the maps are the right ones is `check_against_new`'s question.
+    Every index a kernel follows is in range afterwards, and a list of terms is the right one. Time grows with
+    the maps, not with the work of making them; whether a pattern is that of the product is
+    `check_against_new`'s question where no structure tells it.
     """
     a, b, c, maps = product.a, product.b, product.pattern, product.maps
     _require(product.kind in MAPS, f"kind {product.kind!r} is unknown")
@@ -44,6 +47,8 @@ def check_product(product: Product) -> None:
             _require(positions.size == total, f"{name} has {positions.size} values, not {total}")
             inside = positions.min(initial=0) >= 0 and positions.max(initial=-1) < end
             _require(inside, f"{name} holds positions outside 0 to {end - 1}")
+        wrong = wrong_terms(product)
+        _require(not wrong, f"{wrong} of its {total} terms are not those of its factors")
 
 
 def check_against_new(product: Product) -> None:
@@ -65,6 +70,7 @@ def _check_structure(product: Product, row_multiply_adds: np.ndarray) -> None:
         fits = b.is_diagonal and c == a
     elif kind == "select_rows":
         fits = a.is_selection and np.array_equal(c.row_lengths, row_multiply_adds)
+        fits = fits and np.array_equal(c.indices, selected_rows(a, b, entry_terms(a, b)).indices)
     elif kind == "dense":
         fits = a.is_dense and b.is_dense and c.is_dense
     elif kind == "full_rows":

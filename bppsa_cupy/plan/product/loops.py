@@ -195,3 +195,24 @@ def term_map(
                     a_position[following[k]] = p
                     b_position[following[k]] = q
                     following[k] += 1
+
+
+@compiled(parallel=True)
+def wrong_terms(a_indptr, a_indices, b_indptr, b_indices, indptr, indices, term_ptr, a_position, b_position):
+    """The number of terms that are none of their entry's, or not in the order of A's row; positions are in
+    range, and term_ptr increases. Where there are as many terms as the product has, 0 proves the list."""
+    wrong = 0
+    for i in prange(indptr.size - 1):
+        own = 0
+        for k in range(indptr[i], indptr[i + 1]):
+            least = a_indptr[i]
+            for t in range(term_ptr[k], term_ptr[k + 1]):
+                p, q = a_position[t], b_position[t]
+                row = a_indices[p]
+                fits = least <= p and p < a_indptr[i + 1]
+                if fits and b_indptr[row] <= q and q < b_indptr[row + 1] and b_indices[q] == indices[k]:
+                    least = p + 1
+                else:
+                    own += 1
+        wrong += own
+    return wrong

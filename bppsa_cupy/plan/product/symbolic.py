@@ -146,7 +146,7 @@ def multiply(a: Pattern, b: Pattern) -> Product:
     elif kind == "scale_columns":
         pattern = a
     elif kind == "select_rows":
-        pattern = _selected_rows(a, b, terms)
+        pattern = selected_rows(a, b, terms)
     else:
         met = row_sums(a, terms) > 0
         indices = np.tile(np.arange(b.shape[1]), np.count_nonzero(met))
@@ -173,6 +173,14 @@ def term_list(a: Pattern, b: Pattern, pattern: Pattern) -> dict[str, np.ndarray]
     return maps
 
 
+def wrong_terms(product: Product) -> int:
+    """How many terms of a list, whose positions are in range, are not those of its factors."""
+    a, b, c = product.a, product.b, product.pattern
+    arrays = (a.indptr, a.indices, b.indptr, b.indices, c.indptr, c.indices, *product.maps.values())
+    dtype = np.result_type(*arrays)
+    return int(loops.wrong_terms(*(_input(array, dtype) for array in arrays)))
+
+
 def check_shapes(a: Operand, b: Operand) -> None:
     """Raise ShapeError where A·B is not defined."""
     if a.shape[1] != b.shape[0]:
@@ -196,7 +204,8 @@ def prefix_sums(counts: np.ndarray) -> np.ndarray:
     return sums
 
 
-def _selected_rows(a: Pattern, b: Pattern, terms: np.ndarray) -> Pattern:
+def selected_rows(a: Pattern, b: Pattern, terms: np.ndarray) -> Pattern:
+    """The pattern of A·B where a row of A has one entry at most, of so many terms."""
     lengths = np.zeros(a.shape[0], np.int64)
     lengths[a.row_lengths > 0] = terms
     indptr = prefix_sums(lengths)
