@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bppsa_cupy.cells import Cell
-from bppsa_cupy.devices import Device
+from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.layers import LAYERS, CellLayer, Layer, Residual
 from bppsa_cupy.network.sequential import Sequential
@@ -36,10 +36,10 @@ def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequent
     Raises CheckpointError where a layer cannot be made of what a file holds, as one of a cell or a class of
     the user's own.
     """
-    description = checkpoint.network
+    description, where = checkpoint.network, get_device(device)
     try:
         layers = [_layer(layer) for layer in description["layers"]]
-        network = Sequential(layers, description["input_shape"], dtype=checkpoint.dtype, device=device)
+        network = Sequential(layers, description["input_shape"], dtype=checkpoint.dtype, device=where)
         network.set_masks(checkpoint.masks)
     except CheckpointError:
         raise
