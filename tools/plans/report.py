@@ -123,7 +123,7 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
         levels = ", computed"
     print(
         f"\n{schedule['name']}{levels}: {quantity(schedule['multiply_adds'])} multiply-adds, critical path "
-        f"{quantity(schedule['critical_path'])}; {in_bytes(schedule['value_bytes'])} of values, "
+        f"{quantity(schedule['critical_path'])}\n  {in_bytes(schedule['value_bytes'])} of values, "
         f"{in_bytes(schedule['index_bytes'])} of patterns and maps"
     )
     rows = [
