@@ -38,6 +38,7 @@ from bppsa_cupy.scan import scan
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy, mse_loss
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+from bppsa_cupy.training.rebuild import load_network
 
 __version__ = _version("bppsa-cupy")
 
@@ -80,6 +81,7 @@ __all__ = [
     "fold_batch_norm",
     "functional",
     "load_jacobians",
+    "load_network",
     "log_gradient_norms",
     "lyapunov_exponents",
     "mse_loss",

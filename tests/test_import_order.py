@@ -14,6 +14,7 @@ LAYERS = [
     [
         "bppsa_cupy.errors",
         "bppsa_cupy.arguments",
+        "bppsa_cupy.conversion",
         "bppsa_cupy.csr",
         "bppsa_cupy.geometry",
         "bppsa_cupy.system",

@@ -56,7 +56,10 @@ SEQUENCES = [
     (lambda n: n.forward(X, states={1: X}), r"layer 1, which is Linear.*recurrent layers alone"),
     (lambda n: n.forward(X, states={7: X}), r"layer 7, which is None"),
     (lambda n: n.forward(X, states={0: np.zeros((1, 2, 5), "f")}), r"shape \(1, 2, 5\).*shape \(1, 2, 4\)"),
-    (lambda n: n.forward(X, states={0: np.zeros((1, 2, 4))}), r"of float64 .*it takes float32"),
+    (
+        lambda n: n.forward(X, states={0: np.full((1, 2, 4), 0.1)}),
+        r"GRU takes the initial state of float32 and got float64, of which .*: convert it, as h.astype",
+    ),
     (lambda n: n.forward(X, states={0: (X, X)}), r"got 2 arrays as the initial state: it takes one array"),
     (lambda n: n[1](X[:, 0, :2], state=1), r"Linear.*got a state or lengths"),
     (lambda n: n[0](X[:0]), r"B must be at least 1"),
@@ -64,7 +67,10 @@ SEQUENCES = [
     (lambda n: n[0](X[:, :0]), r"T must be at least 1"),
     (lambda n: n.forward(X, states={"0": X}), r"the initial state was given for '0': .*index, an integer"),
     (lambda n: n.forward(X, states=X), r"shape \(2, 5, 3\): it takes float32 of shape \(1, 2, 4\)"),
-    (lambda n: n[0](X.astype("d")), r"float32 here and got input of float64"),
+    (
+        lambda n: n[0](X.astype("d") + 1e-12),
+        r"takes input of float32 and got float64, of which float32 cannot",
+    ),
     (lambda n: n[0](X[:, :, :2]), r"it takes sequences \(T, 3\)"),
     (lambda n: n[0](X, lengths=[9, 1]), r"sample 0 has length 9"),
 ]

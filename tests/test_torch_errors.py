@@ -30,7 +30,6 @@ def broken(pack, **parts):
 ORDER = pack_padded_sequence(X, [2, 5], enforce_sorted=False)
 
 SHAPES = [
-    (lambda: ours.GRU(3, 4, 2, dropout=0.5), r"GRU has dropout=0.5 between 2 inner layers: .*dropout = 0"),
     (lambda: ours.LSTM(3, 4, proj_size=2), r"LSTM has proj_size=2: bppsa_cupy.torch takes 0 alone"),
     (lambda: ours.RNN(3, 4, nonlinearity="x"), r"nonlinearity='x': it takes 'tanh' or 'relu'"),
     (lambda: ours.CellLayer("gru", 3, 4), r"CellLayer got cell of str: it takes a bp.Cell"),

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_measuring(command: argparse.ArgumentParser, module: ModuleType) -> None:
     """The arguments of what measures on a device."""
-    command.add_argument("--device", choices=("auto", "host", "cuda"), default="auto")
+    cli.add_device(command)
     command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])
     command.add_argument(
         "--threads", type=cli.positive, help="of either side on the host (default: all cores)"

@@ -187,6 +187,13 @@ def add_model(parser: argparse.ArgumentParser, *, required: bool = True) -> None
     add_network_options(parser)
 
 
+def add_device(parser: argparse._ActionsContainer) -> None:
+    """--device."""
+    names, other = ("auto", "cuda", "host"), {"gpu": "cuda", "cpu": "host"}
+    told = "cuda (or gpu), host (or cpu); auto takes a GPU where there is one (default auto)"
+    parser.add_argument("--device", type=lambda n: other.get(n, n), choices=names, default="auto", help=told)
+
+
 def add_mode(parser: argparse.ArgumentParser) -> None:
     """--eval."""
     parser.add_argument(
@@ -205,7 +212,7 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--classes", type=positive, metavar="N", help="of the output")
     parser.add_argument("--seed", type=not_negative, default=0, help="of parameters and order (default 0)")
     parser.add_argument("--dtype", choices=("float32", "float64"), default="float32")
-    parser.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+    add_device(parser)
     parser.add_argument("--prune", type=fraction, metavar="F", help="prune this part of the weights, as 0.97")
     parser.add_argument(
         "--prune-scope", choices=SCOPES, help="F of every layer, or of all together (default layer)"

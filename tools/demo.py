@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="tools/demo.py", description=__doc__)
     result.add_argument("--output", type=Path, default=Path("out/demo"), help="folder (default out/demo)")
     result.add_argument("--iterations", type=cli.positive, help=f"stop early (default {EPOCHS} epochs)")
-    result.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+    cli.add_device(result)
     return result
 
 

@@ -17,6 +17,7 @@ from bppsa_cupy.records.file import load_jacobians, save_jacobians
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.system.files import check_writable
+from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.chain_pictures import plot_lyapunov, plot_norms, plot_spectrum
 from bppsa_cupy.tools.figures.jacobian_picture import SHOWS, SMALL, Range, plot_records
@@ -134,7 +135,9 @@ def run_dump(arguments: argparse.Namespace) -> None:
         records = records.sample(arguments.sample)
     save_jacobians(arguments.output, records, **cli.taken(arguments, "compress", "anndata"))
     size = arguments.output.stat().st_size
-    print(f"{arguments.output}: {len(records)} Jacobians, {size} bytes, loss {float(loss):.4f}")
+    print(
+        f"{arguments.output}: {counted(len(records), 'Jacobian')}, {in_bytes(size)}, loss {float(loss):.4f}"
+    )
 
 
 def run_show(arguments: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from bppsa_cupy.plan.cost import message_bytes
 from bppsa_cupy.plan.product import check_against_new
 from bppsa_cupy.plan.sizes import count
 from bppsa_cupy.system.files import check_writable
+from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.tools.plans.balance import add_partition, make_partition
@@ -156,7 +157,7 @@ def run_build(arguments: argparse.Namespace) -> None:
     plan.save(arguments.output)
     size = arguments.output.stat().st_size
     over = "" if partition is None else f", {partition.ranks} ranks by {','.join(map(str, partition.bounds))}"
-    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}{over}, {size} bytes")
+    print(f"{arguments.output}: {', '.join(plan.schedules) or 'no schedule'}{over}, {in_bytes(size)}")
     for line in left_out:
         print(f"left out: {line}")
 
@@ -189,7 +190,8 @@ def run_verify(arguments: argparse.Namespace) -> None:
         cli.make_network(arguments).use(plan)
     whose = f", of {arguments.model}" if arguments.model is not None else ""
     print(
-        f"{arguments.file}: sound{whose}: {len(plan.chains)} chains, {len(products)} products, "
+        f"{arguments.file}: sound{whose}: {counted(len(plan.chains), 'chain')}, "
+        f"{counted(len(products), 'product')}, "
         f"{', '.join(plan.schedules) or 'no schedule'}"
     )
 

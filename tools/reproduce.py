@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         figure.add_argument(
             "--out", type=Path, default="docs/results", help=f"folder of {name}.json and {name}.png"
         )
-        figure.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+        cli.add_device(figure)
         figure.set_defaults(run=module.run)
     return result
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.data import load
+from bppsa_cupy.data import Dataset, load
 from bppsa_cupy.data.augment import AUGMENTATIONS
 from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network.backward import METHODS
@@ -17,10 +17,11 @@ from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools import cli, pipelines, ranks
 from bppsa_cupy.tools.figures.curves import plot_history
 from bppsa_cupy.tools.figures.picture_file import check_picture
-from bppsa_cupy.training.checkpoint import load_checkpoint
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.training.loop import check_dataset, train
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+from bppsa_cupy.training.rebuild import network_of
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.steps import History
 
@@ -36,7 +37,8 @@ DEFAULTS = {
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     result = cli.command("bppsa-train", __doc__)
-    cli.add_model(result)
+    cli.add_model(result, required=False)
+    result.set_defaults(seed=None, dtype=None)
     result.add_argument(
         "--data",
         required=True,
@@ -50,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
         "--epochs", type=cli.positive, help="in all (default 1, or as many as --iterations takes)"
     )
     result.add_argument("--iterations", type=cli.positive, help="stop after so many steps in all")
-    result.add_argument("--batch-size", type=cli.positive, default=64, help="default 64")
+    result.add_argument("--batch-size", type=cli.positive, help="default 64")
     update = result.add_argument_group("optimizer", "with --resume, the checkpoint's by default")
     update.add_argument("--optimizer", choices=tuple(OPTIMIZERS), help="default sgd")
     update.add_argument("--lr", type=float, help="learning rate (default 0.01)")
@@ -72,7 +74,12 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--label-smoothing", type=float, metavar="E", help="of the training loss (default 0)")
     result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
-    result.add_argument("--resume", type=Path, help="checkpoint to go on from")
+    result.add_argument(
+        "--resume", type=Path, metavar="CHECKPOINT",
+        help="go on from it; without MODEL, with its network. Of --dtype, --seed and --batch-size the "
+        "default is "
+        "what it was trained with",
+    )  # fmt: skip
     result.add_argument("--log", type=Path, help="one JSON object an iteration")
     result.add_argument("--plot", type=Path, help="PNG of the loss")
     ranks.add_ranks(result)
@@ -91,24 +98,28 @@ def layer_rate(text: str) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of bppsa-train; returns the exit code."""
-    return ranks.run(run, parser().parse_args(argv))
+    command = parser()
+    arguments = command.parse_args(argv)
+    if arguments.model is None and arguments.resume is None:
+        command.error("the following arguments are required: MODEL, or --resume CHECKPOINT")
+    return ranks.run(run, arguments)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
+    checkpoint = None if arguments.resume is None else load_checkpoint(arguments.resume)
+    _complete(arguments, checkpoint)
     settings = Settings(
         epochs=arguments.epochs or arguments.iterations or 1,
         progress=sys.stderr.isatty(),
         **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log", "clip"),
-        **_recipe(arguments),
+        **_recipe(arguments, checkpoint),
     )
     if arguments.plot is not None:
         check_picture(arguments.plot)
     dataset = load(arguments.data)
     group = ranks.make_group(arguments, lambda: {"data": dataset.digest})
-    network = cli.make_network(arguments, dataset)
-    if arguments.resume is not None and arguments.prune is None and arguments.start is None:
-        cli.take_masks(network, load_checkpoint(arguments.resume))
+    network = _network(arguments, dataset, checkpoint)
     plan = None if arguments.plan is None else Plan.load(arguments.plan)
     pipeline = pipelines.make_pipeline(arguments, network, group)
     if pipeline is not None:
@@ -126,7 +137,7 @@ def run(arguments: argparse.Namespace) -> None:
             f"--method {arguments.method} scans by a plan: make one with bppsa-plan build and give it "
             "with --plan"
         )
-    optimizer = _optimizer(network, arguments)
+    optimizer = _optimizer(network, arguments, checkpoint)
     check_dataset(network, dataset)
     if network.writes:
         print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
@@ -138,7 +149,9 @@ def run(arguments: argparse.Namespace) -> None:
         return
     _print_summary(history, time.perf_counter() - started)
     if arguments.plot is not None:
-        plot_history(history, arguments.plot, title=f"{arguments.model} on {dataset.name}")
+        plot_history(
+            history, arguments.plot, title=f"{arguments.model or arguments.resume} on {dataset.name}"
+        )
 
 
 def check_plan(plan: Plan, method: str, batch_size: int) -> None:
@@ -162,18 +175,48 @@ def check_plan(plan: Plan, method: str, batch_size: int) -> None:
         )
 
 
-def _recipe(arguments: argparse.Namespace) -> dict[str, Any]:
+def _complete(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
+    """Set --dtype, --seed and --batch-size where they were left out: the checkpoint's, or the usual ones."""
+    usual: dict[str, Any] = {"dtype": "float32", "seed": 0, "batch_size": 64}
+    if checkpoint is not None:
+        stored = {**checkpoint.random_state, "dtype": checkpoint.dtype}
+        usual = {name: stored.get(name, value) for name, value in usual.items()}
+    for name, value in usual.items():
+        if getattr(arguments, name) is None:
+            setattr(arguments, name, value)
+
+
+def _network(arguments: argparse.Namespace, dataset: Dataset, checkpoint: Checkpoint | None) -> Sequential:
+    """The network to train: of MODEL, or without it the checkpoint's. Raises BppsaError for an option that
+    shapes a MODEL where there is none."""
+    if arguments.model is None:
+        assert checkpoint is not None
+        for name in ("input_shape", "classes", "prune", "start", *cli.RECURRENT_OPTIONS):
+            if getattr(arguments, name) is not None:
+                option = "--from" if name == "start" else f"--{name.replace('_', '-')}"
+                raise BppsaError(
+                    f"{option} shapes a MODEL, and the network is that of {arguments.resume}: give the MODEL "
+                    "with it, or leave it out"
+                )
+        return network_of(checkpoint, arguments.device)
+    network = cli.make_network(arguments, dataset)
+    if checkpoint is not None and arguments.prune is None and arguments.start is None:
+        cli.take_masks(network, checkpoint)
+    return network
+
+
+def _recipe(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> dict[str, Any]:
     """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
     names = "lr_schedule", "augment", "label_smoothing"
-    stored = {} if arguments.resume is None else load_checkpoint(arguments.resume).recipe
+    stored = {} if checkpoint is None else checkpoint.recipe
     return {**{name: stored[name] for name in names if name in stored}, **cli.given(arguments, *names)}
 
 
-def _optimizer(network: Sequential, arguments: argparse.Namespace) -> Optimizer:
+def _optimizer(
+    network: Sequential, arguments: argparse.Namespace, checkpoint: Checkpoint | None
+) -> Optimizer:
     """The optimizer of the arguments; what they leave open is the checkpoint's to resume from."""
-    stored: dict[str, Any] = {}
-    if arguments.resume is not None:
-        stored = load_checkpoint(arguments.resume).optimizer
+    stored: dict[str, Any] = {} if checkpoint is None else checkpoint.optimizer
     kind = arguments.optimizer or str(stored.get("name", "sgd")).lower()
     if kind not in OPTIMIZERS:
         raise CheckpointError(

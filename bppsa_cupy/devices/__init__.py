@@ -27,7 +27,9 @@ def get_device(name: str | Device = "auto") -> Device:
         return _cuda()
     if is_one_of(name, ["host", "cpu"]):
         return _host()
-    raise DeviceError(f"device {name!r} was asked for: the devices are 'auto', 'cuda' and 'host'")
+    raise DeviceError(
+        f"device {name!r} was asked for: the devices are 'auto', 'cuda' (or 'gpu') and 'host' (or 'cpu')"
+    )
 
 
 def device_of(array: Array) -> Device:

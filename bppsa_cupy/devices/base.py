@@ -94,7 +94,8 @@ class Device(abc.ABC):
     def asarray(self, array: Any, dtype: Any = None) -> Array:
         """`array` on this device, C-contiguous; from NumPy, CuPy or anything with DLPack.
 
-        Shares memory where it can. Raises ShapeError for a masked array, whose mask would be lost, and for
+        Shares memory where it can; a tensor of PyTorch's that tracks gradients is detached, which is said
+        once. Raises ShapeError for a masked array, whose mask would be lost, and for
         text, dates and objects, which a conversion might read as numbers.
         """
 
@@ -241,7 +242,7 @@ def _nothing() -> None:
 def from_dlpack(array: Any) -> np.ndarray:
     """A NumPy array of what exports host memory by DLPack, else of what NumPy can read.
 
-    Raises ShapeError naming what was given where neither can: ragged lists, tensors that track gradients.
+    Raises ShapeError naming what was given where neither can: ragged lists, tensors of bfloat16.
     """
     if isinstance(array, np.ndarray):
         return array
@@ -250,7 +251,7 @@ def from_dlpack(array: Any) -> np.ndarray:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ShapeError(
             f"a {type(array).__name__} cannot be read as an array ({error}): give a NumPy or CuPy array, or "
-            "one that DLPack exports (of PyTorch, tensor.detach())"
+            "one that DLPack exports (of PyTorch, of float32 or float64)"
         ) from error
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.conversion import without_gradient
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
 from bppsa_cupy.devices.cubins import machine_code
 from bppsa_cupy.devices.order import branches, predecessors
@@ -58,6 +59,7 @@ class CudaDevice(Device):
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
+            array = without_gradient(array)
             on_gpu = hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == 2
             array = self.xp.from_dlpack(array) if on_gpu else from_dlpack(array)
         check_array(array, dtype)

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
 import threadpoolctl
 
+from bppsa_cupy.conversion import without_gradient
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
@@ -76,7 +77,7 @@ class HostDevice(Device):
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
         if not isinstance(array, np.ndarray):
             is_cupy = hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
-            array = array.get() if is_cupy else from_dlpack(array)
+            array = array.get() if is_cupy else from_dlpack(without_gradient(array))
         check_array(array, dtype)
         return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
 

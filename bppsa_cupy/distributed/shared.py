@@ -11,6 +11,7 @@ from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.geometry import Geometry
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.network.state import load_state
@@ -49,7 +50,8 @@ class SharedSequential(Sequential):
             **agreed,
         )
         self.group, self.buffers = group, buffers
-        self._architecture, self.dtype, self.device = network.architecture, network.dtype, network.device
+        self._geometry = Geometry(network.architecture)
+        self.dtype, self.device = network.dtype, network.device
         self.training, self.random_state = network.training, dict(network.random_state)
         self.last_pass, self.last_backward = None, None
         self.parameters, self.gradients = parameters, gradients
@@ -60,6 +62,13 @@ class SharedSequential(Sequential):
     @property
     def writes(self) -> bool:
         return self.group.rank == 0
+
+    def _part(self, layers: range) -> Sequential:
+        raise DistributedError(
+            f"net[{layers.start}:{layers.stop}] was asked for of a network over ranks: load its "
+            "state_dict() into "
+            "a Sequential, and take the part of that"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise DistributedError(

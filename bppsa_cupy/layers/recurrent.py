@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_number, is_one_of
+from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Layer, Shape, StepJacobians, uniform_fan_in
@@ -265,7 +266,8 @@ class Recurrent(Layer):
     def check_states(
         self, given: Any, batch: int, dtype: np.dtype, device: Device, what: str
     ) -> tuple[Array, ...]:
-        """States in PyTorch's shape, (num_layers D, B, H), on the device: h, or h and c for an LSTM.
+        """States in PyTorch's shape, (num_layers D, B, H), on the device: h, or h and c for an LSTM; of
+        another dtype where that one loses nothing.
 
         Raises ShapeError naming both shapes or dtypes.
         """
@@ -277,9 +279,10 @@ class Recurrent(Layer):
         arrays = tuple(map(device.asarray, components))
         shape = (self.num_layers * self.directions, batch, self.hidden_size)
         for array in arrays:
-            if tuple(array.shape) != shape or array.dtype != dtype:
+            if tuple(array.shape) != shape:
                 raise ShapeError(
                     f"{name} got {what} of {array.dtype} and shape {tuple(array.shape)}: it takes {dtype} of "
                     f"shape {shape}, (num_layers * directions, B, hidden_size)"
                 )
-        return arrays
+        cure = f"convert it, as h.astype({dtype.name!r})"
+        return tuple(of_dtype(name, what, array, dtype, cure) for array in arrays)

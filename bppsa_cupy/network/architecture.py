@@ -47,6 +47,13 @@ class Architecture(LayerStack):
         other.__dict__.update(_other_mode=self, _operators=self._operators)
         return other
 
+    def part(self, layers: range) -> Architecture:
+        """The architecture of consecutive layers, with the same Jacobians."""
+        chosen = self.layers[layers.start : layers.stop]
+        result = Architecture(chosen, self.shapes[layers.start], self.training)
+        result._operators = self._operators
+        return result
+
     def check_input(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError unless a batch may have this shape."""
         wanted = (None, *self.input_shape)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.layout import go_forward, taken_shape
 from bppsa_cupy.layers import Context, Layer, Recurrent
+from bppsa_cupy.network.forward import take_input
 
 
 class BoundLayer:
@@ -24,7 +24,8 @@ class BoundLayer:
         """The layer's output for a batch x; of a recurrent layer the pair of output and final state.
 
         x        (B, ...), of any shape the layer takes; (T, B, F) for a recurrent layer that is not
-                 batch_first, whose output of every step then is (T, B, D H)
+                 batch_first, whose output of every step then is (T, B, D H); of lists and other dtypes see
+                 Sequential.forward
         state    of a recurrent layer before the first step, (num_layers D, B, H), for an LSTM the pair of
                  h and c; zeros without it
         lengths  of a recurrent layer: see Sequential.forward
@@ -32,10 +33,9 @@ class BoundLayer:
         The network's passes are left alone. Raises ShapeError naming what differs.
         """
         layer, ctx = self.layer, self._new_context()
-        given = ctx.device.asarray(x)
-        if given.dtype != ctx.dtype:
-            raise ShapeError(f"{layer!r} is {ctx.dtype} here and got input of {given.dtype}: convert it")
-        taken_shape(layer, given.shape, lengths, state)
+        given = take_input(
+            repr(layer), ctx.device, ctx.dtype, x, lambda shape: taken_shape(layer, shape, lengths, state)
+        )
         y = ctx.device.xp.ascontiguousarray(go_forward(layer, ctx, given, lengths, state))
         return (y, ctx.saved["states"]) if isinstance(layer, Recurrent) else y
 

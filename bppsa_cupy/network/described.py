@@ -9,6 +9,7 @@ import numpy as np
 
 from bppsa_cupy.layers import Layer
 from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.summary import Summary, summarize
 from bppsa_cupy.plan import Chain
 
 
@@ -19,6 +20,8 @@ class Described(abc.ABC):
     @abc.abstractmethod
     def architecture(self) -> Architecture:
         """The layers with their masks, their shapes and Jacobians."""
+
+    dtype: np.dtype
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -54,6 +57,11 @@ class Described(abc.ABC):
 
     def describe(self) -> dict[str, Any]:
         return self.architecture.describe()
+
+    def summary(self) -> Summary:
+        """Every layer's shapes, parameters and Jacobian; as text, `print(net.summary())`, a table of at most
+        100 columns. Jacobians' patterns that were not asked for yet are made: of a VGG-11 in some seconds."""
+        return summarize(self.architecture, self.dtype)
 
     def chains(self) -> tuple[Chain, ...]:
         return self.architecture.chains()

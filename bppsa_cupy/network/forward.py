@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
+import numpy as np
+
+from bppsa_cupy.conversion import of_dtype, of_list
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequences import set_sequences
 
 
 def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
     """Take a batch into a pass; it is on the device then. Raises what `Sequential.forward` raises."""
-    given, architecture = current.device.asarray(x), current.architecture
-    architecture.check_input(given.shape)
-    if given.dtype != current.dtype:
-        raise ShapeError(
-            f"the network is {current.dtype} and got input of {given.dtype}: convert the input, as "
-            f"x.astype({current.dtype.name!r})"
-        )
+    given = take_input("the network", current.device, current.dtype, x, current.architecture.check_input)
     current.parameters.apply_masks()
     current.input, current.version = given, current.parameters.version
     current.values = current.parameters.watched_values()
     current.forget_gradients()
     set_sequences(current, lengths, states)
     return given
+
+
+def take_input(
+    owner: str, device: Device, dtype: np.dtype, x: Any, check: Callable[[tuple[int, ...]], object]
+) -> Array:
+    """A batch on the device, of the network's dtype. A list, and an array of another dtype, are converted
+    where nothing is lost, the latter with a warning the first time.
+
+    check  raises ShapeError unless a batch may have a shape
+
+    Raises ShapeError where a value would change.
+    """
+    given = device.asarray(of_list(x, dtype))
+    check(given.shape)
+    return of_dtype(owner, "input", given, dtype, f"convert the input, as x.astype({dtype.name!r})")
 
 
 def through(current: Pass, x: Array, layers: range, training: bool, random_state: Mapping[str, int]) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,15 @@ from bppsa_cupy.errors import CheckpointError, ShapeError
 
 #: Every array starts at a multiple of this many bytes, as vector loads and BLAS like it.
 ALIGNMENT = 64
+
+
+@dataclass
+class Status:
+    """What holds of a set of arrays and of every part of it: see `ParameterSet`."""
+
+    masks: Mapping[str, Array] = field(default_factory=dict)
+    version: int = 0
+    watched: bool = False
 
 
 class ParameterSet(Mapping[str, Array]):
@@ -34,10 +44,24 @@ class ParameterSet(Mapping[str, Array]):
         spans, end = lay_out(dtype, shapes)
         self.device, self.dtype = device, dtype
         self.flat = device.zeros((end,), dtype)
-        self.masks: Mapping[str, Array] = {}
-        self.version, self.watched = 0, False
-        self._spans = spans
+        self._spans, self._status = spans, Status()
         self._views = {name: self.view(self.flat, name) for name in spans}
+
+    @property
+    def masks(self) -> Mapping[str, Array]:
+        return self._status.masks
+
+    @property
+    def version(self) -> int:
+        return self._status.version
+
+    @property
+    def watched(self) -> bool:
+        return self._status.watched
+
+    @watched.setter
+    def watched(self, value: bool) -> None:
+        self._status.watched = value
 
     def view(self, flat: Array, name: str) -> Array:
         """What belongs to `name` of an array laid out as `flat` is, in the array's shape."""
@@ -67,7 +91,9 @@ class ParameterSet(Mapping[str, Array]):
 
     def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
         """Take these masks, by name, in place of all there are; `apply_masks` sets the values."""
-        self.masks = {name: self.device.asarray(mask, dtype=self.dtype) for name, mask in masks.items()}
+        self._status.masks = {
+            name: self.device.asarray(mask, dtype=self.dtype) for name, mask in masks.items()
+        }
 
     def apply_masks(self, flat: Array = None) -> None:
         """Set to 0 what the masks hold at 0 in an array laid out as `flat` is; by default in `flat`."""
@@ -85,7 +111,7 @@ class ParameterSet(Mapping[str, Array]):
 
     def changed(self) -> None:
         """Note that the values are others now."""
-        self.version += 1
+        self._status.version += 1
 
     def watched_values(self) -> Array:
         """A copy of `flat` where the values are watched, else None."""

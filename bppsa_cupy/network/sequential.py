@@ -4,30 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
-import numpy as np
-
-from bppsa_cupy.arguments import as_flag, as_instance, as_integer
-from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.arguments import as_flag
+from bppsa_cupy.devices import Array, get_device
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.network.analysis import jacobian_records
-from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
-from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.described import Described
-from bppsa_cupy.network.forward import begin, draw, through
-from bppsa_cupy.network.parameters import ParameterSet, real_dtype
+from bppsa_cupy.network.forward import begin, through
+from bppsa_cupy.network.holder import Holder
+from bppsa_cupy.network.parts import consecutive
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.state import in_order, load_state, state_of
 from bppsa_cupy.plan import Partition, Plan, build_plan, model_of
 from bppsa_cupy.records.records import JacobianRecords
 
 
-class Sequential(Described):
+class Sequential(Holder):
     """Layers one after another, their parameters, and the latest forward pass.
 
     layers       Layer objects in order
@@ -44,66 +37,42 @@ class Sequential(Described):
     layer does not take what the one before it gives.
     """
 
-    def __init__(
-        self,
-        layers: Sequence[Layer],
-        input_shape: Sequence[int],
-        seed: int = 0,
-        dtype: Any = "float32",
-        device: str | Device = "auto",
-    ) -> None:
-        self._architecture = Architecture(layers, input_shape)
-        self.dtype = real_dtype(dtype)
-        self.device = get_device(device)
-        self.training = True
-        self.last_pass: Pass | None = None
-        self.last_backward: BackwardReport | None = None
-        shapes = self.architecture.parameter_shapes()
-        self.buffers = BufferSet(self.device, self.dtype, self.architecture.initial_buffers())
-        self.parameters = ParameterSet(self.device, self.dtype, shapes)
-        self.gradients = ParameterSet(self.device, self.dtype, shapes)
-        generator = np.random.default_rng(as_integer("Sequential", "seed", seed, 0, None))
-        self.parameters.assign(self.architecture.initialize(generator))
-        self.parameters.set_masks(self.architecture.masks)
-        self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
-        self._backward = Backward()
-
-    @property
-    def writes(self) -> bool:
-        """Whether this process writes files and speaks; of several ranks one alone does."""
-        return True
-
-    @property
-    def architecture(self) -> Architecture:
-        """The layers with their masks, their shapes and Jacobians, in the present mode; `set_masks` makes
-        another one."""
-        return self._architecture.in_mode(self.training)
-
     # ---- forward ----
 
-    def train(self) -> Sequential:
-        """Training mode, for layers that differ in it."""
-        self.training = True
-        return self
+    @overload
+    def __getitem__(self, index: int) -> BoundLayer: ...
 
-    def eval(self) -> Sequential:
-        """Evaluation mode."""
-        self.training = False
-        return self
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
 
-    def __getitem__(self, index: int) -> BoundLayer:
-        """Layer `index` with the network's parameters, to be called on its own: net[0](x, h0)."""
+    def __getitem__(self, index: int | slice) -> BoundLayer | Sequential:
+        """Layer `index` with the network's parameters, to be called on its own: net[0](x, h0). Or a network
+        of consecutive layers, net[:3], which shares.
+
+        Shared are parameters, gradients, buffers, masks and the random state: a step of an optimizer on
+        `net[:3].parameters` changes `net`, and a backward pass of either writes over the same gradients. Its
+        own are passes, the plan in use, and the mode, which is that of `net` at first. Its layers and names
+        count from 0, so `net[3:]` calls layer 3 "0". A copy or pickle of it is a network of its own.
+        Raises ShapeError for layers that do not follow each other.
+        """
+        if isinstance(index, slice):
+            return self._part(consecutive(index, len(self)))
         position = range(len(self))[index]
         return BoundLayer(self.layers[position], partial(self._context, position))
 
-    def __len__(self) -> int:
-        return len(self.layers)
+    def _part(self, layers: range) -> Sequential:
+        """The network of these layers, which shares what this one holds."""
+        part = Sequential.__new__(Sequential)
+        part._share(self, layers)
+        return part
 
     def __iter__(self) -> Iterator[BoundLayer]:
         return (self[index] for index in range(len(self)))
 
     def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
-        """The output for a batch `x` (B, *input_shape) of the network's dtype, B >= 1.
+        """The output for a batch `x` (B, *input_shape), B >= 1. A list of numbers takes the network's
+        dtype; an array of another one is converted where every value stays what it is, with a warning the
+        first time.
 
         lengths  of sequences (B, T, F): (B,) integers from 1 to T, where each sample ends; by default at T.
                  Recurrent layers take no step behind it, and put out 0 there
@@ -134,34 +103,6 @@ class Sequential(Described):
     def _through(self, current: Pass, x: Array) -> Array:
         """The output of all layers."""
         return through(current, x, range(len(self)), self.training, self.random_state)
-
-    def set_masks(self, masks: Mapping[str, Any]) -> None:
-        """Give weights these masks, by parameter name, in place of all the network has: those that are 0 or
-        False in a mask are set to 0 and stay 0, through the steps of an optimizer whose momentum is older
-        too. What the caller sets in place is set back by the next forward pass, and in `state_dict`.
-
-        A plan made for other masks does not fit any more, and raises PlanMismatchError when it is used.
-        Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
-        nothing is set then.
-        """
-        takes = "arrays by the weight's name"
-        as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
-        self._architecture = self._architecture.with_masks(masks)
-        self.parameters.set_masks(self.architecture.masks)
-        if self._backward.scans is not None:
-            self._backward.scans.clear()
-        self.parameters.apply_masks()
-        self.parameters.changed()
-
-    def _context(self, index: int) -> Context:
-        """A new context of one layer, on the network's parameters and gradients."""
-        arrays = self.parameters, self.gradients, self.parameters.masks, self.buffers
-        ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
-        ctx.training, ctx.draw = self.training, draw(self.random_state, index)
-        return ctx
-
-    def _contexts(self) -> list[Context]:
-        return [self._context(index) for index in range(len(self))]
 
     # ---- backward and its plan ----
 
@@ -246,7 +187,7 @@ class Sequential(Described):
         """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
         self._backward.scans = RunScans(self.architecture, plan, self.device, self.dtype)
 
-    # ---- analysis and state ----
+    # ---- analysis ----
 
     def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
         """CSR records of every layer's transposed Jacobian at the last pass, from the first layer on; of a
@@ -260,21 +201,6 @@ class Sequential(Described):
 
     def _or_last(self, given: Pass | None) -> Pass | None:
         return self.last_pass if given is None else given
-
-    def state_dict(self) -> dict[str, np.ndarray]:
-        """Copies of the parameters and buffers on the host, by name, in PyTorch's order; masked weights
-        are 0."""
-        return state_of(self.architecture, self.parameters, self.buffers)
-
-    def load_state_dict(self, arrays: Mapping[str, Any], *, by_order: bool = False) -> None:
-        """Set parameters and buffers from arrays of the same names and shapes, PyTorch's state dicts among
-        them. With `by_order` names are left aside and arrays taken one after another: a state dict of the
-        same network, whose modules have other names. Masked weights are set to 0. Raises CheckpointError or
-        ShapeError, and sets nothing then.
-        """
-        if as_flag("load_state_dict", "by_order", by_order):
-            arrays = in_order(self.architecture, arrays)
-        load_state(self.architecture, self.parameters, self.buffers, arrays)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold layers and parameters; plan, passes and gradients are left out."""

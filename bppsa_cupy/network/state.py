@@ -34,12 +34,34 @@ def load_state(
     if missing or unknown:
         raise CheckpointError(
             f"the parameters and buffers do not fit: missing {missing or 'none'}, unknown "
-            f"{unknown or 'none'}; the network has {list(names)}"
+            f"{unknown or 'none'}; the network has {list(names)}, and takes them behind any one prefix, or "
+            "by "
+            "their order (by_order=True)"
         )
     converted = buffers.converted(arrays)
     parameters.assign({name: arrays[name] for name in names if name not in buffers.names})
     buffers.take(converted)
     parameters.apply_masks()
+
+
+def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arrays by the network's names, where theirs are these, or those of the only layer that has any, behind
+    one prefix that ends with a dot, or none; else as they are."""
+    check_mapping(arrays)
+    if not arrays or not all(isinstance(name, str) for name in arrays):
+        return arrays
+    names = architecture.state_names
+    own = [name.partition(".")[2] for name in names]
+    single = len({name.partition(".")[0] for name in names}) == 1
+    given = next(iter(arrays))
+    for theirs in (list(names), own) if single else (list(names),):
+        for name in theirs:
+            prefix = given.removesuffix(name)
+            if not given.endswith(name) or (prefix and not prefix.endswith(".")):
+                continue
+            if {prefix + name for name in theirs} == set(arrays):
+                return {name: arrays[prefix + their] for name, their in zip(names, theirs, strict=True)}
+    return arrays
 
 
 def in_order(architecture: Architecture, arrays: Mapping[str, Any]) -> dict[str, Any]:

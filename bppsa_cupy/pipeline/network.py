@@ -9,9 +9,10 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters
 from bppsa_cupy.distributed.shared import SharedSequential
-from bppsa_cupy.errors import DistributedError, ShapeError
+from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.network.backward import Backward
+from bppsa_cupy.network.forward import take_input
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.placement import Placement
@@ -54,10 +55,7 @@ class StageSequential(SharedSequential):
                 "training is bppsa_cupy.training.loop.train of the pipeline"
             )
         group, xp = self.group, self.device.xp
-        given = self.device.asarray(x)
-        self.architecture.check_input(given.shape)
-        if given.dtype != self.dtype:
-            raise ShapeError(f"the network is {self.dtype} and got input of {given.dtype}: convert the input")
+        given = take_input("the network", self.device, self.dtype, x, self.architecture.check_input)
         batch, steps = len(given), given.shape[1]
         self.parameters.apply_masks()
         group.finish()

@@ -22,12 +22,9 @@ def check_arguments(module: Any, place: str = "") -> None:
         raise ShapeError(
             f"{where} has proj_size={module.proj_size}: bppsa_cupy.torch takes 0 alone; take torch.nn's LSTM"
         )
-    if module.dropout and module.num_layers > 1:
-        raise ShapeError(
-            f"{where} has dropout={module.dropout} between {module.num_layers} inner layers: "
-            "bppsa_cupy.torch takes 0 alone; set module.dropout = 0, or take a module a layer with "
-            "torch.nn.Dropout between"
-        )
+    p = module.dropout
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
+        raise ShapeError(f"{where} has dropout={p!r}: it takes a probability from 0 to 1")
 
 
 def check_tensors(

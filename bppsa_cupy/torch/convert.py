@@ -27,8 +27,7 @@ def convert(model: Model, *, back: bool = False) -> Model:
 
     The modules stay the objects they are, with their parameters, hooks and names: an optimizer that knows the
     parameters goes on. Subclasses of torch.nn's are left as they are. Raises ShapeError where there is
-    nothing to convert, and where a module has dropout between inner layers or proj_size; nothing is changed
-    then.
+    nothing to convert, and where a module has proj_size; nothing is changed then.
     """
     as_instance("convert", "model", model, torch.nn.Module, "a torch.nn.Module")
     targets = {ours: theirs for theirs, ours in PAIRS.items()} if back else PAIRS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.torch import checks
+from bppsa_cupy.torch.dropout import with_dropout
 from bppsa_cupy.torch.geometry import layer_of, mode_of
 from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.passes import run
@@ -32,6 +34,7 @@ class OverTime(torch.nn.Module):
     bias: bool
     batch_first: bool
     bidirectional: bool
+    dropout: Any
     _flat_weights_names: list[str]
 
     @property
@@ -64,10 +67,10 @@ class OverTime(torch.nn.Module):
         batched = input.dim() == 3
         checks.check_states(self, states, input.shape[axis] if batched else None)
         if batched:
-            y, *after = run(self._text(self.batch_first), input, None, states, parameters)
+            y, *after = self._over(input, None, self.batch_first, states, parameters)
             return y, self._state(after)
         x, states = input.unsqueeze(axis), [state.unsqueeze(1) for state in states]
-        y, *after = run(self._text(self.batch_first), x, None, states, parameters)
+        y, *after = self._over(x, None, self.batch_first, states, parameters)
         return y.squeeze(axis), self._state([state.squeeze(1) for state in after])
 
     def _over_pack(self, pack: PackedSequence, states: Any, parameters: Any) -> tuple[PackedSequence, Any]:
@@ -78,16 +81,31 @@ class OverTime(torch.nn.Module):
         order, back = pack.sorted_indices, pack.unsorted_indices
         if order is not None:
             states = [state.index_select(1, order) for state in states]
-        y, *after = run(self._text(True), x, lengths, states, parameters)
+        y, *after = self._over(x, lengths, True, states, parameters)
         if back is not None:
             after = [state.index_select(1, back) for state in after]
         return repack(y, lengths, pack), self._state(after)
 
-    def _text(self, batch_first: bool) -> str:
-        """The module's geometry as `layer_of` takes it."""
+    def _over(
+        self, x: torch.Tensor, lengths: Any, batch_first: bool, states: Any, parameters: Any
+    ) -> Sequence[torch.Tensor]:
+        """Output and last states of padded sequences; in training with dropout between inner layers."""
+        if self.training and self.dropout and self.num_layers > 1:
+            one = self._text(batch_first, self.input_size, 1), self._text(batch_first, self._features, 1)
+            return with_dropout(
+                one, self.dropout, self.num_layers, x, lengths, batch_first, states, parameters
+            )
+        return run(self._text(batch_first, self.input_size, self.num_layers), x, lengths, states, parameters)
+
+    @property
+    def _features(self) -> int:
+        """Columns of an inner layer's output."""
+        return self.hidden_size * (2 if self.bidirectional else 1)
+
+    def _text(self, batch_first: bool, inputs: int, layers: int) -> str:
+        """The geometry of inner layers as `layer_of` takes it."""
         return (
-            f"{self.mode}|{self.input_size}|{self.hidden_size}|{self.num_layers}|{self.bias}|{batch_first}|"
-            f"{self.bidirectional}"
+            f"{self.mode}|{inputs}|{self.hidden_size}|{layers}|{self.bias}|{batch_first}|{self.bidirectional}"
         )
 
     def _states(self, hx: Any) -> list[torch.Tensor]:
@@ -108,8 +126,8 @@ class OverTime(torch.nn.Module):
 
 
 class RNN(OverTime, torch.nn.RNNBase):
-    """torch.nn.RNN, with its arguments, parameters and results. Raises ShapeError for dropout between inner
-    layers, and for another nonlinearity than "tanh" or "relu"."""
+    """torch.nn.RNN, with its arguments, parameters and results. Raises ShapeError for another
+    nonlinearity than "tanh" or "relu"."""
 
     def __init__(
         self,
@@ -135,8 +153,7 @@ class RNN(OverTime, torch.nn.RNNBase):
 
 
 class GRU(OverTime, torch.nn.RNNBase):
-    """torch.nn.GRU, with its arguments, parameters and results. Raises ShapeError for dropout between inner
-    layers."""
+    """torch.nn.GRU, with its arguments, parameters and results."""
 
     def __init__(
         self,
@@ -158,8 +175,7 @@ class GRU(OverTime, torch.nn.RNNBase):
 
 
 class LSTM(OverTime, torch.nn.RNNBase):
-    """torch.nn.LSTM, with its arguments, parameters and results. Raises ShapeError for proj_size, and for
-    dropout between inner layers."""
+    """torch.nn.LSTM, with its arguments, parameters and results. Raises ShapeError for proj_size."""
 
     def __init__(
         self,
@@ -211,7 +227,7 @@ class CellLayer(OverTime):
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout = dropout
         checks.check_arguments(self)
-        layer, names = layer_of(self._text(batch_first))
+        layer, names = layer_of(self._text(batch_first, input_size, num_layers))
         self._flat_weights_names = list(names)
         for name, shape in layer.parameter_shapes().items():
             self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))

@@ -65,7 +65,7 @@ def train(
         raise BppsaError("the optimizer holds another network's parameters: make it of network.parameters")
     if settings.checkpoint is not None and network.writes:
         check_writable(settings.checkpoint, error=CheckpointError)
-    step, good = 0, resume
+    step, good, wanted, ended = 0, resume, False, False
     if resume is not None:
         step = restore_from(network, optimizer, resume, settings, dataset)
     per_epoch = number_of_batches(dataset.train, settings.batch_size)
@@ -75,7 +75,7 @@ def train(
     bar = tqdm(total=last, initial=step, unit="step", disable=not shown, dynamic_ncols=True)
     own_log = TrainingLog(settings.log if network.writes else None, step)
     with own_log as log, bar, _telling_of(lambda: good), _rates_kept(optimizer):
-        while step < last:
+        while step < last and not ended:
             end = min(last, (step // per_epoch + 1) * per_epoch)
             stop = runner.stop(step, end)
             work = _work(network, dataset.train, optimizer, settings, step, stop, history)
@@ -92,6 +92,7 @@ def train(
                 history.rows.append(row)
                 # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
                 log.write(row if log.begun else {**row, "ran": history.ran})
+                wanted |= any([callback(network, row) is True for callback in settings.callbacks])
             step = stop
             if settings.checkpoint is not None and step == end:
                 if not _is_finite(network):
@@ -100,6 +101,7 @@ def train(
                 if network.writes:
                     save_checkpoint(settings.checkpoint, state)
                 good = settings.checkpoint
+            ended = wanted and step == end
     return history
 
 

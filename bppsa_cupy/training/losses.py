@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_instance, as_number, as_plain_array
+from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.data.labels import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
@@ -26,7 +27,8 @@ def cross_entropy(
     """Softmax cross entropy, mean over the labels that count, and its gradient.
 
     scores  (B, classes), or (B, T, classes) with a loss at every step; float32 or float64, on any device
-    labels  (B,) or (B, T) integers, 0 <= label < classes; checked on the host before they are uploaded
+    labels  (B,) or (B, T) integers, 0 <= label < classes; checked on the host before they are uploaded.
+            Floats and bools that are whole numbers are taken for them, with a warning the first time
     lengths       (B,) integers from 1 to T: steps behind a sample's length are padding, whatever they hold
     ignore_index  a label that is left out, as in PyTorch
     label_smoothing  the part of every target, from 0 to 1, that all classes share evenly, as in PyTorch
@@ -46,11 +48,14 @@ def cross_entropy(
         )
     *shape, classes = scores.shape
     array = as_plain_array("cross_entropy", "labels", labels)
-    if array.shape != tuple(shape) or array.dtype.kind not in "iu":
+    if array.shape != tuple(shape):
         raise ShapeError(
             f"labels are {array.dtype} of shape {array.shape}: a batch of {shape[0]} takes integers of "
             f"shape {tuple(shape)}"
         )
+    if array.dtype.kind not in "iu":
+        cure = "give integers, as labels.astype(int)"
+        array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
     counted = counted_labels(array, lengths, ignore_index)
     _check_labels(array, counted, classes)
     rows, real = math.prod(shape), int(np.count_nonzero(counted))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
+from bppsa_cupy.arguments import as_flag, as_integer, as_list, as_path, is_one_of
 from bppsa_cupy.data.augment import check_augmentation
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network import METHODS
@@ -34,6 +34,11 @@ class Settings:
     augment           random changes of training samples, one of data.augment.AUGMENTATIONS; None for none
     label_smoothing   of the training loss (`cross_entropy`)
     gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
+    callbacks         each is called with the network and the row of a step (`History.rows`), once it is
+                      known: a step late, but at an epoch's end, whose row has test_loss and
+                      test_accuracy, with the network as that step left it. One that returns True ends
+                      training behind the epoch: its checkpoint is written, and may be gone on from. Over
+                      ranks, every rank calls its own
 
     Raises BppsaError for numbers, flags and paths of another kind or range, and for a method, schedule,
     augmentation or smoothing that is none.
@@ -52,6 +57,7 @@ class Settings:
     augment: str | None = None
     label_smoothing: float = 0.0
     gradient_hook: Callable[[Sequential], None] | None = None
+    callbacks: tuple[Callable[[Sequential, dict[str, Any]], Any], ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0), ("iterations", 0)):
@@ -74,6 +80,12 @@ class Settings:
         if self.augment is not None:
             check_augmentation(self.augment)
         check_smoothing(self.label_smoothing)
+        takes = "functions of (network, row), as [early_stop]"
+        callbacks = tuple(as_list("training", "callbacks", self.callbacks, takes, error=BppsaError))
+        for callback in callbacks:
+            if not callable(callback):
+                raise BppsaError(f"training got {callback!r} among callbacks: it takes {takes}")
+        object.__setattr__(self, "callbacks", callbacks)
 
     def last_step(self, per_epoch: int) -> int:
         """The number of steps in all, where an epoch has `per_epoch`."""

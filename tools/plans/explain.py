@@ -23,9 +23,10 @@ from bppsa_cupy.plan.cost import (
 from bppsa_cupy.plan.search import MOST_ELEMENTS, Search, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.system.files import check_writable
+from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.plans.simulated_ranks import add_simulation, run_simulation
-from bppsa_cupy.tools.plans.text import budget_facts, print_budget, print_table, quantity, time_writer
+from bppsa_cupy.tools.plans.text import budget_facts, print_budget, print_table, time_writer
 
 #: The schedules that are not computed.
 FIXED: dict[str, Callable[[int], Schedule]] = {
@@ -255,4 +256,4 @@ def _title(schedule: dict[str, Any]) -> str:
 
 def _cells(one: dict[str, Any], time: Callable[[float], str]) -> tuple[str, ...]:
     counts = (str(one[name]) for name in ("depth", "mv", "mm"))
-    return (*counts, time(one["work"]), time(one["critical_path"]), f"{quantity(one['memory'])}B")
+    return (*counts, time(one["work"]), time(one["critical_path"]), in_bytes(one["memory"]))

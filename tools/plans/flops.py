@@ -17,8 +17,9 @@ from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.search import Search, searched_segments
 from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.system.units import quantity
 from bppsa_cupy.tools.plans.report import element_facts
-from bppsa_cupy.tools.plans.text import print_table, quantity
+from bppsa_cupy.tools.plans.text import print_table
 
 #: The name of the paper's hand-picked schedule among the others.
 PAPER = "paper's hybrid"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bppsa_cupy.tools.plans.text import print_table, quantity, time_writer
+from bppsa_cupy.system.units import in_bytes
+from bppsa_cupy.tools.plans.text import print_table, time_writer
 
 seconds = time_writer({"unit": "seconds"})
 
@@ -69,7 +70,7 @@ def _print_schedule(schedule: Mapping[str, Any]) -> None:
             f"rank {rank}",
             str(own["staleness"]),
             str(own["live_passes"]),
-            *(f"{quantity(held)}B" for held in _columns(own["bytes"])),
+            *(in_bytes(held) for held in _columns(own["bytes"])),
             percent(own["bubble"]),
         )
         for rank, own in enumerate(schedule["ranks"])
@@ -119,8 +120,8 @@ def _print_all(schedules: list[Mapping[str, Any]]) -> None:
                 f"{schedule['name']}{micro}",
                 ",".join(str(rank["staleness"]) for rank in own),
                 ",".join(str(rank["live_passes"]) for rank in own),
-                *(f"{quantity(rank['bytes']['total'])}B" for rank in own),
-                f"{quantity(sum(rank['bytes']['copies'] for rank in own))}B",
+                *(in_bytes(rank["bytes"]["total"]) for rank in own),
+                in_bytes(sum(rank["bytes"]["copies"] for rank in own)),
                 seconds(schedule["seconds_per_batch"]),
                 f"{schedule['speedup']:.2f}",
                 percent(schedule["bubble"]),

@@ -10,7 +10,8 @@ from bppsa_cupy.plan import ChainPlan, Partition, Placement, Plan, place, rank_m
 from bppsa_cupy.plan.cost import message_bytes
 from bppsa_cupy.plan.schedule import KIND, WORKER
 from bppsa_cupy.plan.sizes import ChainSizes
-from bppsa_cupy.tools.plans.text import print_table, quantity
+from bppsa_cupy.system.units import in_bytes
+from bppsa_cupy.tools.plans.text import print_table
 
 
 def partition_facts(partition: Partition, network: Any) -> list[dict[str, Any]]:
@@ -87,10 +88,10 @@ def print_ranks(facts: dict[str, Any]) -> None:
             str(row["mv"]),
             str(row["mm"]),
             f"{row['sent']}",
-            f"{quantity(row['sent_bytes'])}B",
+            in_bytes(row["sent_bytes"]),
             f"{row['received']}",
-            f"{quantity(row['received_bytes'])}B",
-            f"{quantity(row['value_bytes'])}B",
+            in_bytes(row["received_bytes"]),
+            in_bytes(row["value_bytes"]),
         )
         for row in facts["ranks"]
     ]
@@ -104,5 +105,5 @@ def sent_text(sent: dict[str, int]) -> str:
     parts = []
     for many, one in (("vectors", "vector"), ("matrices", "matrix")):
         if count := sent[many]:
-            parts.append(f"{count} {one if count == 1 else many} of {quantity(sent[one + '_bytes'])}B")
+            parts.append(f"{count} {one if count == 1 else many} of {in_bytes(sent[one + '_bytes'])}")
     return " and ".join(parts) or "none"

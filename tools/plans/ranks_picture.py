@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.plan import Chain, Message, Placement, Segment
+from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools.figures.picture_file import picture
 from bppsa_cupy.tools.plans.ranks import sent_in_all, sent_text
 from bppsa_cupy.tools.plans.segments_picture import COLORS, segment_rows
-from bppsa_cupy.tools.plans.text import quantity
 
 #: Of the ranks, in turn: Okabe and Ito's, which differ for the colour-blind too.
 RANK_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8f8f8f", "#b5a90f")
@@ -94,7 +94,7 @@ def _draw_messages(
             axes.text(
                 x,
                 y,
-                f"{quantity(message.bytes)}B",
+                in_bytes(message.bytes),
                 fontsize=6.5,
                 color=color,
                 ha="left",

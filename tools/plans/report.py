@@ -7,8 +7,9 @@ from typing import Any
 
 from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule, memory_plan
 from bppsa_cupy.plan.cost import StepCost, schedule_cost
+from bppsa_cupy.system.units import counted, in_bytes, quantity
 from bppsa_cupy.tools.plans.ranks import partition_facts, print_partition, print_ranks, schedule_ranks
-from bppsa_cupy.tools.plans.text import print_table, quantity
+from bppsa_cupy.tools.plans.text import print_table
 
 
 def report(plan: Plan) -> dict[str, Any]:
@@ -81,15 +82,21 @@ def print_report(facts: dict[str, Any]) -> None:
     unchecked = "" if facts["checksum"] else " (SHA-256 not compared: --checksum, or verify)"
     print(f"plan         {facts['file']}{unchecked}")
     print(f"fingerprint  {facts['fingerprint']}")
-    print(f"network      {len(layers)} layers, input {facts['network'].get('input_shape', 'unknown')}")
-    shared = "workers" if facts["partition"] is None else "ranks"
-    print(f"planned for  a batch of {facts['batch_size']}, {facts['workers']} {shared}")
+    print(
+        f"network      {counted(len(layers), 'layer')}, input "
+        f"{facts['network'].get('input_shape', 'unknown')}"
+    )
+    shared = counted(facts["workers"], "worker" if facts["partition"] is None else "rank")
+    print(f"planned for  a batch of {facts['batch_size']}, {shared}")
     if facts["partition"] is not None:
         print_partition(facts["partition"])
     for name, needed in facts["left_out"].items():
-        print(f"left out     {name}: {quantity(needed)}B")
+        print(f"left out     {name}: {in_bytes(needed)}")
     for position, chain in enumerate(facts["chains"]):
-        print(f"\nchain {position}: {len(chain['elements'])} elements, {chain['products']} products")
+        print(
+            f"\nchain {position}: {counted(len(chain['elements']), 'element')}, "
+            f"{counted(chain['products'], 'product')}"
+        )
         _print_elements(chain["elements"])
         for schedule in chain["schedules"]:
             _print_schedule(schedule)
@@ -116,8 +123,8 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
         levels = ", computed"
     print(
         f"\n{schedule['name']}{levels}: {quantity(schedule['multiply_adds'])} multiply-adds, critical path "
-        f"{quantity(schedule['critical_path'])}; {quantity(schedule['value_bytes'])}B of values, "
-        f"{quantity(schedule['index_bytes'])}B of patterns and maps"
+        f"{quantity(schedule['critical_path'])}\n  {in_bytes(schedule['value_bytes'])} of values, "
+        f"{in_bytes(schedule['index_bytes'])} of patterns and maps"
     )
     rows = [
         (
@@ -128,7 +135,7 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
             quantity(level["nnz"]),
             quantity(level["multiply_adds"]),
             quantity(level["longest"]),
-            quantity(level["bytes"]),
+            in_bytes(level["bytes"]),
         )
         for level in schedule["by_level"]
     ]

@@ -22,8 +22,9 @@ from bppsa_cupy.plan.cost import (
 from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.plan.search import Search
 from bppsa_cupy.plan.sizes import ChainSizes, CountedSizes
+from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools.plans.ranks import sent_in_all, sent_text
-from bppsa_cupy.tools.plans.text import print_table, quantity
+from bppsa_cupy.tools.plans.text import print_table
 
 #: Longer chains are not searched: of these every hybrid is tried, of longer ones those near log2(n/p) levels.
 SEARCHED, EVERY_HYBRID = 128, 2**14
@@ -170,6 +171,6 @@ def _schedule_rows(
             time(one["time"]),
             sent_text(one["sent"]),
             str(one["most_messages"]),
-            *(f"{quantity(one[key])}B" for key in ("most_bytes", "jacobian_bytes", "memory")),
-            f"{quantity(row['pipeline_bytes'])}B",
+            *(in_bytes(one[key]) for key in ("most_bytes", "jacobian_bytes", "memory")),
+            in_bytes(row["pipeline_bytes"]),
         )

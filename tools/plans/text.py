@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from bppsa_cupy.plan import Budget
+from bppsa_cupy.system.units import in_bytes, quantity
 from bppsa_cupy.tools import cli
 
 
@@ -13,14 +14,6 @@ def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignmen
     """Aligned columns; `alignment` has a letter a column, as format specifications have."""
     for line in cli.aligned([head, *rows], alignment):
         print(f"  {line}".rstrip())
-
-
-def quantity(value: float) -> str:
-    """A number in three digits and a decimal prefix: "28.8 M"."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}"
-    return f"{value:g} "
 
 
 def budget_facts(budget: Budget) -> dict[str, Any]:
@@ -46,7 +39,7 @@ def print_budget(facts: Mapping[str, Any]) -> None:
         + f"; a batch of {facts['batch_size']}, {facts['itemsize']} bytes a value"
     )
     if facts["memory_limit"] is not None:
-        print(f"memory     a computed schedule takes at most {quantity(facts['memory_limit'])}B")
+        print(f"memory     a computed schedule takes at most {in_bytes(facts['memory_limit'])}")
 
 
 def time_writer(facts: Mapping[str, Any]) -> Callable[[float], str]:

@@ -1,0 +1,96 @@
+"""Arrays of another kind than is taken: converted where nothing is lost, which is said once."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.errors import BppsaError, ShapeError
+
+#: What this process has said.
+_said: set[str] = set()
+
+
+def say_once(what: str, text: str) -> None:
+    """Warn (RuntimeWarning), at the caller's line outside of this package, of `what`: the first time in a
+    process."""
+    if what in _said:
+        return
+    _said.add(what)
+    level, frame = 1, sys._getframe(0)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("bppsa_cupy"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
+
+
+def of_dtype(
+    owner: str, what: str, array: Any, dtype: np.dtype, cure: str, *, error: type[BppsaError] = ShapeError
+) -> Any:
+    """`array`, of NumPy or CuPy, as `dtype`, where every value stays what it is; said once.
+
+    owner, what  who takes it, and what it is, as "the network" and "input"
+    cure         what the caller can do, as "convert the input, as x.astype('float32')"
+
+    Raises `error` where a value would change: one of float64 that float32 cannot hold, an integer beyond a
+    float's digits, a fraction as an integer.
+    """
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind not in "biuf" or not (converted := _exactly(array, dtype))[1]:
+        raise error(
+            f"{owner} takes {what} of {dtype} and got {array.dtype}, of which {dtype} cannot hold every "
+            "value: "
+            f"{cure}"
+        )
+    say_once(
+        f"{owner} {what} {array.dtype} {dtype}",
+        f"{owner} got {what} of {array.dtype}, whose values {dtype} holds exactly, and takes them so; to "
+        "save "
+        f"the conversion, {cure}",
+    )
+    return converted[0]
+
+
+def _exactly(array: Any, dtype: np.dtype) -> tuple[Any, bool]:
+    """`array` as `dtype`, and whether every value is what it was; NaN stays NaN."""
+    with np.errstate(all="ignore"):
+        converted = array.astype(dtype)
+        same = converted.astype(array.dtype) == array
+        if array.dtype.kind == "f" and dtype.kind == "f":
+            same |= array != array
+        return converted, bool(same.all())
+
+
+def of_list(value: Any, dtype: np.dtype) -> Any:
+    """A list or tuple of numbers as an array, fractions as `dtype`: Python's numbers have no precision that
+    the caller chose. Anything else, and lists of no equal lengths or other things, as they are."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        return value
+    if array.dtype.kind in "iub":
+        converted, same = _exactly(array, dtype)
+        return converted if same else array
+    if array.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            converted = array.astype(dtype)
+        return converted if np.isfinite(converted).sum() == np.isfinite(array).sum() else array
+    return array
+
+
+def without_gradient(array: Any) -> Any:
+    """A tensor of PyTorch's that tracks gradients without them, which is said once; else what was given."""
+    if not getattr(array, "requires_grad", False) or not hasattr(array, "detach"):
+        return array
+    say_once(
+        "detach",
+        f"a {type(array).__name__} that tracks gradients was given: its values are taken and no gradient "
+        "goes "
+        "back to it, as of tensor.detach(); bppsa_cupy.torch has modules for PyTorch's autograd",
+    )
+    return array.detach()

@@ -1,0 +1,87 @@
+"""Networks made of what a checkpoint says of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bppsa_cupy.cells import Cell
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.errors import BppsaError, CheckpointError
+from bppsa_cupy.layers import LAYERS, CellLayer, Layer, Residual
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
+
+#: What a layer's description holds beside the constructor's arguments.
+BESIDE = ("type", "input_shape")
+
+
+def load_network(
+    path: str | os.PathLike[str], device: str | Device = "auto", *, foreign: bool = False
+) -> Sequential:
+    """The network of a checkpoint, with its parameters, buffers and masks, in training mode.
+
+    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
+
+    What is beside a network's geometry (`forward_method` of recurrent layers) is its default. Raises
+    CheckpointError as `network_of` does, and where the file is missing, damaged or of another kind.
+    """
+    return network_of(load_checkpoint(path, foreign=foreign), device)
+
+
+def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequential:
+    """`load_network` of a checkpoint that was read.
+
+    Raises CheckpointError where a layer cannot be made of what a file holds, as one of a cell or a class of
+    the user's own.
+    """
+    description, where = checkpoint.network, get_device(device)
+    try:
+        layers = [_layer(layer) for layer in description["layers"]]
+        network = Sequential(layers, description["input_shape"], dtype=checkpoint.dtype, device=where)
+        network.set_masks(checkpoint.masks)
+    except CheckpointError:
+        raise
+    except (BppsaError, KeyError, TypeError, AttributeError) as cause:
+        raise CheckpointError(
+            f"the checkpoint describes no network ({type(cause).__name__}: {cause}): give the model that it "
+            "was "
+            "trained with"
+        ) from cause
+    checkpoint.check(network.describe(), network.dtype.name)
+    network.load_state_dict(checkpoint.parameters)
+    network.random_state.update(checkpoint.random_state.get("network", {}))
+    return network
+
+
+def _layer(description: Mapping[str, Any]) -> Layer:
+    """A layer by its description, without masks."""
+    kind = LAYERS.get(description["type"])
+    if kind is None:
+        raise CheckpointError(
+            f"the checkpoint has a layer {description['type']}, which is none of this package's: give the "
+            "model "
+            "that it was trained with"
+        )
+    options = {
+        name: value
+        for name, value in description.items()
+        if name not in BESIDE and not name.endswith("_mask")
+    }
+    if kind is Residual:
+        return Residual(**{branch: [_layer(inner) for inner in layers] for branch, layers in options.items()})
+    if not issubclass(kind, CellLayer):
+        return kind(**options)
+    name, digest = options.pop("cell"), options.pop("digest")
+    try:
+        layer = kind(Cell.built_in(name), **options) if kind is CellLayer else kind(**options)
+    except BppsaError:
+        layer = None
+    if layer is None or layer.definition.digest != digest:
+        raise CheckpointError(
+            f"the checkpoint has a {description['type']} of the cell {name!r}, whose definition no file "
+            "holds: "
+            "give the model that it was trained with"
+        )
+    return layer

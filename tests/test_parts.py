@@ -1,0 +1,133 @@
+"""net[:3] is a network of consecutive layers on the arrays of the whole."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import bppsa_cupy as bp
+
+
+def net(**options):
+    layers = [
+        bp.Conv2d(1, 2, 3),
+        bp.BatchNorm2d(2),
+        bp.ReLU(),
+        bp.Flatten(),
+        bp.Linear(8, 3),
+        bp.Linear(3, 2),
+    ]
+    options = {"dtype": "float64", "device": "host", **options}
+    return bp.Sequential(layers, (1, 4, 4), **options)
+
+
+X = np.random.default_rng(0).standard_normal((5, 1, 4, 4))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3, 4, 6])
+def test_two_parts_one_behind_the_other_are_the_whole(cut):
+    whole = net()
+    head, tail = whole[:cut], whole[cut:]
+    assert isinstance(head, bp.Sequential) and len(head) == cut and len(tail) == 6 - cut
+    assert (head.input_shape, head.output_shape) == ((1, 4, 4), tail.input_shape)
+    h = head(X)
+    y = tail(h)
+    fresh = net()
+    assert np.array_equal(y, fresh(X))
+    g = np.random.default_rng(1).standard_normal(y.shape)
+    by_h = tail.backward(g, input_gradient=True)
+    by_x = head.backward(by_h, input_gradient=True)
+    assert np.allclose(by_x, fresh.backward(g, input_gradient=True), rtol=1e-12, atol=1e-14)
+    for name, gradient in fresh.gradients.items():  # the parts have written into the whole's
+        assert np.allclose(whole.gradients[name], gradient, rtol=1e-12, atol=1e-14)
+
+
+def test_arrays_are_shared():
+    whole = net()
+    part = whole[1:5]
+    assert list(part.parameters) == ["0.weight", "0.bias", "3.weight", "3.bias"]
+    for own, theirs in (("0.weight", "1.weight"), ("3.bias", "4.bias")):
+        assert part.parameters[own] is whole.parameters[theirs]
+        assert part.gradients[own] is whole.gradients[theirs]
+    assert np.shares_memory(part.parameters.flat, whole.parameters.flat)
+    part(np.zeros((2, 2, 2, 2)))  # running statistics of the whole
+    assert np.array_equal(whole.buffers["1.num_batches_tracked"], 1)
+    part.parameters["3.bias"][...] = 7
+    assert (whole.parameters["4.bias"] == 7).all() and (part.state_dict()["3.bias"] == 7).all()
+
+
+def test_an_optimizer_of_a_part_trains_it_alone():
+    whole, other = net(), net()
+    for network, part in ((whole, whole[4:]), (other, other)):
+        optimizer = bp.Adam(part.parameters, lr=0.1)
+        network(X)
+        network.backward(np.ones((5, 2)))
+        optimizer.step(part.gradients)
+    for name in whole.parameters:
+        changed = name.startswith(("4.", "5."))
+        assert np.array_equal(whole.parameters[name], (other if changed else net()).parameters[name])
+
+
+def test_a_pass_of_the_whole_is_stale_behind_a_step_of_a_part():
+    whole = net()
+    whole(X)
+    bp.SGD(whole[4:].parameters, lr=0.1).step(whole[4:].gradients)
+    with pytest.raises(bp.PassError, match=r"run net\.forward"):
+        whole.backward(np.ones((5, 2)))
+
+
+def test_a_part_of_a_part_and_negative_bounds():
+    whole = net()
+    part = whole[1:][3:-1]
+    assert part.parameters["0.weight"] is whole.parameters["4.weight"] and len(part) == 1
+    assert len(whole[2:2]) == 0 and np.array_equal(whole[2:2](np.ones((1, 2, 2, 2))), np.ones((1, 2, 2, 2)))
+
+
+def test_masks_follow_the_whole():
+    whole = net()
+    part = whole[3:]
+    bp.prune(whole, 0.5)
+    assert sorted(part.masks) == ["1.weight", "2.weight"]
+    assert np.array_equal(part.masks["1.weight"], whole.masks["4.weight"])
+    assert part.jacobians[1].pattern == whole.jacobians[4].pattern
+    whole.set_masks({})
+    assert not part.masks and not part.parameters.masks
+    with pytest.raises(
+        bp.ShapeError, match=r"masks of 1.weight were given to net\[3:6\], a part.*whole network"
+    ):
+        part.set_masks({"1.weight": np.ones((3, 8))})
+
+
+def test_mode_and_plan_are_its_own():
+    whole = net().eval()
+    part = whole[:4]
+    assert not part.training
+    part.train()
+    assert not whole.training
+    part.eval().use(part.plan(schedules=["linear"]))
+    y = part(X)
+    part.backward(np.ones_like(y), method="linear")
+    by_scan = {name: np.array(array) for name, array in part.gradients.items()}
+    part(X)
+    part.backward(np.ones_like(y), method="bp")
+    for name, array in part.gradients.items():
+        assert np.allclose(by_scan[name], array, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda part: pickle.loads(pickle.dumps(part))])
+def test_a_copy_is_a_network_of_its_own(copied):
+    whole = net()
+    part = copied(whole[4:])
+    part.parameters["0.bias"][...] = 9
+    assert not (whole.parameters["4.bias"] == 9).any() and next(iter(part.parameters)) == "0.weight"
+
+
+@pytest.mark.parametrize(
+    "index, message",
+    [(slice(None, None, 2), r"net\[::2\] takes layers \[0, 2, 4\] of 6: .*as net\[:3\]"),
+     (slice(None, None, -1), "follow each other"), (slice("a", None), "got start='a': it takes an integer")],
+)  # fmt: skip
+def test_other_slices_are_refused(index, message):
+    with pytest.raises(bp.ShapeError, match=message):
+        net()[index]

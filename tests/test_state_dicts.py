@@ -1,0 +1,75 @@
+"""State dicts of bare modules, and with any prefix, load by their names."""
+
+import numpy as np
+import pytest
+import torch
+
+import bppsa_cupy as bp
+
+
+def lstm():
+    return bp.Sequential([bp.LSTM(3, 4, 2)], (5, 3), device="host", seed=1)
+
+
+def classifier():
+    layers = [bp.GRU(3, 4, outputs="last"), bp.Linear(4, 2)]
+    return bp.Sequential(layers, (5, 3), device="host", seed=2)
+
+
+def assert_loaded(net, arrays):
+    for ours, theirs in zip(net.state_dict().values(), arrays.values(), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("prefix", ["", "rnn.", "module.encoder.rnn.", "0.", "module.0."])
+def test_the_state_of_a_bare_module(prefix):
+    given = {prefix + name: array for name, array in torch.nn.LSTM(3, 4, 2).state_dict().items()}
+    net = lstm()
+    net.load_state_dict(given)
+    assert_loaded(net, given)
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module.", "0."])
+def test_one_prefix_before_all_names(prefix):
+    rng = np.random.default_rng(0)
+    given = {
+        prefix + k: rng.standard_normal(a.shape).astype("f4") for k, a in classifier().state_dict().items()
+    }
+    shuffled = dict(reversed(given.items()))
+    net = classifier()
+    net.load_state_dict(shuffled)
+    assert_loaded(net, given)
+
+
+def test_a_layer_behind_others_without_state():
+    net = bp.Sequential([bp.ReLU(), bp.BatchNorm1d(3), bp.ReLU()], (3,), device="host")
+    module = torch.nn.BatchNorm1d(3)
+    module(torch.rand(4, 3))
+    net.load_state_dict(module.state_dict())
+    assert_loaded(net, module.state_dict())
+
+
+@pytest.mark.parametrize(
+    "rename",
+    [
+        lambda name: f"x{name}",
+        lambda name: name.replace("1.", "out."),
+        lambda name: name.partition(".")[2],
+        lambda name: f"a.{name}" if name.startswith("0.weight_ih") else f"b.{name}",
+    ],
+)
+def test_other_names_are_refused_and_nothing_is_set(rename):
+    net = classifier()
+    before = net.state_dict()
+    given = {rename(name): array * 0 for name, array in before.items()}
+    with pytest.raises(
+        bp.CheckpointError, match=r"missing .*takes them behind any one prefix, or by their order"
+    ):
+        net.load_state_dict(given)
+    assert_loaded(net, before)
+
+
+def test_a_bare_state_needs_the_only_layer_with_one():
+    with pytest.raises(bp.CheckpointError, match="missing"):
+        classifier().load_state_dict(torch.nn.GRU(3, 4).state_dict())
+    classifier()[:1].load_state_dict(torch.nn.GRU(3, 4).state_dict())
