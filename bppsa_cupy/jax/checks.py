@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.checks import checked_parameters
 from bppsa_cupy.functional.layout import taken_shape
@@ -40,6 +41,7 @@ def check_sequence(layer: Recurrent, x: jax.Array) -> None:
 
 def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any) -> Given:
     """What the pass is given, as arrays of JAX's; x has a batch. Raises ShapeError naming both sides."""
+    as_instance(named(layer), "params", params, Mapping, "a dict as init(key) makes it")  # type: ignore[type-abstract]
     taken_shape(layer, x.shape, None, None)
     axis = sequence_axis(layer)
     batch, steps = x.shape[axis], x.shape[1 - axis]

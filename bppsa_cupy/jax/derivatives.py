@@ -78,9 +78,11 @@ def _derivative(
         leaves = [next(own) if v else primal for v, primal in zip(varies, primals, strict=True)]
         return jax.tree.leaves(go(layer, jax.tree.unflatten(tree, leaves)))
 
-    some = [[a for v, a in zip(varies, arrays, strict=True) if v] for arrays in (primals, tangents)]
+    points, ways = (
+        [value for v, value in zip(varies, values, strict=True) if v] for values in (primals, tangents)
+    )
     try:
-        return jax.jvp(of_those, *some)
+        return jax.jvp(of_those, points, ways)
     except TypeError as error:
         if "forward-mode" not in str(error):
             raise

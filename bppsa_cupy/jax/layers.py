@@ -28,10 +28,10 @@ class OverTime:
 
     __slots__ = ("__weakref__", "layer")
     engine: ClassVar[type[layers.Recurrent]]
+    layer: layers.Recurrent
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        made = self.engine(*arguments, **options)
-        object.__setattr__(self, "layer", _layers.setdefault(repr(made), made))
+        _take(self, self.engine(*arguments, **options))
 
     def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
         """Fresh parameters by PyTorch's names ("weight_ih_l0"), of its shapes and from its distribution:
@@ -87,6 +87,9 @@ class OverTime:
             f"{type(self).__name__} is immutable: make another, as {self!r} with {name} changed"
         )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self.layer)
+
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.layer is self.layer
 
@@ -95,6 +98,17 @@ class OverTime:
 
     def __repr__(self) -> str:
         return repr(self.layer)
+
+
+def _take(function: OverTime, layer: layers.Recurrent) -> None:
+    object.__setattr__(function, "layer", _layers.setdefault(repr(layer), layer))
+
+
+def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
+    """A function of a layer's, as copies and pickles make it."""
+    function = kind.__new__(kind)
+    _take(function, layer)
+    return function
 
 
 class RNN(OverTime):

@@ -62,7 +62,7 @@ class Operator:
         layer: Recurrent,
         tree: Any,
         wanted: Wanted,
-    ) -> tuple[list[Any], list[int]]:
+    ) -> tuple[list[Any], list[int | None]]:
         """The rule for vmap: all samples in one call; one call after another where parameters, or the
         gradients by them, are others for each."""
         bind = partial(self.primitive.bind, layer=layer, tree=tree, wanted=wanted)
@@ -97,11 +97,12 @@ def _merge(value: Any, dim: int | None, axis: int, size: int) -> Any:
 
 def _one_by_one(
     bind: Callable[..., list[Any]], values: Sequence[Any], dims: Sequence[int | None]
-) -> tuple[list[Any], list[int]]:
+) -> tuple[list[Any], list[int | None]]:
     mapped = [None if dim is None else jnp.moveaxis(v, dim, 0) for v, dim in zip(values, dims, strict=True)]
 
     def one(own: list[Any]) -> list[Any]:
         return bind(*(v if o is None else o for v, o in zip(values, own, strict=True)))
 
     found = jax.lax.map(one, mapped)
-    return found, [0] * len(found)
+    first: list[int | None] = [0] * len(found)
+    return found, first
