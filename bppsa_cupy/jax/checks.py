@@ -55,7 +55,9 @@ def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: A
 
 def _as_lengths(layer: Recurrent, lengths: Any, batch: int, steps: int) -> jax.Array:
     """`lengths` (B,); of a traced array shape and dtype are looked at alone."""
-    lengths = jnp.asarray(lengths)
-    traced = isinstance(lengths, jax.core.Tracer)
-    check_lengths(np.ones(lengths.shape, lengths.dtype) if traced else np.asarray(lengths), batch, steps)
-    return lengths
+    if isinstance(lengths, jax.core.Tracer):
+        check_lengths(np.ones(lengths.shape, lengths.dtype), batch, steps)
+    else:
+        lengths = np.asarray(lengths)
+        check_lengths(lengths, batch, steps)
+    return jnp.asarray(lengths)

@@ -67,13 +67,12 @@ class OverTime:
         layer, x = self.layer, jnp.asarray(x)
         check_sequence(layer, x)
         if x.ndim == 3:
-            y, after = self._over(as_given(layer, params, x, state, lengths))
-            return y, after
+            return self._over(as_given(layer, params, x, state, lengths))
         axis = sequence_axis(layer)
         if state is not None:
             state = jax.tree.map(lambda part: jnp.expand_dims(part, 1), state)
         if lengths is not None:
-            lengths = jnp.expand_dims(lengths, 0)
+            lengths = lengths[None] if hasattr(lengths, "ndim") else [lengths]
         y, after = self._over(as_given(layer, params, jnp.expand_dims(x, axis), state, lengths))
         y = y.squeeze(axis if layer.outputs == "all" else 0)
         return y, jax.tree.map(lambda part: part.squeeze(1), after)
