@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.tools.benchmarks.harness import Row, Side, compared_row, measure, require_equal
 from bppsa_cupy.tools.benchmarks.torch import (
     LAYERS,
@@ -27,10 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cell", choices=LAYERS, default="gru")
 
 
-def run(arguments: argparse.Namespace) -> list[Row]:
+def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     """A step, forward and back to every parameter, of all sizes; with --quick of a small one."""
-    sizes = [(12, 4, 2)] if arguments.quick else SIZES
-    return [row for steps, hidden, batch in sizes for row in _rows(arguments, steps, hidden, batch)]
+    for steps, hidden, batch in [(12, 4, 2)] if arguments.quick else SIZES:
+        yield _rows(arguments, steps, hidden, batch)
 
 
 def _rows(arguments: argparse.Namespace, steps: int, hidden: int, batch: int) -> list[Row]:
@@ -61,6 +62,7 @@ class FunctionStep(Workload):
     def __init__(self, cell: str, device: str, steps: int, hidden: int, batch: int) -> None:
         import jax
 
+        self.device = get_device(device)
         where = jax.devices("gpu" if device == "cuda" else "cpu")[0]
         state = make_network(cell, "host", steps, hidden).state_dict()
         params = {name[2:]: array for name, array in state.items()}
