@@ -26,6 +26,7 @@ RUN = {
     "adding-an-operator.md": "here",
     "cells.md": "test_cells_page",
     "jacobians.md": "here",
+    "jax.md": "here",
     "pipelines.md": "here",
     "products.md": "here",
     "pruning.md": "here",
@@ -38,10 +39,11 @@ RUN = {
 #: The tests that a new layer and its kernel pair are parameters of.
 BROUGHT = [f"tests/test_{name}.py" for name in ("jacobians", "kernel_pairs", "kernels_compile", "layers")]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-JACOBIANS, LAYERS_PAGE, PIPELINES, PRODUCTS, PRUNING, PYTORCH, RECURRENT, START, TRAINING = (
+JACOBIANS, JAX, LAYERS_PAGE, PIPELINES, PRODUCTS, PRUNING, PYTORCH, RECURRENT, START, TRAINING = (
     (DOCS / f"{name}.md").read_text(encoding="utf-8")
     for name in (
-        "jacobians", "layers", "pipelines", "products", "pruning", "pytorch", "recurrent", "start", "training"
+        "jacobians", "jax", "layers", "pipelines", "products", "pruning", "pytorch", "recurrent", "start",
+        "training",
     )
 )  # fmt: skip
 
@@ -152,6 +154,12 @@ def test_the_examples_of_the_page_on_pytorch_run(capsys):
     assert trained == "<class 'bppsa_cupy.torch.modules.GRU'> True"
     assert cell.startswith("torch.Size([100, 4, 20]) torch.Size([1, 4, 20]) ['weight_ih_l0', ")
     assert gradients == "(4, 100, 8) (60, 20) (1, 4, 20)"
+
+
+def test_the_examples_of_the_page_on_jax_run(capsys):
+    pytest.importorskip("jax", reason="the page takes JAX, of the extra jax")
+    run_examples(JAX)
+    assert capsys.readouterr().out.splitlines() == ["True", "True"]
 
 
 def test_the_examples_of_the_page_on_products_run(tmp_path, monkeypatch, capsys):

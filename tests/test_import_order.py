@@ -26,7 +26,7 @@ LAYERS = [
     ["bppsa_cupy.jacobians", "bppsa_cupy.records"],
     ["bppsa_cupy.layers"],
     ["bppsa_cupy.functional"],
-    ["bppsa_cupy.torch"],
+    ["bppsa_cupy.torch", "bppsa_cupy.jax"],
     ["bppsa_cupy.plan"],
     ["bppsa_cupy.scan"],
     ["bppsa_cupy.products"],
@@ -198,6 +198,11 @@ def test_only_the_cuda_device_imports_cupy():
 def test_only_the_door_to_pytorch_and_tools_import_torch():
     folders = ("bppsa_cupy.torch", "bppsa_cupy.tools")
     assert all(module.startswith(folders) for module in importers("torch"))
+
+
+def test_only_the_door_to_jax_and_tools_import_jax():
+    folders = ("bppsa_cupy.jax", "bppsa_cupy.tools")
+    assert all(module.startswith(folders) for module in importers("jax", "jaxlib"))
 
 
 def test_only_the_group_imports_mpi4py():

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
+from bppsa_cupy.system.optional import need
 
 X = torch.zeros(5, 2, 3)
 PACK = pack_padded_sequence(X, [5, 2])
@@ -125,10 +126,9 @@ def test_pytorch_is_needed_here_alone_and_the_extra_is_named() -> None:
 
 
 def test_an_older_pytorch_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bppsa_cupy.torch.needed import OLDEST, need_torch
-
+    options = ("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))
     monkeypatch.setattr(torch, "__version__", "2.3.1+cpu")
     with pytest.raises(ImportError, match=r"takes PyTorch 2.4 or later, 2.3.1\+cpu is there"):
-        need_torch(OLDEST)
+        need(*options)
     monkeypatch.setattr(torch, "__version__", "2.10.0a0+git1")
-    need_torch(OLDEST)
+    need(*options)

@@ -38,15 +38,20 @@ def go_forward(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any) 
     if not isinstance(ctx, RecurrentContext) or not isinstance(layer, Recurrent):
         ctx.input_shape = x.shape[1:]
         return layer.forward(ctx, x)
+    return turned(layer, layer.forward(ctx, enter(layer, ctx, x, lengths, states)))
+
+
+def enter(layer: Recurrent, ctx: RecurrentContext, x: Array, lengths: Any, states: Any) -> Array:
+    """Sequences as the engine takes them, with what comes beside them in the context."""
     x = turned(layer, x)
     batch, steps = x.shape[:2]
     ctx.input_shape = x.shape[1:]
     ctx.initial = ctx.final_gradient = ctx.lengths = None
     if states is not None:
-        ctx.initial = layer.check_states(states, batch, ctx.dtype, ctx.device, "the state")
+        ctx.initial = layer.check_states(states, batch, ctx.dtype, ctx.device.asarray, "the state")
     if lengths is not None:
         ctx.lengths = take_lengths(ctx.device, lengths, batch, steps)
-    return turned(layer, layer.forward(ctx, for_engine(ctx, x)))
+    return for_engine(ctx, x)
 
 
 def turned(layer: Layer, array: Array) -> Array:

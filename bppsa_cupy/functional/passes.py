@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_states
 from bppsa_cupy.functional.layout import for_engine, go_forward, may_be_placed, taken_shape, turned
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, Recurrent, Shape
@@ -132,13 +131,27 @@ def over(
     addresses  equal ones mean the same arrays
     arrays     gives parameters and buffers, checked; called where no context is bound to them
     """
+    saved = begin(layer, device, x, addresses, arrays, lengths, states)
+    saved.context.training, saved.context.draw = training, draw
+    return run(saved, x, lengths, states, out), saved
+
+
+def begin(
+    layer: Layer,
+    device: Device,
+    x: Array,
+    addresses: Hashable,
+    arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
+    lengths: Any,
+    states: Any,
+) -> Saved:
+    """A pass yet to `run`, on a context of the layer's pool; arguments are those of `over`."""
     dtype = x.dtype
     device.check_process()
     batch, *sizes = taken_shape(layer, x.shape, lengths, states)
     shape = (batch, *layer.output_shape(tuple(sizes)))
     if len(shape) == 3 and isinstance(layer, Recurrent) and not layer.batch_first:
         shape = shape[1], shape[0], shape[2]
-    output = _out(device, dtype, "the output", shape, out)
     key, pool = Key((device.queue, dtype.char), x.shape, addresses), pool_of(layer)
 
     def make() -> Context:
@@ -149,10 +162,16 @@ def over(
         of_pool = pool.gradients[key.place]
         return layer.context(device, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
 
-    slot = pool.take(key, lambda: arrays()[0], make)
-    saved = Saved(layer, pool, slot, batch, x.shape, output.shape)
-    ctx = slot.ctx
-    ctx.training, ctx.draw = training, draw
+    return Saved(layer, pool, pool.take(key, lambda: arrays()[0], make), batch, x.shape, shape)
+
+
+def run(
+    saved: Saved, x: Array, lengths: Any, states: Any, out: Array | None, states_out: Any = None
+) -> Array:
+    """The output of a pass that was begun with these; it and the states after the last step are written where
+    `out` and `states_out` lie, of a recurrent layer, or into new arrays."""
+    layer, ctx, device = saved.layer, saved.context, saved.context.device
+    output = checked_out(device, ctx.dtype, "the output", saved.output_shape, out)
     if isinstance(ctx, RecurrentContext):
         ctx.backward_ways = ()
     ctx.lengths = lengths
@@ -160,12 +179,12 @@ def over(
     if may_be_placed(ctx, by_samples):
         ctx.place("output", by_samples)
     if isinstance(layer, Recurrent):
-        saved.states = _place_states(layer, ctx, "states", batch, None)
+        saved.states = place_states(layer, ctx, "states", saved.batch, states_out)
     result = go_forward(layer, ctx, x, lengths, states)
     if not device.xp.may_share_memory(result, output):
         output[...] = result
-    pool.measure(slot)
-    return output, saved
+    saved.pool.measure(saved.slot)
+    return output
 
 
 def vjp(
@@ -207,7 +226,7 @@ def vjp(
     )
     by_input: Array | None = None
     if input_gradient:
-        by_input = _out(device, dtype, "the input's gradient", saved.input_shape, wanted.input)
+        by_input = checked_out(device, dtype, "the input's gradient", saved.input_shape, wanted.input)
     by_states, by_parameters = None, {}
     with saved.pool.lock:
         ctx.method = method
@@ -215,8 +234,10 @@ def vjp(
             ctx.final_gradient = None
             if state_gradients is not None:
                 what = "the gradient by the final state"
-                ctx.final_gradient = layer.check_states(state_gradients, saved.batch, dtype, device, what)
-            by_states = _place_states(layer, ctx, "state_gradients", saved.batch, wanted.states)
+                ctx.final_gradient = layer.check_states(
+                    state_gradients, saved.batch, dtype, device.asarray, what
+                )
+            by_states = place_states(layer, ctx, "state_gradients", saved.batch, wanted.states)
         elif state_gradients is not None:
             raise ShapeError(f"{layer!r} got gradients by states: recurrent layers alone have some")
         by_samples = None if by_input is None else turned(layer, by_input)
@@ -232,65 +253,7 @@ def vjp(
             if not device.xp.may_share_memory(result, by_input):
                 by_input[...] = result
         for name, array in (ctx.gradients if parameter_gradients else {}).items():
-            target = _out(device, dtype, name, array.shape, wanted.parameters.get(name))
+            target = checked_out(device, dtype, name, array.shape, wanted.parameters.get(name))
             target[...] = array
             by_parameters[name] = target
     return Gradients(by_parameters, by_input, by_states)
-
-
-def checked_arrays(
-    layer: Layer,
-    device: Device,
-    dtype: np.dtype,
-    parameters: Mapping[str, Any],
-    buffers: Mapping[str, Any] | None,
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Parameters and buffers on the device. Raises ShapeError."""
-    if dtype not in (np.float32, np.float64):
-        raise ShapeError(f"{layer!r} got input of {dtype}: it takes float32 or float64")
-    shapes, takes = layer.parameter_shapes(), "arrays by name"
-    as_instance("forward", "parameters", parameters, Mapping, takes)  # type: ignore[type-abstract]
-    if parameters.keys() != shapes.keys():
-        raise ShapeError(f"{layer!r} got the parameters {list(parameters)}: it takes {list(shapes)}")
-    own = {name: device.asarray(parameters[name]) for name in shapes}
-    for name, array in own.items():
-        if array.shape != shapes[name] or array.dtype != dtype:
-            raise ShapeError(
-                f"{layer!r} got {name} of {array.dtype} and shape {tuple(array.shape)}: with input of "
-                f"{dtype} it takes {dtype} of shape {shapes[name]}"
-            )
-    initial = layer.initial_buffers()
-    given = initial if buffers is None else buffers
-    as_instance("forward", "buffers", given, Mapping, takes)  # type: ignore[type-abstract]
-    if given.keys() != initial.keys():
-        raise ShapeError(f"{layer!r} got the buffers {list(given)}: it takes {list(initial)}")
-    return own, {
-        name: device.asarray(given[name], dtype=np.int64 if value.dtype.kind == "i" else dtype)
-        for name, value in initial.items()
-    }
-
-
-def _out(device: Device, dtype: np.dtype, what: str, shape: Shape, array: Array | None) -> Array:
-    """The caller's array of this shape, or a new one. Raises ShapeError."""
-    if array is None:
-        return device.empty(shape, dtype)
-    as_instance("forward", "out", array, device.xp.ndarray, "an array on the layer's device, or None")
-    if tuple(array.shape) != tuple(shape) or array.dtype != dtype or not array.flags.c_contiguous:
-        order = "" if array.flags.c_contiguous else ", which is not C-contiguous"
-        raise ShapeError(
-            f"out is {array.dtype} of shape {tuple(array.shape)}{order} for {what}: it takes {dtype} of "
-            f"shape {tuple(shape)}, C-contiguous"
-        )
-    return array
-
-
-def _place_states(layer: Layer, ctx: Context, name: str, batch: int, given: Any) -> Any:
-    """The caller's arrays for states, or for gradients by them: one, or as many as the cell has states."""
-    assert isinstance(layer, Recurrent)
-    shape = layer.num_layers * layer.directions, batch, layer.hidden_size
-    arrays = given if isinstance(given, (tuple, list)) else [given] * layer.cell.states
-    placed = []
-    for number, array in enumerate(arrays):
-        placed.append(_out(ctx.device, ctx.dtype, "a state", shape, array))
-        ctx.place(f"{name}_{number}", placed[-1])
-    return placed[0] if len(placed) == 1 else tuple(placed)

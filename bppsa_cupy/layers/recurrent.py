@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_number, is_one_of
 from bppsa_cupy.conversion import of_dtype
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Layer, Shape, StepJacobians, uniform_fan_in
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
+from bppsa_cupy.layers.recurrent_states import get_states, set_states
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.timescan import Stack, StackSize, WalkSize, check_forward, stack_shapes, suffix
+from bppsa_cupy.timescan import (
+    Stack,
+    StackSize,
+    WalkSize,
+    check_forward,
+    kept_shapes,
+    stack_shapes,
+    suffix,
+)
 
 #: What a recurrent layer puts out.
 OUTPUTS = ("all", "last")
@@ -141,11 +150,14 @@ class Recurrent(Layer):
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
         """PyTorch's way: uniform in ±1/sqrt(H); with heads, W_hh in ±1/sqrt(h)."""
-        H, units = self.hidden_size, self.hidden_size // self.heads
         return {
-            name: uniform_fan_in(generator, shape, units if name.startswith("weight_hh") else H)
+            name: uniform_fan_in(generator, shape, self.fan_in(name))
             for name, shape in self.parameter_shapes().items()
         }
+
+    def fan_in(self, name: str) -> int:
+        """What a parameter's initial distribution, uniform in ±1/sqrt(fan_in), follows from."""
+        return self.hidden_size // (self.heads if name.startswith("weight_hh") else 1)
 
     def is_barrier(self, training: bool) -> bool:
         return True
@@ -160,13 +172,10 @@ class Recurrent(Layer):
 
     def forward(self, ctx: RecurrentContext, x: Array) -> Array:
         (batch, steps), H = x.shape[:2], self.hidden_size
-        stack = self._make_stack(ctx, batch, steps)
-        stack.lengths[...] = steps if ctx.lengths is None else ctx.lengths
-        self._set_states((d.walk.initial for d in stack.directions), ctx.initial)
-        stack.take(x)
+        stack = self._enter(ctx, x)
         stack.forward()
         ctx.forward_ways = stack.forward_ways
-        ctx.saved["states"] = self._get_states(ctx, "states", stack.final_states)
+        ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H)
         if self.outputs == "all":
             y = ctx.buffer("output", (batch, steps, self.directions * H))
             stack.put(y)
@@ -177,6 +186,20 @@ class Recurrent(Layer):
         ctx.saved.update(input=x, output=y)
         ctx.saved.pop("state_gradients", None)
         return y
+
+    def resume(self, ctx: RecurrentContext, x: Array, kept: Mapping[str, Array]) -> None:
+        """Stand as behind a `forward` of x that left `kept` in its context, arrays of `kept_shapes`."""
+        self._enter(ctx, x).recall(kept)
+        ctx.saved["input"] = x
+
+    def _enter(self, ctx: RecurrentContext, x: Array) -> Stack:
+        """The stack, with input, lengths and first states in it."""
+        batch, steps = x.shape[:2]
+        stack = self._make_stack(ctx, batch, steps)
+        stack.lengths[...] = steps if ctx.lengths is None else ctx.lengths
+        set_states((d.walk.initial for d in stack.directions), ctx.initial)
+        stack.take(x)
+        return stack
 
     def backward(self, ctx: RecurrentContext, gradient: Array, want_input: bool) -> Array | None:
         """Once back through time; then the parameters' gradients, and the input's where wanted."""
@@ -194,7 +217,7 @@ class Recurrent(Layer):
         """The stack, gone back through time from the gradient by the output."""
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
-        self._set_states((d.boundary for d in stack.directions), ctx.final_gradient)
+        set_states((d.boundary for d in stack.directions), ctx.final_gradient)
         if self.outputs == "all":
             stack.take_gradient(gradient)
         else:
@@ -202,7 +225,7 @@ class Recurrent(Layer):
                 last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
         stack.backward(ctx.method)
         ctx.backward_ways = stack.backward_ways
-        ctx.saved["state_gradients"] = self._get_states(ctx, "state_gradients", stack.state_gradients)
+        ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
         return stack
 
     @staticmethod
@@ -220,14 +243,20 @@ class Recurrent(Layer):
         """Sizes of a walk over so many steps."""
         return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize, self.heads)
 
+    def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
+        return StackSize(
+            self.walk_size(steps, batch, itemsize), self.input_size, self.num_layers, self.directions,
+            self.bias, self.outputs == "all", self.unit_parameters,
+        )  # fmt: skip
+
+    def kept_shapes(self, batch: int, steps: int) -> dict[str, Shape]:
+        """What the way back reads of a forward pass beside what it was given, by name: arrays of its dtype,
+        (T, rows, B), by time, samples innermost."""
+        return kept_shapes(self._stack_size(batch, steps, 0))
+
     def _make_stack(self, ctx: RecurrentContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made again where they were others."""
-        size = self.walk_size(steps, batch, ctx.dtype.itemsize)
-        every_step = self.outputs == "all"
-        sizes = StackSize(
-            size, self.input_size, self.num_layers, self.directions, self.bias, every_step,
-            self.unit_parameters,
-        )  # fmt: skip
+        sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
         if ctx.stack is None or ctx.stack.sizes != sizes:
             shapes = stack_shapes(sizes, ctx.device)
             taken = ctx.missing_bytes(shapes)
@@ -242,32 +271,11 @@ class Recurrent(Layer):
 
     # ---- states ----
 
-    def _set_states(self, arrays: Iterable[Array], given: tuple[Array, ...] | None) -> None:
-        """Set arrays (S, B), one a direction, from PyTorch's (L D, B, H): h, or h and c; 0 for None."""
-        H = self.hidden_size
-        for number, array in enumerate(arrays):
-            if given is None:
-                array[...] = 0
-                continue
-            for component, values in enumerate(given):
-                array[component * H : (component + 1) * H] = values[number].T
-
-    def _get_states(self, ctx: RecurrentContext, name: str, arrays: list[Array]) -> Any:
-        """Arrays (S, B), one a direction, as PyTorch's (L D, B, H) in buffers of the pass: h, or (h, c)."""
-        H, batch = self.hidden_size, arrays[0].shape[1]
-        components = []
-        for component in range(self.cell.states):
-            result = ctx.buffer(f"{name}_{component}", (len(arrays), batch, H))
-            for number, array in enumerate(arrays):
-                result[number] = array[component * H : (component + 1) * H].T
-            components.append(result)
-        return components[0] if len(components) == 1 else tuple(components)
-
     def check_states(
-        self, given: Any, batch: int, dtype: np.dtype, device: Device, what: str
+        self, given: Any, batch: int, dtype: np.dtype, convert: Callable[[Any], Any], what: str
     ) -> tuple[Array, ...]:
-        """States in PyTorch's shape, (num_layers D, B, H), on the device: h, or h and c for an LSTM; of
-        another dtype where that one loses nothing.
+        """States in PyTorch's shape, (num_layers D, B, H), each as `convert` (a device's `asarray`) makes it
+        an array: h, or h and c for an LSTM; of another dtype where that one loses nothing.
 
         Raises ShapeError naming both shapes or dtypes.
         """
@@ -276,7 +284,7 @@ class Recurrent(Layer):
         if len(components) != count:
             takes = "one array" if count == 1 else "a pair of arrays (h, c)"
             raise ShapeError(f"{name} got {len(components)} arrays as {what}: it takes {takes}")
-        arrays = tuple(map(device.asarray, components))
+        arrays = tuple(map(convert, components))
         shape = (self.num_layers * self.directions, batch, self.hidden_size)
         for array in arrays:
             if tuple(array.shape) != shape:

@@ -48,7 +48,7 @@ def _checked_states(current: Pass, given: Any, what: str) -> dict[int, tuple[Arr
                 f"{what} was given for layer {index}, which is {layer!r}: recurrent layers alone have one"
             )
         checked[index] = recurrent[index].check_states(
-            state, current.batch, current.dtype, current.device, what
+            state, current.batch, current.dtype, current.device.asarray, what
         )
     return checked
 

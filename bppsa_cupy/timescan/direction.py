@@ -81,8 +81,6 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
         for layer in range(sizes.layers):
             own: dict[str, tuple[int, ...]] = {
                 "unit": (heads, cell.parameters * units),
-                "state": (T, S, B),
-                "gates": (T, cell.kept * H, B),
                 "delta": (T, cell.deltas * H, B),
                 **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
             }
@@ -94,7 +92,20 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
     if sizes.directions > 1:
         for layer in range(1, sizes.layers):
             shapes[f"joined_l{layer}"] = (T, sizes.directions * H, B)
-    return shapes
+    return shapes | kept_shapes(sizes)
+
+
+def kept_shapes(sizes: StackSize) -> dict[str, tuple[int, ...]]:
+    """The buffers that a forward pass fills and the way back reads, by name: states and gates of each inner
+    layer and direction. With input, lengths, first states and parameters they are all it needs."""
+    size, cell = sizes.walk, sizes.walk.cell
+    rows = {"state": cell.states * size.hidden, "gates": cell.kept * size.hidden}
+    return {
+        name + suffix(layer, direction): (size.steps, count, size.batch)
+        for layer in range(sizes.layers)
+        for direction in range(sizes.directions)
+        for name, count in rows.items()
+    }
 
 
 def make_directions(

@@ -61,6 +61,7 @@ class Stack:
         self.state_gradients: list[Array] = [direction.entering for direction in self.directions]
         self._workspace = buffers["sums"]
         self._forwards: list[Pass] = []
+        self._joins: list[Launch] = []
         self._forward = self._bind_forward(forward_method, self._free_for_each())
         self._method: str | None = None
         self._scans: list[Pass] = []
@@ -82,6 +83,20 @@ class Stack:
         """Every state of every inner layer and direction."""
         for launch in self._forward:
             launch()
+
+    def kept(self) -> dict[str, Array]:
+        """What the way back reads of the latest `forward`, by the names of `kept_shapes`."""
+        arrays = {}
+        for d in self.directions:
+            arrays[f"state_{d.name}"], arrays[f"gates_{d.name}"] = d.walk.state, d.walk.gates
+        return arrays
+
+    def recall(self, kept: Mapping[str, Array]) -> None:
+        """In place of a `forward`: take what one of the same input, lengths and first states had kept."""
+        for name, array in self.kept().items():
+            array[...] = kept[name]
+        for join in self._joins:
+            join()
 
     def put(self, out: Array) -> None:
         """Write the last inner layer's output of every step, (B, T, D H); 0 behind a sample's end."""
@@ -110,7 +125,8 @@ class Stack:
         launches: list[Launch] = []
         for number, layer in enumerate(self.layers):
             if number and len(layer) > 1:
-                launches.append(self._join(self.layers[number - 1], layer[0].values))
+                self._joins.append(self._join(self.layers[number - 1], layer[0].values))
+                launches.append(self._joins[-1])
             for d in layer:
                 given, out = d.parameters, d.walk.projected
                 launches.append(products.project(self.device, d.values, given.weight_ih, given.bias_ih, out))

@@ -8,9 +8,9 @@ docs/pytorch.md says what works and what is refused. Importing this without PyTo
 names the extra to install; nothing else in the package needs it.
 """
 
-from bppsa_cupy.torch.needed import OLDEST, need_torch
+from bppsa_cupy.system.optional import need
 
-need_torch(OLDEST)
+need("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))  # whose torch.library registers what the modules take
 
 from bppsa_cupy.torch.convert import convert, revert  # noqa: E402
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402

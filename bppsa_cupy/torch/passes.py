@@ -9,7 +9,8 @@ import torch
 
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.functional import Saved, vjp
-from bppsa_cupy.functional.passes import checked_arrays, over
+from bppsa_cupy.functional.checks import checked_arrays
+from bppsa_cupy.functional.passes import over
 from bppsa_cupy.torch.arrays import array_of, device_of, on_stream_of, tensor_of
 from bppsa_cupy.torch.geometry import layer_of
 from bppsa_cupy.torch.tickets import pass_of, ticket_of

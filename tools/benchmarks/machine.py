@@ -10,7 +10,10 @@ from bppsa_cupy.devices import Device
 from bppsa_cupy.system.machine import cpu_model
 from bppsa_cupy.tools.benchmarks.workload import available_cores
 
-PACKAGES = ("bppsa-cupy", "numpy", "scipy", "numba", "h5py", "torch", "cupy", "cupy-cuda12x", "cupy-cuda13x")
+PACKAGES = (
+    "bppsa-cupy", "numpy", "scipy", "numba", "h5py", "torch", "jax", "jaxlib", "cupy", "cupy-cuda12x",
+    "cupy-cuda13x",
+)  # fmt: skip
 
 
 def provenance(device: Device, threads: int) -> dict[str, Any]:

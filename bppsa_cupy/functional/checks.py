@@ -1,0 +1,82 @@
+"""What a pass is given beside its input: refused by name where it does not fit, else put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers import Context, Layer, Recurrent, Shape
+
+TAKES = "arrays by name"
+
+
+def checked_parameters(
+    layer: Layer, dtype: Any, parameters: Mapping[str, Any], convert: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """The layer's parameters, each as `convert` makes it an array. Raises ShapeError unless they are of the
+    layer's names and shapes and of the input's dtype, float32 or float64."""
+    if dtype not in (np.float32, np.float64):
+        raise ShapeError(f"{layer!r} got input of {dtype}: it takes float32 or float64")
+    shapes = layer.parameter_shapes()
+    as_instance("forward", "parameters", parameters, Mapping, TAKES)  # type: ignore[type-abstract]
+    if parameters.keys() != shapes.keys():
+        raise ShapeError(f"{layer!r} got the parameters {list(parameters)}: it takes {list(shapes)}")
+    own = {name: convert(parameters[name]) for name in shapes}
+    for name, array in own.items():
+        if tuple(array.shape) != shapes[name] or array.dtype != dtype:
+            raise ShapeError(
+                f"{layer!r} got {name} of {array.dtype} and shape {tuple(array.shape)}: with input of "
+                f"{dtype} it takes {dtype} of shape {shapes[name]}"
+            )
+    return own
+
+
+def checked_arrays(
+    layer: Layer,
+    device: Device,
+    dtype: np.dtype,
+    parameters: Mapping[str, Any],
+    buffers: Mapping[str, Any] | None,
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters and buffers on the device. Raises ShapeError."""
+    own = checked_parameters(layer, dtype, parameters, device.asarray)
+    initial = layer.initial_buffers()
+    given = initial if buffers is None else buffers
+    as_instance("forward", "buffers", given, Mapping, TAKES)  # type: ignore[type-abstract]
+    if given.keys() != initial.keys():
+        raise ShapeError(f"{layer!r} got the buffers {list(given)}: it takes {list(initial)}")
+    return own, {
+        name: device.asarray(given[name], dtype=np.int64 if value.dtype.kind == "i" else dtype)
+        for name, value in initial.items()
+    }
+
+
+def checked_out(device: Device, dtype: np.dtype, what: str, shape: Shape, array: Array | None) -> Array:
+    """The caller's array of this shape, or a new one. Raises ShapeError."""
+    if array is None:
+        return device.empty(shape, dtype)
+    as_instance("forward", "out", array, device.xp.ndarray, "an array on the layer's device, or None")
+    if tuple(array.shape) != tuple(shape) or array.dtype != dtype or not array.flags.c_contiguous:
+        order = "" if array.flags.c_contiguous else ", which is not C-contiguous"
+        raise ShapeError(
+            f"out is {array.dtype} of shape {tuple(array.shape)}{order} for {what}: it takes {dtype} of "
+            f"shape {tuple(shape)}, C-contiguous"
+        )
+    return array
+
+
+def place_states(layer: Layer, ctx: Context, name: str, batch: int, given: Any) -> Any:
+    """The caller's arrays for states, or for gradients by them: one, or as many as the cell has states."""
+    assert isinstance(layer, Recurrent)
+    shape = layer.num_layers * layer.directions, batch, layer.hidden_size
+    arrays = given if isinstance(given, (tuple, list)) else [given] * layer.cell.states
+    placed = []
+    for number, array in enumerate(arrays):
+        placed.append(checked_out(ctx.device, ctx.dtype, "a state", shape, array))
+        ctx.place(f"{name}_{number}", placed[-1])
+    return placed[0] if len(placed) == 1 else tuple(placed)

@@ -1,0 +1,30 @@
+"""What a recurrent pass keeps for its way back, as arrays of the caller's; and a pass made of them again, so
+that none need be alive between its two ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.functional.layout import enter
+from bppsa_cupy.functional.passes import Saved
+from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
+
+
+def keep(saved: Saved, out: Mapping[str, Array]) -> None:
+    """Copy what the pass keeps into arrays of the layer's `kept_shapes`."""
+    ctx = saved.context
+    assert isinstance(ctx, RecurrentContext) and ctx.stack is not None
+    for name, array in ctx.stack.kept().items():
+        out[name][...] = array
+
+
+def resume(saved: Saved, x: Array, lengths: Any, states: Any, kept: Mapping[str, Array]) -> None:
+    """Make a pass that was begun with these what it is behind a forward pass that kept these arrays, which
+    are copied."""
+    layer, ctx = saved.layer, saved.context
+    assert isinstance(layer, Recurrent) and isinstance(ctx, RecurrentContext)
+    layer.resume(ctx, enter(layer, ctx, x, lengths, states), kept)
+    saved.pool.measure(saved.slot)

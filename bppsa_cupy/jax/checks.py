@@ -1,0 +1,73 @@
+"""What a function is given: refused by name where it does not fit, when JAX traces it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.functional.checks import checked_parameters
+from bppsa_cupy.functional.layout import taken_shape
+from bppsa_cupy.jax.parts import Given, named, sequence_axis
+from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.timescan.lengths import check_lengths
+
+DTYPES = (np.float32, np.float64)
+
+
+def check_sequence(layer: Recurrent, x: jax.Array) -> None:
+    """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
+    if not all(isinstance(size, int) for size in x.shape):
+        raise ShapeError(
+            f"{named(layer)} got x of shape {x.shape}: it takes sizes that are numbers; export a function "
+            "for each size that is needed"
+        )
+    if x.dtype not in DTYPES:
+        raise ShapeError(
+            f"{named(layer)} got x of {x.dtype}: it takes float32 or float64, as x.astype(jnp.float32)"
+        )
+    if x.ndim not in (2, 3):
+        axes = "(B, T" if layer.batch_first else "(T, B"
+        raise ShapeError(
+            f"{named(layer)} got x of shape {x.shape}: it takes {axes}, {layer.input_size}), or without a "
+            f"batch (T, {layer.input_size}); jax.vmap takes further axes"
+        )
+
+
+def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any) -> Given:
+    """What the pass is given, as arrays of JAX's; x has a batch. Raises ShapeError naming both sides."""
+    as_instance(named(layer), "params", params, Mapping, "a dict as init(key) makes it")  # type: ignore[type-abstract]
+    taken_shape(layer, x.shape, None, None)
+    axis = sequence_axis(layer)
+    batch, steps = x.shape[axis], x.shape[1 - axis]
+    states: tuple[Any, ...] = ()
+    if state is not None:
+
+        def of_inputs_dtype(array: Any) -> jax.Array:
+            converted = jnp.asarray(array)
+            if converted.dtype != x.dtype:
+                raise ShapeError(
+                    f"{named(layer)} got a state of {converted.dtype} and x of {x.dtype}: it takes one dtype, "
+                    "as state.astype(x.dtype)"
+                )
+            return converted
+
+        states = layer.check_states(state, batch, x.dtype, of_inputs_dtype, "the state")
+    if lengths is not None:
+        lengths = _as_lengths(layer, lengths, batch, steps)
+    return Given(x, lengths, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
+
+
+def _as_lengths(layer: Recurrent, lengths: Any, batch: int, steps: int) -> jax.Array:
+    """`lengths` (B,); of a traced array shape and dtype are looked at alone."""
+    if isinstance(lengths, jax.core.Tracer):
+        check_lengths(np.ones(lengths.shape, lengths.dtype), batch, steps)
+    else:
+        lengths = np.asarray(lengths)
+        check_lengths(lengths, batch, steps)
+    return jnp.asarray(lengths)

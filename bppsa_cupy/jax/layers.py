@@ -1,0 +1,139 @@
+"""Recurrent layers as pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
+
+import jax
+import jax.numpy as jnp
+
+from bppsa_cupy import layers
+from bppsa_cupy.jax.checks import as_given, check_sequence
+from bppsa_cupy.jax.derivatives import forward
+from bppsa_cupy.jax.parts import Given, Wanted, sequence_axis
+
+#: The engine's layers that are in use, by their text: functions of equal arguments share one, and so what JAX
+#: has compiled for it, and the memory of passes.
+_layers: WeakValueDictionary[str, layers.Recurrent] = WeakValueDictionary()
+
+
+class OverTime:
+    """What all functions here share. They are immutable and hashable, and equal where their arguments are.
+
+    layer  the engine's
+    """
+
+    __slots__ = ("__weakref__", "layer")
+    engine: ClassVar[type[layers.Recurrent]]
+    layer: layers.Recurrent
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        _take(self, self.engine(*arguments, **options))
+
+    def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
+        """Fresh parameters by PyTorch's names ("weight_ih_l0"), of its shapes and from its distribution:
+        uniform in ±1/sqrt(H), with heads the recurrent weights in ±1/sqrt(H / heads).
+
+        key    of jax.random; jax.vmap over keys makes parameters of many functions
+        dtype  float32 or float64; by default JAX's for floats
+        """
+        shapes = self.layer.parameter_shapes()
+        wanted = jnp.result_type(float) if dtype is None else dtype
+        bounds = {name: 1 / math.sqrt(self.layer.fan_in(name)) for name in shapes}
+        return {
+            name: jax.random.uniform(own, shapes[name], wanted, -bound, bound)
+            for own, (name, bound) in zip(jax.random.split(key, len(shapes)), bounds.items(), strict=True)
+        }
+
+    def __call__(
+        self, params: Mapping[str, Any], x: Any, state: Any = None, *, lengths: Any = None
+    ) -> tuple[jax.Array, Any]:
+        """Output, and the state after the last step.
+
+        params   as `init` makes them; of one dtype, float32 or float64
+        x        (B, T, F), or (T, B, F) where not batch_first, or (T, F) without a batch; of their dtype
+        state    before the first step, (num_layers D, B, H), of an LSTM (h, c), of a cell as many as it has
+                 states; without a batch (num_layers D, H); zeros without it
+        lengths  (B,) integers from 1 to T, where each sample ends; one integer without a batch. Later steps
+                 leave the state as it is and put out 0
+
+        Output is (B, T, D H), with outputs="last" (B, D H), in x's layout. Raises ShapeError naming both
+        sides. Where JAX traces lengths they are looked at when the pass runs: JAX raises its own error then,
+        in which ours stands.
+        """
+        layer, x = self.layer, jnp.asarray(x)
+        check_sequence(layer, x)
+        if x.ndim == 3:
+            return self._over(as_given(layer, params, x, state, lengths))
+        axis = sequence_axis(layer)
+        if state is not None:
+            state = jax.tree.map(lambda part: jnp.expand_dims(part, 1), state)
+        if lengths is not None:
+            lengths = lengths[None] if hasattr(lengths, "ndim") else [lengths]
+        y, after = self._over(as_given(layer, params, jnp.expand_dims(x, axis), state, lengths))
+        y = y.squeeze(axis if layer.outputs == "all" else 0)
+        return y, jax.tree.map(lambda part: part.squeeze(1), after)
+
+    def _over(self, given: Given) -> tuple[jax.Array, Any]:
+        y, states, _ = forward(self.layer, given, Wanted())
+        return y, states[0] if len(states) == 1 else states
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(
+            f"{type(self).__name__} is immutable: make another, as {self!r} with {name} changed"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _made, (type(self), self.layer)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.layer is self.layer
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.layer))
+
+    def __repr__(self) -> str:
+        return repr(self.layer)
+
+
+def _take(function: OverTime, layer: layers.Recurrent) -> None:
+    object.__setattr__(function, "layer", _layers.setdefault(repr(layer), layer))
+
+
+def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
+    """A function of a layer's, as copies and pickles make it."""
+    function = kind.__new__(kind)
+    _take(function, layer)
+    return function
+
+
+class RNN(OverTime):
+    """Elman's layer; arguments are those of `bp.RNN`: PyTorch's, but for batch_first=True."""
+
+    __slots__ = ()
+    engine = layers.RNN
+
+
+class GRU(OverTime):
+    """Gated recurrent units; arguments are those of `bp.GRU`: PyTorch's, but for batch_first=True."""
+
+    __slots__ = ()
+    engine = layers.GRU
+
+
+class LSTM(OverTime):
+    """Long short-term memory, whose state is (h, c); arguments are those of `bp.LSTM`: PyTorch's, but for
+    batch_first=True."""
+
+    __slots__ = ()
+    engine = layers.LSTM
+
+
+class CellLayer(OverTime):
+    """A layer whose unit does what a `bp.Cell` says; arguments are `bp.CellLayer`'s, the cell first."""
+
+    __slots__ = ()
+    engine = layers.CellLayer

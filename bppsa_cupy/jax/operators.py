@@ -1,0 +1,108 @@
+"""Calls of the engine as primitives of JAX, for any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.buffer_callback import buffer_callback
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from bppsa_cupy.jax.parts import Wanted, batch_axes
+from bppsa_cupy.layers import Recurrent
+
+
+class Operator:
+    """A function of a layer's and a tree of arrays, as a primitive.
+
+    shapes      of its results: a function of the layer, the arrays and what is wanted
+    callback    which fills buffers of those shapes
+    derivative  JAX's rule of its JVP
+    """
+
+    def __init__(
+        self,
+        name: str,
+        shapes: Callable[..., Any],
+        callback: Callable[..., None],
+        derivative: Callable[..., Any],
+    ) -> None:
+        self.shapes, self.callback = shapes, callback
+        self.primitive = Primitive(name)
+        self.primitive.multiple_results = True
+        self.primitive.def_impl(jax.jit(self._compute, static_argnames=("layer", "tree", "wanted")))
+        self.primitive.def_abstract_eval(self._abstract)
+        mlir.register_lowering(self.primitive, mlir.lower_fun(self._compute, multiple_results=True))
+        batching.primitive_batchers[self.primitive] = self._batched
+        ad.primitive_jvps[self.primitive] = derivative
+
+    def __call__(self, layer: Recurrent, parts: Any, wanted: Wanted) -> Any:
+        leaves, tree = jax.tree.flatten(parts)
+        results = self.primitive.bind(*leaves, layer=layer, tree=tree, wanted=wanted)
+        return jax.tree.unflatten(jax.tree.structure(self.shapes(layer, parts, wanted)), results)
+
+    def _compute(self, *leaves: Any, layer: Recurrent, tree: Any, wanted: Wanted) -> list[Any]:
+        parts = jax.tree.unflatten(tree, leaves)
+        callback = partial(self.callback, layer, wanted)
+        return jax.tree.leaves(buffer_callback(callback, self.shapes(layer, parts, wanted))(parts))
+
+    def _abstract(self, *leaves: Any, layer: Recurrent, tree: Any, wanted: Wanted) -> list[Any]:
+        shapes = self.shapes(layer, jax.tree.unflatten(tree, leaves), wanted)
+        return [jax.core.ShapedArray(struct.shape, struct.dtype) for struct in jax.tree.leaves(shapes)]
+
+    def _batched(
+        self,
+        values: Sequence[Any],
+        dims: Sequence[int | None],
+        *,
+        layer: Recurrent,
+        tree: Any,
+        wanted: Wanted,
+    ) -> tuple[list[Any], list[int | None]]:
+        """The rule for vmap: all samples in one call; one call after another where parameters, or the
+        gradients by them, are others for each."""
+        bind = partial(self.primitive.bind, layer=layer, tree=tree, wanted=wanted)
+        axes = batch_axes(layer, jax.tree.unflatten(tree, values))
+        size = next(v.shape[dim] for v, dim in zip(values, dims, strict=True) if dim is not None)
+        if wanted.parameters or any(
+            axis is None and dim is not None for axis, dim in zip(axes, dims, strict=True)
+        ):
+            return _one_by_one(bind, values, dims)
+        merged = [
+            value if axis is None else _merge(value, dim, axis, size)
+            for value, dim, axis in zip(values, dims, axes, strict=True)
+        ]
+        results = self.shapes(layer, jax.tree.unflatten(tree, merged), wanted)
+        found: list[Any] = []
+        of_results = batch_axes(layer, results)
+        for value, axis in zip(bind(*merged), of_results, strict=True):
+            assert axis is not None
+            found.append(value.reshape(*value.shape[:axis], size, -1, *value.shape[axis + 1 :]))
+        return found, of_results
+
+
+def _merge(value: Any, dim: int | None, axis: int, size: int) -> Any:
+    """A value's samples, `size` batches of them, as one batch along `axis`."""
+    if dim is None:
+        shape = (*value.shape[:axis], size, *value.shape[axis:])
+        value = jnp.broadcast_to(jnp.expand_dims(value, axis), shape)
+    else:
+        value = jnp.moveaxis(value, dim, axis)
+    return value.reshape(*value.shape[:axis], -1, *value.shape[axis + 2 :])
+
+
+def _one_by_one(
+    bind: Callable[..., list[Any]], values: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[list[Any], list[int | None]]:
+    mapped = [None if dim is None else jnp.moveaxis(v, dim, 0) for v, dim in zip(values, dims, strict=True)]
+
+    def one(own: list[Any]) -> list[Any]:
+        return bind(*(v if o is None else o for v, o in zip(values, own, strict=True)))
+
+    found = jax.lax.map(one, mapped)
+    first: list[int | None] = [0] * len(found)
+    return found, first

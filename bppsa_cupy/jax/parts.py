@@ -1,0 +1,121 @@
+"""What goes into a pass and comes out of it: pytrees, their shapes, and which axis is the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+
+from bppsa_cupy.layers import Recurrent
+
+
+class Given(NamedTuple):
+    """What a forward pass is given.
+
+    x           (B, T, F), or (T, B, F) where the layer is not batch_first
+    lengths     (B,) integers, or None
+    states      before the first step, (num_layers D, B, H), as many as the cell has; () for zeros
+    parameters  by name
+    """
+
+    x: Any
+    lengths: Any
+    states: tuple[Any, ...]
+    parameters: dict[str, Any]
+
+
+class Results(NamedTuple):
+    """What it puts out: the output, the states after the last step, and what is kept, if it is; by name."""
+
+    y: Any
+    states: tuple[Any, ...]
+    kept: dict[str, Any] | None
+
+
+class Back(NamedTuple):
+    """What the way back is given: what the way forward was, what that kept, and the gradients by its output
+    and by its last states, () for zeros."""
+
+    given: Given
+    kept: dict[str, Any]
+    by_output: Any
+    by_states: tuple[Any, ...]
+
+
+class Found(NamedTuple):
+    """The gradients by x, first states (() where they are zeros) and parameters; None where not wanted."""
+
+    x: Any
+    states: tuple[Any, ...]
+    parameters: dict[str, Any] | None
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class Wanted:
+    """What a pass is asked for beside its results: what is kept, or gradients by parameters and x."""
+
+    kept: bool = False
+    parameters: bool = False
+    x: bool = False
+
+
+def forward_shapes(layer: Recurrent, given: Given, wanted: Wanted) -> Results:
+    """Shapes and dtypes of `Results`."""
+    axis, dtype = sequence_axis(layer), given.x.dtype
+    batch, steps = given.x.shape[axis], given.x.shape[1 - axis]
+
+    def struct(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    columns = layer.directions * layer.hidden_size
+    every_step = (batch, steps, columns) if layer.batch_first else (steps, batch, columns)
+    state = struct((layer.num_layers * layer.directions, batch, layer.hidden_size))
+    kept = layer.kept_shapes(batch, steps).items() if wanted.kept else None
+    return Results(
+        y=struct(every_step if layer.outputs == "all" else (batch, columns)),
+        states=(state,) * layer.cell.states,
+        kept=None if kept is None else {name: struct(shape) for name, shape in kept},
+    )
+
+
+def backward_shapes(layer: Recurrent, back: Back, wanted: Wanted) -> Found:
+    """Shapes and dtypes of `Found`."""
+
+    def like(tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+
+    given = back.given
+    return Found(
+        x=like(given.x) if wanted.x else None,
+        states=like(given.states),
+        parameters=like(given.parameters) if wanted.parameters else None,
+    )
+
+
+def named(layer: Recurrent) -> str:
+    """The layer, for messages."""
+    return f"{type(layer).__name__}({layer.input_size}, {layer.hidden_size})"
+
+
+def sequence_axis(layer: Recurrent) -> int:
+    """Which axis of sequences is the batch."""
+    return 0 if layer.batch_first else 1
+
+
+def batch_axes(layer: Recurrent, parts: Any) -> list[int | None]:
+    """Which axis of each leaf is the batch; None for parameters and the gradients by them."""
+    by_step = sequence_axis(layer)
+    output = by_step if layer.outputs == "all" else 0
+    axis_of = {
+        "x": by_step, "lengths": 0, "states": 1, "parameters": None,
+        "y": output, "kept": 2, "by_output": output, "by_states": 1,
+    }  # fmt: skip
+    axes: list[int | None] = []
+    for name, part in zip(parts._fields, parts, strict=True):
+        if isinstance(part, Given):
+            axes += batch_axes(layer, part)
+        else:
+            axes += [axis_of[name]] * len(jax.tree.leaves(part))
+    return axes
