@@ -49,23 +49,13 @@ def table1(results: Results) -> Shown:
                 _times(operator.speed_up),
             ]
         )  # fmt: skip
-    head = (
-        "operator of VGG-11",
-        "zeros, ours",
-        "paper",
-        "our values in",
-        "autograd in",
-        "ratio, ours",
-        "paper",
-    )
+    head = ("operator", "zeros, ours", "paper", "our values in", "autograd in", "ratio, ours", "paper")
     caption = "Guaranteed zeros, and time to make the values of the first three transposed Jacobians, B = 1"
     sentence = (
-        "The fractions of guaranteed zeros are the paper's. The ratios are against PyTorch's autograd of "
-        "today on "
-        "this machine, columns sampled; a column costs it some fixed time, so that the ratio of ReLU and "
-        "max-pooling "
-        f"is mostly a matter of that. Ours is above the paper's for {_above(ratios, papers)} of "
-        f"{len(ratios)} operators."
+        f"The ratio to autograd is above the paper's for {_above(ratios, papers)} of {len(ratios)} "
+        "operators, and the fractions of guaranteed zeros are the paper's. The rival is PyTorch's autograd "
+        "of today on this machine, columns sampled; a column costs it a fixed time, which decides the "
+        "ratios of ReLU and max-pooling."
     )
     return Shown(compared(ratios, papers), sentence, tables=[Table(caption, head, rows)])
 
@@ -97,17 +87,17 @@ def figure5(results: Results) -> Shown:
         )  # fmt: skip
         if layer == 0:
             sentence = (
-                f"The values of the convolution's Jacobian take {found['value_bytes'] / 2**20:.2f} MiB "
-                f"where the paper "
-                f"has {CONVOLUTION_MIB} MB, and {4 * elements / 2**20:.0f} MiB as a full matrix, the paper "
-                f"{CONVOLUTION_FULL_MIB:.0f} MB. "
+                f"The values of the convolution's Jacobian take {found['value_bytes'] / 2**20:.2f} MiB, the "
+                f"paper says {CONVOLUTION_MIB} MB; the full matrix {4 * elements / 2**20:.0f} MiB, the "
+                f"paper {CONVOLUTION_FULL_MIB:.0f} MB. "
             )
-    head = ("operator", "shape", "non-zeros", "possible zeros", "guaranteed zeros", "values", "full matrix")
+    head = (
+        "operator", "shape", "non-zeros", "possible zeros", "guaranteed zeros", "values", "full matrix"
+    )  # fmt: skip
     caption = "Elements of each transposed Jacobian for one image, and float32 bytes"
     sentence += (
-        "The patterns follow from the layers' sizes alone. Where windows of max-pooling could choose "
-        "another element, "
-        "ours stores a possible zero."
+        "The patterns follow from the layers' sizes alone. Where a window of max-pooling could choose "
+        "another element, ours stores a possible zero."
     )
     return Shown(SAME, sentence, panels, [Table(caption, head, rows)])
 
@@ -134,7 +124,7 @@ def _dots(name: str, found: dict[str, Any]) -> Panel:
         f"The first {height} rows and {width} columns of the transposed Jacobian of the {name}: nearly all "
         "elements are guaranteed zeros, the others lie in narrow bands."
     )
-    return Panel(f"{name.capitalize()}, the first {height} rows and {width} columns", alt, draw, (4.4, 3.9))
+    return Panel(f"{name[0].upper()}{name[1:]}, upper left corner", alt, draw, (4.4, 3.9))
 
 
 def figure10(results: Results) -> Shown:
@@ -161,18 +151,21 @@ def figure10(results: Results) -> Shown:
                 ]
             )
     base, largest, critical = _extremes(networks[0])
+    told = "The largest step of the paper's schedule"
+    if largest > max(base):
+        told += f" takes {_flop(largest)} FLOP here, and of BP's operators {_flop(max(base))}"
+        told += ", where the paper sees similar work"
+    else:
+        told += (
+            f" takes {_flop(largest)} FLOP, no more than the largest of BP's operators, {_flop(max(base))}"
+        )
     sentence = (
-        f"The paper says that its schedule's steps are of similar work as BP's operators. In ours its "
-        f"largest step has "
-        f"{_flop(largest)}, BP's largest {_flop(max(base))}: our patterns hold every element that some "
-        f"input can make "
-        f"non-zero, and the paper's third level of products fills in. The schedule that ours computes "
-        f"instead has "
-        f"{_flop(critical)} on its critical path where BP has {_flop(sum(base))}."
+        f"{told}; the schedule that ours computes has {_flop(critical)} on its critical path, BP "
+        f"{_flop(sum(base))}. Our patterns hold every element that some input can make non-zero, so that "
+        "products of products fill in."
     )
-    verdict = MIXED if critical < sum(base) < largest or largest > max(base) else BETTER
-    if critical >= sum(base):
-        verdict = WORSE
+    better = (largest <= max(base)) + (critical < sum(base))
+    verdict = (WORSE, MIXED, BETTER)[better]
     head = ("network and schedule", "work", "critical path", "largest step")
     return Shown(verdict, sentence, panels, [Table("FLOP of one sample, two a multiply-add", head, rows)])
 
@@ -207,10 +200,8 @@ def _steps(network: dict[str, Any], schedule: str) -> Panel:
             axes.plot([], [], mark, color=colour, label=label)
         axes.figure.legend(loc="outside lower center", ncols=3, handletextpad=0.1, columnspacing=1)
 
-    alt = (
-        f"FLOP of each step of the schedule {schedule} against that of dense ones, beside BP's operators."
-    )
-    return Panel(f"{schedule}, {network['network']} network; filled marks: on the critical path", alt, draw)
+    alt = f"FLOP of each step of the schedule {schedule} against that of dense ones, beside BP's operators."
+    return Panel(f"{schedule[0].upper()}{schedule[1:]}; filled: critical", alt, draw)
 
 
 def _points(network: dict[str, Any], name: str) -> Iterator[tuple[str, bool, int, int]]:

@@ -74,21 +74,31 @@ def _shown(part: Part, facts: Facts) -> Shown | None:
 
 
 def _header(facts: Facts, missing: Sequence[str], count: int) -> str:
-    taken = sum(kept.seconds for kept in facts.kept.values())
+    taken = _duration(sum(kept.seconds for kept in facts.kept.values()))
     text = (
         "<header>\n<h1>The paper's tables and figures, made again</h1>\n"
         f'<p class="lead">{PAPER}. Every number and curve below, but those called the paper\'s, is of a '
-        f"run on the "
-        f'machine at <a href="#machine">the end</a>: {count - len(missing)} runs, {_duration(taken)}, '
+        f"run on "
+        f'the machine at <a href="#machine">the end</a>: {_runs_in_words(count - len(missing))}, {taken}, '
         f"{escape(facts.profile)} settings.</p>\n"
     )
     if missing:
-        listed = ", ".join(escape(name) for name in missing[:8]) + (", …" if len(missing) > 8 else "")
         text += (
-            f'<p class="notice" role="status">{len(missing)} of {count} runs are not there yet: {listed}. '
-            "The command at the end goes on with them.</p>\n"
+            f'<p class="notice" role="status">{len(missing)} of {count} runs are not there yet: '
+            f"{escape(_listed(missing))}. The command at the end goes on with them.</p>\n"
         )
     return text + "</header>"
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    """Some names: "a, b and 3 more"."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def _runs_in_words(count: int) -> str:
+    return f"{count} run{'s' * (count != 1)}"
 
 
 def _summary(parts: Iterable[Part], shown: Mapping[str, Shown | None]) -> str:
@@ -101,16 +111,13 @@ def _summary(parts: Iterable[Part], shown: Mapping[str, Shown | None]) -> str:
             f'href="#{part.key}">{escape(part.name)}</a></th><td>{escape(part.title)}</td>'
             f"<td>{_badge(one)}</td><td>{said}</td></tr>"
         )
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("in the paper", "what", "ours is", "why"))
     return (
         '<section aria-labelledby="summary"><h2 id="summary">In short</h2>\n'
-        "<p>How ours compares with the paper's by the ratio to its baseline, or by the claim where there "
-        "is no "
-        'ratio.</p>\n<div class="table" tabindex="0"><table class="words"><caption>Each part, and where '
-        "ours stands</caption>"
-        '<thead><tr><th scope="col">in the paper</th><th scope="col">what</th><th scope="col">ours is</th>'
-        '<th scope="col">why</th></tr></thead>\n<tbody>'
-        + "\n".join(rows)
-        + "</tbody></table></div></section>"
+        "<p>Ours is judged by its ratio to its baseline beside the paper's ratio to the paper's baseline, "
+        "or by "
+        'what the paper says where there is no ratio.</p>\n<table class="words">'
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>" + "\n".join(rows) + "</tbody></table></section>"
     )
 
 
@@ -148,28 +155,22 @@ def _section(part: Part, shown: Shown | None, facts: Facts) -> str:
 
 
 def _why_missing(missing: Sequence[str], count: int, failures: Mapping[str, str]) -> str:
+    told = f"{len(missing)} of {count} runs are missing: {_listed(missing)}."
     failed = [name for name in missing if name in failures]
-    told = (
-        f"{len(missing)} of {count} runs are missing: {', '.join(missing[:6])}"
-        + ("…" if len(missing) > 6 else "")
-        + "."
-    )
     return told + (f" {failed[0]}: {failures[failed[0]]}." if failed else "")
 
 
 def _table(table: Table) -> str:
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.head)
-    rows = "\n".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in table.rows
-    )
+    rows = []
+    for first, *cells in table.rows:
+        texts = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+        rows.append(f'<tr><th scope="row">{escape(first)}</th>{texts}</tr>')
     caption = escape(table.caption)
     return (
-        f'<div class="table" tabindex="0" role="region" '
-        f'aria-label="{caption}"><table><caption>{caption}</caption>'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>"
+        f'<figure class="data"><figcaption>{caption}</figcaption>\n'
+        f'<div class="table" tabindex="0" role="region" aria-label="{caption}"><table>'
+        f"<thead><tr>{head}</tr></thead>\n<tbody>" + "\n".join(rows) + "</tbody></table></div></figure>"
     )
 
 
@@ -182,11 +183,9 @@ def _runs(part: Part, facts: Facts) -> str:
     for kept in there:
         settings = " ".join(f"{name}={value}" for name, value in kept.settings.items())
         lines.append(f"{kept.name} ({kept.seconds:.1f} s): {settings}")
-    return (
-        f"<details><summary>{len(there)} run{'s' * (len(there) > 1)}, "
-        f"{_duration(sum(k.seconds for k in there))}</summary>"
-        f"<pre><code>{escape(chr(10).join(lines))}</code></pre></details>"
-    )
+    told = f"{_runs_in_words(len(there))}, {_duration(sum(kept.seconds for kept in there))}"
+    text = escape("\n".join(lines))
+    return f"<details><summary>{told}</summary><pre><code>{text}</code></pre></details>"
 
 
 def _machine(facts: Facts) -> str:
@@ -203,13 +202,13 @@ def _machine(facts: Facts) -> str:
         f'<p class="notice">{escape(name)} failed: {escape(why)}</p>' for name, why in facts.failures.items()
     )
     return (
-        '<section id="machine" aria-labelledby="machine-title"><h2 id="machine-title">Machine, versions, '
-        "command</h2>\n"
-        f"<dl>{rows}</dl>{failed}\n<footer><p>Times are wall-clock; sides of a comparison take turns in "
-        f"one run, each in a "
-        "process of its own, and what they compute is compared. The same command goes on where it was "
-        "stopped, and "
-        "makes a run again only where code, settings or machine have changed.</p></footer></section>"
+        '<section id="machine" aria-labelledby="machine-title">'
+        f'<h2 id="machine-title">Machine, versions, command</h2>\n<dl>{rows}</dl>{failed}\n'
+        "<footer><p>Times are wall-clock; sides of a comparison take turns in one run, each in a process "
+        "of its "
+        "own, and what they compute is compared. The same command goes on where it was stopped, and makes "
+        "a run "
+        "again only where code, settings or machine have changed.</p></footer></section>"
     )
 
 

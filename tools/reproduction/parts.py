@@ -79,12 +79,10 @@ def appendix_b(results: Results) -> Shown:
     caption = f"Space of the fullest device for {layers} layers: M_Jacob of BPPSA, M_x a sample of pipelines"
     sentence = (
         f"As the paper says: at K = {devices[-1]} a device of GPipe holds {found['GPipe'][-1]:g} layers' "
-        f"activations "
-        f"and one of BPPSA {found['BPPSA'][-1]:g} Jacobians. The schedules follow the formulae; BPPSA's "
-        f"holds up to half "
-        "as much again, for the products of its up-sweep that wait for the down-sweep. A Jacobian takes "
-        "more than an "
-        "activation, so that the curves' heights cannot be compared, their slopes can."
+        f"activations and one of BPPSA {found['BPPSA'][-1]:g} Jacobians. The schedules follow the formulae; "
+        "BPPSA's holds up to half as much again, for the products of its up-sweep that wait for the "
+        "down-sweep. A Jacobian takes more than an activation, so that the curves' heights cannot be "
+        "compared, their slopes can."
     )
     table = Table(caption, [*head, "PipeDream's weights"], rows)
     return Shown(SAME if devices else INCOMPARABLE, sentence, [_space(found)], [table])
@@ -109,7 +107,6 @@ def _space(found: dict[str, Any]) -> Panel:
 
     alt = (
         f"Space of the fullest device by number of devices for {layers} layers: BPPSA's falls, GPipe's "
-        f"falls and "
-        "rises again, PipeDream's stays; simulated schedules lie on the formulae's lines."
+        "falls and rises again, PipeDream's stays; simulated schedules lie on the formulae's lines."
     )
     return Panel(f"{layers} layers; lines: formulae, marks: schedules", alt, draw, (8.4, 3.6))

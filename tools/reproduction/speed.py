@@ -34,8 +34,8 @@ BY_GROUP: Rows = {
 SIDES = ("ours", "scan", "theirs")
 WHERE = (
     "The seconds cannot be compared: the paper's are of a V100, ours of the machine above, without "
-    "optimizer and "
-    "data. The ratios can, with care: PyTorch's rival there is cuDNN, here its loop on the processor."
+    "optimizer and data. The ratios can, with care: PyTorch's rival there is cuDNN, here its loop on the "
+    "processor."
 )
 
 
@@ -72,8 +72,7 @@ def _epochs(results: Results, rows: Rows, what: str, samples: int) -> Shown:
     above = sum(ours >= theirs for ours, theirs in zip(ratios, papers, strict=True))
     sentence = (
         f"PyTorch takes {span(ratios)} our time for a pass forward and back, where the paper's baseline "
-        f"takes "
-        f"{span(papers)} BPPSA's; ours is the larger ratio in {above} of {len(ratios)} rows. {WHERE}"
+        f"takes {span(papers)} BPPSA's; ours is the larger ratio in {above} of {len(ratios)} rows. {WHERE}"
     )
     head = (what, "forward", "PyTorch", "ours", "ratio", "paper: forward", "baseline", "BPPSA", "ratio")
     caption = f"Seconds of an epoch of {samples:,} samples: here, and on the paper's V100"
@@ -105,12 +104,10 @@ def figure8(results: Results) -> Shown:
     sentence = (
         f"At most the way back is {ratio(max(backward))} times as quick as PyTorch's and the whole "
         f"{ratio(max(overall))} times; the paper has {FIGURE8_BACKWARD:g} on an RTX 2080 Ti and "
-        f"{FIGURE8_OVERALL} on an "
-        f"RTX 2070. Ours goes back as the cost model says, on a processor step by step in one fused loop: "
-        f"the gain is "
-        f"not the scan's. The scan over chunks itself is {span(scan)} as quick as PyTorch's way back. A "
-        f"processor has "
-        "too few workers for the paper's rise with T: on that the two cannot be compared."
+        f"{FIGURE8_OVERALL} on an RTX 2070. Ours goes back as the cost model says, on a processor step by "
+        f"step in one fused loop: the gain is not the scan's. The scan over chunks itself is {span(scan)} "
+        "as quick as PyTorch's way back. A processor has too few workers for the paper's rise with T: on "
+        "that the two cannot be compared."
     )
     return Shown(
         compared([max(backward), max(overall)], [FIGURE8_BACKWARD, FIGURE8_OVERALL]), sentence, panels
@@ -207,10 +204,8 @@ def figure9(results: Results) -> Shown:
     sentence = (
         f"At most the way back is {ratio(max(backward))} times as quick as PyTorch's and the whole "
         f"{ratio(max(overall))} times; the paper has {FIGURE9_BACKWARD} and {FIGURE9_OVERALL}. The paper's "
-        f"forward pass "
-        "makes the gates again for the Jacobians; ours forms Jacobians from what the forward pass keeps, "
-        "so that "
-        f"there is no such overhead to show. {WHERE}"
+        "forward pass makes the gates again for the Jacobians; ours forms Jacobians from what the forward "
+        f"pass keeps, so that there is no such overhead to show. {WHERE}"
     )
     return Shown(
         compared([max(backward), max(overall)], [FIGURE9_BACKWARD, FIGURE9_OVERALL]), sentence, panels

@@ -42,7 +42,7 @@ def lenet5(results: Results) -> Shown:
     whole = {dtype: losses for dtype, losses in by_dtype.items() if len(losses) == len(figure6.labels(dtype))}
     compared_rows = figure6.compare_all(whole)
     rows = [
-        [f"{row['dtype']}, {row['method']}", f"{row['difference']:.1e}", f"{row['limit']:.1e}",
+        [f"{row['dtype']}, {row['method']}", _small(row["difference"]), _small(row["limit"]),
          "agrees" if row["agrees"] else "differs"]
         for row in compared_rows
     ]  # fmt: skip
@@ -60,6 +60,10 @@ def lenet5(results: Results) -> Shown:
     head = ("run", "largest relative difference to bp", "limit", "verdict")
     caption = "Losses against those of bp; the limit in float32: three times what noise of one ulp does"
     return Shown(SAME if agrees else WORSE, sentence, panels, [Table(caption, head, rows)])
+
+
+def _small(value: float) -> str:
+    return f"{value:.1e}" if value else "0"
 
 
 def _by_step(dtype: str, losses: dict[str, list[float]]) -> Panel:
@@ -89,11 +93,9 @@ def rnn(results: Results) -> Shown:
     shown = _sequences(results, named)
     overall = _ratios(results, named.values(), "auto")
     sentence = (
-        f"The paper's training takes {FIGURE7_OVERALL} times less than PyTorch's on an RTX 2070 "
-        f"({FIGURE7_BACKWARD:g} "
-        f"times in the way back alone); ours takes {span(overall)} less on this machine, optimizer and data "
-        f"included, and {span(_ratios(results, named.values(), 'blelloch'))} where the scan over chunks "
-        f"goes back."
+        f"PyTorch takes {span(overall)} our time of training on this machine, optimizer and data included, "
+        f"and {span(_ratios(results, named.values(), 'blelloch'))} that of the scan over chunks; the paper "
+        f"has {FIGURE7_OVERALL} on an RTX 2070, and {FIGURE7_BACKWARD:g} for the way back alone."
     )
     return _told(shown, sentence, compared(overall, [FIGURE7_OVERALL] * len(overall)))
 
@@ -103,8 +105,8 @@ def gru(results: Results) -> Shown:
     named = {f"{name}, {dtype}": f"GRU {name} {dtype}" for name in SETS for dtype in DTYPES}
     shown = _sequences(results, named)
     sentence = (
-        "The paper gives the curves without numbers. Ours have PyTorch's shape at less time: "
-        f"{span(_ratios(results, named.values(), 'auto'))} less."
+        "The paper gives the curves without numbers; ours fall as PyTorch's do, and PyTorch takes "
+        f"{span(_ratios(results, named.values(), 'auto'))} as long."
     )
     if any(one["data"] == "waves" for one in results.values()):
         sentence += " Sets without a file given by --audio hold waves of IRMAS's sizes in place of its clips."
