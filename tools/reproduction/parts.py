@@ -100,13 +100,13 @@ def _space(found: dict[str, Any]) -> Panel:
             axes.plot(
                 devices, found[name], mark, color=colour, markerfacecolor="none", label=f"{name}, simulated"
             )
-        axes.set(xscale="log", yscale="log", xlabel="devices", ylabel="space, in M_x or M_Jacob")
+        axes.set(xlabel="devices K", ylabel="space, in M_x or M_Jacob")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log", base=2)
-        axes.figure.legend(loc="outside right upper")
+        axes.figure.legend(loc="outside lower center", ncols=2)
 
     alt = (
         f"Space of the fullest device by number of devices for {layers} layers: BPPSA's falls, GPipe's "
         "falls and rises again, PipeDream's stays; simulated schedules lie on the formulae's lines."
     )
-    return Panel(f"{layers} layers; lines: formulae, marks: schedules", alt, draw, (8.4, 3.6))
+    return Panel(f"{layers} layers; lines: formulae, marks: schedules", alt, draw, (5.2, 4.4))

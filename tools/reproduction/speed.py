@@ -32,11 +32,15 @@ BY_GROUP: Rows = {
     for group, epoch in TABLE6.items()
 }
 SIDES = ("ours", "scan", "theirs")
-WHERE = (
-    "The seconds cannot be compared: the paper's are of a V100, ours of the machine above, without "
-    "optimizer and data. The ratios can, with care: PyTorch's rival there is cuDNN, here its loop on the "
-    "processor."
-)
+
+
+def _where(results: Results) -> str:
+    """What can be compared of times on different machines."""
+    rivals = " and ".join(sorted({found["against"] for found in results.values()}))
+    return (
+        "The seconds cannot be compared: the paper's are of a V100 and hold optimizer and data, ours are of this "
+        f"machine without them. The ratios can, with care: the rival there is cuDNN, here {rivals}."
+    )
 
 
 def table4(results: Results) -> Shown:
@@ -67,12 +71,12 @@ def _epochs(results: Results, rows: Rows, what: str, samples: int) -> Shown:
         ours, theirs = (_median(found, side, "overall") for side in ("ours", "theirs"))
         ratios.append(theirs / ours)
         papers.append(epoch.overall_ratio)
-        mine = [f"{steps * value:.3g}" for value in (_median(found, "ours", "forward"), theirs, ours)]
+        mine = [ratio(steps * value) for value in (_median(found, "ours", "forward"), theirs, ours)]
         lines.append([name, *mine, ratio(theirs / ours), *paper])
     above = sum(ours >= theirs for ours, theirs in zip(ratios, papers, strict=True))
     sentence = (
         f"PyTorch takes {span(ratios)} our time for a pass forward and back, where the paper's baseline "
-        f"takes {span(papers)} BPPSA's; ours is the larger ratio in {above} of {len(ratios)} rows. {WHERE}"
+        f"takes {span(papers)} BPPSA's; ours is the larger ratio in {above} of {len(ratios)} rows. {_where(results)}"
     )
     head = (what, "forward", "PyTorch", "ours", "ratio", "paper: forward", "baseline", "BPPSA", "ratio")
     caption = f"Seconds of an epoch of {samples:,} samples: here, and on the paper's V100"
@@ -133,7 +137,11 @@ def _latency(letter: str, results: Results, rows: Rows, axis: Sequence[str], lab
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds back")
         axes.legend()
 
-    alt = f"Milliseconds of the way back by {label}: ours lowest, then our scan, then PyTorch."
+    ends = ", ".join(
+        f"{name} {1e3 * _median(results[axis[-1]], side, 'backward'):.3g}"
+        for side, name in (("theirs", "PyTorch"), ("scan", "our scan"), ("ours", "ours"))
+    )
+    alt = f"Milliseconds of the way back by {label}; at {rows[axis[-1]][0]}: {ends}."
     return Panel(f"({letter}) Way back, an iteration; bars: quartiles", alt, draw)
 
 
@@ -149,7 +157,12 @@ def _speed_up(letter: str, results: Results, rows: Rows, axis: Sequence[str], la
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="baseline / ours")
         axes.legend()
 
-    alt = f"Speed-up of the way back over PyTorch by {label}, ours, our scan's, and the paper's on a V100."
+    last, (name, _, epoch) = results[axis[-1]], rows[axis[-1]]
+    alt = (
+        f"Speed-up of the way back over PyTorch by {label}; at {name}: ours "
+        f"{_ratio(last, 'ours', 'backward'):.3g}, our scan {_ratio(last, 'scan', 'backward'):.3g}, the paper's "
+        f"on a V100 {epoch.backward_ratio:.3g}."
+    )
     return Panel(f"({letter}) Speed-up of the way back", alt, draw)
 
 
@@ -168,10 +181,13 @@ def _breakdown(letter: str, results: Results, rows: Rows, axis: Sequence[str], l
         axes.set(xlabel=label, ylabel="of PyTorch's time", ylim=(0, 1.02))
         axes.figure.legend(loc="outside lower center", ncols=3, columnspacing=1)
 
-    alt = (
-        f"Time forward and back by {label} as parts of PyTorch's: PyTorch's bars are 1 high, ours much lower."
-    )
+    alt = f"Time forward and back by {label} as parts of PyTorch's whole: {_wholes(results, axis, rows)}."
     return Panel(f"({letter}) Left PyTorch, right ours", alt, draw)
+
+
+def _wholes(results: Results, cells: Sequence[str], rows: Rows) -> str:
+    """Ours of PyTorch's time, row by row."""
+    return ", ".join(f"{rows[cell][0]} {1 / _ratio(results[cell], 'ours', 'overall'):.0%}" for cell in cells)
 
 
 def _bars(axes: Any, found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
@@ -205,7 +221,7 @@ def figure9(results: Results) -> Shown:
         f"At most the way back is {ratio(max(backward))} times as quick as PyTorch's and the whole "
         f"{ratio(max(overall))} times; the paper has {FIGURE9_BACKWARD} and {FIGURE9_OVERALL}. The paper's "
         "forward pass makes the gates again for the Jacobians; ours forms Jacobians from what the forward "
-        f"pass keeps, so that there is no such overhead to show. {WHERE}"
+        f"pass keeps, so that there is no such overhead to show. {_where(results)}"
     )
     return Shown(
         compared([max(backward), max(overall)], [FIGURE9_BACKWARD, FIGURE9_OVERALL]), sentence, panels
@@ -229,5 +245,6 @@ def _set(name: str, results: Results, cells: Sequence[str]) -> Panel:
         axes.set(ylabel="of PyTorch's time", ylim=(0, 1.02))
         axes.figure.legend(loc="outside lower center", ncols=3, columnspacing=1)
 
-    alt = f"Time forward and back of set {name} by batch as parts of PyTorch's, with the paper's totals."
+    told = _wholes(results, cells, BY_GROUP)
+    alt = f"Time forward and back of set {name} as parts of PyTorch's whole: {told}."
     return Panel(f"Set {name}, {SETS[name][0]} × {SETS[name][1]}: left PyTorch, right ours", alt, draw)

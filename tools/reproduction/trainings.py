@@ -75,7 +75,7 @@ def _by_step(dtype: str, losses: dict[str, list[float]]) -> Panel:
         axes.set(xlabel="step", ylabel="training loss")
         axes.legend()
 
-    alt = f"Training loss of LeNet-5 by step in {dtype}: the curves of {', '.join(losses)} lie on each other."
+    alt = f"Training loss of LeNet-5 by step in {dtype}, a curve each of {', '.join(losses)}."
     return Panel(f"LeNet-5, {dtype}: all methods", alt, draw)
 
 
@@ -167,7 +167,7 @@ def _by_time(title: str, runs: dict[str, Any]) -> Panel:
         axes.set(xscale="log", xlabel="seconds", ylabel="training loss")
         axes.legend()
 
-    alt = f"Training loss by wall-clock seconds, {title}: our two curves reach PyTorch's losses in less time."
+    alt = f"Training loss by wall-clock seconds, {title}, by PyTorch and twice by us."
     ends = {run: runs[run]["seconds"][-1] for run in BY_RUN}
     alt += (
         " Seconds at the end: " + ", ".join(f"{LABELS[run]} {value:.3g}" for run, value in ends.items()) + "."
