@@ -148,7 +148,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tiny, tmp_path, monkeypatch, 
     })  # fmt: skip
     assert reproduce_all(tmp_path) == 1
     error = capsys.readouterr().err
-    assert error == "error: 1 runs failed, first zeros 1: no such thing: take another; the page says which\n"
+    assert error == "error: 1 run failed, first zeros 1: no such thing: take another; the page says which\n"
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "zeros 1: no such thing: take another." in text and "Space a device takes" in text
 

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from bppsa_cupy.data import load
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.system.complaint import complaint
 from bppsa_cupy.system.files import check_writable, write_text
 from bppsa_cupy.tools.benchmarks.machine import provenance
 from bppsa_cupy.tools.benchmarks.workload import available_cores
@@ -81,7 +82,8 @@ def run(arguments: argparse.Namespace) -> None:
     print(report.told())
     if report.failures:
         name, why = next(iter(report.failures.items()))
-        raise BppsaError(f"{len(report.failures)} runs failed, first {name}: {why}; the page says which")
+        count = len(report.failures)
+        raise BppsaError(f"{count} run{'s' * (count > 1)} failed, first {name}: {why}; the page says which")
 
 
 class Report:
@@ -109,8 +111,8 @@ class Report:
                 started = time.perf_counter()
                 try:
                     result = cell.measure(cell.settings)
-                except BppsaError as error:
-                    self.failures[cell.name] = str(error)
+                except (BppsaError, MemoryError) as error:
+                    self.failures[cell.name] = complaint(error)[0].splitlines()[-1]
                 else:
                     seconds = time.perf_counter() - started
                     kept = Kept(cell.name, dict(cell.settings), seconds, dict(self.store.machine), result)

@@ -31,14 +31,14 @@ BY_GROUP: Rows = {
     f"gru {group_case(*group)}": (f"{group[0]}, B = {group[1]}", 0.0, epoch)
     for group, epoch in TABLE6.items()
 }
-SIDES = ("ours", "scan", "theirs")
 
 
 def _where(results: Results) -> str:
     """What can be compared of times on different machines."""
     rivals = " and ".join(sorted({found["against"] for found in results.values()}))
     return (
-        "The seconds cannot be compared: the paper's are of a V100 and hold optimizer and data, ours are of this "
+        "The seconds cannot be compared: the paper's are of a V100 and hold optimizer and data, ours are "
+        "of this "
         f"machine without them. The ratios can, with care: the rival there is cuDNN, here {rivals}."
     )
 
@@ -76,7 +76,8 @@ def _epochs(results: Results, rows: Rows, what: str, samples: int) -> Shown:
     above = sum(ours >= theirs for ours, theirs in zip(ratios, papers, strict=True))
     sentence = (
         f"PyTorch takes {span(ratios)} our time for a pass forward and back, where the paper's baseline "
-        f"takes {span(papers)} BPPSA's; ours is the larger ratio in {above} of {len(ratios)} rows. {_where(results)}"
+        f"takes {span(papers)} BPPSA's; ours is the larger ratio in {above} of {len(ratios)} rows. "
+        f"{_where(results)}"
     )
     head = (what, "forward", "PyTorch", "ours", "ratio", "paper: forward", "baseline", "BPPSA", "ratio")
     caption = f"Seconds of an epoch of {samples:,} samples: here, and on the paper's V100"
@@ -160,7 +161,8 @@ def _speed_up(letter: str, results: Results, rows: Rows, axis: Sequence[str], la
     last, (name, _, epoch) = results[axis[-1]], rows[axis[-1]]
     alt = (
         f"Speed-up of the way back over PyTorch by {label}; at {name}: ours "
-        f"{_ratio(last, 'ours', 'backward'):.3g}, our scan {_ratio(last, 'scan', 'backward'):.3g}, the paper's "
+        f"{_ratio(last, 'ours', 'backward'):.3g}, our scan {_ratio(last, 'scan', 'backward'):.3g}, the "
+        f"paper's "
         f"on a V100 {epoch.backward_ratio:.3g}."
     )
     return Panel(f"({letter}) Speed-up of the way back", alt, draw)
