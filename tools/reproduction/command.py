@@ -112,7 +112,7 @@ class Report:
                 try:
                     result = cell.measure(cell.settings)
                 except (BppsaError, MemoryError) as error:
-                    self.failures[cell.name] = complaint(error)[0].splitlines()[-1]
+                    self.failures[cell.name] = complaint(error)[0]
                 else:
                     seconds = time.perf_counter() - started
                     kept = Kept(cell.name, dict(cell.settings), seconds, dict(self.store.machine), result)
