@@ -1,10 +1,12 @@
 """bppsa-reproduce all: a tiny profile once, kept and gone on from; the page in a browser."""
 
 import argparse
+import json
 import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,7 @@ from bppsa_cupy.tools.reproduction.parts import make_parts
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
+ROOT = Path(__file__).parent.parent
 TINY = profiles.Profile(
     "tiny", repeats=1, quick=True, columns=2, corner=40, layers=(1, 2), lengths=(10,), batches=(2,),
     groups=(("S", 16),), most_steps=6, dtypes=("float32",), sets=("S",), devices=(1, 2, 4), depth=8,
@@ -24,6 +27,10 @@ TINY = profiles.Profile(
     audio={"iterations": 2, "samples": 11, "lr": 1e-3},
     work={"model": "lenet5", "prune": 0.9, "seed": 0, "full": True},
 )  # fmt: skip
+
+
+#: The run itself, which the page's tests replace.
+MEASURED = runs.recurrent
 
 
 class Reader(HTMLParser):
@@ -55,6 +62,23 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
 
+def operator(settings):
+    """In place of runs.operator: the rows that are in the documents."""
+    rows = json.loads((ROOT / "docs/results/jacobians.json").read_text(encoding="utf-8"))["rows"]
+    return [row for row in rows if row["case"].startswith(f"{settings['layer']} ")]
+
+
+def recurrent(settings):
+    """In place of runs.recurrent: what it gives, at once."""
+    times = {"ours": (1e-5, 2e-5), "scan": (1e-5, 1e-4), "theirs": (1e-4, 3e-4)}
+    return {
+        "steps": 6, "features": 1, "batch": 16, "against": "PyTorch, 1 thread",
+        "seconds": {side: {quantity: {"median": value, "quartiles": [0.9 * value, 1.2 * value]}
+                           for quantity, value in (("forward", f), ("backward", b), ("overall", f + b))}
+                    for side, (f, b) in times.items()},
+    }  # fmt: skip
+
+
 def reproduce_all(folder, *more):
     return reproduce.main(["all", "-o", str(folder), "--quick", "--device", "host", *more])
 
@@ -63,6 +87,8 @@ def reproduce_all(folder, *more):
 def tiny():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "QUICK", TINY)
+        patch.setattr(runs, "operator", operator)
+        patch.setattr(runs, "recurrent", recurrent)
         yield
 
 
@@ -127,6 +153,18 @@ def test_another_setting_is_another_run(made, tiny):
     assert store.read(cells.Cell("space", runs.space, {"layers": 8, "devices": [1, 2, 4]}, 1)) is None
     machine = next(iter((folder / "runs").iterdir())).read_text(encoding="utf-8")
     assert '"machine": {' in machine
+
+
+def test_a_row_of_the_tables_is_measured_against_pytorch():
+    settings = {
+        "cell": "gru", "case": "S", "most_steps": 5, "device": "host", "threads": 1, "repeats": 1, "quick": True
+    }  # fmt: skip
+    found = MEASURED(settings)
+    assert (found["steps"], found["features"], found["batch"]) == (5, 38, 16)
+    assert found["against"] == "PyTorch, 1 thread" and set(found["seconds"]) == {"ours", "scan", "theirs"}
+    for laps in found["seconds"].values():
+        assert set(laps) == {"forward", "backward", "overall"}
+        assert all(lap["quartiles"][0] <= lap["median"] <= lap["quartiles"][1] for lap in laps.values())
 
 
 def test_space_follows_the_formulae():
