@@ -157,7 +157,8 @@ def test_another_setting_is_another_run(made, tiny):
 
 def test_a_row_of_the_tables_is_measured_against_pytorch():
     settings = {
-        "cell": "gru", "case": "S", "most_steps": 5, "device": "host", "threads": 1, "repeats": 1, "quick": True
+        "cell": "gru", "case": "S", "most_steps": 5, "device": "host", "threads": 1, "repeats": 1,
+        "quick": True,
     }  # fmt: skip
     found = MEASURED(settings)
     assert (found["steps"], found["features"], found["batch"]) == (5, 38, 16)
