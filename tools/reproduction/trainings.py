@@ -143,7 +143,7 @@ def _sequences(results: Results, named: dict[str, str]) -> Shown:
                     f"{title}, {LABELS[method]}", f"{steps} × {features}",
                     f"{comparison['difference'][method]:.1e}", f"{comparison['limit']:.1e}",
                     f"{comparison['speed_ratio'][method]:.3g}",
-                    "; ".join(found["curves"][method]["backward"]),
+                    "; ".join(way.partition(" (")[0] for way in found["curves"][method]["backward"]),
                 ]
             )  # fmt: skip
     sentence = (
@@ -161,10 +161,9 @@ def _sequences(results: Results, named: dict[str, str]) -> Shown:
 def _by_time(title: str, runs: dict[str, Any]) -> Panel:
     def draw(axes: Any) -> None:
         for run, (colour, width) in BY_RUN.items():
-            axes.plot(
-                runs[run]["seconds"], runs[run]["losses"], color=colour, linewidth=width, label=LABELS[run]
-            )
-        axes.set(xscale="log", xlabel="seconds", ylabel="training loss")
+            losses = sequence_curves.smooth(runs[run]["losses"])
+            axes.plot(runs[run]["seconds"], losses, color=colour, linewidth=width, label=LABELS[run])
+        axes.set(xscale="log", xlabel="seconds", ylabel="training loss, mean of 20 points")
         axes.legend()
 
     alt = f"Training loss by wall-clock seconds, {title}, by PyTorch and twice by us."
