@@ -13,6 +13,7 @@ from bppsa_cupy.tools.benchmarks import gru, rnn, sequences
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError, Measurement, Side
 from bppsa_cupy.tools.benchmarks.sequences import Case, Gradients, TorchGradients
 from bppsa_cupy.tools.benchmarks.workload import OVERALL
+from bppsa_cupy.tools.reproduction.paper import Epoch
 
 QUANTITIES = ("forward", "backward", OVERALL, "peak memory")
 
@@ -77,7 +78,7 @@ def test_gradients_that_differ_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
         return measured
 
     monkeypatch.setattr(sequences, "measure", spoilt)
-    case = Case("T5", 5, 1, 2, (1.0, 2.0, 1.0, 1.5))
+    case = Case("T5", 5, 1, 2, Epoch(1.0, 2.0, 1.0, 1.5))
     with pytest.raises(BenchmarkError, match=r"T5: .*0\.weight_hh_l0 differs"):
         sequences._rows(arguments, "rnn", case)
 

@@ -1,4 +1,4 @@
-"""Reproduce the paper's figures: the numbers as JSON, and the picture made of them."""
+"""Reproduce the paper's figures: the numbers as JSON, and the picture made of them; or all as one page."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from bppsa_cupy.tools.figures import (
     pipeline_tables,
     retraining,
 )
+from bppsa_cupy.tools.reproduction import command
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand a figure."""
     result = cli.command("bppsa-reproduce", __doc__)
     figures = result.add_subparsers(dest="figure", required=True)
+    everything = figures.add_parser("all", help="the paper's tables and figures, as one page")
+    command.add_arguments(everything)
+    everything.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
+    everything.set_defaults(run=command.run)
     for name, module, summary in (
         ("figure6", figure6, "LeNet-5 on CIFAR-10 by every method: the same loss curve"),
         ("figure7", figure7, "an RNN on bitstreams, by us and by PyTorch"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -203,7 +204,7 @@ def _process(name: str, side: Side, sample_seconds: float) -> Iterator[Callable[
         args=(there, side.factory, dict(side.options), side.imports, sample_seconds),
         daemon=True,
     )
-    with _environment({**thread_variables(side.threads), **side.variables}):
+    with _environment({**thread_variables(side.threads), **side.variables}), _without_interrupts():
         process.start()
     there.close()
 
@@ -229,6 +230,16 @@ def _process(name: str, side: Side, sample_seconds: float) -> Iterator[Callable[
             process.kill()
             process.join()
         here.close()
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C is blocked in the block, and for good in a process that starts in it: its asker ends it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

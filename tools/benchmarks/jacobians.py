@@ -33,17 +33,12 @@ from bppsa_cupy.tools.benchmarks.rivals import (
     torch_sides,
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
+from bppsa_cupy.tools.reproduction.paper import CONVOLUTION_MIB, TABLE1
 
 if TYPE_CHECKING:
     import torch
 
 AGAINST = ("torch", "none")
-
-#: The paper's table 1: layer of VGG-11, sparsity and speed-up.
-PAPER = {0: (0.99157, 8.3e3), 1: (0.99998, 1.2e6), 2: (0.99994, 1.5e5)}
-
-#: The paper's size of the convolution's values (section 3.3), in what it calls MB.
-PAPER_MIB = {0: 6.5}
 
 NOTE = "columns sampled, times their number"
 KERNEL_NOTE = "the operator's launches bound beforehand: no check of arguments"
@@ -61,12 +56,13 @@ def run(arguments: argparse.Namespace) -> list[Row]:
     """Sparsity, sizes and times of the first convolution, ReLU and max-pooling of VGG-11 at B = 1."""
     columns = 5 if arguments.quick else arguments.columns
     rows = []
-    for index in PAPER:
-        rows += _rows_of_layer(arguments, index, columns)
+    for index in TABLE1:
+        rows += rows_of_layer(arguments, index, columns)
     return rows
 
 
-def _rows_of_layer(arguments: argparse.Namespace, index: int, columns: int) -> list[Row]:
+def rows_of_layer(arguments: argparse.Namespace, index: int, columns: int) -> list[Row]:
+    """Those of one layer, by its place in VGG-11."""
     network = build_model("vgg11", device="host")
     layers = network.layers[: index + 1]
     options = {"layers": layers, "device": arguments.device}
@@ -85,16 +81,16 @@ def _rows_of_layer(arguments: argparse.Namespace, index: int, columns: int) -> l
     rival = best(measured)
 
     case = case_name(network, index)
-    sparsity, speed_up = PAPER[index]
+    paper = TABLE1[index]
     columns_made = rival[1].result["columns"].size if rival else 1
     scales = 1.0, pattern.shape[1] / columns_made
     timed = [
-        compared_row(case, quantity, side, rival, lap=OVERALL, scales=scales, paper=speed_up,
+        compared_row(case, quantity, side, rival, lap=OVERALL, scales=scales, paper=paper.speed_up,
                      note=note if rival else None)
         for quantity, side, note in (("fill", ours, NOTE), ("kernel", kernel, KERNEL_NOTE))
     ]  # fmt: skip
     return [
-        *_sizes(network, index, case, pattern, sparsity, ours.result.nbytes / 2**20),
+        *_sizes(network, index, case, pattern, paper.sparsity, ours.result.nbytes / 2**20),
         *timed,
         memory_row(case, arguments.device, ours, rival),
     ]
@@ -115,7 +111,14 @@ def _sizes(
             note=EXPRESSION_NOTE if network.layers[index].parameter_shapes() else None,
         ),
         Row(case, "nnz", pattern.nnz, math.prod(pattern.shape), "the full matrix", "entries"),
-        Row(case, "values", mib, paper=PAPER_MIB.get(index), unit="MiB", note="float32, indices not counted"),
+        Row(
+            case,
+            "values",
+            mib,
+            paper=None if index else CONVOLUTION_MIB,
+            unit="MiB",
+            note="float32, indices not counted",
+        ),
     ]
 
 

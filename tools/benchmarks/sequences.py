@@ -33,6 +33,7 @@ from bppsa_cupy.tools.benchmarks.rivals import (
     torch_sides,
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
+from bppsa_cupy.tools.reproduction.paper import Epoch
 from bppsa_cupy.training.losses import cross_entropy
 
 AGAINST = ("torch", "none")
@@ -50,22 +51,20 @@ class Case:
     """Sizes of one line of the paper's tables 4 to 6.
 
     name    as --cases takes it
-    paper   the paper's seconds of an epoch on a V100: forward pass, baseline, forward pass with what
-            the scan needs, BPPSA
+    paper   the paper's seconds of an epoch
     """
 
     name: str
     steps: int
     features: int
     batch: int
-    paper: tuple[float, float, float, float]
+    paper: Epoch
 
     def paper_ratio(self, quantity: str) -> float | None:
-        """Baseline / BPPSA; the way back without their forward passes, as appendix F derives it."""
-        forward, baseline, prepared, bppsa = self.paper
+        """Baseline / BPPSA, where the paper gives it."""
         if quantity == OVERALL:
-            return baseline / bppsa
-        return (baseline - forward) / (bppsa - prepared) if quantity == "backward" else None
+            return self.paper.overall_ratio
+        return self.paper.backward_ratio if quantity == "backward" else None
 
 
 def add_cases(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
@@ -103,22 +102,40 @@ def run_cases(arguments: argparse.Namespace, cell: str) -> list[Row]:
 
 
 def _rows(arguments: argparse.Namespace, cell: str, case: Case) -> list[Row]:
-    sizes = {"steps": case.steps, "features": case.features, "batch": case.batch}
-    options = {"cell": cell, "device": arguments.device, **sizes}
-    sides = {"ours": Side(Gradients, options, arguments.threads)}
-    if arguments.against == "torch":
-        sides |= rivals(arguments, options)
-    measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
-    name = f"{case.name}: T={case.steps} B={case.batch} F={case.features}"
+    name, measured = measure_case(arguments, cell, case, {"ours": "auto"})
     ours, tf32 = measured.pop("ours"), measured.pop(TF32, None)
-    for side, rival in measured.items():
-        require_equal(f"{name}, {side}", ours.result, rival.result, TOLERANCE)
     found = best(measured)
     rows = _timed(name, case, ours, found)
     rows.append(memory_row(name, arguments.device, ours, found))
     if tf32 is not None:
         rows += _timed(name, case, ours, (TF32, tf32))
     return rows
+
+
+def measure_case(
+    arguments: argparse.Namespace, cell: str, case: Case, ours: Mapping[str, str]
+) -> tuple[str, dict[str, Measurement]]:
+    """What a case is called, and its sides, ours and the rivals, measured in turn.
+
+    arguments  device, threads, against, repeats and quick, as bppsa-bench has them
+    ours       methods of the backward pass, by what our sides are called
+    Raises BenchmarkError where a rival's loss or gradients differ from those of one of our sides; the one
+    with TF32 is not compared.
+    """
+    sizes = {"steps": case.steps, "features": case.features, "batch": case.batch}
+    options = {"cell": cell, "device": arguments.device, **sizes}
+    sides = {
+        side: Side(Gradients, {**options, "method": method}, arguments.threads)
+        for side, method in ours.items()
+    }
+    if arguments.against == "torch":
+        sides |= rivals(arguments, options)
+    measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
+    name = f"{case.name}: T={case.steps} B={case.batch} F={case.features}"
+    for side in measured.keys() - ours.keys() - {TF32}:
+        for own in ours:
+            require_equal(f"{name}, {side}", measured[own].result, measured[side].result, TOLERANCE)
+    return name, measured
 
 
 def rivals(arguments: argparse.Namespace, options: dict[str, Any]) -> dict[str, Side]:
@@ -162,9 +179,11 @@ class Gradients(Workload):
 
     def __init__(
         self, cell: str, device: str, steps: int, features: int, batch: int, hidden: int = HIDDEN,
-        heads: int = 1,
+        heads: int = 1, method: str = "auto",
     ) -> None:  # fmt: skip
-        self.network = make_network(cell, device, steps, features, hidden, heads)
+        self.network, self.method = make_network(cell, device, steps, features, hidden, heads), method
+        if method != "auto":
+            self.network.use(self.network.plan(batch_size=batch))
         self.device = self.network.device
         inputs, self.labels = make_batch(steps, features, batch)
         self.inputs, self.loss = self.device.asarray(inputs), None
@@ -174,7 +193,7 @@ class Gradients(Workload):
         output = network.forward(self.inputs, into=network.last_pass)
         self.loss, gradient = cross_entropy(output, self.labels, device=self.device)
         lap("forward")
-        network.backward(gradient)
+        network.backward(gradient, method=self.method)
         lap("backward")
 
     def result(self) -> dict[str, np.ndarray]:

@@ -8,7 +8,6 @@ place on every gradient.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from tqdm import tqdm
 from bppsa_cupy.data import Dataset, load
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.models import lenet5
-from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures import curves
@@ -60,32 +58,45 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"{row['dtype']} {row['method']:9s} largest relative difference to bp {told}")
 
 
+def labels(dtype: str) -> list[str]:
+    """The runs of a dtype: a method each, and `bp` under noise ("noise 1") in float32."""
+    noisy = [f"noise {seed}" for seed in NOISE_SEEDS] if dtype == "float32" else []
+    return ["bp", *SCHEDULES, *noisy]
+
+
 def _curves(arguments: argparse.Namespace, dataset: Dataset, dtype: str) -> Losses:
-    """Losses by method, and by noise run ("noise 1") in float32."""
-    plan: Plan | None = None
-    result = {}
-    runs: list[tuple[str, str, Callable[[Sequential], None] | None]] = [
-        (method, method, None) for method in ("bp", *SCHEDULES)
-    ]
-    if dtype == "float32":
-        runs += [(f"noise {seed}", "bp", curves.last_place_noise(seed)) for seed in NOISE_SEEDS]
-    for label, method, hook in tqdm(runs, desc=dtype, disable=None):
-        options = {**cli.taken(arguments, "seed", "device"), "dtype": dtype}
-        network = lenet5(dataset.input_shape, dataset.classes, **options)
-        if method != "bp":
-            plan = plan or network.plan(levels=LEVELS, batch_size=arguments.batch_size)
-            network.use(plan)
-        settings = Settings(
-            method=method,
-            epochs=arguments.iterations,
-            gradient_hook=hook,
-            **cli.taken(arguments, "iterations", "batch_size", "seed"),
-        )
-        optimizer = SGD(network.parameters, lr=arguments.lr, momentum=arguments.momentum)
-        history = train(network, dataset, optimizer, settings)
-        assert network.last_backward is not None and network.last_backward.method == method
-        result[label] = history.losses.tolist()
-    return result
+    """Losses by run."""
+    plan = lenet5(dataset.input_shape, dataset.classes, dtype=dtype, device=arguments.device).plan(
+        levels=LEVELS, batch_size=arguments.batch_size
+    )
+    options = cli.taken(arguments, *SETTINGS, "device")
+    return {
+        label: train_run(dataset, dtype, label, plan=plan, **options)
+        for label in tqdm(labels(dtype), desc=dtype, disable=None)
+    }
+
+
+def train_run(
+    dataset: Dataset, dtype: str, label: str, *, iterations: int, batch_size: int, lr: float, momentum: float,
+    seed: int, device: str, plan: Plan | None = None,
+) -> list[float]:  # fmt: skip
+    """The losses of one of `labels`.
+
+    plan  of the methods that scan; made where it is not given
+    """
+    network = lenet5(dataset.input_shape, dataset.classes, seed=seed, device=device, dtype=dtype)
+    method, hook = label, None
+    if label.startswith("noise"):
+        method, hook = "bp", curves.last_place_noise(int(label.removeprefix("noise ")))
+    if method != "bp":
+        network.use(plan or network.plan(levels=LEVELS, batch_size=batch_size))
+    settings = Settings(
+        method=method, epochs=iterations, iterations=iterations, batch_size=batch_size, seed=seed,
+        gradient_hook=hook,
+    )  # fmt: skip
+    history = train(network, dataset, SGD(network.parameters, lr=lr, momentum=momentum), settings)
+    assert network.last_backward is not None and network.last_backward.method == method
+    return history.losses.tolist()
 
 
 def compare_all(by_dtype: dict[str, Losses]) -> list[dict[str, Any]]:

@@ -190,7 +190,7 @@ def draw(axes: Sequence[Any], curves: dict[str, Curve], comparison: dict[str, An
     for run in width:
         curve = curves[run]
         (line,) = by_step.plot(steps, curve.losses, linewidth=width[run], label=run)
-        by_time.plot(curve.seconds, _smooth(curve.losses), color=line.get_color(), label=run)
+        by_time.plot(curve.seconds, smooth(curve.losses), color=line.get_color(), label=run)
         if run != PYTORCH:
             differences = relative_differences(curve.losses, curves[PYTORCH].losses)
             draw_differences(apart, differences, ".", markersize=3, color=line.get_color(), label=run)
@@ -202,7 +202,7 @@ def draw(axes: Sequence[Any], curves: dict[str, Curve], comparison: dict[str, An
         axis.legend()
 
 
-def _smooth(losses: Sequence[float]) -> np.ndarray:
+def smooth(losses: Sequence[float]) -> np.ndarray:
     """Means over the last STRIDE steps, fewer at the start."""
     sums = np.concatenate([[0.0], np.cumsum(losses)])
     ends = np.arange(1, len(sums))
