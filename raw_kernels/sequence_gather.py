@@ -1,15 +1,14 @@
 """Sequences from a layer's layout to that of the scans over time."""
 
 import numpy as np
-from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def _span(outside, lengths, inside, steps, features, batch, total, offset, start, end):
+def _span(start, end, outside, lengths, inside, steps, features, batch, total, offset):
     B, F, one = np.uint64(batch), np.uint64(features), np.uint64(1)
     by_sample = np.uint64(steps * total)
     by_step = np.uint64(total)
@@ -28,16 +27,13 @@ def _span(outside, lengths, inside, steps, features, batch, total, offset, start
                 inside[(np.uint64(t) * F + f) * B + b] = 0
 
 
-@compiled(parallel=True)
+_in_spans = spans_of(_span)
+
+
+@compiled()
 def sequence_gather(outside, lengths, inside, steps, features, batch, total, offset):
-    spans = span_count(steps * features * batch)
-    if spans == 1:
-        start, end = span_start(0, 1, steps), span_start(1, 1, steps)
-        _span(outside, lengths, inside, steps, features, batch, total, offset, start, end)
-    else:
-        for span in prange(spans):
-            start, end = span_start(span, spans, steps), span_start(span + 1, spans, steps)
-            _span(outside, lengths, inside, steps, features, batch, total, offset, start, end)
+    arguments = outside, lengths, inside, steps, features, batch, total, offset
+    _in_spans(steps * features * batch, steps, arguments)
 
 
 KERNEL = kernel(sequence_gather, lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]))

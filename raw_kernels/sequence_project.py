@@ -1,13 +1,14 @@
 """One matrix times the values of every step and sample."""
 
 import numpy as np
-from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
-from bppsa_cupy.raw_kernels.twins.lane_products import multiply, pack
+from bppsa_cupy.raw_kernels.twins.lane_products import multiply
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.packing import pack
 from bppsa_cupy.raw_kernels.twins.panels import PANEL, lanes_as_rows
 from bppsa_cupy.raw_kernels.twins.project_by_outputs import project_by_outputs
 from bppsa_cupy.raw_kernels.twins.project_by_terms import project_by_terms
@@ -32,7 +33,9 @@ def _is_by_samples(inputs, outputs, batch):
 
 
 @compiled()
-def _by_samples(values, packed, bias, out, rows, inputs, outputs, batch, start, end):
+def _by_samples(task, tasks, values, packed, bias, out, steps, rows, inputs, outputs, batch):
+    """One task: a span of the steps, with samples as lanes."""
+    start, end = steps * task // tasks, steps * (task + 1) // tasks
     former = flush_denormals()
     B, L, none = np.uint64(batch), np.uint64(LANES), np.uint64(0)
     count = B % L
@@ -53,7 +56,7 @@ def _by_samples(values, packed, bias, out, rows, inputs, outputs, batch, start, 
 
 @compiled()
 def _by_outputs(
-    values, weight, bias, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts, task
+    task, values, weight, bias, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts
 ):
     """One task: a span of the steps, by the outputs of some panels."""
     span, cut, across = task // cuts, task % cuts, PANEL * lanes_of(values.itemsize)
@@ -65,12 +68,23 @@ def _by_outputs(
 
 
 @compiled()
+def _by_terms(task, tasks, values, weight, bias, out, steps, rows, inputs, outputs, batch):
+    """One task: a span of the steps, with terms as lanes."""
+    start, end = steps * task // tasks, steps * (task + 1) // tasks
+    project_by_terms(values, weight, bias, out, rows, inputs, outputs, batch, start, end)
+
+
+_all_by_outputs, _all_by_samples = tasks_of(_by_outputs), tasks_of(_by_samples)
+_all_by_terms = tasks_of(_by_terms)
+
+
+@compiled()
 def _zeros(outputs, weight):
     """Of this function's own: in a parallel one they would be a loop of all threads."""
     return np.zeros(outputs, weight.dtype)
 
 
-@compiled(parallel=True)
+@compiled()
 def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
     shift = bias if biased else _zeros(outputs, weight)
     work = steps * outputs * (inputs + 4) * batch
@@ -80,38 +94,24 @@ def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, ba
         panels = (outputs + across - 1) // across
         cuts = (panels + PANELS - 1) // PANELS
         spans = (tasks + cuts - 1) // max(1, cuts)
-        if tasks == 1:
-            for task in range(spans * cuts):
-                _by_outputs(
-                    values, weight, shift, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts,
-                    task,
-                )  # fmt: skip
-        else:
-            for task in prange(spans * cuts):
-                _by_outputs(
-                    values, weight, shift, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts,
-                    np.int64(task),
-                )  # fmt: skip
+        _all_by_outputs(
+            spans * cuts, tasks > 1,
+            (values, weight, shift, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts),
+        )  # fmt: skip
     elif _is_by_samples(inputs, outputs, batch):
         by_output, by_input = (1, outputs) if transposed else (inputs, 1)
         packed = pack(weight, 0, by_output, by_input, outputs, inputs)
-        if tasks == 1:
-            _by_samples(values, packed, shift, out, rows, inputs, outputs, batch, 0, steps)
-        else:
-            for task in prange(tasks):
-                start, end = steps * task // tasks, steps * (task + 1) // tasks
-                _by_samples(values, packed, shift, out, rows, inputs, outputs, batch, start, end)
+        _all_by_samples(
+            tasks, tasks > 1, (tasks, values, packed, shift, out, steps, rows, inputs, outputs, batch)
+        )
     else:
         upright = weight
         if transposed:
             upright = np.empty(outputs * inputs, weight.dtype)
             lanes_as_rows(weight, outputs, outputs, inputs, upright, np.uint64(0), inputs)
-        if tasks == 1:
-            project_by_terms(values, upright, shift, out, rows, inputs, outputs, batch, 0, steps)
-        else:
-            for task in prange(tasks):
-                start, end = steps * task // tasks, steps * (task + 1) // tasks
-                project_by_terms(values, upright, shift, out, rows, inputs, outputs, batch, start, end)
+        _all_by_terms(
+            tasks, tasks > 1, (tasks, values, upright, shift, out, steps, rows, inputs, outputs, batch)
+        )
 
 
 KERNEL = kernel(sequence_project, lambda s: one_thread_per(s["steps"] * s["outputs"] * s["batch"]))

@@ -1,15 +1,14 @@
 """Sequences from the layout of the scans over time to a layer's."""
 
 import numpy as np
-from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.spans import span_count, span_start
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def _span(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end):
+def _span(start, end, inside, lengths, outside, steps, rows, features, batch, total, offset):
     B, F = np.uint64(batch), np.uint64(features)
     by_sample = np.uint64(steps * total)
     by_step = np.uint64(total)
@@ -27,16 +26,13 @@ def _span(inside, lengths, outside, steps, rows, features, batch, total, offset,
             target += by_sample
 
 
-@compiled(parallel=True)
+_in_spans = spans_of(_span)
+
+
+@compiled()
 def sequence_scatter(inside, lengths, outside, steps, rows, features, batch, total, offset):
-    spans = span_count(steps * features * batch)
-    if spans == 1:
-        start, end = span_start(0, 1, steps), span_start(1, 1, steps)
-        _span(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end)
-    else:
-        for span in prange(spans):
-            start, end = span_start(span, spans, steps), span_start(span + 1, spans, steps)
-            _span(inside, lengths, outside, steps, rows, features, batch, total, offset, start, end)
+    arguments = inside, lengths, outside, steps, rows, features, batch, total, offset
+    _in_spans(steps * features * batch, steps, arguments)
 
 
 KERNEL = kernel(sequence_scatter, lambda s: one_thread_per(s["steps"] * s["features"] * s["batch"]))

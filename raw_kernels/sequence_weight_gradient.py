@@ -1,9 +1,7 @@
 """Partial sums of a weight's and a bias's gradient over steps and samples."""
 
-import numpy as np
-from numba import prange
-
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.gradient_by_rows import gradient_by_rows
 from bppsa_cupy.raw_kernels.twins.gradient_by_samples import gradient_by_samples
@@ -26,8 +24,8 @@ WORTH_THREADS = 1 << 23
 
 @compiled()
 def _sums_of(
-    delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch,
-    parts, shifted, reverse, cuts, task,
+    task, delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns,
+    batch, parts, shifted, reverse, cuts,
 ):  # fmt: skip
     """The sums of one task: over the steps of a part, by the rows of some panels of a band."""
     part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
@@ -54,7 +52,10 @@ def _sums_of(
     restore_denormals(former)
 
 
-@compiled(parallel=True)
+_all_sums = tasks_of(_sums_of)
+
+
+@compiled()
 def sequence_weight_gradient(
     delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch,
     parts, shifted, reverse,
@@ -66,18 +67,13 @@ def sequence_weight_gradient(
         (panels + PANELS - 1) // PANELS, min(panels, work // (parts * LEAST), TASKS // (parts * bands)), 1
     )
     tasks = parts * bands * cuts
-    if tasks == 1 or work * bands < WORTH_THREADS:
-        for task in range(tasks):
-            _sums_of(
-                delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows,
-                columns, batch, parts, shifted, reverse, cuts, task,
-            )  # fmt: skip
-    else:
-        for task in prange(tasks):
-            _sums_of(
-                delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows,
-                columns, batch, parts, shifted, reverse, cuts, np.int64(task),
-            )  # fmt: skip
+    _all_sums(
+        tasks, tasks > 1 and work * bands >= WORTH_THREADS,
+        (
+            delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns,
+            batch, parts, shifted, reverse, cuts,
+        ),
+    )  # fmt: skip
 
 
 def _launch(s):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 
 import cupy_stub
 import numpy as np
@@ -211,3 +212,22 @@ def test_a_large_array_is_refused_before_it_is_taken(monkeypatch):
         DeviceError, match=r"host: an array of 134217732 bytes was asked for, 134217728 are free"
     ):
         device.empty((2**25 + 1,), np.float32)
+
+
+def test_an_open_launch_takes_its_arrays_at_each_call(device: Device, dtype: np.dtype) -> None:
+    rotation = device.upload_index(np.array([2, 0, 1], np.int32))
+    first = device.empty(3, dtype)
+    launch = device.bind_open(GATHER, ("values", "source"), first, rotation, first, 3, 3)
+    kept = weakref.ref(first)
+    del first
+    assert kept() is None
+    before = device.launched["gather_fill"]
+    for values in ([1, 2, 3], [4, 5, 6]):
+        out = device.empty((1, 3), dtype)
+        launch(out, device.asarray(np.array(values, dtype)))
+        np.testing.assert_array_equal(device.to_host(out), [np.roll(values, 1)])
+    assert device.launched["gather_fill"] == before + 2
+    with pytest.raises(ShapeError, match="map is float"):
+        device.bind_open(GATHER, ("values",), out, out, out, 3, 3)
+    device.bind_open(GATHER, ("values",), out, rotation, out, 3, 0)(out)  # of no work: nothing is launched
+    assert device.launched["gather_fill"] == before + 2

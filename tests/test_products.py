@@ -199,7 +199,7 @@ def test_memory_between_factors_is_kept(rng, monkeypatch):
     before = device.allocated
     product(data, data, data, out=out[7])
     assert device.allocated == before
-    assert len(product._rooms) == planned_product.MAXIMAL_ROOMS
+    assert len(product._programs) == planned_product.MAXIMAL_PROGRAMS
 
 
 def test_calls_at_the_same_time(rng):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+
 from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.devices.base import Array, Device, Launch
 from bppsa_cupy.devices.host import HostDevice
@@ -34,7 +36,8 @@ def get_device(name: str | Device = "auto") -> Device:
 
 def device_of(array: Array) -> Device:
     """The device that holds `array`: "cuda" for a CuPy array, else "host"."""
-    return _cuda() if hasattr(array, "__cuda_array_interface__") else _host()
+    on_host = type(array) is np.ndarray or not hasattr(array, "__cuda_array_interface__")
+    return _host() if on_host else _cuda()
 
 
 @lru_cache(maxsize=1)

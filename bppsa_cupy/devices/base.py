@@ -160,14 +160,42 @@ class Device(abc.ABC):
         The call reads and writes the very arrays that were given, each time it is called. A launch
         of no work is not made. Raises DeviceError where a block takes more shared memory than there is.
         """
+        variant, shape, checked = self._check_launch(kernel, arguments)
+        if 0 in shape.grid:
+            return Bound(kernel, (), _nothing, Counter())
+        return Bound(kernel, checked, self._prepare(kernel, variant, shape, checked), self.launched)
+
+    def bind_open(self, kernel: Kernel, names: Sequence[str], *arguments: Any) -> Callable[..., None]:
+        """As `bind`, but the call takes the arrays of the parameters of these names, in that order, and
+        those given here are not kept. Of a call's arrays nothing is checked: they must have the dtypes and
+        shapes of those, and be C-contiguous."""
+        variant, shape, checked = self._check_launch(kernel, arguments)
+        if 0 in shape.grid:
+            return _nothing
+        order = [parameter.name for parameter in kernel.parameters]
+        places = [order.index(name) for name in names]
+        for place in places:
+            checked[place] = None
+
+        def call(*arrays: Array) -> None:
+            given = checked.copy()
+            for place, array in zip(places, arrays, strict=True):
+                given[place] = array
+            self.launched[kernel.name] += 1
+            self._prepare(kernel, variant, shape, given)()
+
+        return call
+
+    def _check_launch(
+        self, kernel: Kernel, arguments: tuple[Any, ...]
+    ) -> tuple[Variant, LaunchShape, list[Any]]:
         types, checked = self._check(kernel, arguments)
         scalars = {p.name: v for p, v in zip(kernel.parameters, checked, strict=True) if p.role == "scalar"}
         of_launch = self.facts_of_launch(scalars, types.itemsize)
         variant, shape = kernel.variant_for(types, of_launch), kernel.launch(of_launch)
-        if 0 in shape.grid:
-            return Bound(kernel, (), _nothing, Counter())
-        self.check_shared(kernel, shape)
-        return Bound(kernel, checked, self._prepare(kernel, variant, shape, checked), self.launched)
+        if 0 not in shape.grid:
+            self.check_shared(kernel, shape)
+        return variant, shape, checked
 
     def facts_of_launch(self, scalars: Mapping[str, Any], itemsize: int) -> dict[str, Any]:
         """What a kernel's `launch` takes: its scalars by name, the bytes of a real, those of shared
@@ -235,7 +263,7 @@ class Device(abc.ABC):
         return f"<device {self.name}>"
 
 
-def _nothing() -> None:
+def _nothing(*arrays: Array) -> None:
     """The launch of no work."""
 
 

@@ -55,6 +55,9 @@ class DryDevice(Device):
     def bind(self, kernel: Kernel, *arguments: Any) -> Launch:
         return lambda: None
 
+    def bind_open(self, kernel: Kernel, names: Sequence[str], *arguments: Any) -> Callable[..., None]:
+        return lambda *arrays: None
+
     def sequence(self, launches: Sequence[Launch]) -> Launch:
         return lambda: None
 

@@ -28,6 +28,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
 #: Bytes of a cache line, and of the arrays that start on one.
 LINE, ALIGNED_FROM = 64, 1 << 20
 
+#: Dtypes of arrays that are handed on as they are, if of the order that a kernel takes.
+KEPT = np.dtype(np.float32), np.dtype(np.float64)
 
 #: Whether this process is such a fork; its first parallel kernel would end it.
 _forked_from_threads = False
@@ -75,6 +77,9 @@ class HostDevice(Device):
             )
 
     def asarray(self, array: Any, dtype: Any = None) -> np.ndarray:
+        if type(array) is np.ndarray and array.dtype in KEPT and array.flags.c_contiguous:
+            if dtype is None or array.dtype == dtype:
+                return array
         if not isinstance(array, np.ndarray):
             is_cupy = hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
             array = array.get() if is_cupy else from_dlpack(without_gradient(array))
@@ -100,5 +105,5 @@ class HostDevice(Device):
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         twin = kernel.twin
-        flat = tuple(a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments)
+        flat = [a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments]
         return lambda: twin(*flat)

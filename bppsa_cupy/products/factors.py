@@ -12,6 +12,8 @@ from bppsa_cupy.errors import DeviceError, PlanMismatchError, ShapeError
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.scan.operands import matrix_of, on_host
 
+REALS = np.dtype(np.float32), np.dtype(np.float64)
+
 
 def pattern_of(name: str, given: Any) -> Pattern:
     """The pattern of a factor, which is a Pattern, a JacobianRecord, or a CSR matrix of SciPy or cupyx.
@@ -85,19 +87,22 @@ def arrays_of(
     Raises ShapeError for a shape that does not fit, and for what are no real numbers.
     """
     arrays = [device.asarray(values) for values in data]
-    dtype = np.result_type(np.float32, *(array.dtype for array in arrays))
-    if dtype not in (np.float32, np.float64):
+    dtype = arrays[0].dtype
+    if dtype not in REALS or any(array.dtype != dtype for array in arrays):
+        dtype = np.result_type(np.float32, *(array.dtype for array in arrays))
+    if dtype not in REALS:
         given = ", ".join(str(array.dtype) for array in arrays)
         raise ShapeError(f"a product got values of {given}: it takes real numbers of at most 64 bits")
     batch = None
     for name, pattern, array in zip(names, patterns, arrays, strict=True):
-        if array.ndim == 2 and batch is None:
-            batch = int(array.shape[1])
-        if tuple(array.shape) not in ((pattern.nnz,), (pattern.nnz, batch)):
+        shape, nnz = array.shape, pattern.nnz
+        if len(shape) == 2 and batch is None:
+            batch = int(shape[1])
+        if shape not in ((nnz,), (nnz, batch)):
             samples = "B" if batch is None else batch
             raise ShapeError(
-                f"{name} got values of shape {tuple(array.shape)}: its pattern, of shape {pattern.shape}, "
-                f"takes ({pattern.nnz},) or ({pattern.nnz}, {samples})"
+                f"{name} got values of shape {shape}: its pattern, of shape {pattern.shape}, "
+                f"takes ({nnz},) or ({nnz}, {samples})"
             )
     return [a if a.dtype == dtype else device.asarray(a, dtype=dtype) for a in arrays], batch
 
@@ -111,18 +116,13 @@ def checked_output(device: Device, out: Any, shape: tuple[int, ...], arrays: lis
             f"{device.xp.ndarray.__module__.split('.')[0]}.ndarray"
         )
     dtype = arrays[0].dtype
-    if tuple(out.shape) != shape or out.dtype != dtype:
+    if out.shape != shape or out.dtype != dtype:
         raise ShapeError(
-            f"a product got out of {out.dtype} and shape {tuple(out.shape)}: these factors give {dtype} of "
+            f"a product got out of {out.dtype} and shape {out.shape}: these factors give {dtype} of "
             f"shape {shape}"
         )
     if not out.flags.c_contiguous or not getattr(out.flags, "writeable", True):
         raise ShapeError("a product got out that is not C-contiguous or is read-only: give a new array")
-    begin = device.address(out)
-    for array in arrays:
-        start = device.address(array)
-        if start < begin + out.nbytes and begin < start + array.nbytes:
-            raise ShapeError(
-                "a product got out that overlaps the values of a factor: give an array of its own"
-            )
+    if any(device.xp.may_share_memory(out, array) for array in arrays):
+        raise ShapeError("a product got out that overlaps the values of a factor: give an array of its own")
     return out

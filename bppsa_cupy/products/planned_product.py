@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -16,11 +16,15 @@ from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.products.factors import arrays_of, checked_output, common_device, data_of, pattern_of
 from bppsa_cupy.products.file import read_multiplications, write_multiplications
 from bppsa_cupy.products.multiplications import Multiplication, plan_multiplications
-from bppsa_cupy.scan.launches import Matrix, bind_product
+from bppsa_cupy.products.program import Program
+from bppsa_cupy.scan.launches import Matrix, bind_open_product, bind_product
 from bppsa_cupy.scan.maps import IndexMaps
 
-#: Batch sizes, dtypes and streams whose values between the factors and the result keep their memory.
-MAXIMAL_ROOMS = 4
+#: Batch sizes, dtypes and streams whose launches, and memory for values between the factors and the result,
+#: are kept.
+MAXIMAL_PROGRAMS = 4
+
+L = TypeVar("L")
 
 
 class PlannedProduct:
@@ -44,7 +48,7 @@ class PlannedProduct:
         self._names = [f"factor {number}" for number in range(1, len(self.factors) + 1)]
         self._device = None if device is None else get_device(device)
         self._maps: dict[Device, IndexMaps] = {}
-        self._rooms: dict[Hashable, list[Array]] = {}
+        self._programs: dict[Hashable, Program] = {}
 
     @property
     def pattern(self) -> Pattern:
@@ -80,15 +84,13 @@ class PlannedProduct:
             out = device.empty(shape, arrays[0].dtype)
         else:
             out = checked_output(device, out, shape, arrays)
-        # Calls at the same time, from two threads, take a room each; the last one's is kept.
+        # Calls at the same time, from two threads, take a program each; the last one's is kept.
         key = (device.queue, out.dtype, batch, *(array.ndim for array in arrays))
-        room = self._rooms.pop(key, None) or self._take_room(device, arrays, batch)
-        for launch in self._launches(device, arrays, batch, [*room, out]):
-            launch()
-        if room:
-            for oldest in list(self._rooms)[: 1 - MAXIMAL_ROOMS]:
-                self._rooms.pop(oldest, None)
-            self._rooms[key] = room
+        program = self._programs.pop(key, None) or self._program(device, arrays, batch, out)
+        program.run(arrays, out)
+        for oldest in list(self._programs)[: 1 - MAXIMAL_PROGRAMS]:
+            self._programs.pop(oldest, None)
+        self._programs[key] = program
         return out
 
     def bind(self, *values: Array, out: Array) -> Launch:
@@ -109,7 +111,7 @@ class PlannedProduct:
                 )
         out = checked_output(device, out, shape, arrays)
         room = self._take_room(device, arrays, batch)
-        return device.sequence(self._launches(device, arrays, batch, [*room, out]))
+        return device.sequence(self._launches(bind_product, device, arrays, batch, [*room, out]))
 
     def _taken(self, values: Sequence[Any]) -> tuple[Device, list[Array], int | None, tuple[int, ...]]:
         """What a call is given: the device, the factors' values on it, the batch, and the product's shape."""
@@ -123,21 +125,33 @@ class PlannedProduct:
         nnz = self.pattern.nnz
         return device, arrays, batch, (nnz,) if batch is None else (nnz, batch)
 
+    def _program(self, device: Device, arrays: list[Array], batch: int | None, out: Array) -> Program:
+        """The program for arrays like these."""
+        room = self._take_room(device, arrays, batch)
+        launches = self._launches(bind_open_product, device, arrays, batch, [*room, out])
+        operands = [(multiplication.left, multiplication.right) for multiplication in self.multiplications]
+        return Program(tuple(zip(launches, operands, strict=False)), tuple(room))
+
     def _launches(
-        self, device: Device, arrays: list[Array], batch: int | None, results: list[Array]
-    ) -> list[Launch]:
-        """The launches of all multiplications, in order, into their results."""
+        self,
+        bind: Callable[..., L],
+        device: Device,
+        arrays: list[Array],
+        batch: int | None,
+        results: list[Array],
+    ) -> list[L]:
+        """The launches of all multiplications, in order, into their results; none for no samples."""
         if batch == 0:
             return []
         if device not in self._maps:
             self._maps[device] = IndexMaps(device)
-        maps, launches = self._maps[device], []
+        maps, launches = self._maps[device], list[L]()
         operands = [Matrix(*both) for both in zip(self.factors, arrays, strict=True)]
         for multiplication, result in zip(self.multiplications, results, strict=True):
             a, b = operands[multiplication.left], operands[multiplication.right]
             several = batch not in (None, 1) and (a.batched or b.batched)
             product = multiplication.many if several else multiplication.one
-            launches.append(bind_product(device, maps, product, a, b, result, batch or 1))
+            launches.append(bind(device, maps, product, a, b, result, batch or 1))
             operands.append(Matrix(product.pattern, result))
         return launches
 

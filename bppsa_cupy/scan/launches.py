@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bppsa_cupy.csr import Pattern
@@ -29,6 +30,20 @@ def bind_product(
 
     c  out, (nnz,) where a and b are both shared, else (nnz, batch)
     """
+    return device.bind(*_kernel_and_arguments(maps, product, a, b, c, batch))
+
+
+def bind_open_product(
+    device: Device, maps: IndexMaps, product: Product, a: Matrix, b: Matrix, c: Array, batch: int
+) -> Callable[[Array, Array, Array], None]:
+    """As `bind_product`, but the call takes the values of A, B and C, as `Device.bind_open` does."""
+    kernel, *arguments = _kernel_and_arguments(maps, product, a, b, c, batch)
+    return device.bind_open(kernel, ("a", "b", "c"), *arguments)
+
+
+def _kernel_and_arguments(
+    maps: IndexMaps, product: Product, a: Matrix, b: Matrix, c: Array, batch: int
+) -> tuple[Any, ...]:
     width = batch if a.batched or b.batched else 1
     rows, inner = a.pattern.shape
     columns = b.pattern.shape[1]
@@ -58,7 +73,7 @@ def bind_product(
             a_indptr, a_indices, a.values, b_indptr, b_indices, b.values, c_indptr, c_indices, c,
             rows, inner, columns, *sizes, product.pattern.nnz,
         )  # fmt: skip
-    return device.bind(KERNELS[f"product_{product.kind}"], *arguments, width, a.batched, b.batched)
+    return KERNELS[f"product_{product.kind}"], *arguments, width, a.batched, b.batched
 
 
 def bind_spmv(device: Device, maps: IndexMaps, a: Matrix, x: Array, addend: Array | None, y: Array) -> Launch:

@@ -82,6 +82,8 @@ LINES = (
          lambda row: row["case"].endswith("2 threads, auto") and row["against"] == "PyTorch", ratios),
     Line("multiply pruned VGG-11's Jacobians: first level; second level", "SciPy's `A @ B`", "spgemm",
          "product", lambda row: row["case"] in ("level 0 sum", "level 1 sum"), ratios),
+    Line("multiply sparse matrices whose patterns stay: 1, 16 or 64 samples", "SciPy's `A @ B`", "product",
+         "product", lambda row: True, spread),
     Line("make the Jacobian of a convolution: 3 to 64 channels, 32 × 32", "autograd, by columns", "jacobians",
          "fill", cases("0 Conv2d"), ratios),
 )  # fmt: skip

@@ -18,6 +18,7 @@ from bppsa_cupy.raw_kernels.frames.teams import ROWS, share, shares
 from bppsa_cupy.raw_kernels.frames.ways import Ways
 from bppsa_cupy.raw_kernels.twins.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wait
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.walks import start_of
@@ -90,8 +91,8 @@ def _give_entering(way, states, carried, entering, chunks, firsts, samples, hidd
 
 @compiled()
 def _rounds_of(
-    address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient, delta, steps,
-    hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, start, stride, item,
+    item, address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient, delta,
+    steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, start, stride,
 ):  # fmt: skip
     """Rounds `start` to `start` + `stride` - 1, or to the walk's last, of one part of a walk."""
     walk, part = item // parts, item % parts
@@ -123,11 +124,14 @@ def _rounds_together(
     for start in range(rounds):
         for walk in range(firsts.size):
             _rounds_of(
-                address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient,
-                delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, start, 1,
-                walk * parts + part,
+                walk * parts + part, address, packed, own, ends, carried, through, room, firsts, state, gates,
+                initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples,
+                parts, grain, start, 1,
             )  # fmt: skip
         wait(barrier, parts, start + 1)
+
+
+_all_rounds = tasks_of(_rounds_of)
 
 
 @compiled(parallel=True)
@@ -165,19 +169,14 @@ def _backward(
                     grain, rounds, barrier, np.int64(part),
                 )  # fmt: skip
             done = have_met(barrier)
-        elif items == 1:
-            _rounds_of(
-                address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient,
-                delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, 0, rounds,
-                0,
-            )  # fmt: skip
-            done = True
         if not done:
             for start in range(0, rounds, stride):
-                for item in prange(items):
-                    _rounds_of(
+                _all_rounds(
+                    items, items > 1,
+                    (
                         address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
                         gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
-                        grain, start, stride, np.int64(item),
-                    )  # fmt: skip
+                        grain, start, stride,
+                    ),
+                )  # fmt: skip
         _give_entering(way, states, carried, entering, chunks, firsts, samples, hidden, sets, batch)

@@ -5,8 +5,9 @@ import numpy as np
 from bppsa_cupy.raw_kernels.frames.samples import blocks_of
 from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
 from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
-from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks, pack_parts
+from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, load, select, store
+from bppsa_cupy.raw_kernels.twins.packing import pack_parts
 from bppsa_cupy.raw_kernels.twins.rows import (
     ALL,
     add_to_first,

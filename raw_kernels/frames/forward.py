@@ -17,6 +17,7 @@ from bppsa_cupy.raw_kernels.frames.teams import ROWS, share, shares
 from bppsa_cupy.raw_kernels.frames.ways import Ways
 from bppsa_cupy.raw_kernels.twins.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wait
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
@@ -76,8 +77,8 @@ def _give_final(way, states, held, final, steps, firsts, samples, hidden, sets, 
 
 @compiled()
 def _steps_of(
-    address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden, sets, batch,
-    reverse, samples, parts, grain, start, stride, item,
+    item, address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden, sets,
+    batch, reverse, samples, parts, grain, start, stride,
 ):  # fmt: skip
     """Steps `start` to `start` + `stride` - 1 of one part of a walk."""
     walk, part = item // parts, item % parts
@@ -104,10 +105,13 @@ def _steps_together(
     for step in range(steps):
         for walk in range(firsts.size):
             _steps_of(
-                address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden,
-                sets, batch, reverse, samples, parts, grain, step, 1, walk * parts + part,
+                walk * parts + part, address, packed, bias, own, ends, held, room, firsts, projected, state,
+                gates, steps, hidden, sets, batch, reverse, samples, parts, grain, step, 1,
             )  # fmt: skip
         wait(barrier, parts, step + 1)
+
+
+_all_steps = tasks_of(_steps_of)
 
 
 @compiled(parallel=True)
@@ -139,17 +143,13 @@ def _forward(
                     hidden, sets, batch, reverse, samples, parts, grain, barrier, np.int64(part),
                 )  # fmt: skip
             done = have_met(barrier)
-        elif items == 1:
-            _steps_of(
-                address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden,
-                sets, batch, reverse, samples, parts, grain, 0, steps, 0,
-            )  # fmt: skip
-            done = True
         if not done:
             for start in range(0, steps, stride):
-                for item in prange(items):
-                    _steps_of(
+                _all_steps(
+                    items, items > 1,
+                    (
                         address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,
-                        hidden, sets, batch, reverse, samples, parts, grain, start, stride, np.int64(item),
-                    )  # fmt: skip
+                        hidden, sets, batch, reverse, samples, parts, grain, start, stride,
+                    ),
+                )  # fmt: skip
         _give_final(way, states, held, final, steps, firsts, samples, hidden, sets, batch)

@@ -4,7 +4,8 @@ import numpy as np
 
 from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
-from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, pack_rows, whole_vectors
+from bppsa_cupy.raw_kernels.twins.packing import pack_rows
+from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, whole_vectors
 from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
 from bppsa_cupy.system.compiled import compiled

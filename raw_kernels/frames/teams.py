@@ -52,9 +52,9 @@ def step_of_lanes(gates, hidden, blocks):
 
 
 @compiled()
-def few(gates, hidden, samples):
-    """Whether fewer samples than a block has go better with units as lanes."""
-    return step_of_rows(gates, hidden, samples) < step_of_lanes(gates, hidden, 1)
+def way_of_rest(gates, hidden, samples):
+    """The way of fewer samples than a block has."""
+    return ROWS if step_of_rows(gates, hidden, samples) < step_of_lanes(gates, hidden, 1) else PARTIAL
 
 
 @compiled()
@@ -75,7 +75,7 @@ def shares(gates, steps, hidden, sets, batch, chunks, weight_bytes, handed, rema
     full, rest = batch // LANES, batch % LANES
     way, samples, each, parts = FULL, LANES, full, 1
     if remains:
-        way, samples, each = ROWS if few(gates, hidden, rest) else PARTIAL, rest, 1 if rest else 0
+        way, samples, each = way_of_rest(gates, hidden, rest), rest, 1 if rest else 0
         if way == ROWS:
             # Weights are loaded once for all samples, which costs as much as one more.
             cost, vectors = step_of_rows(gates, hidden, rest + 1), (hidden + LANES - 1) // LANES

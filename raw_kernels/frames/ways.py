@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 from numba import float32, float64, int64, void
 
-from bppsa_cupy.raw_kernels.frames.teams import few
+from bppsa_cupy.raw_kernels.frames.teams import FULL, way_of_rest
 from bppsa_cupy.raw_kernels.twins.addresses import address_of
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 
@@ -29,7 +29,8 @@ class Ways:
 
     def addresses(self, dtype, hidden, batch):
         """The address by way, 0 for those that no walk of `batch` samples goes by."""
-        full, rest = batch // LANES, batch % LANES
-        by_rows = rest > 0 and bool(few(self.gates, hidden, rest))
-        taken = full > 0, rest > 0 and not by_rows, by_rows
-        return tuple(self._address(way, dtype) if is_taken else 0 for way, is_taken in enumerate(taken))
+        rest = batch % LANES
+        taken = {FULL} if batch >= LANES else set()
+        if rest:
+            taken.add(way_of_rest(self.gates, hidden, rest))
+        return tuple(self._address(way, dtype) if way in taken else 0 for way in range(len(self.steps)))

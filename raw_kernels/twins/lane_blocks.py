@@ -18,11 +18,6 @@ def load_lanes(array, index, count):
     raise NotImplementedError
 
 
-def store_lanes(array, index, value, count):
-    """Set array[index : index + count] to the first lanes; all where `count` is None."""
-    raise NotImplementedError
-
-
 def is_full(count):
     """Whether this Numba type of `count` says that a block is full."""
     return isinstance(count, types.NoneType)
@@ -33,13 +28,6 @@ def _load_lanes(array, index, count):
     if is_full(count):
         return lambda array, index, count: load(array, index)
     return lambda array, index, count: load_some(array, index, count)
-
-
-@overload(store_lanes)
-def _store_lanes(array, index, value, count):
-    if is_full(count):
-        return lambda array, index, value, count: store(array, index, value)
-    return lambda array, index, value, count: store_some(array, index, count, value)
 
 
 @compiled()

@@ -109,36 +109,10 @@ _tile_many, _tile_two, _tile_one = _product_tile(ROWS), _product_tile(2), _produ
 
 
 @compiled()
-def pack(matrix, first, row_stride, column_stride, rows, columns):
-    """A matrix as `multiply` takes it: matrix[first + r row_stride + k column_stride] in tiles of rows."""
-    packed = np.empty(rows * columns, matrix.dtype)
-    pack_parts(matrix, first, row_stride, column_stride, 1, 0, 0, rows, columns, packed)
-    return packed
-
-
-@compiled()
-def pack_parts(matrix, first, row_stride, column_stride, parts, apart, begin, end, columns, packed):
-    """Set `packed` to rows begin … end - 1 of `parts` matrices, one below the other, as `multiply` takes
-    them: matrix[first + p apart + r row_stride + k column_stride]."""
-    height = end - begin
-    rows = parts * height
-    place = 0
-    row = 0
-    while row < rows:
-        count = ROWS if row + ROWS <= rows else 2 if row + 2 <= rows else 1
-        for k in range(columns):
-            for r in range(row, row + count):
-                source = first + r // height * apart + (begin + r % height) * row_stride
-                packed[place] = matrix[source + k * column_stride]
-                place += 1
-        row += count
-
-
-@compiled()
 def multiply(packed, bias, rows, columns, values, place, stride, out, target, spacing):
     """out_r = bias_r + sum over k of M[r, k] values_k, on lanes.
 
-    packed  M (rows, columns), by `pack`; bias (rows)
+    packed  M (rows, columns), by `packing.pack`; bias (rows)
     values  the lanes of value k at place + k stride
     out     the lanes of row r at target + r spacing
     """

@@ -112,31 +112,12 @@ def whole_vectors(rows):
 
 
 @compiled()
-def pack_rows(matrix, first, row_stride, column_stride, parts, apart, begin, end, columns, packed):
-    """Set `packed` to rows begin … end - 1 of `parts` matrices, matrix[first + p apart + r row_stride +
-    k column_stride], as `multiply_rows` takes them: each part's in whole vectors, zeros behind them."""
-    width = whole_vectors(end - begin) // LANES
-    vectors = parts * width
-    packed[: vectors * columns * LANES] = 0
-    for vector in range(vectors):
-        group = vector // GROUP * GROUP
-        pitch = min(GROUP, vectors - group) * LANES
-        start = group * columns * LANES + (vector - group) * LANES
-        row = begin + vector % width * LANES
-        source = first + vector // width * apart + row * row_stride
-        count = min(LANES, end - row)
-        for k in range(columns):
-            for lane in range(count):
-                packed[start + k * pitch + lane] = matrix[source + lane * row_stride + k * column_stride]
-
-
-@compiled()
 def multiply_rows(
     packed, vectors, columns, begin, depth, values, place, apart, out, target, spacing, samples
 ):
     """out[s, r] += the sum over k < depth of M[r, begin + k] values[s, k], r in whole vectors.
 
-    packed  M (rows in `vectors` vectors, columns), by `pack_rows`
+    packed  M (rows in `vectors` vectors, columns), by `packing.pack_rows`
     values  of sample s at place + s apart
     out     of sample s at target + s spacing
     """

@@ -2,8 +2,8 @@
 
 import numba
 import numpy as np
-from numba import prange
 
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Elements a span has at least: the work of a few microseconds, about what starting a thread costs.
@@ -27,14 +27,16 @@ def spans_of(act):
     parallel where their `elements` elements are worth it. Compiled into the twin that calls it, and cached
     with that."""
 
-    @numba.njit(parallel=True, nogil=True, error_model="numpy")
+    @numba.njit(nogil=True, error_model="numpy")
+    def one(span, spans, length, *arguments):
+        act(span_start(span, spans, length), span_start(span + 1, spans, length), *arguments)
+
+    all_spans = tasks_of(one)
+
+    @numba.njit(nogil=True, error_model="numpy")
     def run(elements, length, arguments):
         spans = span_count(elements)
-        if spans == 1:
-            act(span_start(0, 1, length), span_start(1, 1, length), *arguments)
-        else:
-            for span in prange(spans):
-                act(span_start(span, spans, length), span_start(span + 1, spans, length), *arguments)
+        all_spans(spans, spans > 1, (spans, length, *arguments))
 
     return run
 
