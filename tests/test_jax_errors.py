@@ -41,7 +41,7 @@ SHAPES = [
     (lambda: LSTM(LSTM_PARAMS, X, STATE), r"1 arrays as the state: it takes a pair of arrays \(h, c\)"),
     (lambda: GRU(PARAMS, X, lengths=[5]), r"a batch of 2 takes integers of shape \(2,\)"),
     (lambda: GRU(PARAMS, X, lengths=[5, 6]), r"sample 1 has length 6: a length is from 1 to T = 5"),
-    (lambda: GRU(PARAMS, X, np.zeros((1, 2, 4), np.float16)), "a state of float16 and x of float32: it takes one"),
+    (lambda: GRU(PARAMS, X, np.zeros((1, 2, 4), np.float16)), "a state of float16 and x of float32"),
     (lambda: GRU(PARAMS, X, lengths=[1.0, 2.0]), r"lengths are float64 of shape \(2,\)"),
     (lambda: jax.jit(lambda n: GRU(PARAMS, X, lengths=n))(np.ones(3, int)), r"a batch of 2 takes integers"),
 ]  # fmt: skip

@@ -52,8 +52,8 @@ def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: A
             converted = jnp.asarray(array)
             if converted.dtype != x.dtype:
                 raise ShapeError(
-                    f"{named(layer)} got a state of {converted.dtype} and x of {x.dtype}: it takes one dtype, "
-                    "as state.astype(x.dtype)"
+                    f"{named(layer)} got a state of {converted.dtype} and x of {x.dtype}: it takes one "
+                    "dtype, as state.astype(x.dtype)"
                 )
             return converted
 

@@ -73,7 +73,7 @@ class FunctionStep(Workload):
             _, go_back = jax.vjp(lambda own: over_time(own, x), params)
             return go_back(gradient)[0]
 
-        self.step, self.found = jax.jit(step), {}
+        self.step, self.found = jax.jit(step), dict[str, Any]()
         self.wait = jax.block_until_ready
 
     def function(self, cell: str, hidden: int) -> Callable[[Any, Any], Any]:

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> None:
     device = get_device(arguments.device)
     given = Given(device.name, available_cores(), arguments.images, dict(arguments.audio))
     if not arguments.page_only:
-        for source in (given.images, *given.audio.values()):
+        for source in (given.images, *dict(arguments.audio).values()):
             load(source)
     arguments.out.mkdir(parents=True, exist_ok=True)
     check_writable(arguments.out / "report.html")

@@ -110,7 +110,8 @@ def _sequences(settings: Mapping[str, Any]) -> Dataset:
         return bitstreams(settings["length"], settings["samples"])
     if settings["data"] is not None:
         return _load(settings["data"])
-    return waves(*settings["sizes"], settings["samples"])
+    steps, features = settings["sizes"]
+    return waves(steps, features, settings["samples"])
 
 
 def _thinned(values: list[float]) -> list[float]:

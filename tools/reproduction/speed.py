@@ -101,11 +101,11 @@ def figure8(results: Results) -> Shown:
                 _breakdown(letters[2], results, there, axis, label),
             ]
     every = {**BY_LENGTH, **BY_BATCH}
-    there = [cell for cell in every if cell in results]
+    cells = [cell for cell in every if cell in results]
     backward, scan = (
-        [_ratio(results[cell], side, "backward") for cell in there] for side in ("ours", "scan")
+        [_ratio(results[cell], side, "backward") for cell in cells] for side in ("ours", "scan")
     )
-    overall = [_ratio(results[cell], "ours", "overall") for cell in there]
+    overall = [_ratio(results[cell], "ours", "overall") for cell in cells]
     sentence = (
         f"At most the way back is {ratio(max(backward))} times as quick as PyTorch's and the whole "
         f"{ratio(max(overall))} times; the paper has {FIGURE8_BACKWARD:g} on an RTX 2080 Ti and "

@@ -16,7 +16,7 @@ from bppsa_cupy.errors import BppsaError
 SIZE = (4.4, 3.3)
 #: Colours that differ in brightness too: ours, our scan, PyTorch, and the paper's own numbers.
 OURS, SCAN, THEIRS, PAPER = "#1f5fbf", "#0e9aa7", "#c2410c", "#6b7280"
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial"],
