@@ -87,8 +87,10 @@ def activation(rng: np.random.Generator) -> Iterator[Case]:
 def activation_with_slope(rng: np.random.Generator) -> Iterator[Case]:
     for (features, batch), tanh_form in itertools.product(PAIRS, (0, 1)):
         size = features * batch
+        inputs = 8 * rng.standard_normal(size)
+        inputs[::7], inputs[1::7] = 0, 1.5  # where a slope changes, and where softplus becomes linear
         yield case(
-            {"input": 8 * rng.standard_normal(size)}, features=features, batch=batch, size=size,
+            {"input": inputs}, features=features, batch=batch, size=size,
             negative_slope=-0.25, alpha=1.5, beta=2.0, threshold=3.0, tanh_form=tanh_form,
         )  # fmt: skip
 

@@ -62,6 +62,7 @@ for _form in FORMS.values():
 def layouts(rng: np.random.Generator) -> Iterator[Case]:
     for steps, features, batch, before, after in (
         (0, 2, 3, 0, 0), (1, 1, 1, 0, 0), (5, 3, 2, 0, 4), (7, 20, 17, 2, 1), (300, 1, 2, 0, 0),
+        (3, 4, 6, 1, 0),
     ):  # fmt: skip
         arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
         yield case(

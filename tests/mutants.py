@@ -40,8 +40,8 @@ def faults_of(subject: str) -> list[Mutant]:
     return [mutant for path in PYTHON[subject].sources() for mutant in in_python.faults_of(path)]
 
 
-def play(subject: str, seconds: float, seed: int, out: Path) -> bool:
-    """Faults of one subject; whether each was seen, or is known to change nothing."""
+def play(subject: str, seconds: float, seed: int, out: Path, tests: list[Path]) -> bool:
+    """Faults of one subject, by its tests or these; whether each was seen, or is known to change nothing."""
     mutants, outcomes = in_order(faults_of(subject), seed), Outcomes(out, subject, seed)
     if subject == KERNELS:
         play_kernels(mutants, outcomes, seconds)
@@ -51,7 +51,7 @@ def play(subject: str, seconds: float, seed: int, out: Path) -> bool:
         with tempfile.TemporaryDirectory(prefix="bppsa-mutants-") as folder:
             options = ["-sq", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", NOT_HERE,
                        "--hypothesis-profile=mutants", f"--basetemp={folder}/pytest"]  # fmt: skip
-            code = pytest.main([*options, *map(str, chosen.test_files())], plugins=[player])
+            code = pytest.main([*options, *map(str, tests or chosen.test_files())], plugins=[player])
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):  # none is run here
             raise SystemExit(f"{subject}: pytest ended with {code!r}")
     return outcomes.tell(mutants)
@@ -67,11 +67,12 @@ def main() -> int:
     parser.add_argument("--only", choices=subjects, help="this subject alone")
     parser.add_argument("--seed", type=int, help="of the order (default: a new one)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "mutants", help="for outcomes")
+    parser.add_argument("--tests", type=Path, nargs="+", default=[], help="files of tests, for the subject's")
     args = parser.parse_args()
     seed = secrets.randbelow(2**32) if args.seed is None else args.seed
     chosen = [args.only] if args.only else list(subjects)
     print(f"seed {seed}", flush=True)
-    well = [play(subject, args.seconds / len(chosen), seed, args.out) for subject in chosen]
+    well = [play(subject, args.seconds / len(chosen), seed, args.out, args.tests) for subject in chosen]
     return 0 if all(well) else 1
 
 

@@ -1,6 +1,7 @@
 """The program of `make mutants`: the faults it makes, how they reach what runs, and equivalent ones."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -151,9 +152,12 @@ def test_outcomes_are_kept_and_survivors_tried_again(tmp_path, capsys):
     assert again.tell(mutants) and Outcomes(tmp_path, "patterns", 7).left(mutants) == [mutants[3]]
 
 
-def test_a_short_run_ends_well(tmp_path):
-    program = [sys.executable, str(ROOT / "tests" / "mutants.py"), "0", "--only", "patterns", "--seed", "1"]
-    ended = subprocess.run([*program, "--out", str(tmp_path)], capture_output=True, encoding="utf-8")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "patterns, seed 1: 0 of" in ended.stdout
-    assert np.any([file.name == "recorded-patterns.json" for file in tmp_path.iterdir()])
+def test_a_short_run_tells_what_it_tried(tmp_path):
+    tests = Path(__file__).parent
+    program = [sys.executable, str(tests / "mutants.py"), "1", "--only", "patterns", "--seed", "1"]
+    program += ["--tests", str(tests / "test_pattern.py"), "--out", str(tmp_path)]
+    ended = subprocess.run(program, capture_output=True, encoding="utf-8")
+    tried = re.search(r"patterns, seed 1: (\d+) of \d+ tried, (\d+) killed, .* (\d+) survived", ended.stdout)
+    assert tried and int(tried[1]) >= max(1, int(tried[2])), ended.stdout + ended.stderr
+    assert ended.returncode == (1 if int(tried[3]) else 0)
+    assert {file.name for file in tmp_path.iterdir()} == {"patterns-1.jsonl", "recorded-patterns.json"}

@@ -40,6 +40,8 @@ DECLARED = re.compile(
     r"(?:real|int|size_type|double|float|unsigned(?: int)?|index_t|Pack|Fetched<N>)\*? "
     r"(?:\w+(?:\[[^]]*\])*, )*\w+(?:\[[^]]*\])+"
 )
+#: Begins what older GPUs take in place of what the emulator compiles.
+OLDER = "__CUDA_ARCH__ <"
 SIGNATURE = re.compile(r'extern "C" __global__.*?\)\n\{', re.DOTALL)
 
 
@@ -54,9 +56,13 @@ def faults_of(path: str) -> list[Mutant]:
     text = Path(ROOT, path).read_text(encoding="utf-8")
     signature = SIGNATURE.search(text)
     first, last = (text[:end].count("\n") for end in (signature.span() if signature else (0, 0)))
-    found = []
+    found, compiled = [], True
     for number, line in enumerate(text.splitlines()):
-        if LEFT_ALONE.match(line) or (signature and first <= number <= last):
+        if line.startswith("#if"):
+            compiled = OLDER not in line
+        elif line.startswith(("#else", "#endif")):
+            compiled = True
+        if not compiled or LEFT_ALONE.match(line) or (signature and first <= number <= last):
             continue
         code = line.partition("//")[0]
         for start, end, new in _changes(code):

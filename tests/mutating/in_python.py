@@ -105,9 +105,9 @@ def _variants(node: Any) -> Iterator[Any]:
             yield ast.Constant(node.value + 1)
         case ast.Constant(value=float()):
             yield ast.Constant(2 * node.value or 1.0)
-        case ast.If(test=test) | ast.IfExp(test=test):
+        case ast.If(test=test) | ast.IfExp(test=test) if not isinstance(test, ast.UnaryOp | ast.Compare):
             new = copy.copy(node)
-            new.test = test.operand if isinstance(test, ast.UnaryOp) else ast.UnaryOp(ast.Not(), test)
+            new.test = ast.UnaryOp(ast.Not(), test)
             yield new
         case ast.Call(func=ast.Name(id=name)) if name in NAMES:
             yield ast.Call(ast.Name(NAMES[name], ast.Load()), node.args, node.keywords)

@@ -23,7 +23,8 @@ from kernel_comparison import assert_same, by_text, by_twin
 
 from bppsa_cupy.raw_kernels import KERNELS, kernel
 from bppsa_cupy.raw_kernels.cells import FORMS
-from bppsa_cupy.raw_kernels.frames.kernels import VERBS, filled
+from bppsa_cupy.raw_kernels.frames import kernels as frames
+from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 from mutating.in_kernels import FOLDER, mutated
 from mutating.mutant import ROOT, Mutant
@@ -84,8 +85,8 @@ def kernels_with(path: str) -> Iterator[str]:
 
 
 def _cell_and_verb(name: str) -> tuple[str, str] | None:
-    cell, _, verb = name.rpartition("_")
-    return (cell, verb) if cell in FORMS and verb in VERBS else None
+    pairs = [(cell, verb) for cell in FORMS for verb in VERBS if name == f"{cell}_{verb}"]
+    return pairs[0] if pairs else None
 
 
 def _texts_of(name: str) -> set[str]:
@@ -115,7 +116,7 @@ def _try(mutant: Mutant, expected: dict[tuple[str, str], list[Any]]) -> tuple[st
     """In a process of its own: the first case in which a fault is seen."""
     changed = mutant.path.removeprefix(f"{FOLDER}/")
     text, read = mutated(mutant), kernel.read_source
-    kernel.read_source = lambda name: text if name == changed else read(name)
+    kernel.read_source = frames.read_source = lambda name: text if name == changed else read(name)
     emulated = device.EmulatedDevice()
     for (name, real), cases in expected.items():
         faulty = _rebuilt(name)
@@ -143,4 +144,5 @@ def _rebuilt(name: str) -> Kernel:
         return replace(KERNELS[name], text=kernel.read_source(f"{name}.cu"))
     cell, verb = of_cell
     form = replace(FORMS[cell], cuda=kernel.read_source(f"cells/{cell}.cuh"))
-    return replace(KERNELS[name], text=filled(kernel.read_source(f"frames/{verb}.cu"), form))
+    twins = {own: KERNELS[f"{cell}_{own}"].twin for own in VERBS}
+    return frames.make_kernels(form, twins)[verb]

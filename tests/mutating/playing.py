@@ -71,8 +71,11 @@ class Player:
         chosen = self._choose(functions, mutant)
 
         def play(_: int) -> tuple[str, str]:
-            if not functions.put(mutant):
-                return "survived", "as no function holds it"
+            try:
+                if not functions.put(mutant):
+                    return "survived", "as no function holds it"
+            except ValueError as error:  # a live function's variables of enclosing scopes are as they are
+                return "does not compile", str(error)
             for name in chosen:
                 signal.setitimer(signal.ITIMER_PROF, LONGEST + 5 * self._tests[name][0])
                 if not _passes(self._items[name]):
