@@ -126,7 +126,7 @@ def case_what_is_refused(group: Group) -> None:
     with raises(bp.DistributedError, "before bp.Pipeline"):
         pipeline.network.set_masks({})
     with raises(bp.ShapeError, "float64"):
-        pipeline.network.eval().forward(np.zeros((1, 1, 6, 6), "float32"))
+        pipeline.network.eval().forward(np.zeros((1, 1, 6, 6), "complex64"))
 
 
 def case_memory(group: Group) -> None:

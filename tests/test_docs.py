@@ -104,8 +104,10 @@ def test_the_examples_of_the_readme_run(tmp_path, monkeypatch):
 def test_the_examples_of_the_start_run(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names = run_examples(START)
-    trained, record, scanned = capsys.readouterr().out.splitlines()
+    trained, *summary, part, record, scanned = capsys.readouterr().out.splitlines()
     assert re.fullmatch(r"\d\.\d+ \('blelloch: \d+ mv and \d+ mm in \d+ levels',\)", trained)
+    assert summary[0] == "float32, input 3 × 32 × 32" and part == "(16, 1176) True"
+    assert summary[-1] == "Jacobians of one sample: 373,968 entries, 3.05 MB"
     assert record == "Conv2d (3072, 4704) 352800"
     assert names["record"].to_scipy(sample=0).shape == (3072, 4704)
     assert scanned == "9 True"

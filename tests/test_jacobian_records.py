@@ -89,7 +89,7 @@ def test_chains_are_those_of_recurrent_layers(network):
         ({"steps": 9}, "no record is of steps=9: there are steps 0 to 4"),
         ({"steps": -1}, "steps=-1: it takes an integer of at least 0"),
         ({"steps": slice(-2, None)}, "a bound of steps=-2"),
-        ({"steps": "1"}, "steps='1'"),
+        ({"steps": "1"}, "steps of str: it takes a step's number"),
         ({"layer": "0"}, "layer='0': it takes an integer"),
     ],
 )

@@ -115,7 +115,7 @@ def test_states_that_do_not_fit_are_refused(rng):
     ):
         optimizer.check_state_dict({**state, "hyperparameters": names})
     short = {"velocity": state["arrays"]["velocity"][:-8]}
-    with pytest.raises(bp.CheckpointError, match=r"velocity holds \d+ values, the network \d+"):
+    with pytest.raises(bp.CheckpointError, match=r"velocity holds .* \(\d+,\), the network .* \(\d+,\)"):
         optimizer.check_state_dict({**state, "arrays": short})
     optimizer.check_state_dict(state)
 

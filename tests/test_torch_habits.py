@@ -27,7 +27,9 @@ X = torch.linspace(-1, 1, 5 * 2 * 3, dtype=torch.float64).reshape(5, 2, 3)
 
 
 def bytes_in_use(module: torch.nn.Module) -> int:
-    return pool_of(layer_of(module._text(module.batch_first))[0])._used_bytes
+    return pool_of(
+        layer_of(module._text(module.batch_first, module.input_size, module.num_layers))[0]
+    )._used_bytes
 
 
 def leaky(x, u, s, p):
@@ -192,7 +194,14 @@ def test_a_compiled_model_holds_the_pass_as_one_operator(cls) -> None:
     with torch.no_grad():
         for x in (X, torch.cat([X, -X]), X[:3]):
             assert_same(flat(model(x, hx)), flat(module(x, hx)))
-    arguments = (X, None, [], [p.detach() for p in module.parameters()], module._text(False), False)
+    arguments = (
+        X,
+        None,
+        [],
+        [p.detach() for p in module.parameters()],
+        module._text(False, module.input_size, module.num_layers),
+        False,
+    )
     torch.library.opcheck(torch.ops.bppsa_cupy.over_time.default, arguments, test_utils="test_faketensor")
 
 
