@@ -37,8 +37,11 @@ class PlanInUse:
         plan = Plan.load(path, foreign=foreign)
         try:
             self.net.use(plan)
-        except bp.PlanMismatchError as error:  # of a plan, which no longer knows its file
-            raise bp.PlanMismatchError(f"{path}: {error}") from error
+            self._go_back(plan)
+        except bp.PlanError as error:  # of a plan, which no longer knows its file
+            raise type(error)(f"{path}: {error}") from error
+
+    def _go_back(self, plan: Plan) -> None:
         for method in plan.schedules:
             self.net.gradients.flat[...] = np.nan
             self.net.backward(self.gradient, method)
