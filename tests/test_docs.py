@@ -120,7 +120,8 @@ def test_the_commands_of_the_start_run(tmp_path, monkeypatch):
     assert made >= {"plan.h5", "lenet5.h5", "jacobians.h5", "jacobians.png"}
 
 
-def test_the_examples_of_the_page_on_training_run():
+def test_the_examples_of_the_page_on_training_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert run_examples(TRAINING)["sgd"].lr == 0.1
 
 
