@@ -90,7 +90,6 @@ def without_gradient(array: Any) -> Any:
     say_once(
         "detach",
         f"a {type(array).__name__} that tracks gradients was given: its values are taken and no gradient "
-        "goes "
-        "back to it, as of tensor.detach(); bppsa_cupy.torch has modules for PyTorch's autograd",
+        "goes back to it, as of tensor.detach(); bppsa_cupy.torch has modules for PyTorch's autograd",
     )
     return array.detach()

@@ -22,6 +22,14 @@ FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spr
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 
 
+def require_same(results: list[dict]) -> None:
+    """The sides of a benchmark have the same arrays by name."""
+    ours, *others = results
+    for other in others:
+        assert other.keys() == ours.keys()
+        assert all(np.allclose(other[name], ours[name], atol=1e-5) for name in ours)
+
+
 def run(name: str, path: Path, *options: str) -> dict:
     """The JSON of a small run on the host."""
     file = path / "rows.json"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from jax_cases import jax  # noqa: F401  skips without JAX
-from test_bench import run
+from test_bench import require_same, run
 
 from bppsa_cupy.tools.benchmarks.jax import FunctionStep, ScanStep
 from bppsa_cupy.tools.benchmarks.torch import NetworkStep
@@ -20,10 +19,7 @@ def test_all_sides_do_the_same(cell: str) -> None:
         step = side(cell=cell, device="host", steps=7, hidden=4, batch=3)
         step.run(lambda quantity: None)
         results.append(step.result())
-    ours, *others = results
-    for other in others:
-        assert other.keys() == ours.keys()
-        assert all(np.allclose(other[name], ours[name], atol=1e-5) for name in ours)
+    require_same(results)
 
 
 def test_a_small_run(tmp_path: Path) -> None:

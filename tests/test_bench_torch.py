@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from test_bench import run
+from test_bench import require_same, run
 
 from bppsa_cupy.tools.benchmarks.torch import ModuleStep, NetworkStep
 
@@ -26,10 +25,7 @@ def test_all_sides_do_the_same(cell: str, batch_first: bool) -> None:
             side.reset()
             side.run(lambda quantity: None)
         results.append(side.result())
-    ours, *others = results
-    for other in others:
-        assert other.keys() == ours.keys()
-        assert all(np.allclose(other[name], ours[name], atol=1e-5) for name in ours)
+    require_same(results)
 
 
 def test_a_small_run(tmp_path: Path) -> None:

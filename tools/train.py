@@ -77,8 +77,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--resume", type=Path, metavar="CHECKPOINT",
         help="go on from it; without MODEL, with its network. Of --dtype, --seed and --batch-size the "
-        "default is "
-        "what it was trained with",
+        "default is what it was trained with",
     )  # fmt: skip
     result.add_argument("--log", type=Path, help="one JSON object an iteration")
     result.add_argument("--plot", type=Path, help="PNG of the loss")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -47,20 +48,21 @@ def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: A
     batch, steps = x.shape[axis], x.shape[1 - axis]
     states: tuple[Any, ...] = ()
     if state is not None:
-
-        def of_inputs_dtype(array: Any) -> jax.Array:
-            converted = jnp.asarray(array)
-            if converted.dtype != x.dtype:
-                raise ShapeError(
-                    f"{named(layer)} got a state of {converted.dtype} and x of {x.dtype}: it takes one "
-                    "dtype, as state.astype(x.dtype)"
-                )
-            return converted
-
-        states = layer.check_states(state, batch, x.dtype, of_inputs_dtype, "the state")
+        states = layer.check_states(state, batch, x.dtype, partial(_as_state, layer, x.dtype), "the state")
     if lengths is not None:
         lengths = _as_lengths(layer, lengths, batch, steps)
     return Given(x, lengths, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
+
+
+def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
+    """`array`, of the input's dtype: whether another one loses nothing cannot be seen of a traced array."""
+    converted = jnp.asarray(array)
+    if converted.dtype != dtype:
+        raise ShapeError(
+            f"{named(layer)} got a state of {converted.dtype} and x of {dtype}: it takes one dtype, as "
+            "state.astype(x.dtype)"
+        )
+    return converted
 
 
 def _as_lengths(layer: Recurrent, lengths: Any, batch: int, steps: int) -> jax.Array:

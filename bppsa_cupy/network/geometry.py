@@ -44,6 +44,5 @@ class PartGeometry(Geometry):
         first, stop = self._layers.start, self._layers.stop
         raise ShapeError(
             f"masks of {', '.join(masks) or 'nothing'} were given to net[{first}:{stop}], a part of a "
-            "network: "
-            "set them, or prune, on the whole network, whose parameters these are"
+            "network: set them, or prune, on the whole network, whose parameters these are"
         )

@@ -52,8 +52,7 @@ def consecutive(index: slice, count: int) -> range:
     if chosen.step != 1:
         raise ShapeError(
             f"net[{_shown(index)}] takes layers {list(chosen)} of {count}: a part of a network is of layers "
-            "that "
-            "follow each other, as net[:3]"
+            "that follow each other, as net[:3]"
         )
     return chosen
 

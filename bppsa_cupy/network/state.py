@@ -35,8 +35,7 @@ def load_state(
         raise CheckpointError(
             f"the parameters and buffers do not fit: missing {missing or 'none'}, unknown "
             f"{unknown or 'none'}; the network has {list(names)}, and takes them behind any one prefix, or "
-            "by "
-            "their order (by_order=True)"
+            "by their order (by_order=True)"
         )
     converted = buffers.converted(arrays)
     parameters.assign({name: arrays[name] for name in names if name not in buffers.names})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.errors import BppsaError, reason_of
 from bppsa_cupy.system.temporary import temporary_file
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -54,7 +54,7 @@ def check_writable(path: str | os.PathLike[str], *, error: type[BppsaError] = Bp
 
 def write_failure(path: str | os.PathLike[str], cause: OSError) -> str:
     """What to say where `path` could not be written."""
-    reason = os.strerror(cause.errno) if cause.errno else str(cause).split("\n")[0] or type(cause).__name__
+    reason = os.strerror(cause.errno) if cause.errno else reason_of(cause)
     if cause.errno in _NO_SPACE:
         return f"{path} cannot be written ({reason}): free some space, or give a path on another disk"
     return f"{path} cannot be written ({reason}): give a path in a folder that exists and can be written"

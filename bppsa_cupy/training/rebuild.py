@@ -46,8 +46,7 @@ def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequent
     except (BppsaError, KeyError, TypeError, AttributeError) as cause:
         raise CheckpointError(
             f"the checkpoint describes no network ({type(cause).__name__}: {cause}): give the model that it "
-            "was "
-            "trained with"
+            "was trained with"
         ) from cause
     checkpoint.check(network.describe(), network.dtype.name)
     network.load_state_dict(checkpoint.parameters)
@@ -61,8 +60,7 @@ def _layer(description: Mapping[str, Any]) -> Layer:
     if kind is None:
         raise CheckpointError(
             f"the checkpoint has a layer {description['type']}, which is none of this package's: give the "
-            "model "
-            "that it was trained with"
+            "model that it was trained with"
         )
     options = {
         name: value
@@ -81,7 +79,6 @@ def _layer(description: Mapping[str, Any]) -> Layer:
     if layer is None or layer.definition.digest != digest:
         raise CheckpointError(
             f"the checkpoint has a {description['type']} of the cell {name!r}, whose definition no file "
-            "holds: "
-            "give the model that it was trained with"
+            "holds: give the model that it was trained with"
         )
     return layer

@@ -207,8 +207,7 @@ def _machine(facts: Facts) -> str:
         "<footer><p>Times are wall-clock; sides of a comparison take turns in one run, each in a process "
         "of its "
         "own, and what they compute is compared. The same command goes on where it was stopped, and makes "
-        "a run "
-        "again only where code, settings or machine have changed.</p></footer></section>"
+        "a run again only where code, settings or machine have changed.</p></footer></section>"
     )
 
 

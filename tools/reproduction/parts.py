@@ -42,12 +42,10 @@ def make_parts(profile: Profile) -> list[Part]:
              "Where the time goes, beside the baseline's.", groups, speed.figure9),
         Part("Figure 10", "Work of the steps for a pruned VGG-11",
              "FLOP of every step of the scan over the Jacobians of VGG-11 pruned by 97 %, beside the "
-             "gradient "
-             "operators of back-propagation.", ["work"], operators.figure10),
+             "gradient operators of back-propagation.", ["work"], operators.figure10),
         Part("Appendix B", "Space a device takes",
              "Pipelines keep activations for every batch on its way, so that a device's space grows with "
-             "the number of "
-             "devices; BPPSA's does not.", ["space"], appendix_b),
+             "the number of devices; BPPSA's does not.", ["space"], appendix_b),
         Part("Figure 13", "Training a GRU on audio", "Loss by wall-clock time for the sets S, M and L.",
              [f"GRU {name} {dtype}" for name in profile.sets for dtype in profile.dtypes], trainings.gru),
         Part("Table 4", "An epoch of the RNN by length", "Seconds of an epoch on a V100, B = 16.",

@@ -162,26 +162,15 @@ def _speed_up(letter: str, results: Results, rows: Rows, axis: Sequence[str], la
     alt = (
         f"Speed-up of the way back over PyTorch by {label}; at {name}: ours "
         f"{_ratio(last, 'ours', 'backward'):.3g}, our scan {_ratio(last, 'scan', 'backward'):.3g}, the "
-        f"paper's "
-        f"on a V100 {epoch.backward_ratio:.3g}."
+        f"paper's on a V100 {epoch.backward_ratio:.3g}."
     )
     return Panel(f"({letter}) Speed-up of the way back", alt, draw)
 
 
 def _breakdown(letter: str, results: Results, rows: Rows, axis: Sequence[str], label: str) -> Panel:
     def draw(axes: Any) -> None:
-        _bars(axes, [results[cell] for cell in axis], [rows[cell][0] for cell in axis])
-        papers = [1 / rows[cell][2].overall_ratio for cell in axis]
-        axes.plot(
-            [k + 0.2 for k in range(len(axis))],
-            papers,
-            "D",
-            color=PAPER,
-            markersize=4,
-            label="paper's BPPSA, V100",
-        )
-        axes.set(xlabel=label, ylabel="of PyTorch's time", ylim=(0, 1.02))
-        axes.figure.legend(loc="outside lower center", ncols=3, columnspacing=1)
+        _parts(axes, results, axis, rows, [rows[cell][0] for cell in axis])
+        axes.set_xlabel(label)
 
     alt = f"Time forward and back by {label} as parts of PyTorch's whole: {_wholes(results, axis, rows)}."
     return Panel(f"({letter}) Left PyTorch, right ours", alt, draw)
@@ -192,19 +181,25 @@ def _wholes(results: Results, cells: Sequence[str], rows: Rows) -> str:
     return ", ".join(f"{rows[cell][0]} {1 / _ratio(results[cell], 'ours', 'overall'):.0%}" for cell in cells)
 
 
-def _bars(axes: Any, found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
-    """Two bars a row, forward and back on each other, of PyTorch's whole."""
+def _parts(axes: Any, results: Results, cells: Sequence[str], rows: Rows, names: Sequence[str]) -> None:
+    """Two bars a row, forward and back on each other, of PyTorch's whole; and the paper's whole."""
+    found, places = [results[cell] for cell in cells], range(len(cells))
     for side, shift, colours in (("theirs", -0.2, ("#fdba74", THEIRS)), ("ours", 0.2, ("#93c5fd", OURS))):
         whole = [_median(one, "theirs", "forward") + _median(one, "theirs", "backward") for one in found]
         parts = [
             [_median(one, side, quantity) / total for one, total in zip(found, whole, strict=True)]
             for quantity in ("forward", "backward")
         ]
-        x = [k + shift for k in range(len(found))]
+        x = [k + shift for k in places]
         who = "PyTorch" if side == "theirs" else "ours"
         axes.bar(x, parts[0], 0.36, color=colours[0], label=f"{who} forward")
         axes.bar(x, parts[1], 0.36, parts[0], color=colours[1], label=f"{who} back")
-    axes.set_xticks(range(len(names)), names, rotation=35 if len(names) > 4 else 0)
+    papers = [1 / rows[cell][2].overall_ratio for cell in cells]
+    beside, mark = [k + 0.2 for k in places], {"color": PAPER, "markersize": 4}
+    axes.plot(beside, papers, "D", label="paper's BPPSA, V100", **mark)
+    axes.set_xticks(places, names, rotation=35 if len(names) > 4 else 0)
+    axes.set(ylabel="of PyTorch's time", ylim=(0, 1.02))
+    axes.figure.legend(loc="outside lower center", ncols=3, columnspacing=1)
 
 
 def figure9(results: Results) -> Shown:
@@ -234,18 +229,7 @@ def _set(name: str, results: Results, cells: Sequence[str]) -> Panel:
     batches = [results[cell]["batch"] for cell in cells]
 
     def draw(axes: Any) -> None:
-        _bars(axes, [results[cell] for cell in cells], [f"B = {batch}" for batch in batches])
-        papers = [1 / BY_GROUP[cell][2].overall_ratio for cell in cells]
-        axes.plot(
-            [k + 0.2 for k in range(len(cells))],
-            papers,
-            "D",
-            color=PAPER,
-            markersize=4,
-            label="paper's BPPSA, V100",
-        )
-        axes.set(ylabel="of PyTorch's time", ylim=(0, 1.02))
-        axes.figure.legend(loc="outside lower center", ncols=3, columnspacing=1)
+        _parts(axes, results, cells, BY_GROUP, [f"B = {batch}" for batch in batches])
 
     told = _wholes(results, cells, BY_GROUP)
     alt = f"Time forward and back of set {name} as parts of PyTorch's whole: {told}."

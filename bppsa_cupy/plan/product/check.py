@@ -31,10 +31,11 @@ def check_product(product: Product) -> None:
     check_shapes(a, b)
     _require(c.shape == (a.shape[0], b.shape[1]), f"its shape is {c.shape}, not {(a.shape[0], b.shape[1])}")
     _require(tuple(maps) == MAPS[product.kind], f"maps of {product.kind} are {MAPS[product.kind]}")
-    row_terms = prefix_sums(row_sums(a, entry_terms(a, b)))
+    terms = entry_terms(a, b)
+    row_terms = prefix_sums(row_sums(a, terms))
     total = int(row_terms[-1])
     _require(product.multiply_adds == total, f"it has {total} multiply-adds, not {product.multiply_adds}")
-    _check_structure(product, np.diff(row_terms))
+    _check_structure(product, terms, np.diff(row_terms))
     for name, array in maps.items():
         _require(array.ndim == 1 and array.dtype in (np.int32, np.int64), f"{name} is no row of integers")
     if product.kind == "terms":
@@ -60,7 +61,7 @@ def check_against_new(product: Product) -> None:
             _require(np.array_equal(array, product.maps[name]), f"{name} is not the map of its factors")
 
 
-def _check_structure(product: Product, row_multiply_adds: np.ndarray) -> None:
+def _check_structure(product: Product, terms: np.ndarray, row_multiply_adds: np.ndarray) -> None:
     """The kinds without maps lean on the structure of their factors."""
     a, b, c, kind = product.a, product.b, product.pattern, product.kind
     met = row_multiply_adds > 0
@@ -70,7 +71,7 @@ def _check_structure(product: Product, row_multiply_adds: np.ndarray) -> None:
         fits = b.is_diagonal and c == a
     elif kind == "select_rows":
         fits = a.is_selection and np.array_equal(c.row_lengths, row_multiply_adds)
-        fits = fits and np.array_equal(c.indices, selected_rows(a, b, entry_terms(a, b)).indices)
+        fits = fits and np.array_equal(c.indices, selected_rows(a, b, terms).indices)
     elif kind == "dense":
         fits = a.is_dense and b.is_dense and c.is_dense
     elif kind == "full_rows":
