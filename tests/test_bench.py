@@ -16,7 +16,7 @@ from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError
 from bppsa_cupy.tools.benchmarks.jacobians import BoundFill, Fill, check_columns
 from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
-from bppsa_cupy.tools.benchmarks.tables import figure
+from bppsa_cupy.tools.benchmarks.tables import figure, three_digits
 
 FIELDS = {"case", "quantity", "ours", "theirs", "against", "unit", "ratio", "spread"}
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
@@ -170,10 +170,31 @@ def test_what_is_wrong_with_the_command_goes_to_stderr(capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(1.5, "s", "1.5 s"), (2e-3, "s", "2 ms"), (3e-7, "s", "0.3 µs"), (7, "entries", "7 entries")],
+    [
+        (1.5, "s", "1.5 s"),
+        (2e-3, "s", "2 ms"),
+        (3e-7, "s", "0.3 µs"),
+        (7, "entries", "7"),
+        (4294967296, "entries", "4.29 G"),
+    ],
 )
 def test_figures(value: float, unit: str, text: str) -> None:
     assert figure(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.8215, "0.822"),
+        (18, "18"),
+        (999.4, "999"),
+        (999.6, "1,000"),
+        (3061.0, "3,060"),
+        (1.2e6, "1,200,000"),
+    ],
+)
+def test_ratios_have_three_digits(value: float, text: str) -> None:
+    assert three_digits(value) == text
 
 
 @pytest.mark.parametrize("name", [n for n, m in find_benchmarks().items() if hasattr(m, "AGAINST")])

@@ -15,7 +15,7 @@ def test_bitstreams(tmp_path, capsys):
     line = ["bitstream", "--length", "30", "--samples", "50", "--test-samples", "20", "--seed", "3"]
     assert main([*line, "-o", str(file)]) == 0
     printed = capsys.readouterr()
-    assert "train: 50 samples of 30 steps, 1 features, uint8" in printed.out and not printed.err
+    assert "train       50 samples of 30 steps, 1 feature, uint8" in printed.out and not printed.err
     dataset = load(file)
     assert (dataset.input_shape, dataset.classes, len(dataset.test)) == ((30, 1), 10, 20)
     assert set(np.unique(dataset.train.inputs)) == {0, 1} and dataset.train.lengths is None
@@ -41,7 +41,7 @@ def test_audio_and_show(tmp_path, capsys):
     )  # fmt: skip
     assert code == 0 and not capsys.readouterr().err
     assert main(["show", str(file)]) == 0
-    assert "train: 3 samples of 4 to 6 steps, median 5, 5 features, float32" in capsys.readouterr().out
+    assert "train       3 samples of 4 to 6 steps, median 5, 5 features, float32" in capsys.readouterr().out
     assert main(["show", str(file), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["class_names"] == ["no", "yes"] and shown["normalization"] == "train"

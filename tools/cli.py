@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -92,16 +92,6 @@ def write_json(
 ) -> None:
     """Write a JSON document that replaces `path` when it is whole. Raises `error` where it cannot."""
     write_text(path, json.dumps(value, indent=indent) + "\n", error=error)
-
-
-def aligned(rows: Sequence[Sequence[str]], alignment: str) -> list[str]:
-    """Rows as lines of aligned columns; `alignment` has a letter a column, as format specifications have."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, alignment, widths, strict=True))
-        .rstrip()
-        for row in rows
-    ]  # fmt: skip
 
 
 def shape(text: str) -> tuple[int, ...]:

@@ -19,7 +19,9 @@ from bppsa_cupy.data.mfcc import SETS
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
 from bppsa_cupy.errors import DataError
 from bppsa_cupy.system.files import check_writable
+from bppsa_cupy.system.units import counted
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.lines import fact
 
 
 def parser() -> argparse.ArgumentParser:
@@ -159,16 +161,17 @@ def _describe(raw: Raw, classes: int) -> dict[str, Any]:
 
 
 def _print(path: Path, sequences: Sequences) -> None:
-    print(
-        f"{path}: {sequences.name}, classes {', '.join(sequences.class_names)}; normalization "
-        f"{sequences.normalization}; {json.dumps(dict(sequences.origin))}"
-    )
+    classes = counted(len(sequences.class_names), "class", "classes")
+    print(f"{path}: {sequences.name}, {classes}, normalization {sequences.normalization}")
+    print(fact("classes", ", ".join(sequences.class_names)))
+    print(fact("made by", ", ".join(f"{name} {value}" for name, value in sequences.origin.items())))
     for name, raw in _splits(sequences):
         facts = _describe(raw, len(sequences.class_names))
         least, median, most = facts["lengths"]
-        steps = f"{most} steps" if least == most else f"{least} to {most} steps, median {median:g}"
+        steps = counted(most, "step") if least == most else f"{least} to {most} steps, median {median:g}"
         samples, _, width = raw.inputs.shape
-        print(f"{name}: {samples} samples of {steps}, {width} features, {raw.inputs.dtype}")
+        features = f"{counted(width, 'feature')}, {raw.inputs.dtype}"
+        print(fact(name, f"{counted(samples, 'sample')} of {steps}, {features}"))
 
 
 if __name__ == "__main__":

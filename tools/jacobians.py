@@ -22,6 +22,7 @@ from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.figures.chain_pictures import plot_lyapunov, plot_norms, plot_spectrum
 from bppsa_cupy.tools.figures.jacobian_picture import SHOWS, SMALL, Range, plot_records
 from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.tools.lines import aligned
 from bppsa_cupy.training.loop import check_dataset
 from bppsa_cupy.training.losses import cross_entropy
 
@@ -185,9 +186,11 @@ def describe(record: JacobianRecord) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows of `show` as aligned text; a batch of "all" is one set of values for every sample."""
     lines = [("layer", "shape", "batch", "nnz", "guaranteed", "actual", "bytes", "gradient norm")]
+    stepped = {(row["layer"], row["path"], row["name"]) for row in rows if row["step"]}
     for row in rows:
         place = f"{row['layer']}.{row['path']}" if row["path"] else str(row["layer"])
-        label = f"{place} {row['name']}" + (f" step {row['step']}" if row["step"] else "")
+        of_many = (row["layer"], row["path"], row["name"]) in stepped
+        label = f"{place} {row['name']}" + (f" step {row['step']}" if of_many else "")
         label += "" if row["direction"] == "forward" else f" {row['direction']}"
         norm, sample = row["gradient_norm"], row["sample"]
         batch = "all" if row["batch"] is None else str(row["batch"])
@@ -199,11 +202,11 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{row['nnz']:,}",
                 f"{row['guaranteed_sparsity']:.5f}",
                 f"{row['actual_sparsity']:.5f}",
-                f"{row['bytes']:,}",
+                in_bytes(row["bytes"]),
                 "-" if norm is None else f"{norm:.4e}",
             )
         )
-    return "\n".join(cli.aligned(lines, "<" + ">" * (len(lines[0]) - 1)))
+    return "\n".join(aligned(lines, "<" + ">" * (len(lines[0]) - 1)))
 
 
 def run_plot(arguments: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from bppsa_cupy.plan import SCHEDULES
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.launches.step import make_network, step_rows
+from bppsa_cupy.tools.lines import aligned
 from bppsa_cupy.tools.plan import level_count
 
 METHODS = ("bp", *SCHEDULES)
@@ -76,7 +77,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """The rows as aligned text."""
     head = ("method", "phase", "launches", "kernels", "read", "written",
             "graphs", "nodes", "edges", "longest path")  # fmt: skip
-    return "\n".join(cli.aligned([head, *map(_line, rows)], "<<" + ">" * 8))
+    return "\n".join(aligned([head, *map(_line, rows)], "<<" + ">" * 8))
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from bppsa_cupy.raw_kernels.kernel import REALS
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.workload import available_cores
+from bppsa_cupy.tools.lines import aligned
 from bppsa_cupy.tools.machine_code import nvrtc
 from bppsa_cupy.tools.machine_code.cases import PARAMETERS, TARGETS, WIDE_CELLS, WIDTHS
 from bppsa_cupy.tools.machine_code.disassembly import nvdisasm_version
@@ -100,7 +101,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     head = ("kernel", "arch", "H", "registers", "spills", "warps", "steps", "instructions", "reals",
             "L1", "L2", "memory", "loads", "stores", "sectors", "waits")  # fmt: skip
     lines = [head, *(_line(row) for row in rows)]
-    return "\n".join(cli.aligned(lines, "<<" + ">" * 13 + "<"))
+    return "\n".join(aligned(lines, "<<" + ">" * 13 + "<"))
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from bppsa_cupy.tools.benchmarks.rivals import best, thread_count
 from bppsa_cupy.tools.benchmarks.sequences import LAYERS, TF32, TOLERANCE, Gradients, some_of
 from bppsa_cupy.tools.benchmarks.tables import figure
 from bppsa_cupy.tools.benchmarks.workload import OVERALL
+from bppsa_cupy.tools.lines import aligned
 
 AGAINST = sequences.AGAINST
 FEATURES = 8
@@ -171,9 +172,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     cases: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         cases.setdefault(row["case"], {})[row["quantity"]] = row
-    head = ("case", "ours", "theirs", "ratio", "quartiles", "forward", "backward", "against", "")
+    head = ("case", "ours", "theirs", "ratio", "quartiles", "forward", "backward", "against")
     lines = [head, *(_line(name, found) for name, found in cases.items() if OVERALL in found)]
-    text = cli.aligned(lines, "<>>>>>><<")
+    text = aligned(lines, "<>>>>>><")
     ratios: dict[str, list[tuple[float, str]]] = {}
     for row in rows:
         if row["quantity"] == OVERALL and row["ratio"] is not None:
@@ -182,7 +183,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     if ratios:
         text += [
             "",
-            *cli.aligned(
+            *aligned(
                 [("cell", "cases", "geometric mean", "worst", ""), *map(_summary, ratios.items())], "<>>><"
             ),
         ]
@@ -199,8 +200,7 @@ def _line(name: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
         _ratio(whole["ratio"]),
         "-" if quartiles is None else " to ".join(map(_ratio, quartiles)),
         *(_ratio(found[quantity]["ratio"]) for quantity in ("forward", "backward")),
-        whole["against"] or "-",
-        whole["note"],
+        ": ".join(text for text in (whole["against"], whole["note"]) if text) or "-",
     )
 
 

@@ -4,27 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
-from bppsa_cupy.tools import cli
+from bppsa_cupy.system.units import quantity
+from bppsa_cupy.tools.lines import aligned
+
+HEAD = ("quantity", "ours", "theirs", "ratio", "quartiles", "paper", "against")
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as aligned text."""
-    lines = [("case", "quantity", "ours", "theirs", "ratio", "quartiles", "paper", "against")]
-    for row in rows:
-        theirs, quartiles = row["theirs"], row["spread"].get("ratio")
-        lines.append(
-            (
-                row["case"],
-                row["quantity"],
-                figure(row["ours"], row["unit"]),
-                "-" if theirs is None else figure(theirs, row["unit"]),
-                "-" if row["ratio"] is None else f"{row['ratio']:,.3g}",
-                "-" if quartiles is None else " to ".join(f"{q:,.3g}" for q in quartiles),
-                "-" if "paper" not in row else f"{row['paper']:,g}",
-                row["against"] or "-",
-            )
-        )
-    return "\n".join(cli.aligned(lines, "<" * len(lines[0])))
+    """The rows as aligned text, each case under its name; what no row has takes no column."""
+    lines = [_line(row) for row in rows]
+    used = [k for k in range(len(HEAD)) if any(line[k] for line in lines)]
+    cells = [[line[k] or "-" for k in used] for line in [HEAD, *lines]]
+    head, *texts = aligned(cells, "<" * len(used), indent=2)
+    result, case = [head], None
+    for row, text in zip(rows, texts, strict=True):
+        if row["case"] != case:
+            case = row["case"]
+            result.append(case)
+        result.append(text)
+    return "\n".join(result)
+
+
+def _line(row: dict[str, Any]) -> tuple[str, ...]:
+    """A row's cells, by the columns of `HEAD`; what it does not have is empty."""
+    theirs, ratio, quartiles = row["theirs"], row["ratio"], row["spread"].get("ratio", ())
+    return (
+        row["quantity"],
+        figure(row["ours"], row["unit"]),
+        "" if theirs is None else figure(theirs, row["unit"]),
+        "" if ratio is None else three_digits(ratio),
+        " to ".join(map(three_digits, quartiles)),
+        f"{row['paper']:,.8g}" if "paper" in row else "",
+        row["against"] or "",
+    )
 
 
 def figure(value: float, unit: str) -> str:
@@ -35,4 +47,11 @@ def figure(value: float, unit: str) -> str:
                 return f"{value / scale:.3g} {name}"
     if unit == "fraction":
         return f"{value:.5f}"
+    if unit == "entries":
+        return quantity(value).rstrip()
     return f"{value:,.4g} {unit}" if value != int(value) else f"{int(value):,} {unit}"
+
+
+def three_digits(value: float) -> str:
+    """A number in three digits: "0.822", "18.5", "3,060", "102,000"."""
+    return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"

@@ -19,6 +19,7 @@ from bppsa_cupy.system.units import counted
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.machine import provenance
 from bppsa_cupy.tools.benchmarks.workload import available_cores
+from bppsa_cupy.tools.lines import aligned
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
@@ -68,7 +69,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             (row["model"], f"{row['seconds']:.1f} s", f"{counted(row['passes'], 'pass', 'passes')} run")
         )
     total = f"ready in {sum(row['seconds'] for row in rows):.1f} s; kept in {kept_in()}"
-    return "\n".join([*cli.aligned(lines, "<><"), total])
+    return "\n".join([*aligned(lines, "<><"), total])
 
 
 def work(network: Sequential) -> Iterator[str]:

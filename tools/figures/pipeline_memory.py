@@ -12,6 +12,7 @@ from bppsa_cupy.pipeline.torchsummary import MIB, summary
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.machine import provenance
 from bppsa_cupy.tools.figures.pipeline_cases import TABLE5
+from bppsa_cupy.tools.lines import aligned
 
 #: The paper's activations of a sample and weights, MiB, and increase, percent, by network.
 TABLE6 = {
@@ -56,4 +57,4 @@ def run(arguments: argparse.Namespace) -> None:
                 f"{row['increase_percent']:.1f} %", f"{theirs['increase_percent']}",
             ]
         )  # fmt: skip
-    print("\n".join(cli.aligned(lines, "<<>>>>>>")))
+    print("\n".join(aligned(lines, "<<>>>>>>")))

@@ -22,6 +22,7 @@ from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.tools.figures.pipeline_cases import TABLES, Run, table2
 from bppsa_cupy.tools.figures.pipeline_picture import draw
 from bppsa_cupy.tools.figures.pipeline_run import train_all
+from bppsa_cupy.tools.lines import aligned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> None:
         bar.write(f"{one.model} {one.row}, seed {one.seed}: {_percent(result['accuracy'])}")
     bar.close()
     rows = summary([done[_key(one, digest)] for one in wanted])
-    for line in cli.aligned(_table(rows), "<<>>><"):
+    for line in aligned(_table(rows), "<<>>><"):
         print(line)
     draw(rows, drawing, f"Table {arguments.table}" if arguments.table != "digits" else "LeNet-5 on digits")
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from bppsa_cupy.system.units import in_bytes
+from bppsa_cupy.system.units import counted, in_bytes
+from bppsa_cupy.tools.lines import COLUMNS, fact
 from bppsa_cupy.tools.plans.text import print_table, time_writer
 
 seconds = time_writer({"unit": "seconds"})
@@ -14,16 +16,14 @@ seconds = time_writer({"unit": "seconds"})
 def print_pipeline(facts: Mapping[str, Any]) -> None:
     """The network's stages; then each rank of one schedule, or a line a schedule."""
     ppv = ",".join(map(str, facts["ppv"])) or "none"
-    print(f"network     {facts['model']}: {len(facts['counted'])} counted layers, cut behind {ppv}")
-    print(f"weights     {100 * facts['stale_share']:.1f} % are stale")
-    print(
-        f"batches     {facts['batches']} of {facts['batch_size']} samples, {facts['dtype']}, on "
-        f"{facts['device']}; times: {facts['times']}"
-    )
-    print(
-        f"speed-up    {seconds(facts['seconds_alone'])} a batch on one rank; at most "
-        f"{facts['speedup_limit']:.2f} times as quick on {len(facts['stages'])}"
-    )
+    counted_layers = counted(len(facts["counted"]), "counted layer")
+    of, where = counted(facts["batch_size"], "sample"), f"{facts['dtype']}, on {facts['device']}"
+    alone, limit = seconds(facts["seconds_alone"]), f"{facts['speedup_limit']:.2f}"
+    print(fact("network", f"{facts['model']}: {counted_layers}, cut behind {ppv}"))
+    print(fact("weights", f"{100 * facts['stale_share']:.1f} % are stale"))
+    print(fact("batches", f"{facts['batches']} of {of}, {where}; times: {facts['times']}"))
+    on = f"at most {limit} times as quick on {len(facts['stages'])}"
+    print(fact("speed-up", f"{alone} a batch on one rank; {on}"))
     _print_summary(facts["torchsummary"])
     _print_stages(facts)
     if len(facts["schedules"]) > 1:
@@ -36,11 +36,12 @@ def print_pipeline(facts: Mapping[str, Any]) -> None:
 def _print_summary(found: Mapping[str, Any]) -> None:
     """Table 6."""
     activations = sum(found["activations_per_sample"])
-    print(
-        f"table 6     as torchsummary counts: {mib(found['weights'])} of weights, {mib(activations)} of "
+    text = (
+        f"as torchsummary counts: {mib(found['weights'])} of weights, {mib(activations)} of "
         f"activations a sample; stale: {mib(found['increase_per_sample'])} more, "
         f"{100 * found['increase_share']:.1f} %"
     )
+    print(fact("table 6", text))
 
 
 def _print_stages(facts: Mapping[str, Any]) -> None:
@@ -64,7 +65,8 @@ def _print_stages(facts: Mapping[str, Any]) -> None:
 
 def _print_schedule(schedule: Mapping[str, Any]) -> None:
     micro = f", {schedule['micro_batches']} micro-batches" if schedule["micro_batches"] > 1 else ""
-    print(f"\n{schedule['name']}{micro}: {schedule['summary']}")
+    title = f"{schedule['name']}{micro}: {schedule['summary']}"
+    print("\n" + textwrap.fill(title, COLUMNS, subsequent_indent="  "))
     rows = [
         (
             f"rank {rank}",
@@ -75,18 +77,8 @@ def _print_schedule(schedule: Mapping[str, Any]) -> None:
         )
         for rank, own in enumerate(schedule["ranks"])
     ]
-    head = (
-        "",
-        "stale",
-        "alive",
-        "activations",
-        "parcels",
-        "scratch",
-        "weights",
-        "copies",
-        "in all",
-        "bubble",
-    )
+    held = ("activations", "parcels", "scratch", "weights", "copies", "in all")
+    head = ("", "stale", "alive", *held, "bubble")
     print_table(head, rows, "<>>>>>>>>>")
     _print_speed(f"on {len(rows)} ranks", schedule)
     if (found := schedule["accelerators"]) is not None:
@@ -102,35 +94,40 @@ def _columns(held: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def _print_speed(where: str, found: Mapping[str, Any]) -> None:
-    print(
-        f"  {where} {seconds(found['seconds_per_batch'])} a batch, {found['speedup']:.2f} times as quick as "
+    text = (
+        f"{where} {seconds(found['seconds_per_batch'])} a batch, {found['speedup']:.2f} times as quick as "
         f"one; bubbles {percent(found['bubble'])}"
     )
+    print(textwrap.fill(text, COLUMNS, initial_indent="  ", subsequent_indent="    "))
 
 
 def _print_all(schedules: list[Mapping[str, Any]]) -> None:
-    print("\nschedules")
-    ranks = range(len(schedules[0]["ranks"]))
-    rows = []
-    for schedule in schedules:
-        own = schedule["ranks"]
-        micro = f" of {schedule['micro_batches']}" if schedule["micro_batches"] > 1 else ""
-        rows.append(
-            (
-                f"{schedule['name']}{micro}",
-                ",".join(str(rank["staleness"]) for rank in own),
-                ",".join(str(rank["live_passes"]) for rank in own),
-                *(in_bytes(rank["bytes"]["total"]) for rank in own),
-                in_bytes(sum(rank["bytes"]["copies"] for rank in own)),
-                seconds(schedule["seconds_per_batch"]),
-                f"{schedule['speedup']:.2f}",
-                percent(schedule["bubble"]),
-            )
+    micro = [f" of {one['micro_batches']}" if one["micro_batches"] > 1 else "" for one in schedules]
+    names = [one["name"] + of for one, of in zip(schedules, micro, strict=True)]
+    rows = [
+        (
+            name,
+            in_bytes(sum(rank["bytes"]["copies"] for rank in schedule["ranks"])),
+            seconds(schedule["seconds_per_batch"]),
+            f"{schedule['speedup']:.2f}",
+            percent(schedule["bubble"]),
         )
-    head = (
-        "", "stale", "alive", *(f"rank {rank}" for rank in ranks), "copies", "a batch", "speed-up", "bubbles",
-    )  # fmt: skip
-    print_table(head, rows, "<<<" + ">" * (len(head) - 3))
+        for name, schedule in zip(names, schedules, strict=True)
+    ]
+    print("\nschedules")
+    print_table(("", "copies", "a batch", "speed-up", "bubbles"), rows, "<>>>>")
+    _print_by_rank("updates that a forward pass misses (passes alive)", names, schedules,
+                   lambda rank: f"{rank['staleness']} ({rank['live_passes']})")  # fmt: skip
+    _print_by_rank("memory", names, schedules, lambda rank: in_bytes(rank["bytes"]["total"]))
+
+
+def _print_by_rank(
+    title: str, names: list[str], schedules: list[Mapping[str, Any]], cell: Callable[[Mapping[str, Any]], str]
+) -> None:
+    print(f"\n{title}")
+    by_rank = zip(*(schedule["ranks"] for schedule in schedules), strict=True)
+    rows = [(f"rank {number}", *map(cell, ranks)) for number, ranks in enumerate(by_rank)]
+    print_table(("", *names), rows, "<" + ">" * len(names))
 
 
 def percent(share: float) -> str:

@@ -10,7 +10,7 @@ from bppsa_cupy.plan import ChainPlan, Partition, Placement, Plan, place, rank_m
 from bppsa_cupy.plan.cost import message_bytes
 from bppsa_cupy.plan.schedule import KIND, WORKER
 from bppsa_cupy.plan.sizes import ChainSizes
-from bppsa_cupy.system.units import in_bytes
+from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools.plans.text import print_table
 
 
@@ -104,6 +104,6 @@ def sent_text(sent: dict[str, int]) -> str:
     """ "3 vectors of 2.49 MB and 3 matrices of 130 MB" """
     parts = []
     for many, one in (("vectors", "vector"), ("matrices", "matrix")):
-        if count := sent[many]:
-            parts.append(f"{count} {one if count == 1 else many} of {in_bytes(sent[one + '_bytes'])}")
+        if sent[many]:
+            parts.append(f"{counted(sent[many], one, many)} of {in_bytes(sent[one + '_bytes'])}")
     return " and ".join(parts) or "none"

@@ -131,15 +131,15 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
             f"L{level['level']}",
             str(level["mv"]),
             str(level["mm"]),
-            " ".join(f"{kind}:{n}" if n > 1 else kind for kind, n in level["kinds"].items()),
             quantity(level["nnz"]),
             quantity(level["multiply_adds"]),
             quantity(level["longest"]),
             in_bytes(level["bytes"]),
+            ", ".join(f"{n}×{kind}" if n > 1 else kind for kind, n in level["kinds"].items()),
         )
         for level in schedule["by_level"]
     ]
-    head = ("", "mv", "mm", "kinds of mm", "nnz of mm", "multiply-adds", "longest step", "bytes")
-    print_table(head, rows, "<>><>>>>")
+    head = ("", "mv", "mm", "nnz of mm", "multiply-adds", "longest step", "bytes", "kinds of mm")
+    print_table(head, rows, "<>>>>>><")
     if schedule["over_ranks"] is not None:
         print_ranks(schedule["over_ranks"])

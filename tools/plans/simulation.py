@@ -140,7 +140,7 @@ def element_weights(chain: Chain, budget: Budget, balance: str) -> np.ndarray:
 
 
 def print_simulation(facts: dict[str, Any], time: Callable[[float], str]) -> None:
-    """The facts as tables of at most 120 columns; `time` writes a time."""
+    """The facts as tables; `time` writes a time."""
     rows = facts["ranks"]
     print("\ntime over p ranks, messages included:")
     table = []
@@ -152,8 +152,8 @@ def print_simulation(facts: dict[str, Any], time: Callable[[float], str]) -> Non
     print_table(("p", "bp", *NAMES, "wins", "computed is"), table, ">>>>>><<")
     for name in NAMES:
         print(f"\n{name}:")
-        head = ("p", "time", "sent in all", "a rank", "bytes", "Jacobians", "memory", "pipeline")
-        print_table(head, list(_schedule_rows(rows, name, time)), ">><>>>>>")
+        head = ("p", "time", "a rank", "bytes", "Jacobians", "memory", "pipeline", "sent in all")
+        print_table(head, list(_schedule_rows(rows, name, time)), ">>>>>>><")
     print(
         "\n  a rank: the most messages, and bytes, that one sends. Jacobians, memory: bytes the fullest\n"
         "  rank holds at once, of matrices and of all values. pipeline: of n/p + p vectors (paper, 3.6).\n"
@@ -169,8 +169,8 @@ def _schedule_rows(
         yield (
             str(row["ranks"]),
             time(one["time"]),
-            sent_text(one["sent"]),
             str(one["most_messages"]),
             *(in_bytes(one[key]) for key in ("most_bytes", "jacobian_bytes", "memory")),
             in_bytes(row["pipeline_bytes"]),
+            sent_text(one["sent"]),
         )

@@ -7,13 +7,12 @@ from typing import Any
 
 from bppsa_cupy.plan import Budget
 from bppsa_cupy.system.units import in_bytes, quantity
-from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.lines import aligned
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], alignment: str) -> None:
     """Aligned columns; `alignment` has a letter a column, as format specifications have."""
-    for line in cli.aligned([head, *rows], alignment):
-        print(f"  {line}".rstrip())
+    print("\n".join(aligned([head, *rows], alignment, indent=2)))
 
 
 def budget_facts(budget: Budget) -> dict[str, Any]:
