@@ -17,9 +17,14 @@ const int COLUMNS = IN_REGISTERS > 1 && HALVED ? IN_REGISTERS / 2 : IN_REGISTERS
 
 // Whether a unit's rows are read while the one before it is multiplied; and whether those of a unit that is not
 // there are read too, as in fetch_unit: no branch then keeps loads from going ahead. As far as the compiler keeps
-// them in registers beside the columns.
+// them in registers beside the columns, which for sm_120 are fewer.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
+const bool ROOM_FOR_ALL = false;
+#else
+const bool ROOM_FOR_ALL = G > 2 && sizeof(real) == 4;
+#endif
 const bool READS_AHEAD = COPIES && (P == 1 || G > 2);
-const bool READS_ALL = READS_AHEAD && P == 1 && (ROWS_READ < 4 || (G > 2 && sizeof(real) == 4));
+const bool READS_ALL = READS_AHEAD && P == 1 && (ROWS_READ < 4 || ROOM_FOR_ALL);
 
 // Copies W_hh to shared memory as (gates, WIDTH, WIDTH), zeros around it.
 __device__ __forceinline__ void pad_weights(const real* __restrict__ weight_hh, int hidden, real* padded)
