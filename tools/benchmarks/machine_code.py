@@ -97,23 +97,25 @@ def _measured(cases: list[dict[str, Any]]) -> list[Measure]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The rows as aligned text."""
-    head = ("kernel", "arch", "H", "registers", "spills", "warps", "steps", "instructions", "reals",
-            "L1", "L2", "memory", "loads", "stores", "sectors", "waits")  # fmt: skip
-    lines = [head, *(_line(row) for row in rows)]
-    return "\n".join(aligned(lines, "<<" + ">" * 13 + "<"))
+    """The rows as aligned text, each below its kernel and the longest waits."""
+    head = ("registers", "spills", "warps", "steps", "instructions", "reals", "L1", "L2", "memory", "loads",
+            "stores", "sectors")  # fmt: skip
+    first, *lines = aligned([head, *map(_line, rows)], ">" * len(head), indent=2)
+    return "\n".join([first, *(f"{_title(row)}\n{line}" for row, line in zip(rows, lines, strict=True))])
+
+
+def _title(row: dict[str, Any]) -> str:
+    hidden = "" if row["hidden"] is None else f", H = {row['hidden']}"
+    waits = sorted(row["waits"].items(), key=lambda one: -one[1])[:4]
+    told = ", ".join(f"{name} {wait:.0f}" for name, wait in waits)
+    return f"{row['kernel']}, {row['target']}{hidden}" + (f"; waits: {told}" if told else "")
 
 
 def _line(row: dict[str, Any]) -> tuple[str, ...]:
-    waits = sorted(row["waits"].items(), key=lambda one: -one[1])[:4]
     return (
-        row["kernel"],
-        row["target"],
-        "-" if row["hidden"] is None else str(row["hidden"]),
         *(str(row[name]) for name in ("registers", "spill_bytes", "warps", "steps")),
         *(f"{row[name]:,.1f}" for name in ("instructions", "reals")),
         *(f"{row['cycles'][place]:,.0f}" for place in PLACES),
         *(f"{row[name]:,.1f}" for name in ("loads", "stores")),
         "-" if row["sectors"] is None else f"{row['sectors']:,.1f}",
-        ", ".join(f"{name} {wait:.0f}" for name, wait in waits),
     )
