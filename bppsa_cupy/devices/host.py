@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
@@ -104,6 +104,23 @@ class HostDevice(Device):
         """Every host launch is done when it returns."""
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        twin = kernel.twin
-        flat = [a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments]
+        twin, flat = kernel.twin, _flat(arguments)
         return lambda: twin(*flat)
+
+    def _prepare_open(
+        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
+    ) -> Callable[[Sequence[np.ndarray]], None]:
+        twin, flat = kernel.twin, _flat(arguments)
+
+        def run(arrays: Sequence[np.ndarray]) -> None:
+            given = flat.copy()
+            for place, array in zip(places, arrays, strict=True):
+                given[place] = array.reshape(-1)
+            twin(*given)
+
+        return run
+
+
+def _flat(arguments: list[Any]) -> list[Any]:
+    """Arguments of a twin, whose arrays have one axis."""
+    return [a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,12 @@ _ON_HOST = nullcontext()
 
 def device_of(tensor: torch.Tensor) -> Device:
     """The engine's device of a tensor on the CPU or a GPU. Raises DeviceError without CuPy for the latter."""
-    return get_device("cuda" if tensor.is_cuda else "host")
+    return _device("cuda" if tensor.is_cuda else "host")
+
+
+@cache
+def _device(name: str) -> Device:
+    return get_device(name)
 
 
 def on_stream_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
@@ -29,7 +35,7 @@ def on_stream_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
 
 def array_of(tensor: torch.Tensor) -> Array:
     """The tensor's memory as NumPy's or CuPy's array."""
-    given = tensor.detach()
+    given = tensor.detach() if tensor.requires_grad else tensor
     return device_of(tensor).asarray(given) if tensor.is_cuda else given.numpy()
 
 

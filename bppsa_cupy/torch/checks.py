@@ -31,24 +31,25 @@ def check_tensors(
     module: Any, x: torch.Tensor, states: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]
 ) -> None:
     """Raise where input, states and parameters are not of one dtype and device that the engine takes."""
-    name, weight = type(module).__name__, parameters[0]
-    if weight.dtype not in DTYPES:
+    weight = parameters[0]
+    name, dtype, on_host = type(module).__name__, weight.dtype, weight.is_cpu
+    if dtype not in DTYPES:
         raise ShapeError(
-            f"{name} has parameters of {weight.dtype}: it takes torch.float32 or torch.float64, as after "
+            f"{name} has parameters of {dtype}: it takes torch.float32 or torch.float64, as after "
             "module.float()"
         )
-    if weight.device.type not in ("cpu", "cuda"):
+    if not on_host and weight.device.type != "cuda":
         raise DeviceError(f"{name} lies on {weight.device}: it takes cpu or cuda, as after module.to('cpu')")
     for tensor in (x, *states):
-        what = "input" if tensor is x else "hx"
-        if tensor.dtype != weight.dtype:
+        if tensor.dtype != dtype:
+            what = "input" if tensor is x else "hx"
             autocast = ", outside of torch.autocast" if torch.is_autocast_enabled(weight.device.type) else ""
             raise ShapeError(
-                f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({weight.dtype}). Convert "
-                f"{what}: {what}.to({weight.dtype}){autocast}, or convert model: model.to({tensor.dtype})"
+                f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({dtype}). Convert "
+                f"{what}: {what}.to({dtype}){autocast}, or convert model: model.to({tensor.dtype})"
             )
     for tensor in (x, *states, *parameters):
-        if tensor.device != weight.device:
+        if not (on_host and tensor.is_cpu) and tensor.device != weight.device:
             what = "input" if tensor is x else "hx or a parameter"
             raise DeviceError(
                 f"{name} lies on {weight.device} and has {what} on {tensor.device}: move one to the other, "

@@ -55,7 +55,7 @@ def back_through_time(
     input_shape: Sequence[int],
 ) -> list[torch.Tensor]:
     """The gradients by input, first states and parameters."""
-    by_input, by_first, by_parameters = go_back(ticket, by_output, by_states, True, True)
+    by_input, by_first, by_parameters = go_back(ticket, by_output, by_states, True, True, True)
     assert by_input is not None
     return [by_input, *by_first, *by_parameters]
 

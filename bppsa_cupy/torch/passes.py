@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import PassError
-from bppsa_cupy.functional import Saved, vjp
+from bppsa_cupy.functional import Saved
+from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.functional.checks import checked_arrays
-from bppsa_cupy.functional.passes import over
 from bppsa_cupy.torch.arrays import array_of, device_of, on_stream_of, tensor_of
 from bppsa_cupy.torch.geometry import layer_of
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
@@ -32,56 +33,57 @@ def go_forward(
         device = device_of(x)
         given = device.asarray(array_of(x))
         whole = [parameter.contiguous() for parameter in parameters]
+        addresses = tuple([(parameter.data_ptr(), parameter.shape) for parameter in whole])
 
         def arrays() -> Any:
             by_name = dict(zip(names, map(array_of, whole), strict=True))
             return checked_arrays(layer, device, given.dtype, by_name, None)
 
-        y, saved = over(
-            layer, device, given, tuple((p.data_ptr(), p.shape) for p in whole), arrays,
-            lengths=None if lengths is None else array_of(lengths),
-            states=tuple(map(array_of, states)) or None,
-        )  # fmt: skip
-        after = saved.states if isinstance(saved.states, tuple) else (saved.states,)
-        return [tensor_of(y), *map(tensor_of, after)], saved
+        ends = None if lengths is None else array_of(lengths)
+        first = tuple(map(array_of, states)) or None
+        saved = functional.begin(layer, device, given, addresses, arrays, ends, first)
+        y = functional.run(saved, given, ends, first, None)
+        return [tensor_of(y), *map(tensor_of, parts(saved.states))], saved
 
 
 def go_back(
     ticket: torch.Tensor,
     by_output: torch.Tensor | None,
     by_states: Sequence[torch.Tensor | None],
-    parameter_gradients: bool,
-    input_gradient: bool,
+    want_parameters: bool,
+    want_input: bool,
+    want_states: bool,
 ) -> tuple[torch.Tensor | None, list[torch.Tensor], list[torch.Tensor]]:
-    """The gradients by input, first states and parameters; None or empty where they are not asked for.
+    """The gradients by input, first states and parameters; None or empty where they are not wanted.
 
     by_output, by_states  by what `go_forward` gave; zeros for None
     """
     saved = pass_of(ticket)
-    device, dtype = saved.context.device, saved.context.dtype
+    ctx = saved.context
+    device = ctx.device
     given = next(tensor for tensor in (by_output, *by_states) if tensor is not None)
     with on_stream_of(given):
-        g = device.zeros(saved.output_shape, dtype) if by_output is None else array_of(by_output)
-        states = None
+        if by_output is None:
+            gradient = device.zeros(saved.slot.shapes.output, ctx.dtype)
+        else:
+            gradient = device.asarray(array_of(by_output))
+        after = None
         if any(tensor is not None for tensor in by_states):
-            after = saved.states if isinstance(saved.states, tuple) else (saved.states,)
-            states = tuple(
-                device.zeros(a.shape, dtype) if tensor is None else array_of(tensor)
-                for tensor, a in zip(by_states, after, strict=True)
+            after = tuple(
+                device.zeros(shape, ctx.dtype) if tensor is None else array_of(tensor)
+                for tensor, shape in zip(by_states, saved.slot.shapes.states, strict=True)
             )
-        found = vjp(
-            saved,
-            g,
-            state_gradients=states,
-            parameter_gradients=parameter_gradients,
-            input_gradient=input_gradient,
-        )
-        first = found.states if isinstance(found.states, tuple) else (found.states,)
+        found = functional.go_back(saved, gradient, after, want_parameters, want_input, want_states)
         return (
             None if found.input is None else tensor_of(found.input),
-            list(map(tensor_of, first)),
-            list(map(tensor_of, found.parameters.values())),
+            [tensor_of(array) for array in parts(found.states)] if want_states else [],
+            [tensor_of(array) for array in found.parameters.values()],
         )
+
+
+def parts(states: Any) -> tuple[Array, ...]:
+    """The arrays of a state."""
+    return states if isinstance(states, tuple) else (states,)
 
 
 class Pass(torch.autograd.Function):
@@ -100,12 +102,14 @@ class Pass(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, by_output: Any, *by_states: Any) -> Any:
         ticket, *parameters = ctx.saved_tensors
-        if by_output is None and all(g is None for g in by_states):
-            return (None,) * len(ctx.needs_input_grad)
-        needed, count = ctx.needs_input_grad[3:], ctx.count
-        wanted = any(needed[1 + count :])
-        by_input, by_first, by_parameters = go_back(ticket, by_output, by_states, wanted, needed[0])
-        found: Any = (by_input, *by_first[:count], *(by_parameters or (None,) * len(parameters)))
+        needed, count = ctx.needs_input_grad, ctx.count
+        if by_output is None and all(gradient is None for gradient in by_states):
+            return (None,) * len(needed)
+        wanted = True in needed[4 + count :]
+        by_input, by_first, by_parameters = go_back(
+            ticket, by_output, by_states, wanted, needed[3], count > 0
+        )
+        found: Any = (by_input, *by_first, *(by_parameters or (None,) * len(parameters)))
         if torch.is_grad_enabled():
             found = Once.apply(ctx.text, len(found), *found, by_output, *by_states, *parameters)
         return (None, None, None, *found)
