@@ -176,30 +176,21 @@ class Device(abc.ABC):
         places = [order.index(name) for name in names]
         for place in places:
             checked[place] = None
-        run, name, launched = (
-            self._prepare_open(kernel, variant, shape, checked, places),
-            kernel.name,
-            self.launched,
-        )
-
-        def call(*arrays: Array) -> None:
-            launched[name] += 1
-            run(arrays)
-
-        return call
+        return self._prepare_open(kernel, variant, shape, checked, places)
 
     def _prepare_open(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
-    ) -> Callable[[Sequence[Array]], None]:
-        """The bare launch of checked arguments, which takes the arrays that belong in some places."""
+    ) -> Callable[..., None]:
+        """The launch of checked arguments, counted, which takes the arrays that belong in some places."""
 
-        def run(arrays: Sequence[Array]) -> None:
+        def call(*arrays: Array) -> None:
             given = arguments.copy()
             for place, array in zip(places, arrays, strict=True):
                 given[place] = array
+            self.launched[kernel.name] += 1
             self._prepare(kernel, variant, shape, given)()
 
-        return run
+        return call
 
     def _check_launch(
         self, kernel: Kernel, arguments: tuple[Any, ...]

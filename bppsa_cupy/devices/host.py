@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numba
@@ -60,10 +61,18 @@ class HostDevice(Device):
         super().__init__()
         threadpoolctl.threadpool_limits(limits=1, user_api="blas")
 
+    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> np.ndarray:
+        try:
+            array = np.empty(shape, dtype)
+        except MemoryError:  # which the base words
+            return super().empty(shape, dtype)
+        if array.nbytes >= ALIGNED_FROM:
+            return super().empty(shape, dtype)
+        self.allocated += 1
+        return array
+
     def _take(self, shape: tuple[int, ...] | int, dtype: Any, nbytes: int) -> np.ndarray:
         # Kernels can write past the caches where an array starts on a cache line.
-        if nbytes < ALIGNED_FROM:
-            return np.empty(shape, dtype)
         room = np.empty(nbytes + LINE, np.uint8)
         start = -room.ctypes.data % LINE
         return room[start : start + nbytes].view(dtype).reshape(shape)
@@ -104,21 +113,21 @@ class HostDevice(Device):
         """Every host launch is done when it returns."""
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        twin, flat = kernel.twin, _flat(arguments)
-        return lambda: twin(*flat)
+        return partial(kernel.twin, *_flat(arguments))
 
     def _prepare_open(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
-    ) -> Callable[[Sequence[np.ndarray]], None]:
-        twin, flat = kernel.twin, _flat(arguments)
+    ) -> Callable[..., None]:
+        twin, name, launched, flat = kernel.twin, kernel.name, self.launched, _flat(arguments)
 
-        def run(arrays: Sequence[np.ndarray]) -> None:
+        def call(*arrays: np.ndarray) -> None:
             given = flat.copy()
             for place, array in zip(places, arrays, strict=True):
                 given[place] = array.reshape(-1)
+            launched[name] += 1
             twin(*given)
 
-        return run
+        return call
 
 
 def _flat(arguments: list[Any]) -> list[Any]:

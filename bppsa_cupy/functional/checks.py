@@ -73,16 +73,16 @@ def checked_out(device: Device, dtype: np.dtype, what: str, shape: Shape, array:
 def place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], given: Any) -> Any:
     """The caller's arrays for states, or for gradients by them, of these shapes; new ones without: one array,
     or a tuple. Raises ShapeError."""
-    if given is None:
-        arrays = [ctx.device.empty(shape, ctx.dtype) for shape in shapes]
-    else:
-        parts = given if isinstance(given, (tuple, list)) else [given]
-        if len(parts) != len(shapes):
-            raise ShapeError(f"out has {len(parts)} arrays for states: it takes {len(shapes)}")
-        arrays = [
-            checked_out(ctx.device, ctx.dtype, "a state", shape, array)
-            for shape, array in zip(shapes, parts, strict=True)
-        ]
-    for number, array in enumerate(arrays):
-        ctx.place(f"{name}_{number}", array)
+    parts = given if isinstance(given, (tuple, list)) else (given,) * len(shapes)
+    if len(parts) != len(shapes):
+        raise ShapeError(f"out has {len(parts)} arrays for states: it takes {len(shapes)}")
+    arrays = []
+    for number, shape in enumerate(shapes):
+        part = parts[number]
+        if part is None:
+            part = ctx.device.empty(shape, ctx.dtype)
+        else:
+            checked_out(ctx.device, ctx.dtype, "a state", shape, part)
+        ctx.placed[f"{name}_{number}"] = part
+        arrays.append(part)
     return arrays[0] if len(arrays) == 1 else tuple(arrays)

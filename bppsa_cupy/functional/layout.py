@@ -17,13 +17,14 @@ class Shapes(NamedTuple):
     batch    samples
     output   shape of the output, in the caller's layout
     states   of each state, (num_layers D, B, H); empty of a layer that is not recurrent
-    by_time  whether the caller's sequences are (T, B, columns)
+    by_time, output_by_time  whether input and output are (T, B, columns)
     """
 
     batch: int
     output: Shape
     states: tuple[Shape, ...]
     by_time: bool
+    output_by_time: bool
 
 
 def shapes_of(layer: Layer, shape: Shape) -> Shapes:
@@ -31,12 +32,13 @@ def shapes_of(layer: Layer, shape: Shape) -> Shapes:
     batch, *sizes = taken_shape(layer, shape, None, None)
     output = batch, *layer.output_shape(tuple(sizes))
     if not isinstance(layer, Recurrent):
-        return Shapes(batch, output, (), False)
+        return Shapes(batch, output, (), False, False)
     state = layer.num_layers * layer.directions, batch, layer.hidden_size
     by_time = is_by_time(layer)
-    if by_time and len(output) == 3:
+    output_by_time = by_time and len(output) == 3
+    if output_by_time:
         output = output[1], output[0], output[2]
-    return Shapes(batch, output, (state,) * layer.cell.states, by_time)
+    return Shapes(batch, output, (state,) * layer.cell.states, by_time, output_by_time)
 
 
 def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
@@ -73,39 +75,25 @@ def go_forward(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any) 
     """The layer's output for x, of a shape it takes and C-contiguous, in its layout: a view of a buffer of
     the context's, which is filled. Arguments and errors are those of `functional.forward`."""
     by_time = is_by_time(layer)
-    return turned(layer.forward(ctx, enter(layer, ctx, x, lengths, states, by_time)), by_time)
+    y = layer.forward(ctx, enter(layer, ctx, x, lengths, states, by_time))
+    return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y
 
 
 def enter(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any, by_time: bool) -> Array:
     """An input of the layer's layout, which may be `by_time`, as its `forward` takes it, with what comes
     beside it in the context."""
-    x = turned(x, by_time)
+    if by_time:
+        x = x.swapaxes(0, 1)
     ctx.input_shape, ctx.lengths = x.shape[1:], None
-    if not isinstance(ctx, RecurrentContext):
-        return x
-    ctx.initial = ctx.final_gradient = None
-    if states is not None:
-        assert isinstance(layer, Recurrent)
-        ctx.initial = layer.check_states(states, len(x), ctx.dtype, ctx.device.asarray, "the state")
-    if lengths is not None:
-        ctx.lengths = take_lengths(ctx.device, lengths, *x.shape[:2])
-    return for_engine(ctx, x)
-
-
-def turned(array: Array, by_time: bool) -> Array:
-    """Sequences (T, B, columns) as (B, T, columns), and the other way round, where they are `by_time`: a
-    view. Other arrays as they are."""
-    return array.swapaxes(0, 1) if by_time and array.ndim == 3 else array
-
-
-def for_engine(ctx: Context, array: Array) -> Array:
-    """(B, T, columns) as the engine takes it, which must be C-contiguous where samples end early."""
-    return array if ctx.lengths is None else ctx.device.xp.ascontiguousarray(array)
-
-
-def may_be_placed(lengths: Any, array: Array) -> bool:
-    """Whether the engine can write (B, T, columns), of which samples may end early, where `array` lies."""
-    return lengths is None or bool(array.flags.c_contiguous)
+    if isinstance(ctx, RecurrentContext):
+        ctx.initial = ctx.final_gradient = None
+        if states is not None:
+            assert isinstance(layer, Recurrent)
+            ctx.initial = layer.check_states(states, len(x), ctx.dtype, ctx.device.asarray, "the state")
+        if lengths is not None:
+            ctx.lengths = take_lengths(ctx.device, lengths, *x.shape[:2])
+            x = ctx.device.xp.ascontiguousarray(x)  # as the engine takes samples that end early
+    return x
 
 
 def put(device: Device, result: Array, wanted: Array) -> None:

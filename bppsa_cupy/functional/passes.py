@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
@@ -12,11 +14,8 @@ from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_stat
 from bppsa_cupy.functional.layout import (
     check_beside,
     enter,
-    for_engine,
-    may_be_placed,
     put,
     shapes_of,
-    turned,
 )
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, Recurrent
@@ -53,6 +52,8 @@ class Saved:
     recurrent so must input and output. Its memory serves later passes once nothing refers to it.
     """
 
+    __slots__ = ("__weakref__", "layer", "pool", "slot", "states")
+
     def __init__(self, layer: Layer, pool: Pool, slot: Slot) -> None:
         self.layer, self.pool, self.slot = layer, pool, slot
         self.states: Any = None
@@ -75,7 +76,6 @@ class Saved:
         return ctx.backward_ways if isinstance(ctx, RecurrentContext) else ()
 
     def __del__(self) -> None:
-        self.slot.ctx.let_go()
         self.pool.give(self.slot)
 
 
@@ -129,31 +129,46 @@ def begin(
     arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
     lengths: Any,
     states: Any,
+    pool: Pool | None = None,
 ) -> Saved:
-    """A pass yet to `run`, on a context of the layer's pool. What follows from the context's key (place, shape
-    and dtype of x, addresses) is checked where none of that key is free.
+    """A pass yet to `run`, on a context of the layer's pool. What follows from its key (the place, shape and
+    dtype of x, addresses) is checked where none of that key is free.
 
     addresses  of parameters and buffers: equal ones mean the same arrays
     arrays     gives parameters and buffers, checked; called where no context is bound to them
+    pool       the layer's, where it is at hand
     """
     device.check_process()
-    check_beside(layer, lengths, states)
-    dtype, pool = x.dtype, pool_of(layer)
-    key = Key((device.queue, dtype.char), x.shape, addresses)
+    if lengths is not None or states is not None:
+        check_beside(layer, lengths, states)
+    if pool is None:
+        pool = pool_of(layer)
+    key = device.queue, x.dtype.char, x.shape, addresses
     slot = pool.find(key)
     if slot is None:
-        shapes = shapes_of(layer, x.shape)
-        own, own_buffers = arrays()
-
-        def make() -> Context:
-            masks = {name: device.asarray(mask, dtype=dtype) for name, mask in layer.masks().items()}
-            if key.place not in pool.gradients:
-                pool.gradients[key.place] = {name: device.empty(a.shape, dtype) for name, a in own.items()}
-            of_pool = pool.gradients[key.place]
-            return layer.context(device, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
-
-        slot = pool.take(key, shapes, own, make)
+        slot = _new_slot(layer, pool, key, device, x.dtype, arrays)
     return Saved(layer, pool, slot)
+
+
+def _new_slot(
+    layer: Layer,
+    pool: Pool,
+    key: Key,
+    device: Device,
+    dtype: np.dtype,
+    arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
+) -> Slot:
+    place, shapes = key[:2], shapes_of(layer, key[2])
+    own, own_buffers = arrays()
+
+    def make() -> Context:
+        masks = {name: device.asarray(mask, dtype=dtype) for name, mask in layer.masks().items()}
+        if place not in pool.gradients:
+            pool.gradients[place] = {name: device.empty(a.shape, dtype) for name, a in own.items()}
+        of_pool = pool.gradients[place]
+        return layer.context(device, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
+
+    return pool.take(key, shapes, own, make)
 
 
 def run(
@@ -161,17 +176,23 @@ def run(
 ) -> Array:
     """The output of a pass that was begun with these; it and the states after the last step are written where
     `out` and `states_out` lie, of a recurrent layer, or into new arrays."""
-    ctx, shapes = saved.slot.ctx, saved.slot.shapes
-    output = checked_out(ctx.device, ctx.dtype, "the output", shapes.output, out)
-    by_samples = turned(output, shapes.by_time)
-    if may_be_placed(lengths, by_samples):
-        ctx.place("output", by_samples)
-    if isinstance(ctx, RecurrentContext):
-        ctx.backward_ways = ()
+    slot = saved.slot
+    ctx, shapes = slot.ctx, slot.shapes
+    device = ctx.device
+    if out is None:
+        output = device.empty(shapes.output, ctx.dtype)
+    else:
+        output = checked_out(device, ctx.dtype, "the output", shapes.output, out)
+    by_samples = output.swapaxes(0, 1) if shapes.output_by_time else output
+    if lengths is None or by_samples.flags.c_contiguous:
+        ctx.placed["output"] = by_samples
+    if shapes.states:
         saved.states = place_states(ctx, "states", shapes.states, states_out)
-    given = enter(saved.layer, ctx, x, lengths, states, shapes.by_time)
-    put(ctx.device, saved.layer.forward(ctx, given), by_samples)
-    saved.pool.measure(saved.slot)
+    result = saved.layer.forward(ctx, enter(saved.layer, ctx, x, lengths, states, shapes.by_time))
+    if result is not by_samples:
+        put(device, result, by_samples)
+    if slot.nbytes < 0:
+        saved.pool.measure(slot)
     return output
 
 
@@ -229,14 +250,12 @@ def go_back(
     layer, slot = saved.layer, saved.slot
     ctx, shapes = slot.ctx, slot.shapes
     device, dtype = ctx.device, ctx.dtype
-    by_input, by_samples, by_states, by_parameters = None, None, None, {}
-    if want_input:
-        by_input = checked_out(device, dtype, "the input's gradient", slot.key.shape, out.input)
-        by_samples = turned(by_input, shapes.by_time)
+    by_input, by_samples, by_states = None, None, None
+    by_parameters: dict[str, Array] = {}
     with saved.pool.lock:
         ctx.method = method
         if isinstance(ctx, RecurrentContext):
-            ctx.final_gradient = None
+            ctx.want_states, ctx.final_gradient = want_states, None
             if state_gradients is not None:
                 assert isinstance(layer, Recurrent)
                 what = "the gradient by the final state"
@@ -245,14 +264,24 @@ def go_back(
                 )
             if want_states:
                 by_states = place_states(ctx, "state_gradients", shapes.states, out.states)
-        if want_input and may_be_placed(ctx.lengths, by_samples):
-            ctx.place("input_gradient", by_samples)
-        given = for_engine(ctx, turned(gradient, shapes.by_time))
-        result = layer.backward(ctx, given, want_input) if want_parameters else layer.vjp(ctx, given)
         if want_input:
+            by_input = checked_out(device, dtype, "the input's gradient", slot.key[2], out.input)
+            by_samples = by_input.swapaxes(0, 1) if shapes.by_time else by_input
+            if ctx.lengths is None or by_samples.flags.c_contiguous:
+                ctx.placed["input_gradient"] = by_samples
+        given = gradient.swapaxes(0, 1) if shapes.output_by_time else gradient
+        if ctx.lengths is not None:
+            given = device.xp.ascontiguousarray(given)
+        result = layer.backward(ctx, given, want_input) if want_parameters else layer.vjp(ctx, given)
+        if result is not by_samples and want_input:
             put(device, result, by_samples)
-        for name, array in (ctx.gradients if want_parameters else {}).items():
-            target = checked_out(device, dtype, name, array.shape, out.parameters.get(name))
-            target[...] = array
-            by_parameters[name] = target
+        if want_parameters:
+            into = out.parameters
+            for name, array in ctx.gradients.items():
+                if name in into:
+                    target = checked_out(device, dtype, name, array.shape, into[name])
+                else:
+                    target = device.empty(array.shape, dtype)
+                target[...] = array
+                by_parameters[name] = target
     return Gradients(by_parameters, by_input, by_states)

@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.functional.layout import Shapes
@@ -17,17 +16,9 @@ from bppsa_cupy.layers.recurrent_context import RecurrentContext
 SPARE = 2
 
 
-class Key(NamedTuple):
-    """What a context's launches are bound to.
-
-    place   where it works and with which dtype
-    shape   of the input, the batch included
-    arrays  where parameters and buffers lie
-    """
-
-    place: Hashable
-    shape: Shape
-    arrays: Hashable
+#: What a context's launches are bound to: where it works, with which dtype, the shape of the input, the batch
+#: included, and where parameters and buffers lie.
+Key = tuple[Hashable, str, Shape, Hashable]
 
 
 @dataclass(eq=False)
@@ -39,6 +30,11 @@ class Slot:
     key: Key
     shapes: Shapes
     nbytes: int = -1
+
+    @property
+    def place(self) -> Hashable:
+        """Where it works, and with which dtype."""
+        return self.key[:2]
 
 
 class Pool:
@@ -76,7 +72,7 @@ class Pool:
         with self.lock:
             if self._free_bytes + self._used_bytes >= SPARE * self._peak:
                 for number, slot in enumerate(self._free):
-                    if slot.key.place == key.place:
+                    if slot.place == key[:2]:
                         if not isinstance(slot.ctx, RecurrentContext):
                             break
                         slot.ctx.rebind(parameters)
@@ -96,7 +92,9 @@ class Pool:
                 self._peak = max(self._peak, self._used_bytes)
 
     def give(self, slot: Slot) -> None:
-        """Take a context back; one that was not measured, as its pass failed, is dropped."""
+        """Take a context back, which lets go of its pass; one that was not measured, as its pass failed, is
+        dropped."""
+        slot.ctx.let_go()
         if slot.nbytes < 0:
             return
         with self.lock:

@@ -174,7 +174,7 @@ class Recurrent(Layer):
         (batch, steps), H = x.shape[:2], self.hidden_size
         stack = self._enter(ctx, x)
         stack.forward()
-        ctx.forward_ways = stack.forward_ways
+        ctx.went_back = False
         ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H)
         if self.outputs == "all":
             y = ctx.buffer("output", (batch, steps, self.directions * H))
@@ -224,8 +224,9 @@ class Recurrent(Layer):
             for number, last in enumerate(stack.layers[-1]):
                 last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
         stack.backward(ctx.method)
-        ctx.backward_ways = stack.backward_ways
-        ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
+        ctx.went_back = True
+        if ctx.want_states:
+            ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
         return stack
 
     @staticmethod
@@ -256,8 +257,9 @@ class Recurrent(Layer):
 
     def _make_stack(self, ctx: RecurrentContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made again where they were others."""
-        sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
-        if ctx.stack is None or ctx.stack.sizes != sizes:
+        known = None if ctx.stack is None else ctx.stack.sizes.walk
+        if known is None or (known.batch, known.steps) != (batch, steps):
+            sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
             shapes = stack_shapes(sizes, ctx.device)
             taken = ctx.missing_bytes(shapes)
             if taken <= ctx.device.free_memory():  # else reserve says so
@@ -267,6 +269,7 @@ class Recurrent(Layer):
             ctx.stack = ctx.make_stack(
                 ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method
             )
+        assert ctx.stack is not None
         return ctx.stack
 
     # ---- states ----

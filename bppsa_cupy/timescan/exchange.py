@@ -5,6 +5,7 @@ The caller's are C-contiguous, or views of (T, B, columns) where no sample ends 
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -14,71 +15,71 @@ from bppsa_cupy.raw_kernels.sequence_gather import KERNEL as GATHER
 from bppsa_cupy.raw_kernels.sequence_scatter import KERNEL as SCATTER
 
 
-class Gather:
-    """A call that takes the caller's sequences: it sets `inside` to their columns from `first` on, and to 0
-    behind a sample's end.
+class Exchange(abc.ABC):
+    """A call that takes or writes some columns of the caller's sequences. Of these nothing is checked again
+    while shape and dtype are those of the last call.
 
     lengths  (B,) int64, where each sample ends
-    inside   out, (T, rows, B)
+    inside   (T, rows, B)
+    columns  of the caller's that are the rows inside, from the first on
     """
+
+    kernel: Kernel
+
+    def __init__(self, device: Device, lengths: Array, inside: Array, columns: slice) -> None:
+        self._device, self._lengths, self._inside, self._columns = device, lengths, inside, columns
+        self._known: Any = None
+        self._launch: Callable[..., None] | None = None
+
+    def __call__(self, outside: Array) -> None:
+        by_sample, by_step, _ = outside.strides
+        if by_sample < by_step:  # a view of (T, B, columns)
+            self._copy(outside)
+            return
+        known = outside.shape, outside.dtype
+        if self._launch is None or known != self._known or not outside.flags.c_contiguous:
+            self._launch = self._device.bind_open(self.kernel, ("outside",), *self._arguments(outside))
+            self._known = known
+        self._launch(outside)
+
+    @abc.abstractmethod
+    def _copy(self, outside: Array) -> None:
+        """Take or write a view of (T, B, columns)."""
+
+    @abc.abstractmethod
+    def _arguments(self, outside: Array) -> tuple[Any, ...]:
+        """Those of the kernel."""
+
+
+class Gather(Exchange):
+    """Sets `inside` to columns of the caller's; to 0 behind a sample's end."""
+
+    kernel = GATHER
 
     def __init__(self, device: Device, lengths: Array, inside: Array, first: int = 0) -> None:
-        self._inside, self._columns = inside, slice(first, first + inside.shape[1])
-        self._launch = _Launch(
-            device, GATHER,
-            lambda outside: (outside, lengths, inside, *inside.shape, outside.shape[2], first),
-        )  # fmt: skip
+        super().__init__(device, lengths, inside, slice(first, first + inside.shape[1]))
 
-    def __call__(self, outside: Array) -> None:
-        if _is_by_time(outside):
-            self._inside[...] = outside[:, :, self._columns].transpose(1, 2, 0)
-        else:
-            self._launch(outside)
+    def _copy(self, outside: Array) -> None:
+        self._inside[...] = outside[:, :, self._columns].transpose(1, 2, 0)
+
+    def _arguments(self, outside: Array) -> tuple[Any, ...]:
+        inside = self._inside
+        return outside, self._lengths, inside, *inside.shape, outside.shape[2], self._columns.start
 
 
-class Scatter:
-    """A call that writes the caller's sequences: it sets their columns from `first` on to the first `rows` of
-    `inside`, and to 0 behind a sample's end.
+class Scatter(Exchange):
+    """Sets columns of the caller's to the first `rows` of `inside`; to 0 behind a sample's end."""
 
-    lengths  (B,) int64, where each sample ends
-    inside   (T, >= rows, B)
-    """
+    kernel = SCATTER
 
     def __init__(self, device: Device, lengths: Array, inside: Array, rows: int, first: int = 0) -> None:
-        steps, all_rows, batch = inside.shape
-        self._inside, self._columns = inside[:, :rows], slice(first, first + rows)
-        self._launch = _Launch(
-            device, SCATTER,
-            lambda outside: (
-                inside, lengths, outside, steps, all_rows, rows, batch, outside.shape[2], first,
-            ),
-        )  # fmt: skip
+        super().__init__(device, lengths, inside, slice(first, first + rows))
+        self._rows = rows
 
-    def __call__(self, outside: Array) -> None:
-        if _is_by_time(outside):
-            outside[:, :, self._columns] = self._inside.transpose(2, 0, 1)
-        else:
-            self._launch(outside)
+    def _copy(self, outside: Array) -> None:
+        outside[:, :, self._columns] = self._inside[:, : self._rows].transpose(2, 0, 1)
 
-
-class _Launch:
-    """A kernel's launch on arrays of the caller's, of which nothing is checked again while their shape and
-    dtype are those of the last one."""
-
-    def __init__(self, device: Device, kernel: Kernel, arguments: Callable[[Array], tuple[Any, ...]]) -> None:
-        self._device, self._kernel, self._arguments = device, kernel, arguments
-        self._known: tuple[Any, Any] = None, None
-        self._call: Callable[..., None] | None = None
-
-    def __call__(self, outside: Array) -> None:
-        known = outside.shape, outside.dtype
-        if self._call is None or known != self._known or not outside.flags.c_contiguous:
-            self._call = self._device.bind_open(self._kernel, ("outside",), *self._arguments(outside))
-            self._known = known
-        self._call(outside)
-
-
-def _is_by_time(outside: Array) -> bool:
-    """Whether (B, T, columns) are a view of (T, B, columns)."""
-    by_sample, by_step, _ = outside.strides
-    return bool(by_sample < by_step)
+    def _arguments(self, outside: Array) -> tuple[Any, ...]:
+        steps, all_rows, batch = self._inside.shape
+        sizes = steps, all_rows, self._rows, batch, outside.shape[2], self._columns.start
+        return self._inside, self._lengths, outside, *sizes

@@ -33,6 +33,7 @@ class Stack:
     forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
     layers         the directions of each inner layer; `directions` has all of them, in PyTorch's order
     whole          whether its sequences have all their steps here
+    take           takes the input, (B, T, F)
     final_states, state_gradients  (S, B), one a direction: the states after the last step of the latest
                    `forward`, and the gradients by the initial states of the latest `backward`
 
@@ -60,7 +61,7 @@ class Stack:
         self._workspace = buffers["sums"]
         first, last = self.directions[0], self.layers[-1]
         H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
-        self._take_input = Gather(device, lengths, first.values)
+        self.take = Gather(device, lengths, first.values)
         self._put_output = [Scatter(device, lengths, d.walk.state, H, n * H) for n, d in enumerate(last)]
         self._take_gradient = [
             Gather(device, lengths, d.by_output, n * H) for n, d in enumerate(last) if d.by_output is not None
@@ -80,10 +81,6 @@ class Stack:
         return self.device.free_memory() // len(self.directions)
 
     # ---- forward ----
-
-    def take(self, x: Array) -> None:
-        """Take the input, (B, T, F); what lies behind a sample's end becomes 0."""
-        self._take_input(x)
 
     def forward(self) -> None:
         """Every state of every inner layer and direction."""
