@@ -61,18 +61,10 @@ class HostDevice(Device):
         super().__init__()
         threadpoolctl.threadpool_limits(limits=1, user_api="blas")
 
-    def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> np.ndarray:
-        try:
-            array = np.empty(shape, dtype)
-        except MemoryError:  # which the base words
-            return super().empty(shape, dtype)
-        if array.nbytes >= ALIGNED_FROM:
-            return super().empty(shape, dtype)
-        self.allocated += 1
-        return array
-
     def _take(self, shape: tuple[int, ...] | int, dtype: Any, nbytes: int) -> np.ndarray:
         # Kernels can write past the caches where an array starts on a cache line.
+        if nbytes < ALIGNED_FROM:
+            return np.empty(shape, dtype)
         room = np.empty(nbytes + LINE, np.uint8)
         start = -room.ctypes.data % LINE
         return room[start : start + nbytes].view(dtype).reshape(shape)

@@ -196,7 +196,8 @@ class Recurrent(Layer):
         """The stack, with input, lengths and first states in it."""
         batch, steps = x.shape[:2]
         stack = self._make_stack(ctx, batch, steps)
-        stack.lengths[...] = steps if ctx.lengths is None else ctx.lengths
+        stack.ends_early = ctx.lengths is not None
+        stack.lengths[...] = ctx.lengths if stack.ends_early else steps
         set_states((d.walk.initial for d in stack.directions), ctx.initial)
         stack.take(x)
         return stack
@@ -257,8 +258,8 @@ class Recurrent(Layer):
 
     def _make_stack(self, ctx: RecurrentContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made again where they were others."""
-        known = None if ctx.stack is None else ctx.stack.sizes.walk
-        if known is None or (known.batch, known.steps) != (batch, steps):
+        stack = ctx.stack
+        if stack is None or (stack.sizes.walk.batch, stack.sizes.walk.steps) != (batch, steps):
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
             shapes = stack_shapes(sizes, ctx.device)
             taken = ctx.missing_bytes(shapes)
@@ -266,11 +267,10 @@ class Recurrent(Layer):
                 check_forward(ctx.device, sizes, self.forward_method, taken)
             buffers = ctx.reserve(shapes)
             buffers["lengths"] = ctx.buffer("lengths", (batch,), np.int64)
-            ctx.stack = ctx.make_stack(
+            ctx.stack = stack = ctx.make_stack(
                 ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method
             )
-        assert ctx.stack is not None
-        return ctx.stack
+        return stack
 
     # ---- states ----
 

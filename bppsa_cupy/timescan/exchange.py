@@ -22,18 +22,22 @@ class Exchange(abc.ABC):
     lengths  (B,) int64, where each sample ends
     inside   (T, rows, B)
     columns  of the caller's that are the rows inside, from the first on
+
+    A call is told whether samples may end early. Where none does, a single one is copied, which takes half as
+    long as a small launch.
     """
 
     kernel: Kernel
 
     def __init__(self, device: Device, lengths: Array, inside: Array, columns: slice) -> None:
         self._device, self._lengths, self._inside, self._columns = device, lengths, inside, columns
+        self._alone = inside.shape[2] == 1
         self._known: Any = None
         self._launch: Callable[..., None] | None = None
 
-    def __call__(self, outside: Array) -> None:
+    def __call__(self, outside: Array, ends_early: bool) -> None:
         by_sample, by_step, _ = outside.strides
-        if by_sample < by_step:  # a view of (T, B, columns)
+        if by_sample < by_step or (self._alone and not ends_early):
             self._copy(outside)
             return
         known = outside.shape, outside.dtype
@@ -44,7 +48,7 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def _copy(self, outside: Array) -> None:
-        """Take or write a view of (T, B, columns)."""
+        """Take or write all steps of the caller's, in any order of axes."""
 
     @abc.abstractmethod
     def _arguments(self, outside: Array) -> tuple[Any, ...]:

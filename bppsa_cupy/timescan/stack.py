@@ -33,7 +33,7 @@ class Stack:
     forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
     layers         the directions of each inner layer; `directions` has all of them, in PyTorch's order
     whole          whether its sequences have all their steps here
-    take           takes the input, (B, T, F)
+    ends_early     whether a sample may end before the last step; set with `lengths`
     final_states, state_gradients  (S, B), one a direction: the states after the last step of the latest
                    `forward`, and the gradients by the initial states of the latest `backward`
 
@@ -54,6 +54,7 @@ class Stack:
         forward_method: str = "auto",
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
+        self.ends_early = True
         self.layers = make_directions(sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.final_states: list[Array] = [direction.walk.final for direction in self.directions]
@@ -61,7 +62,7 @@ class Stack:
         self._workspace = buffers["sums"]
         first, last = self.directions[0], self.layers[-1]
         H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
-        self.take = Gather(device, lengths, first.values)
+        self._take_input = Gather(device, lengths, first.values)
         self._put_output = [Scatter(device, lengths, d.walk.state, H, n * H) for n, d in enumerate(last)]
         self._take_gradient = [
             Gather(device, lengths, d.by_output, n * H) for n, d in enumerate(last) if d.by_output is not None
@@ -81,6 +82,10 @@ class Stack:
         return self.device.free_memory() // len(self.directions)
 
     # ---- forward ----
+
+    def take(self, x: Array) -> None:
+        """Take the input, (B, T, F); what lies behind a sample's end becomes 0."""
+        self._take_input(x, self.ends_early)
 
     def forward(self) -> None:
         """Every state of every inner layer and direction."""
@@ -104,7 +109,7 @@ class Stack:
     def put(self, out: Array) -> None:
         """Write the last inner layer's output of every step, (B, T, D H); 0 behind a sample's end."""
         for put in self._put_output:
-            put(out)
+            put(out, self.ends_early)
 
     def _bind_forward(self, method: str, free: int) -> list[Launch]:
         launches: list[Launch] = []
@@ -170,7 +175,7 @@ class Stack:
     def take_gradient(self, gradient: Array) -> None:
         """Take the gradient by the output of every step, (B, T, D H)."""
         for take in self._take_gradient:
-            take(gradient)
+            take(gradient, self.ends_early)
 
     def backward(self, method: str = "auto") -> None:
         """Every delta, and the gradients by the initial states, by a method of net.backward."""
@@ -231,7 +236,7 @@ class Stack:
             self._to_input = self._bind_to_input(0)
         for launch in self._to_input:
             launch()
-        self._put_gradient(out)
+        self._put_gradient(out, self.ends_early)
 
     def weight_gradients(self) -> None:
         """Write the gradients by all weights and biases, of the last `backward`."""

@@ -27,7 +27,7 @@ def output_gradients(stack: Stack, layer: int, gradient: Array) -> list[Array | 
         taken: list[Array | None] = []
         for number in range(D):
             inside = device.empty(shape, gradient.dtype)
-            Gather(device, stack.lengths, inside, number * H)(gradient)
+            Gather(device, stack.lengths, inside, number * H)(gradient, stack.ends_early)
             taken.append(inside)
         return taken
     total = None

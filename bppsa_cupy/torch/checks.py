@@ -33,8 +33,8 @@ def _told(module: Any, place: str) -> str:
 
 
 def is_plain(module: Any, x: Any, parameters: Sequence[torch.Tensor]) -> bool:
-    """Whether a call without states needs no other check: of a batch of sequences on the CPU, without dropout,
-    and not inside of torch.compile or torch.func."""
+    """Whether a call without states needs no other check: of a batch of sequences on the CPU, without
+    dropout, and not inside of torch.compile or torch.func."""
     weight = parameters[0]
     dtype = weight.dtype
     if dtype not in DTYPES or not isinstance(x, torch.Tensor) or x.dtype != dtype or not x.is_cpu:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.functional.pool import Pool, pool_of
@@ -46,7 +46,7 @@ def geometry_of(
 ) -> Geometry:
     """That of `Arguments`."""
     sizes = input_size, hidden_size, num_layers
-    options = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
+    options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
     layer: Recurrent
     if mode.startswith("cell:"):
         layer = CellLayer(_cells[mode.removeprefix("cell:")], *sizes, **options)

@@ -42,7 +42,8 @@ def _forward_on(
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
 ) -> tuple[list[torch.Tensor], Saved]:
-    given, whole, addresses = array_of(x), [], []
+    given, whole = array_of(x), []
+    addresses: list[Any] = []
     for parameter in parameters:
         tensor = parameter.contiguous()
         whole.append(tensor)
