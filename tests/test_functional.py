@@ -253,6 +253,10 @@ ERRORS = [
         ),
         "gradients by states: recurrent layers alone",
     ),
+    (
+        lambda: call(X, g={"gradient": np.zeros((2, 5, 4)), "out": Gradients({}, None, (None, None))}),
+        r"out has 2 arrays for states: it takes 1",
+    ),
     (lambda: call(X, buffers={"mean": X}), r"the buffers \['mean'\]: it takes \[\]"),
     (lambda: forward("gru", {}, X), "forward got layer of str"),
     (lambda: vjp("saved", X), "vjp got saved of str"),

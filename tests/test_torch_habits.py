@@ -20,16 +20,14 @@ from torch_cases import assert_same, flat, gradients, pair
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
-from bppsa_cupy.functional.pool import pool_of
-from bppsa_cupy.torch.geometry import layer_of
+from bppsa_cupy.torch.geometry import geometry_of
 
 X = torch.linspace(-1, 1, 5 * 2 * 3, dtype=torch.float64).reshape(5, 2, 3)
 
 
 def bytes_in_use(module: torch.nn.Module) -> int:
-    return pool_of(
-        layer_of(module._text(module.batch_first, module.input_size, module.num_layers))[0]
-    )._used_bytes
+    arguments = module._arguments(module.batch_first, module.input_size, module.num_layers)
+    return geometry_of(*arguments).pool._used_bytes
 
 
 def leaky(x, u, s, p):
@@ -199,7 +197,7 @@ def test_a_compiled_model_holds_the_pass_as_one_operator(cls) -> None:
         None,
         [],
         [p.detach() for p in module.parameters()],
-        module._text(False, module.input_size, module.num_layers),
+        f"{module.mode}|3|4|2|True|False|True",
         False,
     )
     torch.library.opcheck(torch.ops.bppsa_cupy.over_time.default, arguments, test_utils="test_faketensor")

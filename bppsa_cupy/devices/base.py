@@ -176,9 +176,15 @@ class Device(abc.ABC):
         places = [order.index(name) for name in names]
         for place in places:
             checked[place] = None
+        return self._prepare_open(kernel, variant, shape, checked, places)
+
+    def _prepare_open(
+        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
+    ) -> Callable[..., None]:
+        """The launch of checked arguments, counted, which takes the arrays that belong in some places."""
 
         def call(*arrays: Array) -> None:
-            given = checked.copy()
+            given = arguments.copy()
             for place, array in zip(places, arrays, strict=True):
                 given[place] = array
             self.launched[kernel.name] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numba
@@ -104,6 +105,23 @@ class HostDevice(Device):
         """Every host launch is done when it returns."""
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        twin = kernel.twin
-        flat = [a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments]
-        return lambda: twin(*flat)
+        return partial(kernel.twin, *_flat(arguments))
+
+    def _prepare_open(
+        self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
+    ) -> Callable[..., None]:
+        twin, name, launched, flat = kernel.twin, kernel.name, self.launched, _flat(arguments)
+
+        def call(*arrays: np.ndarray) -> None:
+            given = flat.copy()
+            for place, array in zip(places, arrays, strict=True):
+                given[place] = array.reshape(-1)
+            launched[name] += 1
+            twin(*given)
+
+        return call
+
+
+def _flat(arguments: list[Any]) -> list[Any]:
+    """Arguments of a twin, whose arrays have one axis."""
+    return [a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments]

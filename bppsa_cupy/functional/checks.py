@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import Context, Layer, Recurrent, Shape
+from bppsa_cupy.layers import Context, Layer, Shape
 
 TAKES = "arrays by name"
 
@@ -70,13 +70,19 @@ def checked_out(device: Device, dtype: np.dtype, what: str, shape: Shape, array:
     return array
 
 
-def place_states(layer: Layer, ctx: Context, name: str, batch: int, given: Any) -> Any:
-    """The caller's arrays for states, or for gradients by them: one, or as many as the cell has states."""
-    assert isinstance(layer, Recurrent)
-    shape = layer.num_layers * layer.directions, batch, layer.hidden_size
-    arrays = given if isinstance(given, (tuple, list)) else [given] * layer.cell.states
-    placed = []
-    for number, array in enumerate(arrays):
-        placed.append(checked_out(ctx.device, ctx.dtype, "a state", shape, array))
-        ctx.place(f"{name}_{number}", placed[-1])
-    return placed[0] if len(placed) == 1 else tuple(placed)
+def place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], given: Any) -> Any:
+    """The caller's arrays for states, or for gradients by them, of these shapes; new ones without: one array,
+    or a tuple. Raises ShapeError."""
+    parts = given if isinstance(given, (tuple, list)) else (given,) * len(shapes)
+    if len(parts) != len(shapes):
+        raise ShapeError(f"out has {len(parts)} arrays for states: it takes {len(shapes)}")
+    arrays = []
+    for number, shape in enumerate(shapes):
+        part = parts[number]
+        if part is None:
+            part = ctx.device.empty(shape, ctx.dtype)
+        else:
+            checked_out(ctx.device, ctx.dtype, "a state", shape, part)
+        ctx.placed[f"{name}_{number}"] = part
+        arrays.append(part)
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)

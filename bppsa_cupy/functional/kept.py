@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.functional.layout import enter
+from bppsa_cupy.functional.layout import enter, is_by_time
 from bppsa_cupy.functional.passes import Saved
 from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
@@ -26,5 +26,5 @@ def resume(saved: Saved, x: Array, lengths: Any, states: Any, kept: Mapping[str,
     are copied."""
     layer, ctx = saved.layer, saved.context
     assert isinstance(layer, Recurrent) and isinstance(ctx, RecurrentContext)
-    layer.resume(ctx, enter(layer, ctx, x, lengths, states), kept)
+    layer.resume(ctx, enter(layer, ctx, x, lengths, states, is_by_time(layer)), kept)
     saved.pool.measure(saved.slot)

@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from bppsa_cupy.devices import Array
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context, Layer, Recurrent, Shape
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.timescan.lengths import take_lengths
 
 
+class Shapes(NamedTuple):
+    """What a pass of one layer takes and gives.
+
+    batch    samples
+    output   shape of the output, in the caller's layout
+    states   of each state, (num_layers D, B, H); empty of a layer that is not recurrent
+    by_time, output_by_time  whether input and output are (T, B, columns)
+    """
+
+    batch: int
+    output: Shape
+    states: tuple[Shape, ...]
+    by_time: bool
+    output_by_time: bool
+
+
+def shapes_of(layer: Layer, shape: Shape) -> Shapes:
+    """Those of a pass over input of this shape. Raises ShapeError where the layer does not take it."""
+    batch, *sizes = taken_shape(layer, shape, None, None)
+    output = batch, *layer.output_shape(tuple(sizes))
+    if not isinstance(layer, Recurrent):
+        return Shapes(batch, output, (), False, False)
+    state = layer.num_layers * layer.directions, batch, layer.hidden_size
+    by_time = is_by_time(layer)
+    output_by_time = by_time and len(output) == 3
+    if output_by_time:
+        output = output[1], output[0], output[2]
+    return Shapes(batch, output, (state,) * layer.cell.states, by_time, output_by_time)
+
+
 def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
     """The shape of an input in the engine's layout, (B, ...), where the layer takes it, and what comes beside
     it. Raises ShapeError."""
-    if not isinstance(layer, Recurrent):
-        if states is not None or lengths is not None:
-            raise ShapeError(f"{layer!r} got a state or lengths: recurrent layers alone take them")
-    else:
+    check_beside(layer, lengths, states)
+    if isinstance(layer, Recurrent):
         if len(shape) == 2 and shape[0]:
             axes, place = ("(B, T, ", "None") if layer.batch_first else ("(T, B, ", ":, None")
             raise ShapeError(
@@ -32,41 +60,43 @@ def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:
     return shape
 
 
+def check_beside(layer: Layer, lengths: Any, states: Any) -> None:
+    """Raise ShapeError where lengths or states were given for a layer that takes none."""
+    if (states is not None or lengths is not None) and not isinstance(layer, Recurrent):
+        raise ShapeError(f"{layer!r} got a state or lengths: recurrent layers alone take them")
+
+
+def is_by_time(layer: Layer) -> bool:
+    """Whether the layer's sequences are (T, B, columns)."""
+    return isinstance(layer, Recurrent) and not layer.batch_first
+
+
 def go_forward(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any) -> Array:
     """The layer's output for x, of a shape it takes and C-contiguous, in its layout: a view of a buffer of
     the context's, which is filled. Arguments and errors are those of `functional.forward`."""
-    if not isinstance(ctx, RecurrentContext) or not isinstance(layer, Recurrent):
-        ctx.input_shape = x.shape[1:]
-        return layer.forward(ctx, x)
-    return turned(layer, layer.forward(ctx, enter(layer, ctx, x, lengths, states)))
+    by_time = is_by_time(layer)
+    y = layer.forward(ctx, enter(layer, ctx, x, lengths, states, by_time))
+    return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y
 
 
-def enter(layer: Recurrent, ctx: RecurrentContext, x: Array, lengths: Any, states: Any) -> Array:
-    """Sequences as the engine takes them, with what comes beside them in the context."""
-    x = turned(layer, x)
-    batch, steps = x.shape[:2]
-    ctx.input_shape = x.shape[1:]
-    ctx.initial = ctx.final_gradient = ctx.lengths = None
-    if states is not None:
-        ctx.initial = layer.check_states(states, batch, ctx.dtype, ctx.device.asarray, "the state")
-    if lengths is not None:
-        ctx.lengths = take_lengths(ctx.device, lengths, batch, steps)
-    return for_engine(ctx, x)
+def enter(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any, by_time: bool) -> Array:
+    """An input of the layer's layout, which may be `by_time`, as its `forward` takes it, with what comes
+    beside it in the context."""
+    if by_time:
+        x = x.swapaxes(0, 1)
+    ctx.input_shape, ctx.lengths = x.shape[1:], None
+    if isinstance(ctx, RecurrentContext):
+        ctx.initial = ctx.final_gradient = None
+        if states is not None:
+            assert isinstance(layer, Recurrent)
+            ctx.initial = layer.check_states(states, len(x), ctx.dtype, ctx.device.asarray, "the state")
+        if lengths is not None:
+            ctx.lengths = take_lengths(ctx.device, lengths, *x.shape[:2])
+            x = ctx.device.xp.ascontiguousarray(x)  # as the engine takes samples that end early
+    return x
 
 
-def turned(layer: Layer, array: Array) -> Array:
-    """Sequences of the layer's layout as (B, T, columns), and the other way round: a view. Other arrays as
-    they are."""
-    if array.ndim != 3 or not isinstance(layer, Recurrent) or layer.batch_first:
-        return array
-    return array.swapaxes(0, 1)
-
-
-def for_engine(ctx: Context, array: Array) -> Array:
-    """(B, T, columns) as the engine takes it, which must be C-contiguous where samples end early."""
-    return array if ctx.lengths is None else ctx.device.xp.ascontiguousarray(array)
-
-
-def may_be_placed(ctx: Context, array: Array) -> bool:
-    """Whether the engine can write (B, T, columns) where `array` lies."""
-    return ctx.lengths is None or bool(array.flags.c_contiguous)
+def put(device: Device, result: Array, wanted: Array) -> None:
+    """Copy what a layer gave to where it is wanted, unless it was written there."""
+    if result is not wanted and not device.xp.may_share_memory(result, wanted):
+        wanted[...] = result

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_states
-from bppsa_cupy.functional.layout import for_engine, go_forward, may_be_placed, taken_shape, turned
+from bppsa_cupy.functional.layout import (
+    check_beside,
+    enter,
+    put,
+    shapes_of,
+)
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
-from bppsa_cupy.layers import Context, Layer, Recurrent, Shape
+from bppsa_cupy.layers import Context, Layer, Recurrent
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.timescan.chunked import WAYS
 
@@ -30,6 +37,10 @@ class Gradients(NamedTuple):
     states: Any = None
 
 
+#: In place of the caller's arrays: all are new.
+NEW = Gradients({})
+
+
 class Saved:
     """What a forward pass keeps for its way back.
 
@@ -41,11 +52,10 @@ class Saved:
     recurrent so must input and output. Its memory serves later passes once nothing refers to it.
     """
 
-    def __init__(
-        self, layer: Layer, pool: Pool, slot: Slot, batch: int, input_shape: Shape, output_shape: Shape
-    ) -> None:
-        self.layer, self.pool, self.slot, self.batch = layer, pool, slot, batch
-        self.input_shape, self.output_shape = tuple(input_shape), tuple(output_shape)
+    __slots__ = ("__weakref__", "layer", "pool", "slot", "states")
+
+    def __init__(self, layer: Layer, pool: Pool, slot: Slot) -> None:
+        self.layer, self.pool, self.slot = layer, pool, slot
         self.states: Any = None
 
     @property
@@ -66,7 +76,6 @@ class Saved:
         return ctx.backward_ways if isinstance(ctx, RecurrentContext) else ()
 
     def __del__(self) -> None:
-        self.slot.ctx.let_go()
         self.pool.give(self.slot)
 
 
@@ -107,33 +116,9 @@ def forward(
     given = where.asarray(x)
     own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
     addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
-    return over(
-        layer, where, given, addresses, lambda: (own, own_buffers),
-        lengths=lengths, states=states, training=training, draw=draw, out=out,
-    )  # fmt: skip
-
-
-def over(
-    layer: Layer,
-    device: Device,
-    x: Array,
-    addresses: Hashable,
-    arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
-    *,
-    lengths: Any = None,
-    states: Any = None,
-    training: bool = True,
-    draw: tuple[int, int, int] = (0, 0, 0),
-    out: Array | None = None,
-) -> tuple[Array, Saved]:
-    """`forward` for who knows where parameters and buffers lie before they are arrays.
-
-    addresses  equal ones mean the same arrays
-    arrays     gives parameters and buffers, checked; called where no context is bound to them
-    """
-    saved = begin(layer, device, x, addresses, arrays, lengths, states)
+    saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), lengths, states)
     saved.context.training, saved.context.draw = training, draw
-    return run(saved, x, lengths, states, out), saved
+    return run(saved, given, lengths, states, out), saved
 
 
 def begin(
@@ -144,25 +129,46 @@ def begin(
     arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
     lengths: Any,
     states: Any,
+    pool: Pool | None = None,
 ) -> Saved:
-    """A pass yet to `run`, on a context of the layer's pool; arguments are those of `over`."""
-    dtype = x.dtype
+    """A pass yet to `run`, on a context of the layer's pool. What follows from its key (the place, shape and
+    dtype of x, addresses) is checked where none of that key is free.
+
+    addresses  of parameters and buffers: equal ones mean the same arrays
+    arrays     gives parameters and buffers, checked; called where no context is bound to them
+    pool       the layer's, where it is at hand
+    """
     device.check_process()
-    batch, *sizes = taken_shape(layer, x.shape, lengths, states)
-    shape = (batch, *layer.output_shape(tuple(sizes)))
-    if len(shape) == 3 and isinstance(layer, Recurrent) and not layer.batch_first:
-        shape = shape[1], shape[0], shape[2]
-    key, pool = Key((device.queue, dtype.char), x.shape, addresses), pool_of(layer)
+    if lengths is not None or states is not None:
+        check_beside(layer, lengths, states)
+    if pool is None:
+        pool = pool_of(layer)
+    key = device.queue, x.dtype.char, x.shape, addresses
+    slot = pool.find(key)
+    if slot is None:
+        slot = _new_slot(layer, pool, key, device, x.dtype, arrays)
+    return Saved(layer, pool, slot)
+
+
+def _new_slot(
+    layer: Layer,
+    pool: Pool,
+    key: Key,
+    device: Device,
+    dtype: np.dtype,
+    arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
+) -> Slot:
+    place, shapes = key[:2], shapes_of(layer, key[2])
+    own, own_buffers = arrays()
 
     def make() -> Context:
-        own, own_buffers = arrays()
         masks = {name: device.asarray(mask, dtype=dtype) for name, mask in layer.masks().items()}
-        if key.place not in pool.gradients:
-            pool.gradients[key.place] = {name: device.empty(a.shape, dtype) for name, a in own.items()}
-        of_pool = pool.gradients[key.place]
+        if place not in pool.gradients:
+            pool.gradients[place] = {name: device.empty(a.shape, dtype) for name, a in own.items()}
+        of_pool = pool.gradients[place]
         return layer.context(device, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
 
-    return Saved(layer, pool, pool.take(key, lambda: arrays()[0], make), batch, x.shape, shape)
+    return pool.take(key, shapes, own, make)
 
 
 def run(
@@ -170,20 +176,23 @@ def run(
 ) -> Array:
     """The output of a pass that was begun with these; it and the states after the last step are written where
     `out` and `states_out` lie, of a recurrent layer, or into new arrays."""
-    layer, ctx, device = saved.layer, saved.context, saved.context.device
-    output = checked_out(device, ctx.dtype, "the output", saved.output_shape, out)
-    if isinstance(ctx, RecurrentContext):
-        ctx.backward_ways = ()
-    ctx.lengths = lengths
-    by_samples = turned(layer, output)
-    if may_be_placed(ctx, by_samples):
-        ctx.place("output", by_samples)
-    if isinstance(layer, Recurrent):
-        saved.states = place_states(layer, ctx, "states", saved.batch, states_out)
-    result = go_forward(layer, ctx, x, lengths, states)
-    if not device.xp.may_share_memory(result, output):
-        output[...] = result
-    saved.pool.measure(saved.slot)
+    slot = saved.slot
+    ctx, shapes = slot.ctx, slot.shapes
+    device = ctx.device
+    if out is None:
+        output = device.empty(shapes.output, ctx.dtype)
+    else:
+        output = checked_out(device, ctx.dtype, "the output", shapes.output, out)
+    by_samples = output.swapaxes(0, 1) if shapes.output_by_time else output
+    if lengths is None or by_samples.flags.c_contiguous:
+        ctx.placed["output"] = by_samples
+    if shapes.states:
+        saved.states = place_states(ctx, "states", shapes.states, states_out)
+    result = saved.layer.forward(ctx, enter(saved.layer, ctx, x, lengths, states, shapes.by_time))
+    if result is not by_samples:
+        put(device, result, by_samples)
+    if slot.nbytes < 0:
+        saved.pool.measure(slot)
     return output
 
 
@@ -211,49 +220,68 @@ def vjp(
     as_instance("vjp", "saved", saved, Saved, "what functional.forward gave with the output")
     if not is_one_of(method, WAYS):
         raise ShapeError(f"vjp got method={method!r}: it takes {', '.join(map(repr, WAYS))}")
-    layer, ctx = saved.layer, saved.context
-    device, dtype = ctx.device, ctx.dtype
-    given = device.asarray(gradient)
-    if given.shape != saved.output_shape or given.dtype != dtype:
+    ctx, shape = saved.context, saved.slot.shapes.output
+    given = ctx.device.asarray(gradient)
+    if given.shape != shape or given.dtype != ctx.dtype:
         raise ShapeError(
-            f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: the output is {dtype} of "
-            f"shape {saved.output_shape}"
+            f"vjp got a gradient of {given.dtype} and shape {tuple(given.shape)}: the output is {ctx.dtype} "
+            f"of shape {shape}"
         )
     parameter_gradients = as_flag("vjp", "parameter_gradients", parameter_gradients)
     input_gradient = as_flag("vjp", "input_gradient", input_gradient)
-    wanted = (
-        Gradients({}) if out is None else as_instance("vjp", "out", out, Gradients, "bp.functional.Gradients")
-    )
-    by_input: Array | None = None
-    if input_gradient:
-        by_input = checked_out(device, dtype, "the input's gradient", saved.input_shape, wanted.input)
-    by_states, by_parameters = None, {}
+    if state_gradients is not None and not isinstance(ctx, RecurrentContext):
+        raise ShapeError(f"{saved.layer!r} got gradients by states: recurrent layers alone have some")
+    wanted = NEW if out is None else as_instance("vjp", "out", out, Gradients, "bp.functional.Gradients")
+    return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method, wanted)
+
+
+def go_back(
+    saved: Saved,
+    gradient: Array,
+    state_gradients: Any,
+    want_parameters: bool,
+    want_input: bool,
+    want_states: bool,
+    method: str = "auto",
+    out: Gradients = NEW,
+) -> Gradients:
+    """`vjp` from an array on the pass's device, C-contiguous, of the output's shape and dtype: of the
+    gradients those that are wanted."""
+    layer, slot = saved.layer, saved.slot
+    ctx, shapes = slot.ctx, slot.shapes
+    device, dtype = ctx.device, ctx.dtype
+    by_input, by_samples, by_states = None, None, None
+    by_parameters: dict[str, Array] = {}
     with saved.pool.lock:
         ctx.method = method
-        if isinstance(ctx, RecurrentContext) and isinstance(layer, Recurrent):
-            ctx.final_gradient = None
+        if isinstance(ctx, RecurrentContext):
+            ctx.want_states, ctx.final_gradient = want_states, None
             if state_gradients is not None:
+                assert isinstance(layer, Recurrent)
                 what = "the gradient by the final state"
                 ctx.final_gradient = layer.check_states(
-                    state_gradients, saved.batch, dtype, device.asarray, what
+                    state_gradients, shapes.batch, dtype, device.asarray, what
                 )
-            by_states = place_states(layer, ctx, "state_gradients", saved.batch, wanted.states)
-        elif state_gradients is not None:
-            raise ShapeError(f"{layer!r} got gradients by states: recurrent layers alone have some")
-        by_samples = None if by_input is None else turned(layer, by_input)
-        if by_samples is not None and may_be_placed(ctx, by_samples):
-            ctx.place("input_gradient", by_samples)
-        given = for_engine(ctx, turned(layer, given))
-        if parameter_gradients:
-            result = layer.backward(ctx, given, input_gradient)
-        else:
-            result = layer.vjp(ctx, given)
-        if by_input is not None:
-            result = turned(layer, result)
-            if not device.xp.may_share_memory(result, by_input):
-                by_input[...] = result
-        for name, array in (ctx.gradients if parameter_gradients else {}).items():
-            target = checked_out(device, dtype, name, array.shape, wanted.parameters.get(name))
-            target[...] = array
-            by_parameters[name] = target
+            if want_states:
+                by_states = place_states(ctx, "state_gradients", shapes.states, out.states)
+        if want_input:
+            by_input = checked_out(device, dtype, "the input's gradient", slot.key[2], out.input)
+            by_samples = by_input.swapaxes(0, 1) if shapes.by_time else by_input
+            if ctx.lengths is None or by_samples.flags.c_contiguous:
+                ctx.placed["input_gradient"] = by_samples
+        given = gradient.swapaxes(0, 1) if shapes.output_by_time else gradient
+        if ctx.lengths is not None:
+            given = device.xp.ascontiguousarray(given)
+        result = layer.backward(ctx, given, want_input) if want_parameters else layer.vjp(ctx, given)
+        if result is not by_samples and want_input:
+            put(device, result, by_samples)
+        if want_parameters:
+            into = out.parameters
+            for name, array in ctx.gradients.items():
+                if name in into:
+                    target = checked_out(device, dtype, name, array.shape, into[name])
+                else:
+                    target = device.empty(array.shape, dtype)
+                target[...] = array
+                by_parameters[name] = target
     return Gradients(by_parameters, by_input, by_states)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from bppsa_cupy.devices import Array
+from bppsa_cupy.functional.layout import Shapes
 from bppsa_cupy.layers import Context, Layer, Shape
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 
@@ -15,27 +16,25 @@ from bppsa_cupy.layers.recurrent_context import RecurrentContext
 SPARE = 2
 
 
-@dataclass(frozen=True)
-class Key:
-    """What a context's launches are bound to.
-
-    place   where it works and with which dtype
-    shape   of the input, the batch included
-    arrays  where parameters and buffers lie
-    """
-
-    place: Hashable
-    shape: Shape
-    arrays: Hashable
+#: What a context's launches are bound to: where it works, with which dtype, the shape of the input, the batch
+#: included, and where parameters and buffers lie.
+Key = tuple[Hashable, str, Shape, Hashable]
 
 
 @dataclass(eq=False)
 class Slot:
-    """A context of one layer, with the bytes of its buffers as `Pool.measure` found them."""
+    """A context of one layer, with the shapes of its passes, and the bytes of its buffers as `Pool.measure`
+    found them."""
 
     ctx: Context
     key: Key
+    shapes: Shapes
     nbytes: int = -1
+
+    @property
+    def place(self) -> Hashable:
+        """Where it works, and with which dtype."""
+        return self.key[:2]
 
 
 class Pool:
@@ -56,23 +55,33 @@ class Pool:
         self._free: list[Slot] = []
         self._free_bytes = self._used_bytes = self._peak = 0
 
-    def take(self, key: Key, parameters: Callable[[], dict[str, Array]], make: Callable[[], Context]) -> Slot:
-        """A context to use on these parameters, which `make` makes where none is free."""
+    def find(self, key: Key) -> Slot | None:
+        """A free context of this key, which is in use then."""
         with self.lock:
-            found = next((slot for slot in self._free if slot.key == key), None)
-            if found is None and self._free_bytes + self._used_bytes >= SPARE * self._peak:
-                found = next((slot for slot in self._free if slot.key.place == key.place), None)
-            if found is None:
-                return Slot(make(), key)
-            if found.key == key:
-                self._used_bytes += found.nbytes
-            elif isinstance(found.ctx, RecurrentContext):
-                found.ctx.rebind(parameters())
-            else:
-                return Slot(make(), key)
-            self._free.remove(found)
-            self._free_bytes -= found.nbytes
-            return found if found.key == key else Slot(found.ctx, key)
+            for number, slot in enumerate(self._free):
+                if slot.key == key:
+                    self._used_bytes += slot.nbytes
+                    self._remove(number)
+                    return slot
+        return None
+
+    def take(
+        self, key: Key, shapes: Shapes, parameters: dict[str, Array], make: Callable[[], Context]
+    ) -> Slot:
+        """A context to use on these parameters, of a key that `find` has none of: made, or bound anew."""
+        with self.lock:
+            if self._free_bytes + self._used_bytes >= SPARE * self._peak:
+                for number, slot in enumerate(self._free):
+                    if slot.place == key[:2]:
+                        if not isinstance(slot.ctx, RecurrentContext):
+                            break
+                        slot.ctx.rebind(parameters)
+                        self._remove(number)
+                        return Slot(slot.ctx, key, shapes)
+            return Slot(make(), key, shapes)
+
+    def _remove(self, number: int) -> None:
+        self._free_bytes -= self._free.pop(number).nbytes
 
     def measure(self, slot: Slot) -> None:
         """Count the buffers of a context in use, which it has by now."""
@@ -83,7 +92,9 @@ class Pool:
                 self._peak = max(self._peak, self._used_bytes)
 
     def give(self, slot: Slot) -> None:
-        """Take a context back; one that was not measured, as its pass failed, is dropped."""
+        """Take a context back, which lets go of its pass; one that was not measured, as its pass failed, is
+        dropped."""
+        slot.ctx.let_go()
         if slot.nbytes < 0:
             return
         with self.lock:
@@ -91,7 +102,7 @@ class Pool:
             self._free.append(slot)
             self._free_bytes += slot.nbytes
             while self._free_bytes + self._used_bytes > SPARE * self._peak:
-                self._free_bytes -= self._free.pop(0).nbytes
+                self._remove(0)
 
     def clear(self) -> None:
         """Drop what no pass uses."""

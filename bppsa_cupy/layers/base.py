@@ -71,6 +71,8 @@ class Context:
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     saved       what forward keeps for the backward pass; `output` is always there
+    placed      arrays of the caller's, which `buffer` gives by these names, of the shape asked for, until
+                `let_go`
     """
 
     device: Device
@@ -85,8 +87,8 @@ class Context:
     draw: tuple[int, int, int] = (0, 0, 0)
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
+    placed: dict[str, Array] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
-    _placed: dict[str, Array] = field(default_factory=dict, repr=False)
     _scratch: Scratch | None = field(default=None, repr=False)
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
@@ -95,8 +97,8 @@ class Context:
 
         Taken from the device once and used again while the shape stays the same, or shrinks.
         """
-        if name in self._placed:
-            return self._placed[name]
+        if name in self.placed:
+            return self.placed[name]
         wanted = np.dtype(dtype or self.dtype)
         size = math.prod(shape)
         buffers = self._buffers
@@ -111,13 +113,9 @@ class Context:
         """Take buffers that the context does not have yet from `scratch`, until None is lent."""
         self._scratch = scratch
 
-    def place(self, name: str, array: Array) -> None:
-        """Let `buffer(name, …)` be this array of the caller's, of the shape asked for, until `let_go`."""
-        self._placed[name] = array
-
     def let_go(self) -> None:
         """Forget what is the caller's: placed arrays, and what the pass has saved."""
-        self._placed.clear()
+        self.placed.clear()
         self.saved.clear()
 
     def kept(self) -> Iterator[Array]:

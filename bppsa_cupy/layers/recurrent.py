@@ -174,7 +174,7 @@ class Recurrent(Layer):
         (batch, steps), H = x.shape[:2], self.hidden_size
         stack = self._enter(ctx, x)
         stack.forward()
-        ctx.forward_ways = stack.forward_ways
+        ctx.went_back = False
         ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H)
         if self.outputs == "all":
             y = ctx.buffer("output", (batch, steps, self.directions * H))
@@ -196,7 +196,8 @@ class Recurrent(Layer):
         """The stack, with input, lengths and first states in it."""
         batch, steps = x.shape[:2]
         stack = self._make_stack(ctx, batch, steps)
-        stack.lengths[...] = steps if ctx.lengths is None else ctx.lengths
+        stack.ends_early = ctx.lengths is not None
+        stack.lengths[...] = ctx.lengths if stack.ends_early else steps
         set_states((d.walk.initial for d in stack.directions), ctx.initial)
         stack.take(x)
         return stack
@@ -224,8 +225,9 @@ class Recurrent(Layer):
             for number, last in enumerate(stack.layers[-1]):
                 last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
         stack.backward(ctx.method)
-        ctx.backward_ways = stack.backward_ways
-        ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
+        ctx.went_back = True
+        if ctx.want_states:
+            ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
         return stack
 
     @staticmethod
@@ -256,18 +258,19 @@ class Recurrent(Layer):
 
     def _make_stack(self, ctx: RecurrentContext, batch: int, steps: int) -> Stack:
         """The bound passes for this batch and number of steps, made again where they were others."""
-        sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
-        if ctx.stack is None or ctx.stack.sizes != sizes:
+        stack = ctx.stack
+        if stack is None or (stack.sizes.walk.batch, stack.sizes.walk.steps) != (batch, steps):
+            sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
             shapes = stack_shapes(sizes, ctx.device)
             taken = ctx.missing_bytes(shapes)
             if taken <= ctx.device.free_memory():  # else reserve says so
                 check_forward(ctx.device, sizes, self.forward_method, taken)
             buffers = ctx.reserve(shapes)
             buffers["lengths"] = ctx.buffer("lengths", (batch,), np.int64)
-            ctx.stack = ctx.make_stack(
+            ctx.stack = stack = ctx.make_stack(
                 ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method
             )
-        return ctx.stack
+        return stack
 
     # ---- states ----
 

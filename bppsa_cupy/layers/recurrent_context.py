@@ -18,20 +18,32 @@ class RecurrentContext(Context):
 
     initial         the state before the first step, in PyTorch's shape: (h,) or (h, c), or None
     final_gradient  the gradient by the final state, likewise
-    forward_ways, backward_ways  how the pass went over time, and why: a line an inner layer and direction
+    want_states     whether the way back gives the gradients by the initial state
+    went_back       whether it went back since its forward pass
     make_stack      makes the passes over time, from the arguments of Stack
     stack           these, bound to buffers for the present batch and number of steps
     """
 
     initial: tuple[Array, ...] | None = None
     final_gradient: tuple[Array, ...] | None = None
-    forward_ways: tuple[str, ...] = ()
-    backward_ways: tuple[str, ...] = ()
+    want_states: bool = True
+    went_back: bool = False
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
     stack: Stack | None = field(default=None, repr=False)
 
+    @property
+    def forward_ways(self) -> tuple[str, ...]:
+        """How the pass went over time, and why: a line an inner layer and direction."""
+        return self.stack.forward_ways if self.stack is not None else ()
+
+    @property
+    def backward_ways(self) -> tuple[str, ...]:
+        """How it went back, likewise."""
+        return self.stack.backward_ways if self.stack is not None and self.went_back else ()
+
     def let_go(self) -> None:
-        super().let_go()
+        self.placed.clear()
+        self.saved.clear()
         self.initial = self.final_gradient = self.lengths = None
 
     def rebind(self, parameters: dict[str, Array]) -> None:

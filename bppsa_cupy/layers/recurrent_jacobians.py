@@ -23,7 +23,7 @@ def step_jacobians(ctx: RecurrentContext, name: str, gradient: Array | None) -> 
     device, stack, size = ctx.device, ctx.stack, ctx.stack.sizes.walk
     jacobian = CellJacobian(size.cell, size.hidden, size.heads)
     pattern = jacobian.pattern
-    went_back = stack.whole and "state_gradients" in ctx.saved
+    went_back = stack.whole and ctx.went_back
     for number, layer in enumerate(stack.layers):
         by_outputs = None
         if went_back and gradient is not None:

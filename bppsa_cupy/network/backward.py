@@ -86,7 +86,7 @@ class Backward:
         for ctx in current.layers:
             ctx.method = requested
         for walker in current.walkers():
-            walker.ctx.backward_ways = ()
+            walker.ctx.went_back = False
         if method == "bp":
             result = self._by_vjps(current, gradient, input_gradient)
         else:

@@ -7,11 +7,10 @@ from typing import Protocol
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.raw_kernels.sequence_gather import KERNEL as GATHER
-from bppsa_cupy.raw_kernels.sequence_scatter import KERNEL as SCATTER
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.direction import Direction, make_directions
+from bppsa_cupy.timescan.exchange import Gather, Scatter
 from bppsa_cupy.timescan.forward import TimeForward
 from bppsa_cupy.timescan.sizes import StackSize
 
@@ -34,13 +33,13 @@ class Stack:
     forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
     layers         the directions of each inner layer; `directions` has all of them, in PyTorch's order
     whole          whether its sequences have all their steps here
+    ends_early     whether a sample may end before the last step; set with `lengths`
     final_states, state_gradients  (S, B), one a direction: the states after the last step of the latest
                    `forward`, and the gradients by the initial states of the latest `backward`
 
     A pass fills `lengths` and the walks' initial states, and the input by `take`; then `forward`; then, for
     the way back, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
-    `input_gradient` in either order, or neither. Sequences of the caller's, (B, T, columns), may be views of
-    (T, B, columns) where no sample ends early.
+    `input_gradient` in either order, or neither. Sequences of the caller's are those of `exchange`.
     """
 
     whole = True
@@ -55,11 +54,20 @@ class Stack:
         forward_method: str = "auto",
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
+        self.ends_early = True
         self.layers = make_directions(sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.final_states: list[Array] = [direction.walk.final for direction in self.directions]
         self.state_gradients: list[Array] = [direction.entering for direction in self.directions]
         self._workspace = buffers["sums"]
+        first, last = self.directions[0], self.layers[-1]
+        H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
+        self._take_input = Gather(device, lengths, first.values)
+        self._put_output = [Scatter(device, lengths, d.walk.state, H, n * H) for n, d in enumerate(last)]
+        self._take_gradient = [
+            Gather(device, lengths, d.by_output, n * H) for n, d in enumerate(last) if d.by_output is not None
+        ]
+        self._put_gradient = Scatter(device, lengths, first.by_input, inputs)
         self._forwards: list[Pass] = []
         self._joins: list[Launch] = []
         self._forward = self._bind_forward(forward_method, self._free_for_each())
@@ -77,7 +85,7 @@ class Stack:
 
     def take(self, x: Array) -> None:
         """Take the input, (B, T, F); what lies behind a sample's end becomes 0."""
-        self.gather(x, 0, self.directions[0].values)
+        self._take_input(x, self.ends_early)
 
     def forward(self) -> None:
         """Every state of every inner layer and direction."""
@@ -100,26 +108,8 @@ class Stack:
 
     def put(self, out: Array) -> None:
         """Write the last inner layer's output of every step, (B, T, D H); 0 behind a sample's end."""
-        H = self.sizes.walk.hidden
-        for number, direction in enumerate(self.layers[-1]):
-            self._scatter(direction.walk.state, H, out, number * H)
-
-    def gather(self, outside: Array, offset: int, inside: Array) -> None:
-        """Set (T, rows, B) to columns of (B, T, columns) from `offset` on."""
-        if outside.strides[0] < outside.strides[1]:  # a view of (T, B, columns)
-            inside[...] = outside[:, :, offset : offset + inside.shape[1]].transpose(1, 2, 0)
-            return
-        self.device.launch(GATHER, outside, self.lengths, inside, *inside.shape, outside.shape[2], offset)
-
-    def _scatter(self, inside: Array, rows: int, outside: Array, offset: int) -> None:
-        """Set columns of (B, T, columns) from `offset` on to the first rows of (T, rows, B)."""
-        steps, all_rows, batch = inside.shape
-        if outside.strides[0] < outside.strides[1]:  # a view of (T, B, columns)
-            outside[:, :, offset : offset + rows] = inside[:, :rows].transpose(2, 0, 1)
-            return
-        self.device.launch(
-            SCATTER, inside, self.lengths, outside, steps, all_rows, rows, batch, outside.shape[2], offset
-        )
+        for put in self._put_output:
+            put(out, self.ends_early)
 
     def _bind_forward(self, method: str, free: int) -> list[Launch]:
         launches: list[Launch] = []
@@ -184,9 +174,8 @@ class Stack:
 
     def take_gradient(self, gradient: Array) -> None:
         """Take the gradient by the output of every step, (B, T, D H)."""
-        H = self.sizes.walk.hidden
-        for number, direction in enumerate(self.layers[-1]):
-            self.gather(gradient, number * H, direction.by_output)
+        for take in self._take_gradient:
+            take(gradient, self.ends_early)
 
     def backward(self, method: str = "auto") -> None:
         """Every delta, and the gradients by the initial states, by a method of net.backward."""
@@ -247,7 +236,7 @@ class Stack:
             self._to_input = self._bind_to_input(0)
         for launch in self._to_input:
             launch()
-        self._scatter(self.directions[0].by_input, self.sizes.inputs, out, 0)
+        self._put_gradient(out, self.ends_early)
 
     def weight_gradients(self) -> None:
         """Write the gradients by all weights and biases, of the last `backward`."""

@@ -7,6 +7,7 @@ from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.direction import Direction
+from bppsa_cupy.timescan.exchange import Gather
 from bppsa_cupy.timescan.stack import Stack
 
 
@@ -26,7 +27,7 @@ def output_gradients(stack: Stack, layer: int, gradient: Array) -> list[Array | 
         taken: list[Array | None] = []
         for number in range(D):
             inside = device.empty(shape, gradient.dtype)
-            stack.gather(gradient, number * H, inside)
+            Gather(device, stack.lengths, inside, number * H)(gradient, stack.ends_early)
             taken.append(inside)
         return taken
     total = None

@@ -1,38 +1,32 @@
-"""Tensors as the engine's arrays and back, without a copy, and the stream that both work on."""
+"""Tensors as the engine's arrays, without a copy, and the device and stream that both work on."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 
-import numpy as np
 import torch
 
 from bppsa_cupy.devices import Array, Device, get_device
 
-_ON_HOST = nullcontext()
+
+@cache
+def host() -> Device:
+    """The engine's device of tensors on the CPU."""
+    return get_device("host")
 
 
-def device_of(tensor: torch.Tensor) -> Device:
-    """The engine's device of a tensor on the CPU or a GPU. Raises DeviceError without CuPy for the latter."""
-    return get_device("cuda" if tensor.is_cuda else "host")
-
-
-def on_stream_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
-    """Work on the tensor's device, on PyTorch's current stream."""
-    if not tensor.is_cuda:
-        return _ON_HOST
-    return device_of(tensor).on_stream(
-        tensor.device.index, torch.cuda.current_stream(tensor.device).cuda_stream
-    )
+@contextmanager
+def on_gpu_of(tensor: torch.Tensor) -> Iterator[Device]:
+    """Work on the tensor's GPU, which the block is given as the engine's device, on PyTorch's current stream.
+    Raises DeviceError without CuPy."""
+    device, where = get_device("cuda"), tensor.device
+    with device.on_stream(where.index, torch.cuda.current_stream(where).cuda_stream):
+        yield device
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """The tensor's memory as NumPy's or CuPy's array."""
-    given = tensor.detach()
-    return device_of(tensor).asarray(given) if tensor.is_cuda else given.numpy()
-
-
-def tensor_of(array: Array) -> torch.Tensor:
-    """The array's memory as a tensor."""
-    return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
+    """The tensor's memory as NumPy's or CuPy's array; C-contiguous, of a copy where it is not."""
+    given = tensor.detach().contiguous()
+    return given.numpy() if given.is_cpu else get_device("cuda").asarray(given)

@@ -17,14 +17,41 @@ def check_arguments(module: Any, place: str = "") -> None:
 
     place  of the module in a model, by its name there
     """
-    where = f"{place} ({type(module).__name__})" if place else type(module).__name__
-    if getattr(module, "proj_size", 0):
+    p, proj_size = module.dropout, getattr(module, "proj_size", 0)
+    if proj_size:
         raise ShapeError(
-            f"{where} has proj_size={module.proj_size}: bppsa_cupy.torch takes 0 alone; take torch.nn's LSTM"
+            f"{_told(module, place)} has proj_size={proj_size}: bppsa_cupy.torch takes 0 alone; take "
+            "torch.nn's LSTM"
         )
-    p = module.dropout
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise ShapeError(f"{where} has dropout={p!r}: it takes a probability from 0 to 1")
+        raise ShapeError(f"{_told(module, place)} has dropout={p!r}: it takes a probability from 0 to 1")
+
+
+def _told(module: Any, place: str) -> str:
+    name = type(module).__name__
+    return f"{place} ({name})" if place else name
+
+
+def is_plain(module: Any, x: Any, parameters: Sequence[torch.Tensor]) -> bool:
+    """Whether a call without states needs no other check: of a batch of sequences on the CPU, without
+    dropout, and not inside of torch.compile or torch.func."""
+    weight = parameters[0]
+    dtype = weight.dtype
+    if dtype not in DTYPES or not isinstance(x, torch.Tensor) or x.dtype != dtype or not x.is_cpu:
+        return False
+    for parameter in parameters:
+        if not parameter.is_cpu:
+            return False
+    shape, dropout = x.shape, module.dropout
+    return (
+        len(shape) == 3
+        and shape[2] == module.input_size
+        and type(dropout) is float
+        and dropout == 0
+        and not getattr(module, "proj_size", 0)
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+    )
 
 
 def check_tensors(
@@ -32,23 +59,24 @@ def check_tensors(
 ) -> None:
     """Raise where input, states and parameters are not of one dtype and device that the engine takes."""
     name, weight = type(module).__name__, parameters[0]
-    if weight.dtype not in DTYPES:
+    dtype, on_host = weight.dtype, weight.is_cpu
+    if dtype not in DTYPES:
         raise ShapeError(
-            f"{name} has parameters of {weight.dtype}: it takes torch.float32 or torch.float64, as after "
+            f"{name} has parameters of {dtype}: it takes torch.float32 or torch.float64, as after "
             "module.float()"
         )
-    if weight.device.type not in ("cpu", "cuda"):
+    if not on_host and weight.device.type != "cuda":
         raise DeviceError(f"{name} lies on {weight.device}: it takes cpu or cuda, as after module.to('cpu')")
     for tensor in (x, *states):
-        what = "input" if tensor is x else "hx"
-        if tensor.dtype != weight.dtype:
+        if tensor.dtype != dtype:
+            what = "input" if tensor is x else "hx"
             autocast = ", outside of torch.autocast" if torch.is_autocast_enabled(weight.device.type) else ""
             raise ShapeError(
-                f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({weight.dtype}). Convert "
-                f"{what}: {what}.to({weight.dtype}){autocast}, or convert model: model.to({tensor.dtype})"
+                f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({dtype}). Convert "
+                f"{what}: {what}.to({dtype}){autocast}, or convert model: model.to({tensor.dtype})"
             )
     for tensor in (x, *states, *parameters):
-        if tensor.device != weight.device:
+        if not (on_host and tensor.is_cpu) and tensor.device != weight.device:
             what = "input" if tensor is x else "hx or a parameter"
             raise DeviceError(
                 f"{name} lies on {weight.device} and has {what} on {tensor.device}: move one to the other, "
@@ -56,8 +84,8 @@ def check_tensors(
             )
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         raise PassError(
-            f"{name} is no function for torch.func (vmap, grad, jvp, jacrev): give it the whole batch, and "
-            "take torch.autograd; revert(model) gives torch.nn's module"
+            f"{name} is no function for torch.func (vmap, grad, jvp, jacrev): give it the "
+            "whole batch, and take torch.autograd; revert(model) gives torch.nn's module"
         )
 
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
+from bppsa_cupy.torch.geometry import Arguments
 from bppsa_cupy.torch.passes import run
 
 
 def with_dropout(
-    texts: tuple[str, str],
+    arguments: Sequence[Arguments],
     p: float,
     layers: int,
     x: torch.Tensor,
@@ -22,7 +23,7 @@ def with_dropout(
     """Output and last states of `run`, an inner layer at a time: the output of each but the last goes through
     torch.nn.functional.dropout, which zeroes a value with probability p and scales others by 1 / (1 - p).
 
-    texts       geometry of the first inner layer alone, and of each that follows
+    arguments   of the first inner layer alone, and of each that follows
     layers      inner layers, whose states and parameters follow each other
 
     Law: zeros are drawn from PyTorch's generator of x's device over outputs (T, B, columns) in memory order,
@@ -34,7 +35,7 @@ def with_dropout(
     for number in range(layers):
         initial = [state[number * rows : (number + 1) * rows] for state in states]
         given = parameters[number * own : (number + 1) * own]
-        x, *last = run(texts[min(number, 1)], x, lengths, initial, given)
+        x, *last = run(arguments[min(number, 1)], x, lengths, initial, given)
         after.append(last)
         if number + 1 < layers:
             by_time = x.transpose(0, 1).contiguous() if batch_first else x

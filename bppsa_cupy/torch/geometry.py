@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from bppsa_cupy.cells import Cell
+from bppsa_cupy.functional.pool import Pool, pool_of
 from bppsa_cupy.layers import GRU, LSTM, RNN, CellLayer, Recurrent
 
 #: Cells that modules were made of, by digest: a module's text names its cell by it.
@@ -18,24 +19,46 @@ def mode_of(cell: Cell) -> str:
     return f"cell:{cell.digest}"
 
 
-@lru_cache(maxsize=256)
-def layer_of(text: str) -> tuple[Recurrent, tuple[str, ...]]:
-    """The layer, and its parameters' names, of MODE|input_size|hidden_size|num_layers|bias|batch_first|
-    bidirectional; MODE is torch.nn's ("RNN_TANH", "GRU", …) or `mode_of` a cell.
+#: What a module's layer is made of: mode, input_size, hidden_size, num_layers, bias, batch_first,
+#: bidirectional. The mode is torch.nn's ("RNN_TANH", "GRU", …) or `mode_of` a cell. A graph holds them as a
+#: text, joined by "|".
+Arguments = tuple[str, int, int, int, bool, bool, bool]
 
-    Modules of equal texts share one, and so the memory of their passes.
-    """
-    mode, *numbers = text.split("|")
-    names = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional")
-    options: dict[str, Any] = {
-        name: int(number) if number.isdigit() else number == "True"
-        for name, number in zip(names, numbers, strict=True)
-    }
+
+class Geometry(NamedTuple):
+    """What modules of equal arguments share: the engine's layer, its parameters' names, and the memory of its
+    passes."""
+
+    layer: Recurrent
+    names: tuple[str, ...]
+    pool: Pool
+
+
+@lru_cache(maxsize=256)
+def geometry_of(
+    mode: str,
+    input_size: int,
+    hidden_size: int,
+    num_layers: int,
+    bias: bool,
+    batch_first: bool,
+    bidirectional: bool,
+) -> Geometry:
+    """That of `Arguments`."""
+    sizes = input_size, hidden_size, num_layers
+    options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
     layer: Recurrent
     if mode.startswith("cell:"):
-        layer = CellLayer(_cells[mode.removeprefix("cell:")], **options)
+        layer = CellLayer(_cells[mode.removeprefix("cell:")], *sizes, **options)
     elif mode.startswith("RNN_"):
-        layer = RNN(nonlinearity=mode.removeprefix("RNN_").lower(), **options)
+        layer = RNN(*sizes, nonlinearity=mode.removeprefix("RNN_").lower(), **options)
     else:
-        layer = {"GRU": GRU, "LSTM": LSTM}[mode](**options)
-    return layer, tuple(layer.parameter_shapes())
+        layer = {"GRU": GRU, "LSTM": LSTM}[mode](*sizes, **options)
+    return Geometry(layer, tuple(layer.parameter_shapes()), pool_of(layer))
+
+
+def geometry_named(text: str) -> Geometry:
+    """That of arguments as a text."""
+    mode, *arguments = text.split("|")
+    sizes, flags = map(int, arguments[:3]), (flag in ("True", "1") for flag in arguments[3:])
+    return geometry_of(mode, *sizes, *flags)

@@ -15,9 +15,9 @@ from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.dropout import with_dropout
-from bppsa_cupy.torch.geometry import layer_of, mode_of
+from bppsa_cupy.torch.geometry import Arguments, geometry_of, mode_of
 from bppsa_cupy.torch.packs import repack, unpack
-from bppsa_cupy.torch.passes import run
+from bppsa_cupy.torch.passes import apply, run
 
 
 class OverTime(torch.nn.Module):
@@ -53,12 +53,16 @@ class OverTime(torch.nn.Module):
         Raises ShapeError and DeviceError naming both sides, PassError where a transform of torch.func is at
         work.
         """
-        checks.check_arguments(self)
         known = self._parameters
         parameters: list[Any] = [
             known[name] if name in known else getattr(self, name) for name in self._flat_weights_names
         ]
-        states = self._states(hx)
+        if hx is None and checks.is_plain(self, input, parameters):
+            geometry = geometry_of(*self._arguments(self.batch_first, self.input_size, self.num_layers))
+            y, *after = apply(geometry, None, 0, input, *parameters)
+            return y, _state(after)
+        checks.check_arguments(self)
+        states = [] if hx is None else self._states(hx)
         if isinstance(input, PackedSequence):
             return self._over_pack(input, states, parameters)
         checks.check_tensors(self, input, states, parameters)
@@ -68,10 +72,10 @@ class OverTime(torch.nn.Module):
         checks.check_states(self, states, input.shape[axis] if batched else None)
         if batched:
             y, *after = self._over(input, None, self.batch_first, states, parameters)
-            return y, self._state(after)
+            return y, _state(after)
         x, states = input.unsqueeze(axis), [state.unsqueeze(1) for state in states]
         y, *after = self._over(x, None, self.batch_first, states, parameters)
-        return y.squeeze(axis), self._state([state.squeeze(1) for state in after])
+        return y.squeeze(axis), _state([state.squeeze(1) for state in after])
 
     def _over_pack(self, pack: PackedSequence, states: Any, parameters: Any) -> tuple[PackedSequence, Any]:
         """`forward` of a pack: states come and go in the order of the sequences before they were packed."""
@@ -84,34 +88,27 @@ class OverTime(torch.nn.Module):
         y, *after = self._over(x, lengths, True, states, parameters)
         if back is not None:
             after = [state.index_select(1, back) for state in after]
-        return repack(y, lengths, pack), self._state(after)
+        return repack(y, lengths, pack), _state(after)
 
     def _over(
         self, x: torch.Tensor, lengths: Any, batch_first: bool, states: Any, parameters: Any
     ) -> Sequence[torch.Tensor]:
         """Output and last states of padded sequences; in training with dropout between inner layers."""
         if self.training and self.dropout and self.num_layers > 1:
-            one = self._text(batch_first, self.input_size, 1), self._text(batch_first, self._features, 1)
+            features = self.hidden_size * (2 if self.bidirectional else 1)
+            each = [self._arguments(batch_first, columns, 1) for columns in (self.input_size, features)]
             return with_dropout(
-                one, self.dropout, self.num_layers, x, lengths, batch_first, states, parameters
+                each, self.dropout, self.num_layers, x, lengths, batch_first, states, parameters
             )
-        return run(self._text(batch_first, self.input_size, self.num_layers), x, lengths, states, parameters)
+        whole = self._arguments(batch_first, self.input_size, self.num_layers)
+        return run(whole, x, lengths, states, parameters)
 
-    @property
-    def _features(self) -> int:
-        """Columns of an inner layer's output."""
-        return self.hidden_size * (2 if self.bidirectional else 1)
-
-    def _text(self, batch_first: bool, inputs: int, layers: int) -> str:
-        """The geometry of inner layers as `layer_of` takes it."""
-        return (
-            f"{self.mode}|{inputs}|{self.hidden_size}|{layers}|{self.bias}|{batch_first}|{self.bidirectional}"
-        )
+    def _arguments(self, batch_first: bool, inputs: int, layers: int) -> Arguments:
+        """Those of inner layers."""
+        return self.mode, inputs, self.hidden_size, layers, self.bias, batch_first, self.bidirectional
 
     def _states(self, hx: Any) -> list[torch.Tensor]:
-        """The tensors of a given state; none for None."""
-        if hx is None:
-            return []
+        """The tensors of a given state."""
         given = list(hx) if isinstance(hx, (tuple, list)) else [hx]
         if len(given) != self._components or not all(isinstance(state, torch.Tensor) for state in given):
             takes = "a tensor" if self._components == 1 else f"a tuple of {self._components} tensors"
@@ -121,8 +118,10 @@ class OverTime(torch.nn.Module):
             )
         return given
 
-    def _state(self, after: list[torch.Tensor]) -> Any:
-        return after[0] if self._components == 1 else tuple(after)
+
+def _state(after: list[torch.Tensor]) -> Any:
+    """States as torch.nn gives them: a tensor, or a tuple of several."""
+    return after[0] if len(after) == 1 else tuple(after)
 
 
 class RNN(OverTime, torch.nn.RNNBase):
@@ -227,9 +226,9 @@ class CellLayer(OverTime):
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout = dropout
         checks.check_arguments(self)
-        layer, names = layer_of(self._text(batch_first, input_size, num_layers))
-        self._flat_weights_names = list(names)
-        for name, shape in layer.parameter_shapes().items():
+        geometry = geometry_of(*self._arguments(batch_first, input_size, num_layers))
+        self._flat_weights_names = list(geometry.names)
+        for name, shape in geometry.layer.parameter_shapes().items():
             self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bppsa_cupy.torch.geometry import layer_of
+from bppsa_cupy.torch.geometry import geometry_named
 from bppsa_cupy.torch.passes import go_back, go_forward
 from bppsa_cupy.torch.tickets import ticket_of
 
@@ -22,7 +22,7 @@ def over_time(
     keep: bool,
 ) -> list[torch.Tensor]:
     """Output, states after the last step, and a ticket of the pass, which is kept where `keep` is set."""
-    outputs, saved = go_forward(text, lengths, x, states, parameters)
+    outputs, saved = go_forward(geometry_named(text), lengths, x, states, parameters)
     return [*outputs, ticket_of(saved if keep else None)]
 
 
@@ -35,7 +35,7 @@ def _(
     text: str,
     keep: bool,
 ) -> list[torch.Tensor]:
-    layer, _ = layer_of(text)
+    layer = geometry_named(text).layer
     batch = x.shape[0 if layer.batch_first else 1]
     features = layer.directions * layer.hidden_size
     state = layer.num_layers * layer.directions, batch, layer.hidden_size
@@ -55,7 +55,7 @@ def back_through_time(
     input_shape: Sequence[int],
 ) -> list[torch.Tensor]:
     """The gradients by input, first states and parameters."""
-    by_input, by_first, by_parameters = go_back(ticket, by_output, by_states, True, True)
+    by_input, by_first, by_parameters = go_back(ticket, by_output, by_states, True, True, True)
     assert by_input is not None
     return [by_input, *by_first, *by_parameters]
 
