@@ -23,7 +23,7 @@ from mutating.recording import Lines, Recorded, lines_run
 from mutating.told import Outcomes
 
 #: Tests of a fault at most, and processor seconds of those that take part, and of them all.
-TESTS, LONGEST, TOGETHER = 40, 2.0, 10.0
+TESTS, LONGEST, TOGETHER = 200, 2.0, 20.0
 
 
 class Player:

@@ -40,12 +40,14 @@ PYTHON = {
     ),
     "patterns": Subject(
         ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
-        ("test_pattern.py", "test_jacobians*.py", "test_products*.py", "test_layers_errors.py"),
+        ("test_pattern.py", "test_geometry.py", "test_jacobian*.py", "test_products*.py", "test_layers*.py",
+         "test_conv2d*.py", "test_symbolic.py"),
     ),
     "optimizers": Subject(
         tuple(f"bppsa_cupy/training/{name}.py"
               for name in ("optimizer", "optimizers", "groups", "clipping", "schedules", "losses")),
         ("test_optimizer*.py", "test_lr_schedules.py", "test_clipping.py", "test_losses.py",
-         "test_checkpoint.py", "test_pipeline.py", "test_prune.py"),
+         "test_checkpoint.py", "test_pipeline.py", "test_prune.py", "test_training_arguments.py",
+         "test_training_stops.py"),
     ),
 }  # fmt: skip
