@@ -31,7 +31,8 @@ PYTHON = {
     ),
     "scan": Subject(
         ("bppsa_cupy/scan/*.py",),
-        ("test_scan*.py", "test_launches.py", "test_backward.py", "test_residual_scans.py"),
+        ("test_scan*.py", "test_launches.py", "test_backward.py", "test_residual_scans.py",
+         "test_rank_memory.py"),
     ),
     "timescan": Subject(
         ("bppsa_cupy/timescan/*.py",),
