@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from counting import CountingDevice
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from partition_cases import partitions, placements
@@ -94,19 +95,6 @@ def test_a_rank_of_algorithm_1_holds_its_share_and_a_matrix_a_level(ranks):
 
 
 # ---- what a scan takes and sends ----
-
-
-class CountingDevice(HostDevice):
-    """The host, with the bytes of the arrays it has made."""
-
-    def __init__(self):
-        super().__init__()
-        self.taken = 0
-
-    def empty(self, shape, dtype):
-        made = super().empty(shape, dtype)
-        self.taken += made.nbytes
-        return made
 
 
 def scanned(scan, chain, owned, batch, values):

@@ -2,19 +2,20 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from counting import CountingDevice
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, small_network
 from ranks_in_turn import Exchange
 from scan_cases import METHODS, only_own, random_chain, random_partition
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
-from bppsa_cupy.scan.ranks import RankScan
+from bppsa_cupy.scan.ranks import FIRST_TAG, RankScan
 
 
+@settings(max_examples=15)
 @given(
     st.integers(1, 12), st.integers(1, 4), st.booleans(), st.sampled_from(METHODS), st.integers(0, 2**31)
 )  # fmt: skip
@@ -55,14 +56,14 @@ def test_parts_of_a_scan_have_the_bits_of_the_whole(n, size, input_gradient, met
 
 def test_ranks_that_were_asked_for_different_scans_are_refused(rng):
     """Chains, schedules, partitions, gradients or injections that differ."""
-    operands, gradient = random_chain(rng, 4, 2), None
+    operands = random_chain(rng, 4, 2)
     gradient = rng.standard_normal((operands[0][0].shape[1], 2))
     zeros = [np.zeros((pattern.shape[0], 2)) for pattern, _ in operands]
     shared = [(pattern, values if values.ndim == 1 else values[:, 0]) for pattern, values in operands]
     asked = {"gradient": gradient, "jacobians": operands, "partition": bp.Partition((0, 1, 4))}
     for change in (
         {"method": "linear"}, {"partition": bp.Partition((0, 2, 4))}, {"injections": zeros},
-        {"gradient": gradient.astype(np.float32)}, {"jacobians": shared[::1], "gradient": gradient[:, :1]},
+        {"gradient": gradient.astype(np.float32)}, {"jacobians": shared, "gradient": gradient[:, :1]},
     ):  # fmt: skip
 
         def part(group, change=change):
@@ -71,6 +72,19 @@ def test_ranks_that_were_asked_for_different_scans_are_refused(rng):
                 bp.scan(**given, group=group, device="host")
 
         Exchange(2).play(part)
+
+
+def test_a_partition_of_other_ranks_is_refused():
+    def part(group):
+        with pytest.raises(bp.PlanError, match="ranks"):
+            bp.scan(
+                np.zeros(2),
+                [(bp.Pattern.diagonal(2), np.ones(2))],
+                group=group,
+                partition=bp.Partition((0, 1)),
+            )
+
+    Exchange(2).play(part)
 
 
 @pytest.mark.parametrize(
@@ -87,27 +101,7 @@ def test_a_group_that_is_none_is_refused(options, error, message):
 
 # ---- parts of a network's scan ----
 
-CAPACITY, OWNERS = 4, (0, 0, 1, 1, 2, 2)
-
-
-class CountingDevice(HostDevice):
-    """The host, with the bytes and sequences that it has made, and so many bytes free."""
-
-    def __init__(self, free=2**40):
-        super().__init__()
-        self.free, self.taken, self.sequences = free, 0, 0
-
-    def free_memory(self):
-        return self.free
-
-    def empty(self, shape, dtype):
-        made = super().empty(shape, dtype)
-        self.taken += made.nbytes
-        return made
-
-    def sequence(self, launches):
-        self.sequences += 1
-        return super().sequence(launches)
+CAPACITY, OWNERS = 4, (0, 1, 1, 1, 2, 2)
 
 
 def network_scan(group, name="blelloch", device=None, **options):
@@ -159,9 +153,40 @@ def test_launches_are_bound_once_a_batch_size_and_progress_is_made():
             scan.run(batch)
             bound.append(device.sequences)
         each = bound[0]
-        assert each and bound == [each, 2 * each, 2 * each, 3 * each, 3 * each]
+        assert bool(each) is (group.rank < 3) and bound == [each, 2 * each, 2 * each, 3 * each, 3 * each]
         assert group.progressed == 5 * each
         with pytest.raises(bp.PlanError, match="a batch of 5 was given, the plan's buffers hold 4"):
             scan.run(CAPACITY + 1)
 
-    Exchange(3).play(part)
+    Exchange(4).play(part)
+
+
+@pytest.mark.parametrize("name", ["linear", "blelloch"])
+def test_a_step_waits_for_what_it_reads_alone_and_what_is_there_is_sent(name):
+    """Times are numbers of steps that a rank has made; what is sent keeps its order."""
+
+    def part(group):
+        device = CountingDevice()
+        scan = network_scan(group, name, device)
+        group.clock = lambda: device.run
+        for k in scan.elements_read:
+            scan.element(k, 1)[...] = 1
+        if scan.has_gradient:
+            scan.vector(1, 1)[...] = 1
+        scan.run(1)
+        read = {step.left: at for at, step in reversed([*enumerate(scan.steps)])}
+        made = {step.out: at + 1 for at, step in enumerate(scan.steps)}
+        sent, latest = [], 0
+        awaited = []
+        for place, message in enumerate(scan.placement.messages()):
+            tag = FIRST_TAG + 2 * place
+            if message.source == group.rank:
+                latest = max(latest, made.get(message.segment, 0))
+                sent.append(("sent", tag, latest))
+            if message.target == group.rank:
+                awaited.append(("awaited", tag, read.get(message.segment, len(scan.steps))))
+        assert [event for event in group.events if event[0] == "sent"] == sent
+        assert sorted(event for event in group.events if event[0] == "awaited") == awaited
+        return len(sent)
+
+    assert sum(Exchange(3).play(part)) >= 2

@@ -36,8 +36,8 @@ PYTHON = {
     ),
     "timescan": Subject(
         ("bppsa_cupy/timescan/*.py",),
-        ("test_timescan*.py", "test_state_gradients.py", "test_recurrent.py", "test_residual_recurrent.py",
-         "test_heads.py"),
+        ("test_timescan*.py", "test_state_gradients.py", "test_recurrent*.py", "test_residual_recurrent.py",
+         "test_heads.py", "test_memory.py", "test_cell_layers.py"),
     ),
     "patterns": Subject(
         ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
