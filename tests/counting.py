@@ -7,13 +7,13 @@ class CountingDevice(HostDevice):
     """The host, with so many bytes free.
 
     taken      bytes of the arrays it has made
-    sequences  how many sequences of launches it has made
-    run        how many launches of them have run
+    sequences  how many launches each sequence has that it has made
+    run        how many launches of sequences have run
     """
 
     def __init__(self, free=2**40):
         super().__init__()
-        self.free, self.taken, self.sequences, self.run = free, 0, 0, 0
+        self.free, self.taken, self.sequences, self.run = free, 0, [], 0
 
     def free_memory(self):
         return self.free
@@ -24,7 +24,7 @@ class CountingDevice(HostDevice):
         return made
 
     def sequence(self, launches):
-        self.sequences += 1
+        self.sequences.append(len(launches))
         made = super().sequence(launches)
 
         def call():

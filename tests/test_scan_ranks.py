@@ -128,7 +128,7 @@ def test_memory_is_checked_before_a_byte_is_taken(affine):
 
     def part(group):
         device = CountingDevice()
-        network_scan(group, device=device, affine=affine)
+        scan = network_scan(group, device=device, affine=affine)
         needed = device.taken
         network_scan(group, device=CountingDevice(needed), affine=affine)
         device = CountingDevice(needed - 1)
@@ -136,8 +136,13 @@ def test_memory_is_checked_before_a_byte_is_taken(affine):
         with pytest.raises(bp.DeviceError, match=words):
             network_scan(group, device=device, affine=affine)
         assert device.taken == 0
+        return scan, needed
 
-    Exchange(3).play(part)
+    for scan, needed in Exchange(3).play(part):
+        own = {(k, k + 1) for k in scan.own}
+        held = own.union(*({step.left, step.right, step.out} for step in scan.steps))
+        injected = sum(scan.chain_plan.chain.length(end) for begin, end in held if begin)
+        assert needed == scan.memory.total_bytes + affine * injected * CAPACITY * 8
 
 
 def test_launches_are_bound_once_a_batch_size_and_progress_is_made():
@@ -151,8 +156,9 @@ def test_launches_are_bound_once_a_batch_size_and_progress_is_made():
             if scan.has_gradient:
                 scan.vector(1, batch)[...] = 1
             scan.run(batch)
-            bound.append(device.sequences)
+            bound.append(len(device.sequences))
         each = bound[0]
+        assert 0 not in device.sequences
         assert bool(each) is (group.rank < 3) and bound == [each, 2 * each, 2 * each, 3 * each, 3 * each]
         assert group.progressed == 5 * each
         with pytest.raises(bp.PlanError, match="a batch of 5 was given, the plan's buffers hold 4"):

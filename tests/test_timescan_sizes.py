@@ -14,7 +14,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.timescan import WalkSize, serial
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.direction import make_directions, stack_shapes
-from bppsa_cupy.timescan.forward import choose_forward
+from bppsa_cupy.timescan.forward import check_forward, choose_forward
 from bppsa_cupy.timescan.newton import NewtonForward
 from bppsa_cupy.timescan.sizes import StackSize
 
@@ -138,3 +138,9 @@ def test_a_walk_without_a_gradient_a_step_takes_no_offsets():
     serial.backward(alone, walk, None, arrays[0], 6, *arrays[1:])
     assert device.taken - alone.taken == 2 * (4 * 8 + 2 * 4) + 2 * 3 * 2 * 8 + 4
     assert replace(walk.size, steps=2).chunks(2) == 1
+
+
+def test_bytes_that_are_not_there_are_told_as_none():
+    size = WalkSize(CELLS["tanh"], 50, 2, 4, itemsize=4)
+    with pytest.raises(DeviceError, match=r"takes \d+ bytes, 0 are free for it"):
+        check_forward(CountingDevice(100), StackSize(size, 3, 1, 1, True, True), "newton", 1000)

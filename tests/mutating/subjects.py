@@ -37,7 +37,7 @@ PYTHON = {
     "timescan": Subject(
         ("bppsa_cupy/timescan/*.py",),
         ("test_timescan*.py", "test_state_gradients.py", "test_recurrent*.py", "test_residual_recurrent.py",
-         "test_heads.py", "test_memory.py", "test_cell_layers.py"),
+         "test_heads.py", "test_cell_layers.py", "test_functional.py"),
     ),
     "patterns": Subject(
         ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
