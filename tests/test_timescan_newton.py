@@ -53,6 +53,8 @@ def test_it_converges_to_the_serial_pass(cell, ragged, reverse, device):
             newton()
             assert newton.report.converged and newton.report.chunks == -(-steps // chunk)
             assert newton.report.error <= newton.report.tolerance
+            assert newton.report.tolerance == 16 * np.finfo(walk.state.dtype).eps
+            assert newton.report.chunks > 1 or (newton.report.iterations, newton.report.error) == (0, 0)
             assert_same_walk(ours, walk, 1e-12)
 
 
@@ -152,20 +154,21 @@ def test_auto_takes_newton_where_it_is_predicted_to_win(monkeypatch):
 
 class Watching(HostDevice):
     """The host; `corrections` has the damping of each of Newton's corrections, and whether the last chunk's
-    end was taken to miss anything."""
+    end was taken to miss anything; `maps` what they go by."""
 
     def __init__(self):
         super().__init__()
-        self.corrections = []
+        self.corrections, self.maps = [], []
 
     def _prepare(self, kernel, variant, shape, arguments):
         launch = super()._prepare(kernel, variant, shape, arguments)
         if kernel.name != "newton_scan":
             return launch
-        mismatch, damping = arguments[2], float(arguments[-1])
+        maps, _, mismatch, *_, damping = arguments
 
         def call():
-            self.corrections.append((damping, bool(mismatch[-1].any())))
+            self.corrections.append((float(damping), bool(mismatch[-1].any())))
+            self.maps.append(maps.copy())
             launch()
 
         return call
@@ -194,3 +197,14 @@ def test_rounding_that_is_carried_on_ends_with_the_last_chunk():
     newton()
     assert newton.report.converged and 0 < newton.report.error < 1e-2
     assert not any(beyond for _, beyond in device.corrections)
+
+
+def test_quasi_newton_corrects_by_the_diagonal_of_the_maps():
+    """Once the error was told by the whole maps."""
+    device = Watching()
+    walk = make_walk(device, CELLS["lstm"], 12, 3, 2, radius=0.9)
+    NewtonForward(device, blank(device, walk), 3, diagonal=True)()
+    assert len(device.maps) > 2
+    for whole, taken in zip(device.maps[:-1:2], device.maps[1::2], strict=True):
+        np.testing.assert_array_equal(taken, whole * np.eye(6))
+        assert np.any(taken != whole) and np.all(np.diagonal(taken, axis1=1, axis2=2) != 0)

@@ -81,7 +81,8 @@ def test_the_shortest_chunk_that_fits_is_found(chunk):
 @pytest.mark.parametrize("cell", ["tanh", "lstm"])
 @pytest.mark.parametrize("batch, hidden, chunk", [(4, 20, 1), (40, 2, 5), (6, 12, 50)])
 def test_an_iteration_of_newtons_takes_no_more_than_its_bytes_and_most_of_them(cell, batch, hidden, chunk):
-    """Where maps, boundaries or the walk itself are most of it; NumPy tells of temporary arrays too."""
+    """Where maps, boundaries or the walk itself are most of it. NumPy tells of temporary arrays too: the
+    input on its way into chunks, or four vectors a boundary."""
     walk = make_walk(HOST, CELLS[cell], 400, hidden, batch, dtype="float32", radius=0.3)
     NewtonForward(HOST, walk, chunk)()  # compiles
     tracemalloc.start()
@@ -95,6 +96,11 @@ def test_an_iteration_of_newtons_takes_no_more_than_its_bytes_and_most_of_them(c
     assert iteration.report.converged
     needed = walk.size.newton_bytes(chunk)
     assert 0.7 * needed <= peak <= needed + 2**15, peak / needed
+    device, size = CountingDevice(), walk.size
+    NewtonForward(device, walk, chunk)
+    found = 2 * CELLS[cell].states * batch * 4
+    more = chunk * CELLS[cell].gates * hidden + 4 * size.state
+    assert needed - device.taken + found == size.chunks(chunk) * batch * more * 4
 
 
 def test_newtons_chunk_is_the_quickest_that_fits_to_the_byte():
@@ -144,3 +150,13 @@ def test_bytes_that_are_not_there_are_told_as_none():
     size = WalkSize(CELLS["tanh"], 50, 2, 4, itemsize=4)
     with pytest.raises(DeviceError, match=r"takes \d+ bytes, 0 are free for it"):
         check_forward(CountingDevice(100), StackSize(size, 3, 1, 1, True, True), "newton", 1000)
+
+
+@pytest.mark.parametrize("layers, directions", [(3, 1), (3, 2)])
+def test_iterations_of_all_layers_and_directions_fit_beside_what_is_taken(layers, directions):
+    size = WalkSize(CELLS["gru"], 50, 2, 4, itemsize=4)
+    sizes = StackSize(size, 3, layers, directions, True, True)
+    needed = layers * directions * min(map(size.newton_bytes, size.chunk_lengths()))
+    check_forward(CountingDevice(needed + 1000), sizes, "newton", 1000)
+    with pytest.raises(DeviceError, match="Newton's iteration over chunks"):
+        check_forward(CountingDevice(needed + 999), sizes, "newton", 1000)

@@ -23,6 +23,9 @@ class Subject(NamedTuple):
         return sorted({path for pattern in self.tests for path in (ROOT / "tests").glob(pattern)})
 
 
+#: Files of predicted times, which tests hold to tables of measurements within a factor.
+FITTED = ("bppsa_cupy/timescan/warps.py",)
+
 PYTHON = {
     "plan": Subject(
         ("bppsa_cupy/plan/**/*.py",),
