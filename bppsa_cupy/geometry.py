@@ -29,7 +29,7 @@ class Axis:
 
     def taps(self) -> AxisTaps:
         """All (input, output, tap) triples that see an input, sorted by input, then output."""
-        output, tap = (side.reshape(-1) for side in np.indices((self.outputs, self.kernel)))
+        output, tap = (side.ravel() for side in np.indices((self.outputs, self.kernel)))
         position = output * self.stride + tap * self.dilation - self.padding
         inside = (position >= 0) & (position < self.inputs)
         return sorted_taps(self.inputs, position[inside], output[inside], tap[inside])
@@ -58,7 +58,7 @@ class AdaptiveAxis:
     def taps(self) -> AxisTaps:
         """All (input, output, tap) triples, sorted by input, then output."""
         start, end = self.bounds
-        output, tap = (side.reshape(-1) for side in np.indices((self.outputs, self.kernel)))
+        output, tap = (side.ravel() for side in np.indices((self.outputs, self.kernel)))
         position = start[output] + tap
         inside = position < end[output]
         return sorted_taps(self.inputs, position[inside], output[inside], tap[inside])

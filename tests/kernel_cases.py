@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import ARRAY_TYPES, Kernel, Variant
+from bppsa_cupy.raw_kernels.twins.philox import philox
 
 
 class Case(NamedTuple):
@@ -97,11 +98,14 @@ def activation_with_slope(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("dropout_forward", "dropout_fill")
 def dropout(rng: np.random.Generator) -> Iterator[Case]:
-    for (features, batch), threshold in itertools.product(PAIRS, (0, 2**31, 2**32)):
+    """The last threshold is the first number that is drawn."""
+    key, layer, draw = 2**62 + 5, 3, 2**33 + 1
+    first = int(philox(0, layer, draw, key)[0])
+    for (features, batch), threshold in itertools.product(PAIRS, (0, 2**31, 2**32, first)):
         size = features * batch
         yield case(
-            {"kept": rng.integers(0, 2, size)}, features=features, batch=batch, size=size, key=2**62 + 5,
-            layer=3, draw=2**33 + 1, threshold=threshold, scale=2.0,
+            {"kept": rng.integers(0, 2, size)}, features=features, batch=batch, size=size, key=key,
+            layer=layer, draw=draw, threshold=threshold, scale=2.0,
         )  # fmt: skip
 
 
@@ -167,8 +171,9 @@ WINDOWS = (
 )
 
 
-def windows() -> Iterator[dict[str, int]]:
-    """The geometry scalars of each of WINDOWS, with the size of the output."""
+def windows(ceil: bool = False) -> Iterator[dict[str, int]]:
+    """The geometry scalars of each of WINDOWS, with the size of the output; with `ceil` one of which the
+    last windows end behind the padded input."""
     for sizes in WINDOWS:
         scalars = {}
         for axis, (side, letter) in enumerate((("height", "y"), ("width", "x"))):
@@ -179,6 +184,12 @@ def windows() -> Iterator[dict[str, int]]:
                 f"out_{side}": (extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1,
             }  # fmt: skip
         yield scalars
+    if ceil:
+        yield {
+            "in_height": 6, "in_width": 5, "kernel_height": 3, "kernel_width": 2, "stride_y": 3,
+            "stride_x": 2, "padding_y": 1, "padding_x": 0, "dilation_y": 1, "dilation_x": 1,
+            "out_height": 3, "out_width": 3,
+        }  # fmt: skip
 
 
 @cases_of("conv2d_forward", "conv2d_vjp", "conv2d_weight_gradient", "conv2d_unfold", "conv2d_fold")
@@ -203,7 +214,7 @@ def pooling(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("avg_pool2d_forward", "avg_pool2d_vjp")
 def averaging(rng: np.random.Generator) -> Iterator[Case]:
-    for scalars, planes in itertools.product(windows(), (0, 1, 3)):
+    for scalars, planes in itertools.product(windows(ceil=True), (0, 1, 3)):
         for counted, override in ((0, 0), (1, 0), (1, 3), (0, -2)):
             yield case(planes=planes, count_include_pad=counted, divisor_override=override, **scalars)
 

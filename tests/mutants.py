@@ -25,7 +25,7 @@ from mutating import in_kernels, in_python  # noqa: E402
 from mutating.kernels import play_kernels  # noqa: E402
 from mutating.mutant import ROOT, Mutant, in_order  # noqa: E402
 from mutating.playing import Player  # noqa: E402
-from mutating.subjects import PYTHON  # noqa: E402
+from mutating.subjects import FITTED, PYTHON  # noqa: E402
 from mutating.told import Outcomes  # noqa: E402
 
 KERNELS = "kernels"
@@ -37,7 +37,8 @@ def faults_of(subject: str) -> list[Mutant]:
     """All that may be done to a subject."""
     if subject == KERNELS:
         return in_kernels.all_faults()
-    return [mutant for path in PYTHON[subject].sources() for mutant in in_python.faults_of(path)]
+    sources = PYTHON[subject].sources()
+    return [mutant for path in sources for mutant in in_python.faults_of(path, path in FITTED)]
 
 
 def play(subject: str, seconds: float, seed: int, out: Path, tests: list[Path]) -> bool:

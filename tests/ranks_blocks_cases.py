@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 from group_cases import raises
 from mpi import play
-from ranks_cases import METHODS, check_network, random_partition
+from ranks_cases import check_network
+from scan_cases import METHODS, random_partition
 
 import bppsa_cupy as bp
 from bppsa_cupy.distributed import Group

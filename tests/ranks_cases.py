@@ -10,49 +10,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse
 from mpi import play
+from scan_cases import METHODS, only_own, random_chain, random_partition
 
 import bppsa_cupy as bp
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.models import build_model
 from bppsa_cupy.scan import make_chain, plan_scan
-
-METHODS = ("linear", "blelloch", "hybrid")
-
-
-def random_chain(rng, n, batch):
-    """J_1 … J_n of random kinds, some shared, some batched, and some empty."""
-    width, operands = int(rng.integers(1, 6)), []
-    for _ in range(n):
-        kind = rng.integers(4)
-        rows = width if kind == 0 else int(rng.integers(1, 6))
-        if kind == 0:
-            pattern = Pattern.diagonal(width)
-        elif kind == 1:
-            pattern = Pattern.dense(rows, width)
-        else:
-            density = 0.5 if kind == 2 else float(rng.integers(2))
-            pattern = Pattern.from_scipy(scipy.sparse.random_array((rows, width), density=density, rng=rng))
-        shape = (pattern.nnz,) if rng.integers(2) else (pattern.nnz, batch)
-        operands.append((pattern, rng.standard_normal(shape)))
-        width = rows
-    return operands
-
-
-def random_partition(rng, items, ranks):
-    """Contiguous parts anywhere, empty ones among them."""
-    cuts = np.sort(rng.integers(0, items + 1, ranks - 1)).tolist()
-    return bp.Partition((0, *cuts, items))
-
-
-def only_own(operands, own):
-    """The operands, with NaN for the values of those that are not in `own`."""
-    return [
-        (pattern, values if k in own else np.full_like(values, np.nan))
-        for k, (pattern, values) in enumerate(operands)
-    ]
 
 
 def case_scans_of_every_length(group: Group) -> None:

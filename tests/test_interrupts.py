@@ -1,5 +1,6 @@
-"""Ctrl-C at any point of bppsa-plan: exit code 130, one line, no traceback, no file."""
+"""Ctrl-C at any point of bppsa-plan, and of writing a file: exit code 130, one line, no traceback, no file."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 
 import pytest
 
-from bppsa_cupy.system import interrupts
+from bppsa_cupy.system import files, interrupts, temporary
 from bppsa_cupy.system.hdf5 import create, write_array
 
 #: Where the signal comes: just before these are called for the first time.
@@ -116,3 +117,48 @@ def test_an_ignored_signal_stays_ignored(tmp_path):
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+# ---- a file of text, step by step ----
+
+STEPS_OF = {module.__file__ for module in (contextlib, files, interrupts, temporary)}
+
+
+def write_with_a_signal(path, moment):
+    """Write a text with Ctrl-C at a bytecode by its number, of those that write the file; whether it was
+    reached."""
+    passed = 0
+
+    def trace(frame, event, argument):
+        nonlocal passed
+        if frame.f_code.co_filename not in STEPS_OF:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            passed += 1
+            if passed == moment:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    with contextlib.suppress(KeyboardInterrupt), interrupts.one_interrupt():
+        sys.settrace(trace)
+        try:
+            files.write_text(path, "whole")
+        finally:
+            sys.settrace(before)
+    return passed >= moment
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_at_any_moment_leaves_a_whole_file_or_none(tmp_path, monkeypatch):
+    """Descriptors that were opened at that very moment are closed with their last name."""
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: None)
+    path, moment, outcomes = tmp_path / "a.txt", 1, set()
+    while write_with_a_signal(path, moment):
+        assert os.listdir(tmp_path) in ([], ["a.txt"]), moment
+        outcomes.add(path.exists())
+        assert not path.exists() or path.read_text() == "whole"
+        path.unlink(missing_ok=True)
+        moment += 1
+    assert moment > 200 and outcomes == {False, True}

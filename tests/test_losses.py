@@ -192,6 +192,11 @@ def test_target_of_another_shape_is_refused():
         bp.mse_loss(np.zeros((2, 3)), np.zeros((2, 2)))
 
 
+def test_an_output_without_an_element_is_refused():
+    with pytest.raises(bp.ShapeError, match=r"an output of shape \(0, 3\): it has no element"):
+        bp.mse_loss(np.zeros((0, 3)), np.zeros((0, 3)))
+
+
 def test_scores_come_as_lists_and_by_dlpack():
     loss, gradient = bp.cross_entropy([[0.0, 0.0]], [1])
     assert float(loss) == pytest.approx(np.log(2)) and np.allclose(gradient, [[0.5, -0.5]])

@@ -1,6 +1,8 @@
 """The program of `make mutants`: the faults it makes, how they reach what runs, and equivalent ones."""
 
 import ast
+import ctypes
+import mmap
 import re
 import subprocess
 import sys
@@ -10,11 +12,12 @@ import numpy as np
 import pytest
 from fuzzing.children import play_alone
 from mutating import in_kernels, in_python, kernels
+from mutating.fenced import FencedBuffer
 from mutating.in_functions import Functions
 from mutating.mutant import ROOT, in_order
 from mutating.recording import lines_run
 from mutating.subjects import PYTHON
-from mutating.told import Outcomes, read_equivalent
+from mutating.told import SEEN, Outcomes, read_equivalent
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import bit_sets
@@ -118,7 +121,31 @@ def test_a_kernel_takes_a_fault_and_its_twin_sees_it(tmp_path):
     trials = kernels.Trials(tmp_path)
     for path, change in (("newton_mismatch.cu", "1 < chunks → <="), ("batched.cuh", "int)item - quotient")):
         mutant = fault_of(f"raw_kernels/{path}", change, in_kernels)
-        assert trials.outcome(mutant)[0] == "killed"
+        assert trials.outcome(mutant)[0] in SEEN
+
+
+def test_a_read_beyond_that_nothing_takes_is_seen(tmp_path):
+    """The weights in registers are fetched ahead of their step, by the last of them for none."""
+    fault = fault_of("raw_kernels/frames/stage.cuh", "(left > AHEAD) → >=", in_kernels)
+    assert kernels.Trials(tmp_path).outcome(fault) == ("crashed", "SIGSEGV")
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4096, 5000])
+def test_a_fenced_buffer_ends_where_no_memory_is(size):
+    buffer = FencedBuffer(size, np.dtype(np.float32))
+    buffer.array[...] = 1
+    assert buffer.array.ctypes.data == buffer.address or not size
+    assert buffer.address % 16 == 0 and buffer.guards_hold()
+    end = buffer.address + -(-4 * size // 16) * 16
+
+    def read(_):
+        return "read", str(ctypes.c_byte.from_address(end).value)
+
+    assert play_alone(read, 0, 10.0).detail == "SIGSEGV"
+    if 4 * size % mmap.PAGESIZE:
+        ctypes.c_byte.from_address(buffer.address - 1).value = 1
+        assert not buffer.guards_hold()
+    buffer.close()
 
 
 def test_lines_that_run_are_seen():

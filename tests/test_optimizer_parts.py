@@ -48,6 +48,7 @@ def test_a_blocked_part_counts_alone(rng):
     assert [int(optimizer.fetch_blocked(part)()[0]) for part in parts] == [1, 0]
     np.testing.assert_array_equal(optimizer.parameters["0.weight"], before["0.weight"])
     assert not np.array_equal(optimizer.parameters["1.weight"], before["1.weight"])
+    assert optimizer.fetch_blocked()().shape == (1,)
     optimizer.settle()
     assert optimizer.steps == 1
 
@@ -93,6 +94,24 @@ def test_state_older_than_the_masks_is_masked(rng):
             optimizer.step(net.gradients)
         assert not net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].any()
         assert not net.parameters["0.weight"][held].any()
+
+
+def test_a_loaded_state_older_than_the_masks_is_masked(rng):
+    """Though the optimizer has made steps with these masks before."""
+    net = bp.Sequential([bp.Linear(4, 3)], (4,), device="host", seed=0)
+    optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
+    net.gradients.flat[...] = 1
+    optimizer.step(net.gradients)
+    state = optimizer.state_dict()
+    bp.prune(net, 0.5)
+    held = net.parameters["0.weight"] == 0
+    net.gradients.flat[...] = 0
+    optimizer.step(net.gradients)
+    optimizer.load_state_dict(state)
+    assert held.any() and net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].all()
+    optimizer.step(net.gradients)
+    assert not net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].any()
+    assert not net.parameters["0.weight"][held].any()
 
 
 def test_a_state_that_is_loaded_ends_updates_by_parts(rng):
@@ -150,6 +169,22 @@ class OfTwoRanks(ParameterSet):
         others = np.array([3.0, 4e30])
         second = others / 4e30 if value.dtype == np.float64 else others
         return np.stack([value, np.square(second).sum() if value.dtype == np.float64 else second.max()])
+
+
+class BlockedElsewhere(ParameterSet):
+    """Parameters of a rank, where another rank's gradients are not finite."""
+
+    def set_where_any(self, flag):
+        flag[...] = 1
+
+
+def test_a_step_is_blocked_where_another_ranks_gradients_are_not_finite():
+    parameters = BlockedElsewhere(get_device("host"), np.dtype("float32"), {"w": (2,)})
+    parameters.assign({"w": np.ones(2)})
+    optimizer = bp.SGD(parameters, lr=0.1)
+    optimizer.step(parameters)
+    assert optimizer.blocked and optimizer.steps == 0
+    np.testing.assert_array_equal(parameters["w"], np.ones(2))
 
 
 def test_clipping_takes_the_norm_of_all_ranks():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,17 @@ WRONG = {
     "pointer that is no integer": ((2, 3), [0.0, 1.0, 3.0], INDICES, "indptr of float64"),
     "pointer beyond int64": ((2, 3), np.array([0, 2**63 + 1, 3], np.uint64), INDICES, "indptr decreases"),
     "unsigned pointer that decreases": ((2, 3), np.array([0, 4, 3], np.uint64), INDICES, "indptr decreases"),
+    "pointers of other rows": ((2, 3), [0, 3], INDICES, r"2 rows got indptr of shape \(2,\)"),
+    "indices of two axes": (
+        (2, 3),
+        INDPTR,
+        [INDICES],
+        r"shape \(1, 3\): it takes \(3,\) and \(nnz,\)",
+    ),
+    "first pointer above 0": ((2, 3), [1, 1, 3], INDICES, "indptr runs from 1 to 3: it must run from 0"),
+    "last pointer below nnz": ((2, 3), [0, 1, 2], INDICES, "from 0 to 2: .* the number of indices, 3"),
+    "index that is the width": ((2, 3), INDPTR, [3, 0, 1], "indices run from 0 to 3: a matrix of 3 columns"),
+    "an index twice in a row": ((2, 3), INDPTR, [2, 1, 1], "must increase strictly inside a row"),
     "negative index": ((2, 3), INDPTR, [-1, 0, 1], "indices run from -1"),
     "text": ((2, 3), INDPTR, ["2", "0", "1"], "indices of <U1"),
     "masked indices": ((2, 3), INDPTR, np.ma.array(INDICES, mask=[1, 0, 0]), "indices as a masked array"),
@@ -68,3 +80,38 @@ def test_every_integer_type_is_taken(dtype):
 
 def test_an_empty_pattern():
     assert bp.Pattern((0, 0), [0], []).nnz == bp.Pattern((0, 5), [0], []).nnz == 0
+
+
+def test_arrays_are_read_only_and_sizes_are_a_tuple_of_ints():
+    pattern = bp.Pattern([np.int32(ROWS), np.int64(COLUMNS)], INDPTR, INDICES)
+    assert pattern.shape == (ROWS, COLUMNS) and [type(size) for size in pattern.shape] == [int, int]
+    for array in (pattern.indptr, pattern.indices):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+@pytest.mark.parametrize("columns, dtype", [(2**31 - 1, np.int32), (2**31, np.int64)])
+def test_positions_are_as_wide_as_the_largest_size_needs(columns, dtype):
+    assert bp.Pattern((0, columns), [0], []).indptr.dtype == dtype
+
+
+def test_a_matrix_of_scipys_gives_its_stored_positions_and_stays_as_it_is():
+    """Unsorted, one position twice, an explicit zero; a copy is sorted and summed."""
+    indices = np.array([2, 0, 2, 1])
+    matrix = scipy.sparse.csr_array((np.array([1.0, 0.0, 3.0, 4.0]), indices, np.array([0, 3, 4])), (2, 3))
+    assert bp.Pattern.from_scipy(matrix) == bp.Pattern((2, 3), [0, 2, 3], [0, 2, 1])
+    np.testing.assert_array_equal(matrix.indices, [2, 0, 2, 1])
+    assert matrix.nnz == 4
+
+
+@pytest.mark.parametrize(
+    "indptr, indices, selection",
+    [([0, 1, 1], [2], True), ([0, 1, 2], [1, 1], True), (INDPTR, INDICES, False), ([0, 0, 0], [], True)],
+)
+def test_a_selection_has_one_entry_a_row_at_most(indptr, indices, selection):
+    assert bp.Pattern((ROWS, COLUMNS), indptr, indices).is_selection is selection
+
+
+def test_sparsity_counts_what_is_not_stored():
+    assert bp.Pattern((ROWS, COLUMNS), INDPTR, INDICES).sparsity == 0.5
+    assert bp.Pattern((0, 5), [0], []).sparsity == 0

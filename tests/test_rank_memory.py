@@ -1,15 +1,15 @@
 """What a rank holds: live segments never overlap, and what is taken is what was predicted."""
 
-import threading
-from collections import defaultdict
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from counting import CountingDevice
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from partition_cases import partitions, placements
 from plan_cases import plan_of, random_chain
+from ranks_in_turn import Exchange
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices.host import HostDevice
@@ -97,63 +97,6 @@ def test_a_rank_of_algorithm_1_holds_its_share_and_a_matrix_a_level(ranks):
 # ---- what a scan takes and sends ----
 
 
-class Mailbox:
-    """Messages between ranks that are threads."""
-
-    def __init__(self, size):
-        self.size, self.there, self.sent = size, defaultdict(list), []
-        self.changed = threading.Condition()
-
-
-class ThreadRank:
-    """A rank of `Mailbox`: what `RankScan` needs of a group."""
-
-    def __init__(self, box, rank):
-        self.box, self.rank, self.size = box, rank, box.size
-
-    def isend(self, array, target, tag=0):
-        with self.box.changed:
-            self.box.there[self.rank, target, tag].append(array.copy())
-            self.box.sent.append((self.rank, target, array.nbytes))
-            self.box.changed.notify_all()
-        return Arriving(lambda: None)
-
-    def post(self, array, source, tag=0):
-        array[...] = np.nan
-
-        def wait():
-            key = source, self.rank, tag
-            with self.box.changed:
-                assert self.box.changed.wait_for(lambda: self.box.there[key], timeout=5), key
-                array[...] = self.box.there[key].pop(0)
-
-        return Arriving(wait)
-
-    def progress(self):
-        pass
-
-    def agree(self, **values):
-        pass
-
-
-class Arriving:
-    def __init__(self, wait):
-        self.wait = wait
-
-
-class CountingDevice(HostDevice):
-    """The host, with the bytes of the arrays it has made."""
-
-    def __init__(self):
-        super().__init__()
-        self.taken = 0
-
-    def empty(self, shape, dtype):
-        made = super().empty(shape, dtype)
-        self.taken += made.nbytes
-        return made
-
-
 def scanned(scan, chain, owned, batch, values):
     """Write the inputs of a scan, run it, and give the vectors of its own elements."""
     for k in scan.elements_read & set(owned):
@@ -176,36 +119,27 @@ def test_a_rank_takes_and_sends_what_was_predicted(data, n, seed):
     shapes = [(chain.length(1), capacity)]
     shapes += [(e.pattern.nnz,) if e.shared else (e.pattern.nnz, capacity) for e in chain.elements]
     values = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
-    box, results = Mailbox(partition.ranks), {}
+    exchange = Exchange(partition.ranks)
     owners, ranks = tuple(partition.owners.tolist()), partition.ranks
     budget = Budget(capacity, 4, ranks, owners=owners, input_gradient=False, indices=False)
     predicted = budget.bytes_by_rank(chain_plan.sizes, schedule)
 
-    def run(rank):
+    def run(group):
         device = CountingDevice()
-        scan = RankScan(ThreadRank(box, rank), owners, device, np.float32, chain_plan, schedule, capacity)
-        owned = [k for k in range(n + 1) if scan.placement.owners[k] == rank]
+        scan = RankScan(group, owners, device, np.float32, chain_plan, schedule, capacity)
+        owned = [k for k in range(n + 1) if scan.placement.owners[k] == group.rank]
         for _ in range(2):
-            results[rank] = scanned(scan, chain, owned, batch, values)
-        assert device.taken == predicted[rank] == scan.memory.total_bytes
+            vectors = scanned(scan, chain, owned, batch, values)
+        assert device.taken == predicted[group.rank] == scan.memory.total_bytes
+        return vectors
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
-    failures = []
-    hook, threading.excepthook = threading.excepthook, lambda it: failures.append(it.exc_value)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        threading.excepthook = hook
-    assert not failures, failures
+    results = exchange.play(run)
     whole = NumericScan(HostDevice(), np.float32, chain_plan, schedule, capacity)
     expected = scanned(whole, chain, range(n + 1), batch, values)
-    for rank, own in results.items():
+    for rank, own in enumerate(results):
         assert set(own) == {k for k in range(1, n + 1) if owners[k - 1] == rank}
         for k, vector in own.items():
             np.testing.assert_array_equal(vector, expected[k])
     placement = place(schedule, owners, ranks)
     listed = placement.messages(message_bytes(chain_plan.sizes, placement, batch, 4))
-    assert sorted(box.sent) == sorted(2 * [(m.source, m.target, m.bytes) for m in listed])
+    assert sorted(exchange.sent) == sorted(2 * [(m.source, m.target, m.bytes) for m in listed])

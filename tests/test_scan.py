@@ -1,6 +1,7 @@
 """The numeric scan against dense NumPy products, for every schedule, length and kind of product."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, small_network
+from scan_cases import METHODS, random_chain, reference
 
 import bppsa_cupy as bp
 from bppsa_cupy.csr import Pattern
@@ -17,48 +19,6 @@ from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
 from bppsa_cupy.scan.launches import Matrix, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
-
-METHODS = ("linear", "blelloch", "hybrid")
-KINDS = ("sparse", "diagonal", "dense", "selection", "empty")
-
-
-def random_chain(rng, n, batch, kinds=KINDS, sizes=(1, 6)):
-    """Patterns and values of J_1 … J_n of random kinds and sizes; some shared, some batched."""
-    width = int(rng.integers(*sizes))
-    operands = []
-    for _ in range(n):
-        kind = rng.choice(kinds)
-        rows = width if kind == "diagonal" else int(rng.integers(*sizes))
-        if kind == "diagonal":
-            pattern = Pattern.diagonal(width)
-        elif kind == "dense":
-            pattern = Pattern.dense(rows, width)
-        elif kind == "selection":
-            kept = rng.integers(0, 2, rows)
-            indptr = np.concatenate([[0], np.cumsum(kept)])
-            pattern = Pattern((rows, width), indptr, rng.integers(0, width, int(kept.sum())))
-        else:
-            density = 0.0 if kind == "empty" else 0.5
-            pattern = Pattern.from_scipy(scipy.sparse.random_array((rows, width), density=density, rng=rng))
-        shape = (pattern.nnz,) if rng.integers(2) else (pattern.nnz, batch)
-        operands.append((pattern, rng.standard_normal(shape)))
-        width = rows
-    return operands
-
-
-def reference(gradient, operands, injections=None):
-    """v(1) … v(n + 1) in float64 by dense products, a sample at a time."""
-    vectors = [gradient]
-    for k, (pattern, values) in enumerate(operands):
-        columns = []
-        for sample in range(gradient.shape[1]):
-            data = values[:, sample] if values.ndim == 2 else values
-            columns.append(pattern.to_scipy(data).toarray() @ vectors[-1][:, sample])
-        vector = np.stack(columns, 1)
-        if injections is not None and injections[k] is not None:
-            vector = vector + injections[k]
-        vectors.append(vector)
-    return vectors
 
 
 def assert_vectors(got, expected, tolerance=1e-12):
@@ -170,6 +130,25 @@ def test_a_steady_run_allocates_nothing(device, rng):
     assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
+def test_a_batch_beyond_the_buffers_is_refused_wherever_it_is_given():
+    """Also where there is nothing to compute."""
+    device, dtype = HostDevice(), np.dtype(np.float64)
+    plan = plan_of(small_network(), batch_size=4)
+    scan = NumericScan(device, dtype, plan.chains[0], plan.schedule(0, "linear"), 4, affine=True)
+    one = plan_scan(make_chain([(Pattern.diagonal(2), True)]), batch_size=4, device="host")
+    empty = NumericScan(device, dtype, one.chains[0], one.schedule(0, "linear"), 4)
+    assert not empty.schedule.steps
+    empty.run(4)
+    read = min(scan.elements_read)
+    for call in (
+        scan.run,
+        empty.run,
+        *(partial(one, read) for one in (scan.vector, scan.element, scan.injection)),
+    ):
+        with pytest.raises(bp.PlanError, match="a batch of 5 was given, the plan's buffers hold 4"):
+            call(5)
+
+
 def test_launches_are_kept_for_so_many_batch_sizes(monkeypatch, rng):
     monkeypatch.setattr(sys.modules[NumericScan.__module__], "MAXIMAL_RUNS", 2)
     made, device = [], HostDevice()
@@ -224,6 +203,10 @@ def test_positions_beyond_two_to_the_31_are_reached(tmp_path):
         (np.zeros(2), [(Pattern.diagonal(2), np.ma.masked_array([1, 2], [0, 1]))], {}, bp.ShapeError,
          "the values of J_1 as a masked array"),
         (np.zeros(2), [scipy.sparse.eye_array(2, dtype=complex)], {}, bp.ShapeError, "give the real part"),
+        (np.zeros(2), [scipy.sparse.eye_array(2, dtype=complex)], {"input_gradient": False}, bp.ShapeError,
+         "the values of J_1 of complex128: it takes real numbers"),
+        (np.zeros(2), [(Pattern.diagonal(2), [1, 2], [1, 2])], {}, bp.ShapeError, "J_1 is a tuple"),
+        (np.zeros(2), [([1, 2], [1, 2])], {}, bp.ShapeError, "J_1 is a tuple"),
         (np.ma.masked_array([1.0, 2], [0, 1]), [], {}, bp.ShapeError, "as a masked array"),
         (np.zeros(2), [scipy.sparse.eye_array(2)], {"injections": [np.array(["1", "2"])]}, bp.ShapeError,
          "injection 1 of <U1"),
@@ -242,6 +225,23 @@ def test_values_and_injections_come_as_lists_and_by_dlpack():
     for values, injected in (([1, 2], [3.0, 4.0]), (torch.tensor([1, 2]), torch.tensor([3.0, 4.0]))):
         result = bp.scan([1.0, 1.0], [(pattern, values)], injections=[injected], device="host")
         np.testing.assert_array_equal(result[1], np.add(expected, [3, 4]))
+
+
+@pytest.mark.parametrize("make", [scipy.sparse.csr_array, scipy.sparse.csc_array, scipy.sparse.coo_array])
+def test_unsorted_matrices_with_duplicates_are_taken_and_stay_as_they_are(make):
+    """Of CSR unsorted, with one position twice; and of other formats, which are brought to CSR."""
+    given = scipy.sparse.csr_array((np.array([1.0, 2, 3, 4]), np.array([2, 0, 2, 1]), [0, 3, 4]), (2, 3))
+    matrix = make(given)
+    before = matrix.data.copy(), matrix.nnz
+    _, result = bp.scan(np.array([1.0, 10, 100]), [matrix], device="host")
+    np.testing.assert_array_equal(result, [402, 40])
+    assert matrix.nnz == before[1]
+    np.testing.assert_array_equal(matrix.data, before[0])
+
+
+def test_a_plan_of_what_is_no_chain_is_refused():
+    with pytest.raises(bp.PlanError, match="plan_scan got chain of int: it takes one of make_chain"):
+        plan_scan(3)
 
 
 def test_a_plan_of_another_chain_is_refused(rng):

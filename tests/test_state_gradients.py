@@ -58,6 +58,7 @@ def theirs(net, given):
     ("options", "ragged", "method"),
     [
         ({}, False, "bp"),
+        ({"num_layers": 3}, False, "bp"),
         ({"outputs": "last", "num_layers": 2}, True, "bp"),
         ({"num_layers": 2, "bidirectional": True}, True, "blelloch"),
     ],

@@ -109,6 +109,9 @@ def test_a_scan_that_is_called_again_forgets_the_last_time():
     last[...] = 0
     again()
     assert not again.reran and "again" not in again.description
+    serial = run(host, walk, gradient, last, method="linear")[2]
+    assert not serial.reran and "again" not in serial.description
+    assert serial.description == "serial (method 'linear')"
 
 
 def test_too_little_memory_is_said_before_anything_is_taken(monkeypatch):

@@ -71,6 +71,16 @@ def test_all_passes_over_time_fit_the_memory_or_none_is_made(monkeypatch, rng):
     assert host.allocated == taken
     monkeypatch.undo()
     net.forward(x)
+    net.backward(2 * gradient, method="linear")
+    doubled = net.gradients.to_host()
+    net.backward(gradient, method="linear")
+    monkeypatch.setattr(type(host), "free_memory", lambda self: 10)
+    with pytest.raises(bp.DeviceError, match=r"takes \d+ bytes"):
+        net.backward(gradient, method="blelloch")
+    net.backward(2 * gradient, method="linear")
+    np.testing.assert_equal(net.gradients.to_host(), doubled)
+    monkeypatch.undo()
+    net.forward(x)
     net.backward(gradient, method="blelloch")
 
 

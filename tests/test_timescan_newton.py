@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from timescan_cases import CELLS, make_walk, on_host
 
 from bppsa_cupy.devices import get_device
+from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.timescan import models
 from bppsa_cupy.timescan.forward import choose_forward
@@ -51,6 +53,8 @@ def test_it_converges_to_the_serial_pass(cell, ragged, reverse, device):
             newton()
             assert newton.report.converged and newton.report.chunks == -(-steps // chunk)
             assert newton.report.error <= newton.report.tolerance
+            assert newton.report.tolerance == 16 * np.finfo(walk.state.dtype).eps
+            assert newton.report.chunks > 1 or (newton.report.iterations, newton.report.error) == (0, 0)
             assert_same_walk(ours, walk, 1e-12)
 
 
@@ -146,3 +150,61 @@ def test_auto_takes_newton_where_it_is_predicted_to_win(monkeypatch):
     assert choose(walk)[0] == 0
     with pytest.raises(DeviceError, match=r"\d+ bytes, 1000 are free for it.*take forward_method='serial'"):
         choose(walk, "newton")
+
+
+class Watching(HostDevice):
+    """The host; `corrections` has the damping of each of Newton's corrections, and whether the last chunk's
+    end was taken to miss anything; `maps` what they go by."""
+
+    def __init__(self):
+        super().__init__()
+        self.corrections, self.maps = [], []
+
+    def _prepare(self, kernel, variant, shape, arguments):
+        launch = super()._prepare(kernel, variant, shape, arguments)
+        if kernel.name != "newton_scan":
+            return launch
+        maps, _, mismatch, *_, damping = arguments
+
+        def call():
+            self.corrections.append((float(damping), bool(mismatch[-1].any())))
+            self.maps.append(maps.copy())
+            launch()
+
+        return call
+
+
+def test_corrections_are_halved_and_then_left_out_while_mismatches_grow():
+    """Behind an undamped one, by which the error is told; nothing lies behind the last chunk."""
+    device = Watching()
+    walk = make_walk(device, CELLS["tanh"], 60, 8, 2, radius=4.0, size=0.1)
+    NewtonForward(device, blank(device, walk), 2, iterations=12)()
+    dampings = [damping for damping, _ in device.corrections]
+    damped = [k for k, damping in enumerate(dampings) if damping != 1.0]
+    assert damped and dampings[damped[0]] == 0.5 and 0.0 in dampings
+    for before, after in pairwise(damped):
+        assert dampings[after - 1] == 1.0
+        if dampings[before] == 0.0 and after == before + 2:
+            assert dampings[after] == 0.0, "until a mismatch is the least so far"
+    assert not any(beyond for _, beyond in device.corrections)
+
+
+def test_rounding_that_is_carried_on_ends_with_the_last_chunk():
+    """Boundaries that move by a rounding for ever are judged by what becomes of roundings at each of them."""
+    device = Watching()
+    walk = make_walk(device, CELLS["tanh"], 200, 8, 2, radius=1.1, size=0.05, dtype="float32")
+    newton = NewtonForward(device, blank(device, walk), 1, tolerance=1e-2)
+    newton()
+    assert newton.report.converged and 0 < newton.report.error < 1e-2
+    assert not any(beyond for _, beyond in device.corrections)
+
+
+def test_quasi_newton_corrects_by_the_diagonal_of_the_maps():
+    """Once the error was told by the whole maps."""
+    device = Watching()
+    walk = make_walk(device, CELLS["lstm"], 12, 3, 2, radius=0.9)
+    NewtonForward(device, blank(device, walk), 3, diagonal=True)()
+    assert len(device.maps) > 2
+    for whole, taken in zip(device.maps[:-1:2], device.maps[1::2], strict=True):
+        np.testing.assert_array_equal(taken, whole * np.eye(6))
+        assert np.any(taken != whole) and np.all(np.diagonal(taken, axis1=1, axis2=2) != 0)

@@ -84,6 +84,7 @@ def test_schedules():
         ("lr", "x"),
         ("lr", -1.0),
         ("lr", np.nan),
+        ("lr", 10**400),
         ("momentum", np.ones(2)),
         ("weight_decay", None),
         ("nesterov", 3),
@@ -105,6 +106,14 @@ def test_the_factor_of_the_rate_is_checked(factor):
     made.lr_factor = factor
     with pytest.raises(bp.BppsaError, match=r"SGD got lr_factor=.*: it takes a finite number of at least 0"):
         made.step(NET.gradients)
+
+
+def test_a_factor_of_0_holds_the_parameters():
+    made = optimizer()
+    before, made.lr_factor = NET.parameters.flat.copy(), 0
+    made.step(NET.gradients)
+    np.testing.assert_array_equal(NET.parameters.flat, before)
+    assert made.steps == 2
 
 
 def test_gradients_of_other_shapes_are_refused():

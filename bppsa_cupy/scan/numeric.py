@@ -139,6 +139,7 @@ class NumericScan:
         return Matrix(pattern, _view(self._arena, self.memory.offsets[segment][0], pattern.nnz, *columns))
 
     def _affine_vector(self, segment: Segment, batch: int) -> Array:
+        self._check_batch(batch)
         rows = self.chain_plan.chain.length(segment[1])
         return _view(self._affine_arena, self._affine_offsets[segment], rows, batch)
 

@@ -102,9 +102,10 @@ def scan(
     arguments = target, start.dtype, plan.chains[0], schedule, plan.batch_size
     affine, own = injected_vectors is not None, range(len(chain))
     numeric: NumericScan
-    if group is None or partition is None:
+    if group is None:
         numeric = NumericScan(*arguments, affine=affine)
     else:
+        assert partition is not None
         group.agree(
             chain=plan.fingerprint,
             schedule=schedule.digest,

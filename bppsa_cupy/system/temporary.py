@@ -24,6 +24,8 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from bppsa_cupy.system.interrupts import interrupts_deferred
+
 #: Seconds after its last write from which a file that may have a writer elsewhere has none.
 ABANDONED = 86_400
 #: Bytes of a name that its temporary files keep, so that theirs is not too long for the folder.
@@ -35,12 +37,16 @@ def temporary_file(target: Path) -> Iterator[Path]:
     """An empty new file in the folder of `target`, to be renamed in the block: it goes at the block's end.
     Those that killed writers of `target` left there are removed. Raises OSError where the folder takes none.
     """
-    path, descriptor = _locked(target)
+    made: tuple[Path, int] | None = None
     try:
+        with interrupts_deferred():  # no Ctrl-C between the file's birth and the name for it
+            made = _locked(target)
+        path, descriptor = made
         _remove_abandoned(target, os.fstat(descriptor).st_mtime)
         yield path
     finally:
-        _discard(path, descriptor)
+        if made:
+            _discard(*made)
 
 
 def _locked(target: Path) -> tuple[Path, int]:
@@ -63,8 +69,8 @@ def _discard(path: Path, descriptor: int) -> None:
 def _remove_abandoned(target: Path, now: float) -> None:
     """`now` is the time of the folder's clock."""
     name = re.compile(re.escape(_stem(target)) + r"([0-9a-f]{8})\.[0-9a-f]{8}\.part")
-    with suppress(OSError):
-        for entry in os.scandir(target.parent):
+    with suppress(OSError), os.scandir(target.parent) as entries:
+        for entry in entries:
             found = name.fullmatch(entry.name)
             if found and entry.is_file(follow_symlinks=False):
                 with suppress(OSError):

@@ -89,7 +89,7 @@ class Optimizer(abc.ABC):
         kernel, arrays, flag = self._kernel()
         units = self._units if part is None else self._units[part.start // self._unit :]
         if rows != self._rows:
-            self._table, self._rows = device.asarray(np.array(rows, np.float64).reshape(-1)), rows
+            self._table, self._rows = device.asarray(np.array(rows, np.float64).ravel()), rows
         device.launch(
             kernel, progress.flag, progress.steps, values, updated, *(array[own] for array in arrays), units,
             self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
@@ -108,15 +108,17 @@ class Optimizer(abc.ABC):
 
     def _checked_rows(self) -> list[tuple[float, ...]]:
         """The rows of all settings; those that were set since the last step are checked."""
-        every, rows = self._settings(), None
-        with suppress(TypeError, ValueError):
+        every = self._settings()
+        rows: list[tuple[float, ...]] | None = None
+        with suppress(OverflowError, TypeError, ValueError):
             rows = [self._row(own) for own in every]
-        if rows is None or rows != self._rows:
+        if rows != self._rows:
             for own in every:
                 self._check(**own)
+        assert rows is not None, "what makes no row does not pass the check"
         owner, takes = type(self).__name__, "a finite number of at least 0"
         as_number(owner, "lr_factor", self.lr_factor, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
-        return rows or []
+        return rows
 
     def _mask_state(self) -> None:
         """Set the state to 0 where masks that are newer hold the parameters."""

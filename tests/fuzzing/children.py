@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import resource
@@ -110,6 +111,7 @@ def _be_a_child(play: Callable[[int], tuple[str, str]], asked: IO[str], tell: IO
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(nowhere, stream)
+        faulthandler.disable()  # the parent tells how a child ends
         with open("/proc/self/statm", encoding="ascii") as pages:
             taken = int(pages.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -26,12 +26,13 @@ from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames import kernels as frames
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from mutating.fenced import FencedBuffer
 from mutating.in_kernels import FOLDER, mutated
 from mutating.mutant import ROOT, Mutant
 from mutating.told import Outcomes
 
 #: Kernels that a text is part of and that are tried at most, and the processor seconds of them all.
-TOGETHER, SECONDS = 3, 60.0
+TOGETHER, SECONDS = 9, 120.0
 #: The cells whose twins are compiled for both dtypes come first.
 CELLS = ("rnn_tanh", "lstm", "gru")
 INCLUDED = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
@@ -58,6 +59,7 @@ class Trials:
         def play(_: int) -> tuple[str, str]:
             build._headers_folder = lambda flags: self._folder
             device.load.cache_clear()
+            device.Buffer = FencedBuffer
             return _try(mutant, {one: self._expected[one] for one in tried})
 
         played = play_alone(play, 0, SECONDS)

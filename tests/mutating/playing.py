@@ -22,8 +22,8 @@ from mutating.mutant import ROOT, Mutant
 from mutating.recording import Lines, Recorded, lines_run
 from mutating.told import Outcomes
 
-#: Tests of a fault at most, and processor seconds of those that take part, and of them all.
-TESTS, LONGEST, TOGETHER = 40, 2.0, 10.0
+#: Processor seconds of a test that takes part, and of all tests of a fault.
+LONGEST, TOGETHER = 2.0, 20.0
 
 
 class Player:
@@ -111,8 +111,6 @@ class Player:
             turns[test] += 1
         chosen, total = [], 0.0
         for _, seconds, name in sorted(ordered):
-            if len(chosen) == TESTS:
-                break
             if seconds > LONGEST or total + seconds > TOGETHER:
                 continue
             total += seconds

@@ -23,6 +23,9 @@ class Subject(NamedTuple):
         return sorted({path for pattern in self.tests for path in (ROOT / "tests").glob(pattern)})
 
 
+#: Files of predicted times, which tests hold to tables of measurements within a factor.
+FITTED = ("bppsa_cupy/timescan/warps.py",)
+
 PYTHON = {
     "plan": Subject(
         ("bppsa_cupy/plan/**/*.py",),
@@ -31,21 +34,24 @@ PYTHON = {
     ),
     "scan": Subject(
         ("bppsa_cupy/scan/*.py",),
-        ("test_scan*.py", "test_launches.py", "test_backward.py", "test_residual_scans.py"),
+        ("test_scan*.py", "test_launches.py", "test_backward.py", "test_residual_scans.py",
+         "test_rank_memory.py"),
     ),
     "timescan": Subject(
         ("bppsa_cupy/timescan/*.py",),
-        ("test_timescan*.py", "test_state_gradients.py", "test_recurrent.py", "test_residual_recurrent.py",
-         "test_heads.py"),
+        ("test_timescan*.py", "test_state_gradients.py", "test_recurrent*.py", "test_residual_recurrent.py",
+         "test_heads.py", "test_cell_layers.py", "test_functional.py"),
     ),
     "patterns": Subject(
         ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
-        ("test_pattern.py", "test_jacobians*.py", "test_products*.py", "test_layers_errors.py"),
+        ("test_pattern.py", "test_geometry.py", "test_jacobian*.py", "test_products*.py", "test_layers*.py",
+         "test_conv2d*.py", "test_symbolic.py"),
     ),
     "optimizers": Subject(
         tuple(f"bppsa_cupy/training/{name}.py"
               for name in ("optimizer", "optimizers", "groups", "clipping", "schedules", "losses")),
         ("test_optimizer*.py", "test_lr_schedules.py", "test_clipping.py", "test_losses.py",
-         "test_checkpoint.py", "test_pipeline.py", "test_prune.py"),
+         "test_checkpoint.py", "test_pipeline.py", "test_prune.py", "test_training_arguments.py",
+         "test_training_stops.py"),
     ),
 }  # fmt: skip

@@ -1,0 +1,63 @@
+"""Chains of matrices to scan, with values, and their scans by dense products."""
+
+import numpy as np
+import scipy.sparse
+
+import bppsa_cupy as bp
+from bppsa_cupy.csr import Pattern
+
+METHODS = ("linear", "blelloch", "hybrid")
+KINDS = ("sparse", "diagonal", "dense", "selection", "empty")
+
+
+def random_chain(rng, n, batch, kinds=KINDS, sizes=(1, 6)):
+    """Patterns and values of J_1 … J_n of random kinds and sizes; some shared, some batched."""
+    width = int(rng.integers(*sizes))
+    operands = []
+    for _ in range(n):
+        kind = rng.choice(kinds)
+        rows = width if kind == "diagonal" else int(rng.integers(*sizes))
+        if kind == "diagonal":
+            pattern = Pattern.diagonal(width)
+        elif kind == "dense":
+            pattern = Pattern.dense(rows, width)
+        elif kind == "selection":
+            kept = rng.integers(0, 2, rows)
+            indptr = np.concatenate([[0], np.cumsum(kept)])
+            pattern = Pattern((rows, width), indptr, rng.integers(0, width, int(kept.sum())))
+        else:
+            density = 0.0 if kind == "empty" else 0.5
+            pattern = Pattern.from_scipy(scipy.sparse.random_array((rows, width), density=density, rng=rng))
+        shape = (pattern.nnz,) if rng.integers(2) else (pattern.nnz, batch)
+        operands.append((pattern, rng.standard_normal(shape)))
+        width = rows
+    return operands
+
+
+def reference(gradient, operands, injections=None):
+    """v(1) … v(n + 1) in float64 by dense products, a sample at a time."""
+    vectors = [gradient]
+    for k, (pattern, values) in enumerate(operands):
+        columns = []
+        for sample in range(gradient.shape[1]):
+            data = values[:, sample] if values.ndim == 2 else values
+            columns.append(pattern.to_scipy(data).toarray() @ vectors[-1][:, sample])
+        vector = np.stack(columns, 1)
+        if injections is not None and injections[k] is not None:
+            vector = vector + injections[k]
+        vectors.append(vector)
+    return vectors
+
+
+def random_partition(rng, items, ranks):
+    """Contiguous parts anywhere, empty ones among them."""
+    cuts = np.sort(rng.integers(0, items + 1, ranks - 1)).tolist()
+    return bp.Partition((0, *cuts, items))
+
+
+def only_own(operands, own):
+    """The operands, with NaN for the values of those that are not in `own`."""
+    return [
+        (pattern, values if k in own else np.full_like(values, np.nan))
+        for k, (pattern, values) in enumerate(operands)
+    ]
