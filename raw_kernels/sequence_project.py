@@ -16,7 +16,7 @@ from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Multiply-adds that are worth a task, and how many tasks there are where there is so much work.
-LEAST, TASKS = 1 << 22, 32
+LEAST, TASKS = 1 << 21, 32
 
 #: Entries of a matrix up to which it is read anew for the samples of each step, where they fill the lanes; up
 #: to so many inputs it also is where they fill two fifths of them (measured).

@@ -15,7 +15,8 @@ extern "C" __global__ void sequence_weight_gradient(
     const real* __restrict__ delta,    // (steps, delta_rows, batch): `rows` rows from `first` on
     const real* __restrict__ values,   // (steps, value_rows, batch): its first sets * columns rows
     const real* __restrict__ initial,  // (sets * columns, batch) if shifted else (0)
-    real* __restrict__ sums,           // (parts, rows, columns + 1) output only, the bias's in the last
+    real* __restrict__ weights,        // (parts, rows, columns) output only
+    real* __restrict__ biases,         // (parts, rows) output only
     size_type steps, size_type delta_rows, size_type first, size_type rows, size_type bands, size_type sets,
     size_type value_rows, size_type columns, size_type batch, size_type parts, int shifted, int reverse)
 {
@@ -57,8 +58,12 @@ extern "C" __global__ void sequence_weight_gradient(
             __syncthreads();
         }
         for (int i = 0; i < 2; ++i)
-            for (int k = 0; k < 2; ++k)
-                if (y + i < count && start + x + k <= columns)
-                    sums[(part * rows + top + y + i) * (columns + 1) + start + x + k] = total[i][k];
+            for (int k = 0; k < 2; ++k) {
+                const size_type row = part * rows + top + y + i, column = start + x + k;
+                if (y + i < count && column < columns)
+                    weights[row * columns + column] = total[i][k];
+                else if (y + i < count && column == columns)
+                    biases[row] = total[i][k];
+            }
     }
 }

@@ -16,7 +16,7 @@ FEW, SMALL = 24, 1024
 
 #: Multiply-adds that are worth a task, how many tasks there are where there is so much work, and panels of a
 #: task's rows, at most, so that what it adds to stays in the second cache.
-LEAST, TASKS, PANELS = 1 << 22, 4, 4
+LEAST, TASKS, PANELS = 1 << 22, 8, 4
 
 #: Multiply-adds for which sleeping threads are woken.
 WORTH_THREADS = 1 << 23
@@ -24,8 +24,8 @@ WORTH_THREADS = 1 << 23
 
 @compiled()
 def _sums_of(
-    task, delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns,
-    batch, parts, shifted, reverse, cuts,
+    task, delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
+    columns, batch, parts, shifted, reverse, cuts,
 ):  # fmt: skip
     """The sums of one task: over the steps of a part, by the rows of some panels of a band."""
     part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
@@ -35,19 +35,19 @@ def _sums_of(
     inner = panels * cut // cuts * across
     count = min(height, panels * (cut + 1) // cuts * across) - inner
     top, taken = band * height + inner, band % sets * columns * batch
-    target = (part * rows + top) * (columns + 1)
+    target = part * rows + top
     seen, before = values[taken:], initial[taken if shifted else 0 :]
     few = columns <= FEW or height * columns <= SMALL
     former = flush_denormals()
     if few and batch > 0 and batch % LANES == 0:
         gradient_by_samples(
-            delta, seen, before, sums, steps, delta_rows, first + top, count, value_rows, columns, batch,
-            shifted, reverse, start, end, target,
+            delta, seen, before, weights, biases, steps, delta_rows, first + top, count, value_rows, columns,
+            batch, shifted, reverse, start, end, target,
         )  # fmt: skip
     else:
         gradient_by_rows(
-            delta, seen, before, sums, steps, delta_rows, first + top, count, value_rows, columns, batch,
-            shifted, reverse, start, end, target,
+            delta, seen, before, weights, biases, steps, delta_rows, first + top, count, value_rows, columns,
+            batch, shifted, reverse, start, end, target,
         )  # fmt: skip
     restore_denormals(former)
 
@@ -57,8 +57,8 @@ _all_sums = tasks_of(_sums_of)
 
 @compiled()
 def sequence_weight_gradient(
-    delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch,
-    parts, shifted, reverse,
+    delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows, columns,
+    batch, parts, shifted, reverse,
 ):  # fmt: skip
     # Tasks are parts, bands and panels of their rows; a sum depends on the parts alone.
     height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
@@ -70,8 +70,8 @@ def sequence_weight_gradient(
     _all_sums(
         tasks, tasks > 1 and work * bands >= WORTH_THREADS,
         (
-            delta, values, initial, sums, steps, delta_rows, first, rows, bands, sets, value_rows, columns,
-            batch, parts, shifted, reverse, cuts,
+            delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
+            columns, batch, parts, shifted, reverse, cuts,
         ),
     )  # fmt: skip
 

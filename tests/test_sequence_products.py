@@ -66,15 +66,15 @@ def on_any_threads(run: Callable[[], np.ndarray]) -> None:
     assert made[0] == made[-1]
 
 
-def launch(name: str, arrays: list[np.ndarray], out: int, *scalars: int) -> np.ndarray:
-    """What a kernel leaves in arrays[out]; it writes nothing beside that, and reads nothing beside the others
-    that would show."""
+def launch(name: str, arrays: list[np.ndarray], inputs: int, *scalars: int) -> list[np.ndarray]:
+    """What a kernel leaves in the arrays behind its inputs; it writes nothing beside that, and reads nothing
+    beside the inputs that would show."""
     taken, rooms = zip(*map(guarded, arrays), strict=True)
     get_device("host").launch(KERNELS[name], *taken, *scalars)
     for number, (array, room) in enumerate(zip(arrays, rooms, strict=True)):
         assert np.isnan(room[:32]).all() and np.isnan(room[-32:]).all()
-        assert number == out or np.array_equal(room[32:-32], array.reshape(-1))
-    return taken[out].reshape(arrays[out].shape)
+        assert number >= inputs or np.array_equal(room[32:-32], array.reshape(-1))
+    return [made.reshape(array.shape) for made, array in zip(taken[inputs:], arrays[inputs:], strict=True)]
 
 
 def project(sizes: tuple[int, ...], transposed: bool, biased: bool, dtype: object) -> np.ndarray:
@@ -86,7 +86,7 @@ def project(sizes: tuple[int, ...], transposed: bool, biased: bool, dtype: objec
     bias = rng.standard_normal(outputs if biased else 0).astype(dtype)
     out = np.full((steps, outputs, batch), np.nan, dtype)
     scalars = (steps, inputs + 1, inputs, outputs, batch, transposed, biased)
-    made = launch("sequence_project", [values, weight, bias, out], 3, *scalars)
+    (made,) = launch("sequence_project", [values, weight, bias, out], 3, *scalars)
     matrix = np.asarray(weight.T if transposed else weight, np.float64)
     expected = np.einsum("oi,tib->tob", matrix, values[:, :inputs].astype(np.float64))
     assert_close(made, expected + (bias.reshape(-1, 1) if biased else 0), length=inputs + 1)
@@ -96,15 +96,17 @@ def project(sizes: tuple[int, ...], transposed: bool, biased: bool, dtype: objec
 def weight_gradient(
     sizes: tuple[int, ...], parts: int, shifted: bool, reverse: bool, dtype: object
 ) -> np.ndarray:
-    """The partial sums by the twin; their sum compared with NumPy's in float64."""
+    """The partial sums by the twin, those of biases behind the others of a row; their sum compared with
+    NumPy's in float64."""
     steps, rows, columns, batch = sizes
     rng = np.random.default_rng(6)
     delta = rng.standard_normal((steps, rows + 3, batch)).astype(dtype)
     values = rng.standard_normal((steps, columns + 1, batch)).astype(dtype)
     initial = rng.standard_normal((columns if shifted else 0, batch)).astype(dtype)
-    sums = np.full((parts, rows, columns + 1), np.nan, dtype)
+    outs = [np.full(shape, np.nan, dtype) for shape in ((parts, rows, columns), (parts, rows))]
     scalars = (steps, rows + 3, 2, rows, 1, 1, columns + 1, columns, batch, parts, shifted, reverse)
-    made = launch("sequence_weight_gradient", [delta, values, initial, sums], 3, *scalars)
+    weights, biases = launch("sequence_weight_gradient", [delta, values, initial, *outs], 3, *scalars)
+    made = np.concatenate([weights, biases[:, :, None]], axis=2)
     seen = values[:, :columns].astype(np.float64)
     if shifted:
         first = initial[None].astype(np.float64)
@@ -112,8 +114,9 @@ def weight_gradient(
     used = delta[:, 2 : 2 + rows].astype(np.float64)
     expected = np.einsum("trb,tkb->rk", used, seen)
     assert_close(made.sum(axis=0)[:, :-1], expected, length=steps * batch, scale=(steps * batch) ** 0.5)
-    biases = used.sum(axis=(0, 2))
-    assert_close(made.sum(axis=0)[:, -1], biases, length=steps * batch, scale=(steps * batch) ** 0.5)
+    assert_close(
+        made.sum(axis=0)[:, -1], used.sum(axis=(0, 2)), length=steps * batch, scale=(steps * batch) ** 0.5
+    )
     return made
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
@@ -90,14 +88,19 @@ def weight_gradient(
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
-    shape = partial_sums(device, steps, batch, rows, columns), rows, columns + 1
-    sums = workspace[: math.prod(shape)].reshape(shape)
+    parts = partial_sums(device, steps, batch, rows, columns)
+    weights, biases = weight, bias
+    if parts > 1:
+        weights = workspace[: parts * rows * columns].reshape(parts, rows, columns)
+    if parts > 1 or bias is None:
+        biases = workspace[parts * rows * columns :][: parts * rows].reshape(parts, rows)
     launch = device.bind(
         WEIGHT_GRADIENT,
         delta,
         values,
         workspace[:0] if initial is None else initial,
-        sums,
+        weights,
+        biases,
         steps,
         delta_rows,
         first,
@@ -107,18 +110,17 @@ def weight_gradient(
         values.shape[1],
         columns,
         batch,
-        shape[0],
+        parts,
         initial is not None,
         reverse,
     )
-    total = device.empty(shape[1:], sums.dtype) if shape[0] > 1 else sums[0]
+    if parts == 1:
+        return launch
 
     def call() -> None:
         launch()
-        if shape[0] > 1:
-            device.xp.sum(sums, axis=0, out=total)
-        weight[...] = total[:, :columns]
+        device.xp.sum(weights, axis=0, out=weight)
         if bias is not None:
-            bias[...] = total[:, columns]
+            device.xp.sum(biases, axis=0, out=bias)
 
     return call

@@ -112,9 +112,9 @@ def check_smoothing(label_smoothing: Any) -> None:
 
 def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:
     """Raise LabelError naming the first counted label that is no class, or that none counts."""
-    wrong = np.argwhere(counted & ((labels < 0) | (labels >= classes)))
-    if len(wrong):
-        first = tuple(wrong[0].tolist())
+    wrong = counted & ((labels < 0) | (labels >= classes))
+    if wrong.any():
+        first = tuple(np.argwhere(wrong)[0].tolist())
         step = f" at step {first[1]}" if len(first) > 1 else ""
         raise LabelError(
             f"label {int(labels[first])} of sample {first[0]}{step} is out of range: the network has "

@@ -4,13 +4,14 @@ to be the quickest."""
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.frames.backward_lanes import lanes_weights, make_backward_lanes
-from bppsa_cupy.raw_kernels.frames.backward_rows import make_backward_rows, rows_weights
+from bppsa_cupy.raw_kernels.frames.backward_lanes import make_backward_lanes, pack_lanes_part
+from bppsa_cupy.raw_kernels.frames.backward_rows import make_backward_rows, pack_rows_part
 from bppsa_cupy.raw_kernels.frames.samples import (
     blocks_of,
     ends_of_walks,
     give_states,
     held_values,
+    part_width,
     take_states,
     units_of_sets,
 )
@@ -21,6 +22,7 @@ from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wa
 from bppsa_cupy.raw_kernels.twins.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.panels import aligned
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -47,10 +49,11 @@ def make_backward(form):
 
 
 @compiled()
-def _weights_of(way, gate_rows, weight_hh, hidden, sets, parts):
+def _pack_part(way, gate_rows, weight_hh, hidden, item, parts, packed):
     if way == ROWS:
-        return rows_weights(gate_rows, weight_hh, hidden, sets, parts)
-    return lanes_weights(gate_rows, weight_hh, hidden, sets, parts)
+        pack_rows_part(gate_rows, weight_hh, hidden, item, parts, packed[item])
+    else:
+        pack_lanes_part(gate_rows, weight_hh, hidden, item, parts, packed[item])
 
 
 @compiled()
@@ -115,10 +118,14 @@ def _rounds_of(
 
 @compiled()
 def _rounds_together(
-    address, packed, own, ends, carried, through, room, firsts, state, gates, initial, gradient, delta, steps,
-    hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain, rounds, barrier, part,
+    way, gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state, gates,
+    initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain,
+    rounds, barrier, part,
 ):  # fmt: skip
-    """One thread's part of every round of all walks, if all threads of the team are there."""
+    """One thread's part of the weights' packing, and of every round of all walks if all threads of the team
+    are there."""
+    for number in range(sets):
+        _pack_part(way, gate_rows, weight_hh, hidden, number * parts + part, parts, packed)
     if not meet(barrier, parts, part):
         return
     for start in range(rounds):
@@ -151,8 +158,9 @@ def _backward(
             continue
         address = full_steps if not remains else rows_steps if way == ROWS else partial_steps
         grain = LANES if way == ROWS else 1
-        packed = _weights_of(way, gate_rows, weight_hh, hidden, sets, parts)
-        width = packed.shape[1] // max(1, gate_rows * hidden)
+        width = part_width(way, hidden, parts)
+        size = width * gate_rows * hidden
+        packed = aligned(sets * parts * size, state).reshape(sets * parts, size)
         room = _room_of(way, taken_rows, state, items, width, samples)
         carried = _carried_of(way, states, boundary, chunks, firsts, samples, hidden, sets, batch)
         through = _through_of(way, gate_rows, state, firsts, samples, hidden)
@@ -164,11 +172,14 @@ def _backward(
             barrier = new_barrier(parts)
             for part in prange(parts):
                 _rounds_together(
-                    address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
-                    gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
-                    grain, rounds, barrier, np.int64(part),
+                    way, gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts,
+                    state, gates, initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step,
+                    reverse, samples, parts, grain, rounds, barrier, np.int64(part),
                 )  # fmt: skip
             done = have_met(barrier)
+        else:
+            for item in range(sets):
+                _pack_part(way, gate_rows, weight_hh, hidden, item, parts, packed)
         if not done:
             for start in range(0, rounds, stride):
                 _all_rounds(

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.frames.samples import blocks_of
-from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
+from bppsa_cupy.raw_kernels.frames.teams import share
 from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before, load, select, store
@@ -97,11 +97,7 @@ def make_backward_lanes(form, full):
 
 
 @compiled()
-def lanes_weights(gates, weight_hh, hidden, sets, parts):
-    """Weights of every part of every set, as the steps take them."""
-    size = gates * hidden * hidden
-    packed = np.empty((sets * parts, largest_share(hidden, parts, 1) * gates * hidden), weight_hh.dtype)
-    for item in range(sets * parts):
-        begin, end = share(hidden, parts, item % parts, 1)
-        pack_parts(weight_hh, item // parts * size, 1, hidden, 1, 0, begin, end, gates * hidden, packed[item])
-    return packed
+def pack_lanes_part(gates, weight_hh, hidden, item, parts, packed):
+    """Set weights of one part of one set, as the steps take them."""
+    first, (begin, end) = item // parts * gates * hidden * hidden, share(hidden, parts, item % parts, 1)
+    pack_parts(weight_hh, first, 1, hidden, 1, 0, begin, end, gates * hidden, packed)

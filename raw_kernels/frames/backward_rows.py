@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
+from bppsa_cupy.raw_kernels.frames.teams import share
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
 from bppsa_cupy.raw_kernels.twins.packing import pack_rows
-from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, whole_vectors
+from bppsa_cupy.raw_kernels.twins.prefetch import will_read, will_write
+from bppsa_cupy.raw_kernels.twins.row_products import clear_vectors, multiply_rows, whole_vectors
 from bppsa_cupy.raw_kernels.twins.rows import ALL, add_to_first, chosen_rows, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
 from bppsa_cupy.system.compiled import compiled
@@ -36,15 +37,37 @@ def make_backward_rows(form):
         for back in range(start, stop):
             s = last - back
             t = steps - 1 - s if reverse else s
+            former, shift = initial, 0
+            if s > 0:
+                former, shift = state, (t + 1 if reverse else t - 1) * states * plane
+            if back < length:
+                for part in range(kept):
+                    will_read(values, (t * kept + part) * plane + source, own, batch)
+                for part in range(states):
+                    if reads_after >> part & 1:
+                        will_read(state, (t * states + part) * plane + source, own, batch)
+                    if reads_before >> part & 1:
+                        will_read(former, part * plane + source + shift, own, batch)
+                if per_step:
+                    will_read(gradient, t * plane + source, own, batch)
+                for part in range(deltas):
+                    will_write(delta, (t * deltas + part) * plane + source, own, batch)
+                # Other threads have read what was where this one writes.
+                now = np.uint64(back & 1) * np.uint64(count) * apart
+                for c in range(count):
+                    for gate in range(gates):
+                        will_write(through, np.int64(now) + (c * gates + gate) * whole + begin, own, 1)
             if back > 0:
                 later = t - 1 if reverse else t + 1
-                taken[: count * width] = 0
                 now = np.uint64((back - 1) & 1) * np.uint64(count) * apart
-                for gate in range(gates):
-                    multiply_rows(
-                        packed, width // LANES, gates * hidden, gate * hidden, hidden, through,
-                        now + np.uint64(gate) * spacing, apart, taken, none, row, count,
-                    )  # fmt: skip
+                for c in range(count):
+                    clear_vectors(taken, np.uint64(c) * row, width)
+                    for gate in range(gates):
+                        will_read(through, np.int64(now) + (c * gates + gate) * whole, hidden, 1)
+                multiply_rows(
+                    packed, width // LANES, gates, hidden, through, now, spacing, apart, taken, none, row,
+                    count, back & 1 == 1,
+                )  # fmt: skip
                 for c in range(count):
                     if later < ends[c]:
                         i, u = np.uint64(c) * sample + np.uint64(begin), np.uint64(c) * row
@@ -55,9 +78,6 @@ def make_backward_rows(form):
                             store(carried, i + j, carry)
             if back == length:
                 break
-            former, shift = initial, 0
-            if s > 0:
-                former, shift = state, (t + 1 if reverse else t - 1) * states * plane
             now = np.uint64(back & 1) * np.uint64(count) * apart
             for part in range(kept):
                 place = (t * kept + part) * plane + source
@@ -104,11 +124,7 @@ def make_backward_rows(form):
 
 
 @compiled()
-def rows_weights(gates, weight_hh, hidden, sets, parts):
-    """Weights of every part of every set, as the steps take them."""
-    size, most = gates * hidden * hidden, whole_vectors(largest_share(hidden, parts, LANES))
-    packed = np.empty((sets * parts, most * gates * hidden), weight_hh.dtype)
-    for item in range(sets * parts):
-        begin, end = share(hidden, parts, item % parts, LANES)
-        pack_rows(weight_hh, item // parts * size, 1, hidden, 1, 0, begin, end, gates * hidden, packed[item])
-    return packed
+def pack_rows_part(gates, weight_hh, hidden, item, parts, packed):
+    """Set weights of one part of one set, as the steps take them."""
+    first, (begin, end) = item // parts * gates * hidden * hidden, share(hidden, parts, item % parts, LANES)
+    pack_rows(weight_hh, first, 1, hidden, 1, 0, begin, end, gates * hidden, packed)

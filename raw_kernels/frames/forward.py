@@ -3,13 +3,14 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.frames.forward_lanes import lanes_weights, make_forward_lanes
-from bppsa_cupy.raw_kernels.frames.forward_rows import make_forward_rows, rows_weights
+from bppsa_cupy.raw_kernels.frames.forward_lanes import make_forward_lanes, pack_lanes_part
+from bppsa_cupy.raw_kernels.frames.forward_rows import make_forward_rows, pack_rows_part
 from bppsa_cupy.raw_kernels.frames.samples import (
     blocks_of,
     ends_of_walks,
     give_states,
     held_values,
+    part_width,
     take_states,
     units_of_sets,
 )
@@ -19,6 +20,7 @@ from bppsa_cupy.raw_kernels.twins.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wait
 from bppsa_cupy.raw_kernels.twins.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.panels import aligned
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -43,10 +45,11 @@ def make_forward(form):
 
 
 @compiled()
-def _weights_of(way, gate_rows, weight_hh, bias_hh, hidden, sets, parts):
+def _pack_part(way, gate_rows, weight_hh, bias_hh, hidden, item, parts, packed, bias):
     if way == ROWS:
-        return rows_weights(gate_rows, weight_hh, bias_hh, hidden, sets, parts)
-    return lanes_weights(gate_rows, weight_hh, bias_hh, hidden, sets, parts)
+        pack_rows_part(gate_rows, weight_hh, bias_hh, hidden, item, parts, packed[item], bias[item])
+    else:
+        pack_lanes_part(gate_rows, weight_hh, bias_hh, hidden, item, parts, packed[item], bias[item])
 
 
 @compiled()
@@ -96,10 +99,13 @@ def _steps_of(
 
 @compiled()
 def _steps_together(
-    address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps, hidden, sets, batch,
-    reverse, samples, parts, grain, barrier, part,
+    way, gate_rows, weight_hh, bias_hh, address, packed, bias, own, ends, held, room, firsts, projected,
+    state, gates, steps, hidden, sets, batch, reverse, samples, parts, grain, barrier, part,
 ):  # fmt: skip
-    """One thread's part of every step of all walks, if all threads of the team are there."""
+    """One thread's part of the weights' packing, and of every step of all walks if all threads of the team
+    are there."""
+    for number in range(sets):
+        _pack_part(way, gate_rows, weight_hh, bias_hh, hidden, number * parts + part, parts, packed, bias)
     if not meet(barrier, parts, part):
         return
     for step in range(steps):
@@ -129,8 +135,10 @@ def _forward(
             continue
         address = full_steps if not remains else rows_steps if way == ROWS else partial_steps
         grain = LANES if way == ROWS else 1
-        packed, bias = _weights_of(way, gate_rows, weight_hh, bias_hh, hidden, sets, parts)
-        room = _room_of(way, gate_rows, kept_rows, state, items, bias.shape[1], samples)
+        width = gate_rows * part_width(way, hidden, parts)
+        packed = aligned(sets * parts * width * hidden, state).reshape(sets * parts, width * hidden)
+        bias = aligned(sets * parts * width, state).reshape(sets * parts, width)
+        room = _room_of(way, gate_rows, kept_rows, state, items, width, samples)
         held = _held_of(way, states, initial, firsts, samples, hidden, sets, batch)
         ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
         own = units_of_sets(way, unit, numbers, hidden, sets)
@@ -139,10 +147,14 @@ def _forward(
             barrier = new_barrier(parts)
             for part in prange(parts):
                 _steps_together(
-                    address, packed, bias, own, ends, held, room, firsts, projected, state, gates, steps,
-                    hidden, sets, batch, reverse, samples, parts, grain, barrier, np.int64(part),
+                    way, gate_rows, weight_hh, bias_hh, address, packed, bias, own, ends, held, room, firsts,
+                    projected, state, gates, steps, hidden, sets, batch, reverse, samples, parts, grain,
+                    barrier, np.int64(part),
                 )  # fmt: skip
             done = have_met(barrier)
+        else:
+            for item in range(sets):
+                _pack_part(way, gate_rows, weight_hh, bias_hh, hidden, item, parts, packed, bias)
         if not done:
             for start in range(0, steps, stride):
                 _all_steps(

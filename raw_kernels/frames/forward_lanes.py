@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.frames.samples import blocks_of
-from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
+from bppsa_cupy.raw_kernels.frames.teams import share
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before
 from bppsa_cupy.raw_kernels.twins.packing import pack_parts
@@ -67,17 +67,11 @@ def make_forward_lanes(form, full):
 
 
 @compiled()
-def lanes_weights(gates, weight_hh, bias_hh, hidden, sets, parts):
-    """Weights and biases of every part of every set, as the steps take them."""
-    square, most = hidden * hidden, gates * largest_share(hidden, parts, 1)
-    packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
-    bias = np.empty((sets * parts, most), weight_hh.dtype)
-    for item in range(sets * parts):
-        number, (begin, end) = item // parts, share(hidden, parts, item % parts, 1)
-        pack_parts(
-            weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
-        )
-        for gate in range(gates):
-            source, target = (number * gates + gate) * hidden, gate * (end - begin)
-            bias[item, target : target + end - begin] = bias_hh[source + begin : source + end]
-    return packed, bias
+def pack_lanes_part(gates, weight_hh, bias_hh, hidden, item, parts, packed, bias):
+    """Set weights and biases of one part of one set, as the steps take them."""
+    number, (begin, end) = item // parts, share(hidden, parts, item % parts, 1)
+    square = hidden * hidden
+    pack_parts(weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed)
+    for gate in range(gates):
+        source, target = (number * gates + gate) * hidden, gate * (end - begin)
+        bias[target : target + end - begin] = bias_hh[source + begin : source + end]

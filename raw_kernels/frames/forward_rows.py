@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.frames.teams import largest_share, share
+from bppsa_cupy.raw_kernels.frames.teams import share
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.packing import pack_rows
-from bppsa_cupy.raw_kernels.twins.row_products import multiply_rows, whole_vectors
+from bppsa_cupy.raw_kernels.twins.prefetch import will_read, will_write
+from bppsa_cupy.raw_kernels.twins.row_products import copy_vectors, multiply_rows, whole_vectors
 from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.strided import gather, scatter
 from bppsa_cupy.system.compiled import compiled
@@ -31,15 +32,24 @@ def make_forward_rows(form):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * np.uint64(count) * sample
             later = np.uint64(count) * sample - now
+            for c in range(count):
+                # Other threads wrote what is read here, and have read what was where this one writes.
+                will_read(held, np.int64(now) + c * states * whole, hidden, 1)
+                will_write(held, np.int64(later) + c * states * whole + begin, length, 1)
+                copy_vectors(bias, np.uint64(0), taken, np.uint64(sums + c * own), own)
+            for gate in range(gates):
+                will_read(projected, (t * gates + gate) * plane + source, length, batch)
+            for part in range(states):
+                will_write(state, (t * states + part) * plane + source, length, batch)
+            for part in range(kept):
+                will_write(values, (t * kept + part) * plane + source, length, batch)
+            multiply_rows(
+                packed, own // LANES, 1, hidden, held, now, np.uint64(0), sample, taken, np.uint64(sums),
+                np.uint64(own), count, s & 1 == 1,
+            )  # fmt: skip
             for gate in range(gates):
                 place = (t * gates + gate) * plane + source
                 gather(projected, place, batch, count, length, taken, gate * width, own)
-            for c in range(count):
-                taken[sums + c * own : sums + (c + 1) * own] = bias[:own]
-            multiply_rows(
-                packed, own // LANES, hidden, 0, hidden, held, now, sample, taken, np.uint64(sums),
-                np.uint64(own), count,
-            )  # fmt: skip
             for c in range(count):
                 x, u, v = np.uint64(c * own), np.uint64(sums + c * own), np.uint64(keeps + c * kept * width)
                 place = np.uint64(c) * sample + np.uint64(begin)
@@ -69,18 +79,12 @@ def make_forward_rows(form):
 
 
 @compiled()
-def rows_weights(gates, weight_hh, bias_hh, hidden, sets, parts):
-    """Weights and biases of every part of every set, as the steps take them."""
-    square, most = hidden * hidden, gates * whole_vectors(largest_share(hidden, parts, LANES))
-    packed = np.empty((sets * parts, most * hidden), weight_hh.dtype)
-    bias = np.zeros((sets * parts, most), weight_hh.dtype)
-    for item in range(sets * parts):
-        number, (begin, end) = item // parts, share(hidden, parts, item % parts, LANES)
-        width = whole_vectors(end - begin)
-        pack_rows(
-            weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed[item]
-        )
-        for gate in range(gates):
-            source = (number * gates + gate) * hidden
-            bias[item, gate * width : gate * width + end - begin] = bias_hh[source + begin : source + end]
-    return packed, bias
+def pack_rows_part(gates, weight_hh, bias_hh, hidden, item, parts, packed, bias):
+    """Set weights and biases of one part of one set, as the steps take them; zeros behind its units."""
+    number, (begin, end) = item // parts, share(hidden, parts, item % parts, LANES)
+    square, width = hidden * hidden, whole_vectors(end - begin)
+    pack_rows(weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed)
+    for gate in range(gates):
+        source, target = (number * gates + gate) * hidden, gate * width
+        bias[target : target + end - begin] = bias_hh[source + begin : source + end]
+        bias[target + end - begin : target + width] = 0

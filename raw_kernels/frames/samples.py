@@ -3,7 +3,7 @@ side."""
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.frames.teams import ROWS
+from bppsa_cupy.raw_kernels.frames.teams import ROWS, largest_share
 from bppsa_cupy.raw_kernels.twins.lane_blocks import copy_from_lanes, copy_to_lanes
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.row_products import whole_vectors
@@ -21,6 +21,14 @@ def blocks_of(samples):
 def held_values(way, hidden, samples):
     """Values that a row of units of so many samples takes."""
     return samples * whole_vectors(hidden) if way == ROWS else blocks_of(samples) * LANES * hidden
+
+
+@compiled()
+def part_width(way, hidden, parts):
+    """Values that a row of the units of a part takes, at most."""
+    return (
+        whole_vectors(largest_share(hidden, parts, LANES)) if way == ROWS else largest_share(hidden, parts, 1)
+    )
 
 
 @compiled()

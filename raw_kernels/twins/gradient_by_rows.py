@@ -14,11 +14,11 @@ from bppsa_cupy.system.compiled import compiled
 
 @compiled()
 def gradient_by_rows(
-    delta, values, initial, totals, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-    reverse, start, end, target,
+    delta, values, initial, weights, biases, steps, delta_rows, first, rows, value_rows, columns, batch,
+    shifted, reverse, start, end, target,
 ):  # fmt: skip
-    """The sums by `rows` rows from `first` on over the steps start ... end - 1, as rows of columns + 1 from
-    totals[target] on; otherwise the arguments of `sequence_weight_gradient`."""
+    """The sums by `rows` rows from `first` on over the steps start ... end - 1, as rows of `weights` and
+    elements of `biases` from `target` on; otherwise the arguments of `sequence_weight_gradient`."""
     never_inlined()
     lanes, at_once = lanes_of(delta.itemsize), max(1, min(DEPTH // max(1, batch), end - start))
     vectors, terms = (rows + lanes - 1) // lanes, at_once * batch
@@ -31,7 +31,7 @@ def gradient_by_rows(
     packed = aligned(terms * (vectors + PANEL - 1) // PANEL * PANEL * lanes, delta)
     sums = aligned((summed + ROWS - 1) // ROWS * ROWS * width, delta)
     sums[:] = 0
-    biases = np.zeros(width, delta.dtype)
+    totals = np.zeros(width, delta.dtype)
     places = places_of(vectors, terms, lanes)
     origins, offsets, shifts = (
         np.empty(summed, np.uint64),
@@ -52,16 +52,16 @@ def gradient_by_rows(
         seen = initial if t == alone else values[(t + shift) * value_step :]
         if copied:
             rows_as_lanes(
-                seen, np.uint64(0), np.uint64(value_step), count, columns, 1, copy, terms, 1, biases
+                seen, np.uint64(0), np.uint64(value_step), count, columns, 1, copy, terms, 1, totals
             )
             for n in range(count):
                 copy[origins[columns] + offsets[n]] = 1
             seen = copy
         place = np.uint64(t * delta_step + first * batch)
-        rows_as_lanes(delta, place, np.uint64(delta_step), count, rows, batch, packed, terms, PANEL, biases)
+        rows_as_lanes(delta, place, np.uint64(delta_step), count, rows, batch, packed, terms, PANEL, totals)
         add_products(seen, origins, offsets, packed, places, shifts, 0, count * batch, sums)
         t += count
-    lanes_as_rows(sums, width, rows, summed, totals, np.uint64(target), columns + 1)
-    if not copied:
-        for r in range(rows):
-            totals[target + r * (columns + 1) + columns] = biases[r]
+    lanes_as_rows(sums, width, rows, columns, weights, np.uint64(target * columns), columns)
+    own = sums[columns * width :] if copied else totals
+    for r in range(rows):
+        biases[target + r] = own[r]

@@ -36,8 +36,8 @@ def _block(
 
 @compiled()
 def gradient_by_samples(
-    delta, values, initial, totals, steps, delta_rows, first, rows, value_rows, columns, batch, shifted,
-    reverse, start, end, target,
+    delta, values, initial, weights, biases, steps, delta_rows, first, rows, value_rows, columns, batch,
+    shifted, reverse, start, end, target,
 ):  # fmt: skip
     """As `gradient_by_rows`, for a multiple of LANES samples."""
     never_inlined()
@@ -60,8 +60,14 @@ def gradient_by_samples(
             delta, np.uint64(t) * delta_step + top, delta_step, rows, values,
             np.uint64(t + shift) * value_step, value_step, columns, min(BLOCK, end - t), batch, ones, sums,
         )  # fmt: skip
-    for entry in range(np.uint64(rows * (columns + 1))):
-        total = sums[entry * np.uint64(LANES)]
-        for lane in range(np.uint64(1), np.uint64(LANES)):
-            total += sums[entry * np.uint64(LANES) + lane]
-        totals[np.uint64(target) + entry] = total
+    place = np.uint64(0)
+    for row in range(target, target + rows):
+        for column in range(columns + 1):
+            total = sums[place]
+            for lane in range(np.uint64(1), np.uint64(LANES)):
+                total += sums[place + lane]
+            place += np.uint64(LANES)
+            if column < columns:
+                weights[row * columns + column] = total
+            else:
+                biases[row] = total

@@ -7,7 +7,15 @@ operand's own layout is.
 import numpy as np
 
 from bppsa_cupy.raw_kernels.twins.lanes import never_inlined
-from bppsa_cupy.raw_kernels.twins.squares import copy_line, put_lines, put_square, take_square
+from bppsa_cupy.raw_kernels.twins.squares import (
+    copy_line,
+    put_eight,
+    put_four,
+    put_lines,
+    put_square,
+    put_two,
+    take_square,
+)
 from bppsa_cupy.raw_kernels.twins.tiles import VECTOR_BYTES, VECTORS, lanes_of
 from bppsa_cupy.system.compiled import compiled
 
@@ -49,13 +57,20 @@ def rows_as_lanes(source, place, step, steps, rows, batch, packed, terms, panel,
             here = min(L, R - r)
             first, target = place + t * step + r * B, (v // P * np.uint64(terms) + t * B) * across + v % P * L
             if B > one:
-                for b in range(np.uint64(0), squares, L):
-                    put_square(source, first + b, B, here, packed, target + b * across, across, sums, r)
-                if squares < B:
-                    put_lines(
-                        source, first + squares, B, here, B - squares, packed, target + squares * across,
-                        across, sums, r,
-                    )  # fmt: skip
+                if here == L and B == np.uint64(2):
+                    put_two(source, first, packed, target, across, sums, r)
+                elif here == L and B == np.uint64(4):
+                    put_four(source, first, packed, target, across, sums, r)
+                elif here == L and B == np.uint64(8) and B < L:
+                    put_eight(source, first, packed, target, across, sums, r)
+                else:
+                    for b in range(np.uint64(0), squares, L):
+                        put_square(source, first + b, B, here, packed, target + b * across, across, sums, r)
+                    if squares < B:
+                        put_lines(
+                            source, first + squares, B, here, B - squares, packed, target + squares * across,
+                            across, sums, r,
+                        )  # fmt: skip
             elif here == L:
                 copy_line(source, first, None, packed, target, None, zero)
             else:

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.lane_products import WIDE, loop
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, call_named, splat, vector_pointer
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, call_named, load, splat, spread, store, vector_pointer
 from bppsa_cupy.system.compiled import compiled
 
 #: Vectors of rows that lie side by side in a packed matrix.
@@ -112,34 +112,62 @@ def whole_vectors(rows):
 
 
 @compiled()
-def multiply_rows(
-    packed, vectors, columns, begin, depth, values, place, apart, out, target, spacing, samples
-):
-    """out[s, r] += the sum over k < depth of M[r, begin + k] values[s, k], r in whole vectors.
+def copy_vectors(source, first, target, place, count):
+    """target[place : place + count] = source[first : first + count], whole vectors."""
+    for i in range(np.uint64(0), np.uint64(count), np.uint64(LANES)):
+        store(target, place + i, load(source, first + i))
 
-    packed  M (rows in `vectors` vectors, columns), by `packing.pack_rows`
-    values  of sample s at place + s apart
-    out     of sample s at target + s spacing
+
+@compiled()
+def clear_vectors(target, place, count):
+    """target[place : place + count] = 0, whole vectors."""
+    zeros = spread(target.dtype.type(0))
+    for i in range(np.uint64(0), np.uint64(count), np.uint64(LANES)):
+        store(target, place + i, zeros)
+
+
+@compiled()
+def multiply_rows(
+    packed, vectors, parts, depth, values, place, beside, apart, out, target, spacing, samples, from_last
+):
+    """out[s, r] += the sum over p < parts and k < depth of M[r, p depth + k] values[s, p, k], r in whole
+    vectors.
+
+    packed     M (rows in `vectors` vectors, parts depth), by `packing.pack_rows`
+    values     of part p and sample s at place + p beside + s apart
+    out        of sample s at target + s spacing
+    from_last  begin with the last vectors: what was read last of a matrix beyond a cache is still in it, so
+               that products of it in turn from the first and the last ones read the rest alone anew
     """
-    L, four, two, count = np.uint64(LANES), np.uint64(4), np.uint64(2), np.uint64(samples)
-    for group in range(0, vectors, GROUP):
+    L, four, two, count, long = (
+        np.uint64(LANES),
+        np.uint64(4),
+        np.uint64(2),
+        np.uint64(samples),
+        np.uint64(depth),
+    )
+    groups = (vectors + GROUP - 1) // GROUP
+    for number in range(groups):
+        group = (groups - 1 - number if from_last else number) * GROUP
         width = np.uint64(min(GROUP, vectors - group))
-        first = np.uint64(group * columns) * L + np.uint64(begin) * width * L
-        row, sample = target + np.uint64(group) * L, np.uint64(0)
-        while sample + four <= count:
-            _four(
-                packed, first, width, np.uint64(depth), values, place + sample * apart, apart, out,
-                row + sample * spacing, spacing,
-            )  # fmt: skip
-            sample += four
-        if sample + two <= count:
-            _two(
-                packed, first, width, np.uint64(depth), values, place + sample * apart, apart, out,
-                row + sample * spacing, spacing,
-            )  # fmt: skip
-            sample += two
-        if sample < count:
-            _one(
-                packed, first, width, np.uint64(depth), values, place + sample * apart, apart, out,
-                row + sample * spacing, spacing,
-            )  # fmt: skip
+        row = target + np.uint64(group) * L
+        for part in range(np.uint64(parts)):
+            first = (np.uint64(group * parts * depth) + part * long * width) * L
+            source, sample = place + part * beside, np.uint64(0)
+            while sample + four <= count:
+                _four(
+                    packed, first, width, long, values, source + sample * apart, apart, out,
+                    row + sample * spacing, spacing,
+                )  # fmt: skip
+                sample += four
+            if sample + two <= count:
+                _two(
+                    packed, first, width, long, values, source + sample * apart, apart, out,
+                    row + sample * spacing, spacing,
+                )  # fmt: skip
+                sample += two
+            if sample < count:
+                _one(
+                    packed, first, width, long, values, source + sample * apart, apart, out,
+                    row + sample * spacing, spacing,
+                )  # fmt: skip

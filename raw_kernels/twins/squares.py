@@ -6,6 +6,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.lane_products import loop
+from bppsa_cupy.raw_kernels.twins.strided import shuffled
 from bppsa_cupy.raw_kernels.twins.tiles import VECTOR_BYTES
 
 
@@ -88,6 +89,16 @@ class _Vectors:
             ]
         return lines
 
+    def part(self, lines):
+        """Vectors of elements that lie so many apart in `lines`, one behind the other."""
+        count = len(lines)
+        while len(lines) > 1:
+            pairs = zip(lines[::2], lines[1::2], strict=True)
+            lines = [shuffled(self.builder, a, b, range(2 * a.type.count)) for a, b in pairs]
+        (whole,) = lines
+        places = range(count * self.lanes)
+        return [shuffled(self.builder, whole, whole, places[first::count]) for first in range(count)]
+
     def sum(self, lines):
         """The sum of a power of two of vectors, in pairs."""
         while len(lines) > 1:
@@ -152,6 +163,35 @@ def put_lines(typingctx, source, place, apart, rows, count, target, start, spaci
 
     side = (_INDEX, _INDEX, _INDEX, _INDEX)
     return types.void(source, *side, target, _INDEX, _INDEX, sums, _INDEX), codegen
+
+
+def _putting(samples):
+    """`put_lines` for so many b, a power of two, which are all there are, in rows for all lanes."""
+
+    @intrinsic
+    def put(typingctx, source, place, target, start, spacing, sums, own):
+        def codegen(context, builder, signature, arguments):
+            vectors = _Vectors(context, builder, source)
+            array, place, _, start, spacing, _, own = arguments
+            lines = [
+                vectors.load(vectors.pointer(source, array, builder.add(place, ir.IntType(64)(first))))
+                for first in range(0, samples * vectors.lanes, vectors.lanes)
+            ]
+            totals = vectors.pointer(sums, arguments[5], own)
+            total = vectors.load(totals)
+            for b, line in enumerate(vectors.part(lines)):
+                there = builder.add(start, builder.mul(ir.IntType(64)(b), spacing))
+                vectors.store(line, vectors.pointer(target, arguments[2], there))
+                total = builder.fadd(total, line)
+            vectors.store(total, totals)
+            return context.get_dummy_value()
+
+        return types.void(source, _INDEX, target, _INDEX, _INDEX, sums, _INDEX), codegen
+
+    return put
+
+
+put_two, put_four, put_eight = _putting(2), _putting(4), _putting(8)
 
 
 @intrinsic

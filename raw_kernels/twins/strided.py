@@ -9,7 +9,7 @@ from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.system.compiled import compiled
 
 
-def _shuffled(builder, left, right, places):
+def shuffled(builder, left, right, places):
     """The LLVM vector of these elements of two, one behind the other."""
     kind = ir.VectorType(ir.IntType(32), len(places))
     return builder.shuffle_vector(left, right, ir.Constant(kind, list(places)))
@@ -33,7 +33,7 @@ def _parting(samples):
             pointer, align = _vector_at(context, builder, source, array, place, samples * LANES)
             together = builder.load(pointer, align=align)
             for s in range(samples):
-                own = _shuffled(builder, together, together, range(s, samples * LANES, samples))
+                own = shuffled(builder, together, together, range(s, samples * LANES, samples))
                 at = builder.add(first, builder.mul(apart, ir.IntType(64)(s)))
                 pointer, align = _vector_at(context, builder, target, to, at, LANES)
                 builder.store(own, pointer, align=align)
@@ -59,9 +59,9 @@ def _joining(samples):
                 vectors.append(builder.load(pointer, align=align))
             while len(vectors) > 2:
                 pairs = zip(vectors[::2], vectors[1::2], strict=True)
-                vectors = [_shuffled(builder, a, b, range(2 * a.type.count)) for a, b in pairs]
+                vectors = [shuffled(builder, a, b, range(2 * a.type.count)) for a, b in pairs]
             places = [s * LANES + i for i in range(LANES) for s in range(samples)]
-            together = _shuffled(builder, *vectors, places)
+            together = shuffled(builder, *vectors, places)
             pointer, align = _vector_at(context, builder, target, to, place, samples * LANES)
             builder.store(together, pointer, align=align)
             return context.get_dummy_value()
