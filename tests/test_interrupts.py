@@ -1,4 +1,4 @@
-"""Ctrl-C at any point of bppsa-plan, and of writing a file: exit code 130, one line, no traceback, no file."""
+"""Ctrl-C at any point of bppsa-plan, and of writing a file: code 130, one line, no traceback, no file."""
 
 import contextlib
 import os
