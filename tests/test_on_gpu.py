@@ -45,11 +45,28 @@ def test_times_of_one_launch_on_the_stand_in(
     stub: CudaDevice,  # noqa: F811
     told: Callable[[], list[dict[str, Any]]],
 ) -> None:
-    assert times.main(["--like", "chunk_scan", "--hidden", "4", "--steps", "20", "--once"]) == 0
-    line, clocks = told()
+    words = ["--like", "chunk_scan", "--hidden", "4", "--steps", "20", "--processes", "1", "--once"]
+    assert times.main(words) == 0
+    ahead, line, clocks = told()
+    assert ahead["compiled"] == 1 and ahead["seconds"] > 0
     assert line["kernel"] == "chunk_scan" and line["samples"] == 1 and line["seconds"] > 0
     assert clocks.keys() == {"nvidia_smi"}
     assert get_device("cuda").launched["chunk_scan"] == 1
+
+
+def test_what_is_compiled_ahead_is_what_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--device", "host", "--like", "gru_.*|.*_scan", "--hidden", "4,40,200", "--steps", "20"]
+    device, timed = get_device("host"), set()
+
+    def prepare(self: Device, kernel: Any, variant: Variant, *others: Any) -> Callable[[], None]:
+        timed.add((kernel.name, variant))
+        return lambda: None
+
+    monkeypatch.setattr(type(device), "_prepare", prepare)
+    assert times.main(words) == 0
+    kernels = [kernel for name, kernel in times.over_time().items() if re.fullmatch("gru_.*|.*_scan", name)]
+    assert set(times.variants_of(device, kernels, times.parser().parse_args(words))) == timed
+    assert len(timed) > len(kernels)
 
 
 def test_sizes_that_would_take_too_long_are_told(

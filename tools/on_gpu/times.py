@@ -8,8 +8,10 @@ seconds by what fewer steps took are told and left out.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +22,7 @@ from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import REALS, Kernel, Variant
 from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.on_gpu.ahead import compile_ahead
 from bppsa_cupy.tools.on_gpu.lines import filled_arguments, summary, tell
 from bppsa_cupy.tools.on_gpu.machine import ask_nvidia_smi
 
@@ -40,6 +43,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--steps", type=cli.positive_list, default=STEPS)
     result.add_argument("--batch-size", type=cli.positive, default=BATCH)
     result.add_argument("--once", action="store_true", help="one launch each, for a profiler")
+    result.add_argument(
+        "--processes", type=cli.positive, default=min(16, os.cpu_count() or 1), help="that compile"
+    )
     return result
 
 
@@ -48,6 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     device, failed = get_device(arguments.device), False
     kernels = [kernel for name, kernel in over_time().items() if re.fullmatch(arguments.like, name)]
+    if device.name == "cuda":
+        started = time.monotonic()
+        compiled = compile_ahead(variants_of(device, kernels, arguments), arguments.processes)
+        tell(compiled=compiled, seconds=time.monotonic() - started)
     for hidden in arguments.hidden:
         for kernel in kernels:
             for line in lines_of(device, kernel, hidden, arguments):
@@ -66,6 +76,17 @@ def over_time() -> dict[str, Kernel]:
         if name.endswith(("_forward", "_backward", "_forward_step", "_backward_step", "_reduce"))
         and any(parameter.name == "hidden" for parameter in kernel.parameters)
     } | {name: KERNELS[name] for name in ("chunk_scan", "newton_scan")}
+
+
+def variants_of(
+    device: Device, kernels: Sequence[Kernel], arguments: argparse.Namespace
+) -> Iterator[tuple[str, Variant]]:
+    """The kernels' names and variants that are timed: one a width, however many steps there are."""
+    types = Variant(arguments.dtype)
+    for hidden in arguments.hidden:
+        for kernel in kernels:
+            scalars = scalars_of(kernel, hidden, arguments.steps[0], arguments.batch_size)
+            yield kernel.name, kernel.variant_for(types, device.facts_of_launch(scalars, types.itemsize))
 
 
 def lines_of(
