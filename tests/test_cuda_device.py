@@ -62,6 +62,23 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert get_device("auto") is get_device("host")
 
 
+def test_an_old_cupy_is_named_with_the_version_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    monkeypatch.setattr(sys.modules["cupy"], "__version__", "12.3.0")
+    with pytest.raises(DeviceError, match=r"CuPy is 12\.3\.0, 13 or newer is needed: install the extra"):
+        get_device("cuda")
+
+
+@pytest.mark.parametrize("number, version", [(0, "none"), (11080, r"11\.8")])
+def test_an_old_driver_is_named_with_the_version_needed(
+    monkeypatch: pytest.MonkeyPatch, number: int, version: str
+) -> None:
+    install(monkeypatch, devices=-1)
+    monkeypatch.setattr(sys.modules["cupy"].cuda.runtime, "driverGetVersion", lambda: number)
+    with pytest.raises(DeviceError, match=rf"driver is for CUDA {version}, this CuPy for CUDA 12\.9\)"):
+        get_device("cuda")
+
+
 @pytest.mark.parametrize("count, words", [(-1, "cudaErrorInsufficientDriver"), (0, "finds 0 GPUs")])
 def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, count: int, words: str) -> None:
     install(monkeypatch, devices=count)
