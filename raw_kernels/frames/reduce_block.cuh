@@ -5,6 +5,9 @@
 
 const int BLOCK = 256, TILE_ROWS = 4;
 
+// Units whose weights are read before the first of them is multiplied: as many as the compiler keeps in registers.
+const int AT_ONCE = sizeof(real) == 4 || G == 1 ? 4 : 1;
+
 __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
 {
     constexpr int C = IN_TILE;
@@ -55,6 +58,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
                     for (int i = 0; i < P; ++i) kept[r][c][i] = real(0);
                 }
             const real* tile = columns + threadIdx.y * C;
+#pragma unroll AT_ONCE
             for (int k = 0; k < hidden; ++k) {
                 real x[C][P];
 #pragma unroll
@@ -68,8 +72,8 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
                     }
 #pragma unroll
                 for (int r = 0; r < TILE_ROWS; ++r) {
-                    const int row = threadIdx.x + r * blockDim.x;
-                    if (row >= hidden) continue;
+                    // A row that is not there is as the last one, and not stored: no branch keeps loads waiting.
+                    const int row = min(int(threadIdx.x + r * blockDim.x), hidden - 1);
                     real w[G], p[P];
 #pragma unroll
                     for (int gate = 0; gate < G; ++gate)
