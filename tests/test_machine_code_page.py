@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.kernels import TILE_ROWS
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.machine_code import disassembly, nvrtc
 from bppsa_cupy.tools.machine_code.cases import TARGETS
+from bppsa_cupy.tools.machine_code.loops import steps_of
 from bppsa_cupy.tools.machine_code.measure import Built, measure
 from bppsa_cupy.tools.machine_code.page import page
 
@@ -88,6 +91,19 @@ def test_the_command_gives_a_row_a_kernel_and_target(
 def test_walks_of_other_widths_are_other_loops(tools: None) -> None:
     narrow, wide = (measure(KERNELS["chunk_scan"], "sm_90", hidden=width) for width in (20, 40))
     assert wide.reals == pytest.approx(narrow.reals + 20, abs=1) and wide.loads == narrow.loads + 20
+
+
+@pytest.mark.parametrize("name", ["rnn_tanh_forward", "gru_backward"])
+def test_a_walk_is_read_where_most_steps_go(name: str, tools: None) -> None:
+    """Not in the loop for the steps that are left over, which asks at each whether there is another."""
+    loop = Built(KERNELS[name], "sm_90").loop.instructions
+    assert steps_of(loop) >= 4 and sum(one.name == "BRA" for one in loop) == 1
+
+
+def test_a_reduction_in_blocks_has_a_step_a_unit(tools: None) -> None:
+    found, form = measure(KERNELS["gru_reduce"], "sm_90", hidden=64), FORMS["gru"]
+    assert found.loads == form.gates * TILE_ROWS
+    assert TILE_ROWS * form.tile_columns <= found.reals < 3 * TILE_ROWS * form.tile_columns
 
 
 def test_an_unknown_kernel_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,12 +61,24 @@ def test_wider_walks_take_what_the_tables_say(cell: str) -> None:
     rows = [row for row in table()["widths"] if row["kernel"].rpartition("_")[0] == cell]
     assert {row["hidden"] for row in rows} == set(WIDTHS)
     for row in rows:
+        if row["kernel"].endswith("_reduce"):
+            continue
         hidden, verb = row["hidden"], row["kernel"].rpartition("_")[2]
         warps = walking(size(cell, hidden), verb, 1, H200.shared_bytes)
         rounds = hidden * FORMS[cell].gates / 256
         # Beyond registers the loop's own part is all but the start of a step.
         in_memory = warps.cycles > 1000
         assert_near(warps, row, max(1.0, 0.8 * rounds) if in_memory else 1.0)
+
+
+@pytest.mark.parametrize("cell", WIDE_CELLS)
+def test_a_unit_of_a_reduction_in_blocks_takes_what_the_tables_say(cell: str) -> None:
+    rows = [row for row in table()["widths"] if row["kernel"] == f"{cell}_reduce"]
+    assert {row["hidden"] for row in rows} == set(WIDTHS)
+    few, more = (reducing(size(cell, hidden), 71, H200.shared_bytes) for hidden in (64, 128))
+    each = [(b - a) / 64 for a, b in zip(few[1:3], more[1:3], strict=True)]
+    for row in rows:
+        assert_near(Warps(1, *each, few.registers), row)
 
 
 @pytest.mark.parametrize("cell", FORMS)

@@ -1,7 +1,7 @@
 """What the warps of recurrent kernels do in a step on a GPU: fitted to machine code for sm_90, float32.
 
 The fits are near what docs/results/machine-code.json has, as a test compares; the forward walk of a cell
-without tanh or sigmoid is quicker than its fit. Reductions in blocks are reckoned by their loop's length.
+without tanh or sigmoid is quicker than its fit.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ def walking(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> Warps:
     terms = layout.width / layout.lanes
     blocks, lanes = layout.units * layout.lanes > WARP, layout.lanes > 1
     if forward:
-        cycles = 80 + 70 * gates + 1.5 * terms + 55 * blocks + 50 * lanes
-        return Warps(count, cycles, 20 + gates * (32 + 1.15 * terms), 65 + 1.25 * gates * terms)
-    cycles = -10 + 92 * gates + 1.5 * terms + 40 * blocks + 20 * lanes
-    return Warps(count, cycles, 12 + gates * (18 + 1.3 * terms), min(224, 85 + 1.9 * gates * terms))
+        cycles = 50 + 70 * gates + 1.3 * terms + 50 * blocks + 60 * lanes
+        return Warps(count, cycles, 12 + gates * (28 + 1.15 * terms), 65 + 1.25 * gates * terms)
+    cycles = 5 + 60 * gates + 1.4 * terms + 40 * blocks + 25 * lanes
+    return Warps(count, cycles, 8 + gates * (17 + 1.3 * terms), min(224, 85 + 1.9 * gates * terms))
 
 
 def _in_memory(
@@ -105,11 +105,12 @@ def reducing(size: WalkSize, chunk: int, shared_bytes: int) -> Warps:
     }  # fmt: skip
     layout, shape = _launched(cell, "reduce", scalars, size.itemsize, shared_bytes)
     if not layout.units:
-        # Rows of a step from L2, and six barriers; then each unit of a tile: its rows' weights from L1, its
-        # columns from shared memory, and their products.
-        columns = cell.tile_columns
-        each = TILE_ROWS * (columns * cell.states + cell.gates) + columns * cell.states / 4 + 8
-        return Warps(_warps(shape), 1000 + hidden * max(each, 100), 200 + hidden * each, 128)
+        # Rows of a step from L2, and six barriers; then each unit of a tile: its rows' weights from L2, its
+        # columns from shared memory, the Jacobian's entries, and the products.
+        entry = 1 + 9 * (cell.gates - 1)
+        each = TILE_ROWS * (cell.tile_columns * cell.states + entry) + 10
+        registers = 255 if cell.gates > 1 else 128
+        return Warps(_warps(shape), 1000 + 2.2 * hidden * each, 200 + hidden * each, registers)
     instructions = REDUCTION_WIDTH**2 * (cell.columns * cell.states + 2.2 * cell.gates) - 130
     return Warps(_warps(shape), instructions + waiting(cell), instructions, 230)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from bppsa_cupy.tools.machine_code.disassembly import nvdisasm_version
 from bppsa_cupy.tools.machine_code.listing import listing
 from bppsa_cupy.tools.machine_code.measure import Built, Measure, measure
 from bppsa_cupy.tools.machine_code.page import page
-from bppsa_cupy.tools.machine_code.predictions import PREDICTED, Sizes, predictions
+from bppsa_cupy.tools.machine_code.predictions import GRU_CASE, LONGEST, PREDICTED, predictions
 from bppsa_cupy.tools.machine_code.single_steps import single_steps
 from bppsa_cupy.tools.machine_code.walk import PLACES
 
@@ -68,11 +68,15 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
         print(*listing(Built(kernel, arch, **options), arguments.loads), sep="\n")
     rows = _measured([{"kernel": kernel, "target": arch, **options} for kernel, arch in work])
     predicted: list[dict[str, Any]] = []
+    of_gru: list[dict[str, Any]] = []
     wide: list[Measure] = []
     if set(arguments.kernel) == set(KERNELS) and PREDICTED in arguments.arch:
         of_target = {row.kernel: row for row in rows if row.target == PREDICTED}
-        predicted = predictions(KERNELS, of_target, Sizes(30000, 16, arguments.hidden or 20))
-        walks = [KERNELS[f"{cell}_{verb}"] for cell in WIDE_CELLS for verb in ("forward", "backward")]
+        longest = replace(LONGEST, hidden=arguments.hidden or LONGEST.hidden)
+        predicted = predictions(KERNELS, of_target, longest)
+        of_gru = predictions(KERNELS, of_target, replace(GRU_CASE, hidden=longest.hidden), ("gru",))
+        verbs = ("forward", "backward", "reduce")
+        walks = [KERNELS[f"{cell}_{verb}"] for cell in WIDE_CELLS for verb in verbs]
         wide = _measured(
             [{"kernel": kernel, "target": PREDICTED, "hidden": H} for kernel in walks for H in WIDTHS]
         )
@@ -83,6 +87,7 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
         "rows": [asdict(row) for row in rows],
         "widths": [asdict(row) for row in wide],
         "predictions": predicted,
+        "predictions_gru": of_gru,
         "single_steps": single_steps() if predicted else [],
     }
     if arguments.page is not None:

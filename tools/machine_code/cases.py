@@ -6,6 +6,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.kernels import TILE_ROWS
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.tools.machine_code.lanes import Value, constant
 
@@ -54,13 +56,9 @@ SIZES_OF: Mapping[str, Mapping[str, int]] = {
 #: Of single steps, which wide layers take.
 SIZES_OF_STEPS: Mapping[str, int] = {"hidden": 512}
 
-#: Cells and hidden units whose walks are read too: weights in registers of more and more threads, and beyond
-#: registers.
-WIDE_CELLS, WIDTHS = ("rnn_tanh", "gru", "lstm"), (32, 64, 128, 256)
-
-#: Steps of a round of the hot loop by the last word of a kernel's name, where copies of lines do not tell: a
-#: reduction's step loads every unit of a state by one line.
-STEPS: Mapping[str, int] = {"reduce": 1}
+#: Cells and hidden units whose walks and reductions are read too: weights in registers of more and more
+#: threads, in shared memory, and beyond.
+WIDE_CELLS, WIDTHS = ("rnn_tanh", "gru", "lstm"), (32, 64, 128, 192, 256)
 
 
 def scalars_of(kernel: Kernel, **others: int) -> dict[str, Any]:
@@ -78,6 +76,15 @@ def trips_of(kernel: Kernel, scalars: Mapping[str, Any]) -> int | None:
         return int(scalars["states"] * scalars["hidden"])
     walks = kernel.name.endswith(("_forward", "_backward")) and "hidden" in scalars
     return int(scalars["hidden"]) if walks else None
+
+
+def loads_of_step(kernel: Kernel, variant: Variant) -> int | None:
+    """Of a reduction, whose copies of lines do not tell its steps, the loads of one: in blocks those of a
+    unit's weights, for a thread's rows; 0 in registers, where a round is a step. None for other kernels."""
+    cell, _, verb = kernel.name.rpartition("_")
+    if verb != "reduce":
+        return None
+    return 0 if variant.layout.units else FORMS[cell].gates * TILE_ROWS
 
 
 def launch_of(

@@ -119,29 +119,47 @@ def _needed(flow: Flow, loop: Loop, without: int) -> bool:
     return True
 
 
-def hot_loop(flow: Flow, trips: int | None = None) -> list[int]:
+def hot_loop(flow: Flow, trips: int | None = None, loading: bool = False) -> list[int]:
     """The instructions, by number, of a round of the innermost loop with the deepest nesting; of those, the
-    one with the most arithmetic on reals, then the most instructions. All that is reached, once, of a kernel
-    without a loop.
+    one with the most arithmetic on reals, then the most instructions; of loops with as much arithmetic, most
+    of it on the same lines, the one with the fewest instructions, as others ask at each step whether it is
+    left. All that is reached, once, of a kernel without a loop.
 
     trips  take the smallest loop around that one which stores to global memory, with `trips` steps of the
            inner one in its place, and other inner loops once
+    loading  take the innermost loop with the most loads of global memory, however deep it is
     """
 
     def weight(loop: Loop) -> tuple[int, int, int]:
-        found = body(flow, loop)
-        reals = sum(flow.code.instructions[k].name in REAL for k in found)
-        return loop.depth, reals, len(found)
+        found = [flow.code.instructions[k].name for k in body(flow, loop)]
+        return found.count("LDG") if loading else loop.depth, _reals(flow, loop), len(found)
 
     loops = find_loops(flow)
     hot = max((loop for loop in loops if loop.inner), key=weight, default=None)
     if hot is None:
         return [k for number in sorted(flow.blocks) for k in flow.blocks[number].numbers()]
+    hot = min(_copies(flow, loops, hot), key=lambda loop: len(body(flow, loop)))
     if trips is None:
         return body(flow, hot)
     around = sorted((loop for loop in loops if loop.blocks >= hot.blocks), key=lambda loop: len(loop.blocks))
     chosen = next((loop for loop in around if _stores(flow, loop)), hot)
     return _with_rounds(flow, loops, chosen, _lines(flow, hot), trips)
+
+
+def _copies(flow: Flow, loops: list[Loop], hot: Loop) -> list[Loop]:
+    """A loop, and the others as deep that share most lines of arithmetic with it and have as much of it."""
+    lines, found = _lines(flow, hot), [hot]
+    for loop in loops:
+        others = _lines(flow, loop)
+        alike = loop != hot and loop.inner and loop.depth == hot.depth
+        as_much = 10 * _reals(flow, loop) >= 9 * _reals(flow, hot)
+        if alike and as_much and 2 * len(lines & others) > len(lines | others):
+            found.append(loop)
+    return found
+
+
+def _reals(flow: Flow, loop: Loop) -> int:
+    return sum(flow.code.instructions[k].name in REAL for k in body(flow, loop))
 
 
 def _stores(flow: Flow, loop: Loop) -> bool:

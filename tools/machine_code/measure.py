@@ -17,7 +17,7 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 from bppsa_cupy.system.compilation import kept_in
 from bppsa_cupy.system.files import write_text
 from bppsa_cupy.tools.machine_code import nvrtc
-from bppsa_cupy.tools.machine_code.cases import STEPS, constants_of, launch_of, scalars_of, trips_of
+from bppsa_cupy.tools.machine_code.cases import constants_of, launch_of, loads_of_step, scalars_of, trips_of
 from bppsa_cupy.tools.machine_code.disassembly import disassemble, nvdisasm_version
 from bppsa_cupy.tools.machine_code.flow import Access, reach
 from bppsa_cupy.tools.machine_code.instructions import Instruction
@@ -109,7 +109,8 @@ class Built:
         """A round of the hot loop."""
         constants = constants_of(self.kernel, self.variant, self.target, self.scalars)
         flow = reach(disassemble(self.compiled.code, self.kernel.name), constants)
-        numbers = hot_loop(flow, trips_of(self.kernel, self.scalars))
+        loading = bool(loads_of_step(self.kernel, self.variant))
+        numbers = hot_loop(flow, trips_of(self.kernel, self.scalars), loading)
         return Round(
             [flow.code.instructions[k] for k in numbers],
             [k not in flow.idle for k in numbers],
@@ -140,7 +141,11 @@ def _tool() -> str:
 
 def _measure(built: Built) -> Measure:
     kernel, loop = built.kernel, built.loop
-    steps = STEPS.get(kernel.name.rpartition("_")[2]) or steps_of(loop.instructions)
+    loads = loads_of_step(kernel, built.variant)
+    if loads is None:
+        steps = steps_of(loop.instructions)
+    else:
+        steps = sum(one.name == "LDG" for one in loop.instructions) // loads if loads else 1
     walked = {place: walk(loop.instructions, loop.taken, built.target, place) for place in PLACES}
     moved = traffic((o, a) for o, a in zip(loop.instructions, loop.accesses, strict=True) if a is not None)
     return Measure(

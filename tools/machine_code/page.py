@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
+from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan.models import H200
+from bppsa_cupy.timescan.sizes import WalkSize
+from bppsa_cupy.tools.machine_code.single_steps import BATCHES, WIDTHS, single_step
 from bppsa_cupy.tools.machine_code.walk import BESIDE, COMMON, MEMORY, PLACES
 
 HEAD = """\
@@ -15,9 +18,10 @@ HEAD = """\
 Nothing here was measured on a GPU. `make machine-code` writes this page and
 [results/machine-code.json](results/machine-code.json): every kernel is compiled by NVRTC {nvrtc},
 disassembled (nvdisasm {nvdisasm}), followed with the arguments of a case as far as they decide branches,
-and its hot loop is walked for one warp that is alone. `bppsa-bench machine-code --kernel NAME --arch sm_90
---listing` prints a loop, instruction by instruction, with the cycle at which each issues; `--arch sm_120`
-reads Blackwell's code, with the memory latencies of sm_90.
+and its hot loop is walked for one warp that is alone: of loops with the same arithmetic the one that most
+steps go through, not the one for those that are left over. `bppsa-bench machine-code --kernel NAME --arch
+sm_90 --listing` prints a loop, instruction by instruction, with the cycle at which each issues; `--arch
+sm_120` reads Blackwell's code, with the memory latencies of sm_90.
 
 **A step** is what one copy of the loop's text does: a step in time of a walk, an element of an elementwise
 kernel, a product of a sum. The loop is the innermost one with the deepest nesting; of walks and scans the
@@ -50,7 +54,9 @@ WIDE = """
 
 To 128 hidden units of an RNN and 64 of a GRU or an LSTM, threads hold the weights in registers. Beyond, a
 block reads them from shared memory, or from L2, and cycles are those of one round of its threads over the
-sums of a step: with G gates it makes G·H / 256 rounds, at least one.
+sums of a step: with G gates it makes G·H / 256 rounds, at least one. Of reductions beyond 20 units, whose
+blocks hold columns in shared memory, a step here is one unit of the H that a step in time goes through: four
+rows of a thread's tile.
 """
 
 OTHERS = """
@@ -67,10 +73,14 @@ scheduler take a warp's cycles with loads from L2, or the instructions that all 
 more. Newton's method is taken to need 6 iterations. Chunks are as many as are the quickest.
 """
 
+GRU = """
+## Predicted: a GRU of T = 1034, B = 16, H = 20 on an H200
+"""
+
 STEPS = """
 ## Predicted: a step of a wide layer on an H200
 
-Where one block cannot hold W_hh in registers, a pass over time is a launch a step
+Where one block cannot hold W_hh in registers, a pass over time is mostly a launch a step
 (`raw_kernels/frames/step.cuh`), in graphs of 500: product with W_hh and cell in one kernel, forward and back.
 Its blocks share out units and samples, so that all multiprocessors read a part of the weights each. The table
 is by the model that chooses (`timescan/models.py`): {following:.1f} µs from a kernel of a graph to one that
@@ -88,7 +98,21 @@ terms, which is a third launch. One kernel whose blocks keep their weights and w
 step would save the time between two launches but for a barrier (a write, an atomic and a read through L2: 0.4
 µs at the least), and 4 of 8 MB from L2: at most half of a step. It needs all blocks to be resident at once,
 and hangs where they are not, as where another stream's kernel has a part of the GPU. So no block waits for
-another here either. At B = 64 and more, where reads from L2 bound a step, tiles of cuBLAS read less.
+another here either.
+
+At B = 64 and more blocks of few units and samples read too much. Ways with wider tiles were counted for an
+LSTM of H = 1024, B = 64, whose step takes {wide_forward:.1f} µs forward and {wide_backward:.1f} back,
+{wide_least:.1f} at the least:
+
+- Blocks of 8 units and 64 samples, weights and states in shared memory, 8 × 8 sums a thread, an eighth of
+  the terms a warp. Forward 128 blocks read 50 MB (9.2 µs) and issue 21,500 instructions a scheduler (12.7
+  µs; of 72 instructions 64 are multiply-adds): 13.9 µs. Back a sum has four times as many terms: by blocks
+  of 16 units and 32 samples 100 MB, 19.5 µs.
+- cuBLAS, its tiles of 128 × 64 cut into 128 parts along the terms: 12.8 µs at 75 % of the peak, three
+  launches, 4.2 MB of parts written and read, and the cell's arrays once more: 18 µs either way.
+
+So a wider tile of our own would be the quickest forward, and about as quick as cuBLAS back. Neither is built:
+the rates of L2 decide, and these are assumed.
 """
 
 COLUMNS = (
@@ -102,7 +126,18 @@ COLUMNS = (
     "waits, loads from L2",
 )
 
-STEP_COLUMNS = ("kernel", "H", "B", "cycles of a warp", "MB read", "bound by", "µs", "least", "in blocks")
+STEP_COLUMNS = (
+    "kernel",
+    "H",
+    "B",
+    "cycles of a warp",
+    "MB read",
+    "bound by",
+    "µs",
+    "least",
+    "in blocks",
+    "taken",
+)
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -127,11 +162,14 @@ def page(report: Mapping[str, Any]) -> str:
         *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
         PREDICTED,
         *_table(("cell", "way", "part", "ms", "counted from"), _predicted(report["predictions"])),
+        GRU,
+        *_table(("cell", "way", "part", "ms", "counted from"), _predicted(report["predictions_gru"])),
         STEPS.format(
             following=H200.following * 1e6,
             cache=H200.cache / 1e12,
             memory=H200.memory / 1e12,
             cache_bytes=H200.cache_bytes >> 20,
+            **_widest(),
         ),
         *_table(STEP_COLUMNS, map(_single_step, report["single_steps"])),
     ]
@@ -146,7 +184,16 @@ def _single_step(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['read'] / 1e6:.1f}",
         row["bound"],
         *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "least", "in_blocks")),
+        row["taken"],
     )
+
+
+def _widest() -> dict[str, float]:
+    """Microseconds of a step of the widest LSTM with the most samples, both ways, and the least of them."""
+    size = WalkSize(FORMS["lstm"], 1, max(BATCHES), max(WIDTHS), 4)
+    forward, backward = (single_step(H200, size, verb) for verb in ("forward", "backward"))
+    times = {"forward": forward.seconds, "backward": backward.seconds, "least": forward.least}
+    return {f"wide_{name}": 1e6 * seconds for name, seconds in times.items()}
 
 
 def _listed(numbers: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from bppsa_cupy.timescan.warps import stepping
 from bppsa_cupy.tools.machine_code.cases import WIDE_CELLS
 
 #: Hidden units and samples that are told.
-WIDTHS, BATCHES = (256, 512, 1024), (1, 16, 64)
+WIDTHS, BATCHES = (128, 256, 512, 1024), (1, 16, 64)
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class SingleStep:
     cycles     of a warp that is alone
     multiply_adds  of the layer; `least` is what they and the weights, read once, take
     in_blocks  of the walk whose blocks go through all steps with samples of their own
+    taken      "a launch a step" or "in blocks", as the model chooses
     """
 
     cell: str
@@ -39,6 +40,7 @@ class SingleStep:
     multiply_adds: int
     least: float
     in_blocks: float
+    taken: str
 
 
 def single_steps(gpu: GpuModel = H200) -> list[dict[str, Any]]:
@@ -68,4 +70,5 @@ def single_step(gpu: GpuModel, size: WalkSize, verb: str) -> SingleStep:
         warps.cycles, multiply_adds,
         max(weights * size.itemsize / rate, multiply_adds / (32 * schedulers * gpu.busy)),
         gpu.walk_in_blocks_seconds(size, verb),
+        "a launch a step" if gpu.goes_by_steps(size, verb) else "in blocks",
     )  # fmt: skip
