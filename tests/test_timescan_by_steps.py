@@ -7,6 +7,7 @@ from dataclasses import replace
 import cupy_stub_streams
 import numpy as np
 import pytest
+from conftest import make_device
 from test_cuda_device import no_device_is_kept, stub  # noqa: F401  fixtures
 from timescan_cases import CELLS
 from tolerances import assert_close
@@ -74,13 +75,19 @@ def run(device, cell, size, reverse, ragged, per_step):
     return [device.to_host(a) for a in (walk.state, walk.gates, walk.final, delta, entering)], passes
 
 
+@pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
+def cuda(request) -> CudaDevice:
+    """CudaDevice on the stand-in, and on a GPU."""
+    return request.getfixturevalue("stub") if request.param == "stand-in" else make_device("cuda")
+
+
 @pytest.mark.parametrize("name, hidden, heads, steps, batch, reverse, ragged, per_step", CASES)
 def test_it_gives_what_the_host_gives(
-    name, hidden, heads, steps, batch, reverse, ragged, per_step, stub: CudaDevice  # noqa: F811
+    name, hidden, heads, steps, batch, reverse, ragged, per_step, cuda: CudaDevice
 ):  # fmt: skip
     cell = FORMS[name]
     size = WalkSize(cell, steps, batch, hidden, 4, heads)
-    ours, passes = run(stub, cell, size, reverse, ragged, per_step)
+    ours, passes = run(cuda, cell, size, reverse, ragged, per_step)
     assert all(isinstance(one, by_steps.BySteps) for one in passes)
     wanted, others = run(get_device("host"), cell, size, reverse, ragged, per_step)
     assert not any(isinstance(one, by_steps.BySteps) for one in others)
@@ -88,8 +95,8 @@ def test_it_gives_what_the_host_gives(
         ("state", "gates", "final", "delta", "entering"), ours, wanted, strict=True
     ):
         assert_close(ours_of, wanted_of, length=64 * hidden, what=what)
-    assert stub.launched[f"{name}_forward_step"] == 2 * steps
-    assert stub.launched[f"{name}_backward_step"] == 2 * (steps + 1)
+    assert cuda.launched[f"{name}_forward_step"] == 2 * steps
+    assert cuda.launched[f"{name}_backward_step"] == 2 * (steps + 1)
 
 
 def test_steps_lie_in_graphs_of_many(stub: CudaDevice, monkeypatch):  # noqa: F811
