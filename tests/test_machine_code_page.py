@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,16 @@ from typing import Any
 import pytest
 
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.timescan.models import H200
+from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.machine_code import disassembly, nvrtc
 from bppsa_cupy.tools.machine_code.cases import TARGETS
+from bppsa_cupy.tools.machine_code.goals import CYCLES, SECONDS, goals, quickest
 from bppsa_cupy.tools.machine_code.measure import Built, measure
 from bppsa_cupy.tools.machine_code.page import page
+from bppsa_cupy.tools.machine_code.single_steps import in_tiles_seconds
 
 DOCS = Path(__file__).parent.parent / "docs"
 AGAIN = "run `make machine-code`, and look at what changed"
@@ -103,3 +109,29 @@ def test_without_nvdisasm_it_says_what_to_install(
     disassembly.nvdisasm_version.cache_clear()
     assert bench.main(["machine-code", "--kernel", "relu_forward", "--arch", "sm_90"]) == 1
     assert capsys.readouterr().err.startswith("error: nvdisasm is missing: pip install nvidia-cuda-nvdisasm")
+
+
+def test_a_goal_is_met_by_the_quickest_way_with_what_all_ways_have() -> None:
+    seconds = (("backward, serial", 5.0), ("backward, 3 chunks", 1.0), ("backward, 3 chunks", 2.0))
+    seconds += (("backward", 0.5), ("forward, serial", 9.0))
+    parts = [{"cell": "gru", "way": way, "seconds": s} for way, s in seconds]
+    assert quickest(parts, "gru", "backward") == 3.5 and quickest(parts, "gru", "forward") == 9.0
+    row = {"kernel": "chunk_scan", "target": "sm_90", "cycles": {"L2": 301.2}}
+    report = {"rows": [row, {**row, "target": "sm_80"}], "predictions": [], "short": parts}
+    first, *others = goals(report, "sm_90")
+    assert first == ("chunk_scan, cycles a step", "≤ 300", "301", "no")
+    assert [line[3] for line in others] == ["no", "no"] and len(others) == 2, "no passes of other lengths"
+
+
+def test_every_goal_is_told() -> None:
+    assert len(list(goals(committed(), "sm_90"))) == len(CYCLES) + len(SECONDS)
+
+
+@pytest.mark.parametrize("verb", ["forward", "backward"])
+def test_tiles_take_no_less_than_their_products_at_the_peak(verb: str) -> None:
+    rows = [row for row in committed()["single_steps"] if row["verb"] == verb]
+    assert all(row["in_tiles"] > row["least"] for row in rows)
+    size = WalkSize(FORMS["rnn_tanh"], 1, 64, 4096, 4)
+    # 128 tiles at once; twice the samples are a second wave, and twice what blocks read.
+    one, two = (in_tiles_seconds(H200, replace(size, batch=b), verb) for b in (64, 128))
+    assert two - H200.following == pytest.approx(2 * (one - H200.following))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +18,7 @@ from bppsa_cupy.tools.lines import aligned
 from bppsa_cupy.tools.machine_code import nvrtc
 from bppsa_cupy.tools.machine_code.cases import PARAMETERS, TARGETS, WIDE_CELLS, WIDTHS
 from bppsa_cupy.tools.machine_code.disassembly import nvdisasm_version
+from bppsa_cupy.tools.machine_code.goals import STEPS
 from bppsa_cupy.tools.machine_code.listing import listing
 from bppsa_cupy.tools.machine_code.measure import Built, Measure, measure
 from bppsa_cupy.tools.machine_code.page import page
@@ -68,10 +69,11 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
         print(*listing(Built(kernel, arch, **options), arguments.loads), sep="\n")
     rows = _measured([{"kernel": kernel, "target": arch, **options} for kernel, arch in work])
     predicted: list[dict[str, Any]] = []
+    short: list[dict[str, Any]] = []
     wide: list[Measure] = []
     if set(arguments.kernel) == set(KERNELS) and PREDICTED in arguments.arch:
         of_target = {row.kernel: row for row in rows if row.target == PREDICTED}
-        predicted = predictions(KERNELS, of_target, Sizes(30000, 16, arguments.hidden or 20))
+        predicted, short = passes_of(of_target, arguments.hidden or 20)
         walks = [KERNELS[f"{cell}_{verb}"] for cell in WIDE_CELLS for verb in ("forward", "backward")]
         wide = _measured(
             [{"kernel": kernel, "target": PREDICTED, "hidden": H} for kernel in walks for H in WIDTHS]
@@ -83,11 +85,18 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
         "rows": [asdict(row) for row in rows],
         "widths": [asdict(row) for row in wide],
         "predictions": predicted,
+        "short": short,
         "single_steps": single_steps() if predicted else [],
     }
     if arguments.page is not None:
         write_text(arguments.page, page(report))
     return report
+
+
+def passes_of(rows: Mapping[str, Measure], hidden: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Predicted passes of 16 samples: of every cell over the paper's longest sequences, and of its GRU."""
+    long, short = (Sizes(STEPS[part], 16, hidden) for part in ("predictions", "short"))
+    return predictions(KERNELS, rows, long), predictions(KERNELS, rows, short, ("gru",))
 
 
 def _measured(cases: list[dict[str, Any]]) -> list[Measure]:

@@ -7,6 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from bppsa_cupy.timescan.models import H200
+from bppsa_cupy.tools.machine_code import single_steps
+from bppsa_cupy.tools.machine_code.goals import goals
+from bppsa_cupy.tools.machine_code.predictions import PREDICTED as PREDICTED_ON
 from bppsa_cupy.tools.machine_code.walk import BESIDE, COMMON, MEMORY, PLACES
 
 HEAD = """\
@@ -67,6 +70,26 @@ scheduler take a warp's cycles with loads from L2, or the instructions that all 
 more. Newton's method is taken to need 6 iterations. Chunks are as many as are the quickest.
 """
 
+SHORT = """
+## Predicted: a GRU, T = 1034, B = 16, H = 20 on an H200
+
+The longest of the paper's GRUs, by the same count.
+"""
+
+GOALS = """
+## Goals
+
+What these numbers were to be, on sm_90 at H = 20 and B = 16: cycles with loads from L2, and the quickest way
+of a pass, back with the gradients of weights.
+"""
+
+LEAST = """
+Without tanh the forward walk of an RNN takes {relu:.0f} cycles (`rnn_relu_forward`). In place of relu's 4,
+tanh's own chain takes {chain}: a multiplication, exp2, an addition, a reciprocal, a multiply-add and a
+selection, the MUFU's two at {mufu} cycles each and the others at 4. So the least, with a tanh within 4 ulp,
+is {least:.0f} of {tanh:.0f}.
+"""
+
 STEPS = """
 ## Predicted: a step of a wide layer on an H200
 
@@ -79,7 +102,7 @@ read, at {cache:.1f} TB/s from L2 to {cache_bytes} MiB of weights, {memory:.1f} 
 the time between two kernels are assumed, as are a warp's 1000 cycles for sums over lanes and the cell, and
 600 for each turn of copies; instructions and cycles of the products are those of `*_step` above. "Least"
 are weights read once, or multiply-adds at the GPU's peak, without any launch; "in blocks" is the walk whose
-blocks go through all steps with samples of their own.
+blocks go through all steps with samples of their own, which is taken where it is less (an RNN of H = 128).
 
 Two other ways were counted, for an LSTM of H = 512, B = 16. cuBLAS and an elementwise kernel are two launches
 that wait for each other, {following:.1f} µs more than one, and 0.26 MB of sums written and read; a product of
@@ -88,7 +111,15 @@ terms, which is a third launch. One kernel whose blocks keep their weights and w
 step would save the time between two launches but for a barrier (a write, an atomic and a read through L2: 0.4
 µs at the least), and 4 of 8 MB from L2: at most half of a step. It needs all blocks to be resident at once,
 and hangs where they are not, as where another stream's kernel has a part of the GPU. So no block waits for
-another here either. At B = 64 and more, where reads from L2 bound a step, tiles of cuBLAS read less.
+another here either.
+
+"In tiles" counts what is not made: a product in tiles of {tile_rows} rows by {tile_samples} samples a block,
+its terms by way of shared memory, with {tile_instructions} instructions a multiply-add (assumed); where tiles
+are fewer than multiprocessors, parts of their sums, and a launch that adds them up. cuBLAS and an elementwise
+kernel are taken for no quicker. To B = 16 that takes 1.2 times as long as the fused step, and more; at B = 64
+it would take 0.3 to 0.9 of it where a GRU or an LSTM has 512 units or more, or an RNN 1024, for two more
+kernels a cell and direction. What bounds the fused step there is an assumed rate of L2, which a GPU is to
+tell first.
 """
 
 COLUMNS = (
@@ -102,7 +133,11 @@ COLUMNS = (
     "waits, loads from L2",
 )
 
-STEP_COLUMNS = ("kernel", "H", "B", "cycles of a warp", "MB read", "bound by", "µs", "least", "in blocks")
+PASS_COLUMNS = ("cell", "way", "part", "ms", "counted from")
+
+STEP_COLUMNS = (
+    "kernel", "H", "B", "cycles of a warp", "MB read", "bound by", "µs", "least", "in blocks", "in tiles"
+)  # fmt: skip
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -126,16 +161,34 @@ def page(report: Mapping[str, Any]) -> str:
         OTHERS,
         *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
         PREDICTED,
-        *_table(("cell", "way", "part", "ms", "counted from"), _predicted(report["predictions"])),
+        *_table(PASS_COLUMNS, _predicted(report["predictions"])),
+        SHORT,
+        *_table(PASS_COLUMNS, _predicted(report["short"])),
+        GOALS,
+        *_table(("what", "goal", "predicted", "within"), goals(report, PREDICTED_ON)),
+        *_least(rows),
         STEPS.format(
             following=H200.following * 1e6,
             cache=H200.cache / 1e12,
             memory=H200.memory / 1e12,
             cache_bytes=H200.cache_bytes >> 20,
+            tile_rows=single_steps.TILE_ROWS,
+            tile_samples=single_steps.TILE_SAMPLES,
+            tile_instructions=single_steps.TILE_INSTRUCTIONS,
         ),
         *_table(STEP_COLUMNS, map(_single_step, report["single_steps"])),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _least(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Why the forward step of an RNN takes what it takes, of the rows that a report has."""
+    cycles = {row["kernel"]: row["cycles"]["L2"] for row in rows if row["target"] == PREDICTED_ON}
+    relu, tanh = cycles.get("rnn_relu_forward"), cycles.get("rnn_tanh_forward")
+    if relu is None or tanh is None:
+        return []
+    chain = 2 * COMMON["MUFU"] + 4 * 4
+    return [LEAST.format(relu=relu, tanh=tanh, chain=chain, mufu=COMMON["MUFU"], least=relu - 4 + chain)]
 
 
 def _single_step(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -145,7 +198,7 @@ def _single_step(row: Mapping[str, Any]) -> tuple[str, ...]:
         _number(row["cycles"]),
         f"{row['read'] / 1e6:.1f}",
         row["bound"],
-        *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "least", "in_blocks")),
+        *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "least", "in_blocks", "in_tiles")),
     )
 
 

@@ -7,7 +7,7 @@ instructions that they issue, if those are more.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -48,9 +48,13 @@ class Sizes:
     hidden: int
 
 
-def predictions(kernels: Kernels, rows: Rows, sizes: Sizes) -> list[dict[str, Any]]:
-    """Forward and backward passes of every cell, serially and by chunks, part by part."""
-    cells = sorted(name.removesuffix("_reduce") for name in rows if name.endswith("_reduce"))
+def predictions(
+    kernels: Kernels, rows: Rows, sizes: Sizes, cells: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
+    """Forward and backward passes of cells, serially and by chunks, part by part; without `cells` of every
+    one."""
+    if cells is None:
+        cells = sorted(name.removesuffix("_reduce") for name in rows if name.endswith("_reduce"))
     found = [p for cell in cells for p in _of_cell(cell, kernels, rows, sizes)]
     return [asdict(one) for one in found]
 

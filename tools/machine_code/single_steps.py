@@ -12,7 +12,10 @@ from bppsa_cupy.timescan.warps import stepping
 from bppsa_cupy.tools.machine_code.cases import WIDE_CELLS
 
 #: Hidden units and samples that are told.
-WIDTHS, BATCHES = (256, 512, 1024), (1, 16, 64)
+WIDTHS, BATCHES = (128, 256, 512, 1024), (1, 16, 64)
+#: Of another way, which is counted and not made: rows and samples of a block's tile of a product whose terms
+#: lie in shared memory, instructions of a multiply-add with its loads and copies, and cycles until the first.
+TILE_ROWS, TILE_SAMPLES, TILE_INSTRUCTIONS, TILE_START = 32, 64, 1.3, 1600
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class SingleStep:
     cycles     of a warp that is alone
     multiply_adds  of the layer; `least` is what they and the weights, read once, take
     in_blocks  of the walk whose blocks go through all steps with samples of their own
+    in_tiles   of a product in tiles (`in_tiles_seconds`)
     """
 
     cell: str
@@ -39,6 +43,7 @@ class SingleStep:
     multiply_adds: int
     least: float
     in_blocks: float
+    in_tiles: float
 
 
 def single_steps(gpu: GpuModel = H200) -> list[dict[str, Any]]:
@@ -67,5 +72,20 @@ def single_step(gpu: GpuModel, size: WalkSize, verb: str) -> SingleStep:
         size.cell.name, verb, size.hidden, size.batch, gpu.single_step_seconds(size, verb), bound, read,
         warps.cycles, multiply_adds,
         max(weights * size.itemsize / rate, multiply_adds / (32 * schedulers * gpu.busy)),
-        gpu.walk_in_blocks_seconds(size, verb),
+        gpu.walk_in_blocks_seconds(size, verb), in_tiles_seconds(gpu, size, verb),
     )  # fmt: skip
+
+
+def in_tiles_seconds(gpu: GpuModel, size: WalkSize, verb: str) -> float:
+    """A step whose product is made tile by tile of TILE_ROWS × TILE_SAMPLES, a block each. Where tiles are
+    fewer than multiprocessors each is cut along its terms, and one more launch adds the parts up."""
+    inner, outer = size.units, size.cell.gates * size.units
+    rows, terms = (outer, inner) if verb == "forward" else (inner, outer)
+    tiles = size.heads * -(-rows // TILE_ROWS) * -(-size.batch // TILE_SAMPLES)
+    parts = max(1, gpu.workers // tiles)
+    waves, each = -(-tiles * parts // gpu.workers), -(-terms // parts)
+    issued = TILE_ROWS * TILE_SAMPLES / 32 * each * TILE_INSTRUCTIONS / gpu.schedulers
+    read = tiles * parts * (TILE_ROWS + min(TILE_SAMPLES, size.batch)) * each * size.itemsize
+    held = outer * inner * size.heads * size.itemsize <= gpu.cache_bytes
+    seconds = max(waves * (issued + TILE_START) / gpu.busy, read / (gpu.cache if held else gpu.memory))
+    return (1 + (parts > 1)) * gpu.following + seconds
