@@ -192,10 +192,13 @@ class RawModule:
         return Function(name, self._text)
 
 
-def make_cupy(*, devices: int = 1, free: int = 1 << 40) -> ModuleType:
-    """A module to stand for `cupy`: a machine of `devices` GPUs with `free` bytes."""
+def make_cupy(
+    *, devices: int = 1, free: int = 1 << 40, driver: int = 12090, version: str = "99.0"
+) -> ModuleType:
+    """A module to stand for `cupy`: a machine of `devices` GPUs with `free` bytes, and of a driver of CUDA's
+    version `driver`. No real machine code is named by CuPy's `version`."""
     cupy = ModuleType("cupy")
-    cupy.__version__ = "99.0"  # no real machine code is named by it
+    cupy.__version__ = version
 
     def count() -> int:
         if devices < 0:
@@ -236,7 +239,7 @@ def make_cupy(*, devices: int = 1, free: int = 1 << 40) -> ModuleType:
             getDevice=lambda: Gpu.current,
             getDeviceProperties=lambda number: {"name": b"a stand-in"},
             runtimeGetVersion=lambda: 12090,
-            driverGetVersion=lambda: 12090,
+            driverGetVersion=lambda: driver,
             CUDARuntimeError=CUDARuntimeError,
             memGetInfo=lambda: (free, 2 * free),
         ),

@@ -117,7 +117,7 @@ def test_the_command(tmp_path, capsys):
     assert main([*command, "--json", str(file)]) == 0
     text = capsys.readouterr().out
     assert "linear, graph 1:" in text and "1 csr_spmv after 0" in text
-    report = json.loads(file.read_text())
+    report = json.loads(file.read_text(encoding="utf-8"))
     assert [(row["method"], row["phase"]) for row in report["rows"][::5]] == [
         ("bp", "forward"),
         ("linear", "forward"),

@@ -15,6 +15,7 @@ from bppsa_cupy.raw_kernels.frames.kernels import TILE_ROWS
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.machine_code import disassembly, nvrtc
 from bppsa_cupy.tools.machine_code.cases import TARGETS
+from bppsa_cupy.tools.machine_code.goals import CYCLES, SECONDS, goals, quickest
 from bppsa_cupy.tools.machine_code.loops import steps_of
 from bppsa_cupy.tools.machine_code.measure import Built, measure
 from bppsa_cupy.tools.machine_code.page import page
@@ -119,3 +120,19 @@ def test_without_nvdisasm_it_says_what_to_install(
     disassembly.nvdisasm_version.cache_clear()
     assert bench.main(["machine-code", "--kernel", "relu_forward", "--arch", "sm_90"]) == 1
     assert capsys.readouterr().err.startswith("error: nvdisasm is missing: pip install nvidia-cuda-nvdisasm")
+
+
+def test_a_goal_is_met_by_the_quickest_way_with_what_all_ways_have() -> None:
+    seconds = (("backward, serial", 5.0), ("backward, 3 chunks", 1.0), ("backward, 3 chunks", 2.0))
+    seconds += (("backward", 0.5), ("forward, serial", 9.0))
+    parts = [{"cell": "gru", "way": way, "seconds": s} for way, s in seconds]
+    assert quickest(parts, "gru", "backward") == 3.5 and quickest(parts, "gru", "forward") == 9.0
+    row = {"kernel": "chunk_scan", "target": "sm_90", "cycles": {"L2": 301.2}}
+    report = {"rows": [row, {**row, "target": "sm_80"}], "predictions": [], "predictions_gru": parts}
+    first, *others = goals(report, "sm_90")
+    assert first == ("chunk_scan, cycles a step", "≤ 300", "301", "no")
+    assert [line[3] for line in others] == ["no", "no"] and len(others) == 2, "no passes of other lengths"
+
+
+def test_every_goal_is_told() -> None:
+    assert len(list(goals(committed(), "sm_90"))) == len(CYCLES) + len(SECONDS)

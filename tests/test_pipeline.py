@@ -232,7 +232,7 @@ def test_the_trace_holds_every_action(tmp_path):
     trace = Trace()
     run(mlp(), data(12), {"ppv": (2, 4), "schedule": "gpipe", "micro_batches": 2, "trace": trace}, epochs=1)
     trace.save(tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
     worked = [event for event in events if event["cat"] != "wait"]
     assert len(worked) == 3 * (3 * (2 + 2 + 1))
     assert {event["pid"] for event in worked} == {0, 1, 2}

@@ -57,14 +57,16 @@ def test_the_tree_holds_the_whole_package(tree: Path) -> None:
     assert printed.split() == [str(package / "__init__.py"), str(package / "tools" / "bench.py")]
 
 
-def test_the_tests_run_in_the_tree_on_its_package(
+def test_the_tests_run_in_the_tree_on_its_package_without_those_that_lack_one(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lacking = tmp_path / "test_lacking.py"
+    lacking.write_text("import no_such_package\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", gpu.environment(tree)["PYTHONPATH"])
     command = next(one for one in make_parts() if one.name == "tests").command
     chosen = [word for word in command if word not in ("-n", "8")]
     place = chosen.index("gpu")
-    chosen[place], chosen[-1] = "not gpu", "tests/test_losses.py"
+    chosen[place], chosen[-1:] = "not gpu", ["tests/test_losses.py", str(lacking)]
     outcome = run.run_part(Part("tests", tuple(chosen), 600.0), tree, tmp_path)
     assert outcome.outcome == "passed", (tmp_path / "tests.txt").read_text(encoding="utf-8")
 

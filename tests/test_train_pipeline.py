@@ -13,7 +13,7 @@ OPTIONS = ["lenet5", "--data", "digits", "--iterations", "6", "--batch-size", "1
 
 
 def losses(path):
-    return [json.loads(line)["loss"] for line in path.read_text().splitlines()]
+    return [json.loads(line)["loss"] for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_ranks_train_as_one_process_does(simulated, tmp_path):
     for name, array in ours.parameters.items():
         assert (array == theirs.parameters[name]).all()
     for folder in (tmp_path, simulated):
-        events = json.loads((folder / "trace").read_text())["traceEvents"]
+        events = json.loads((folder / "trace").read_text(encoding="utf-8"))["traceEvents"]
         assert sum(event["cat"] != "wait" for event in events) == 6 * 3 * 3
         assert {event["pid"] for event in events} == {0, 1, 2}
 
@@ -49,7 +49,7 @@ def test_it_says_what_ran(simulated, capsys):
     assert re.search(r"pipeline pipedream simulated by one process: stages with layers 1.*; .* to 5\n", out)
     assert re.search(r"backward: bp \(pipeline pipedream, ppv \(\d,\), 2 stages simulated", out)
     assert "steps 7 to 24" in out
-    first = json.loads((simulated / "log").read_text().splitlines()[0])
+    first = json.loads((simulated / "log").read_text(encoding="utf-8").splitlines()[0])
     assert first["ran"]["reason"] == "pipeline stale, ppv (1, 3), 3 stages simulated by one process"
 
 

@@ -45,9 +45,10 @@ def make_tree(root: Path, folder: Path) -> Path:
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """What the processes see: the tree before all else, and nothing written into the checkout."""
+    """What the processes see: the tree before all else, its tests for plugins of pytest, and nothing written
+    into the checkout."""
     others = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(tree), *([others] if others else [])])
+    path = os.pathsep.join([str(tree), str(tree / "tests"), *([others] if others else [])])
     return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 

@@ -23,6 +23,8 @@ from bppsa_cupy.system.files import whole_file
 #: No fast-math and denormals as they are: tanh and sigmoid stay within 4 ulp. Line information serves the
 #: profilers.
 OPTIONS = ("--std=c++17", "-lineinfo")
+#: The oldest NVRTC that all kernels were compiled by.
+LEAST_NVRTC = (12, 4)
 
 
 def machine_code(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Path:
@@ -59,9 +61,11 @@ def _compile(cupy: ModuleType, name: str, source: str) -> bytes:
     try:
         code, _ = compiler.compile_using_nvrtc(source, OPTIONS, cache_in_memory=True)
     except compiler.CompileException as error:
-        version = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
+        found = tuple(cupy.cuda.nvrtc.getVersion())
+        version, least = (".".join(map(str, one)) for one in (found, LEAST_NVRTC))
+        needed = f" ({least} or newer is needed)" if found < LEAST_NVRTC else ""
         raise DeviceError(
-            f"{name} does not compile by NVRTC {version} for compute capability "
+            f"{name} does not compile by NVRTC {version}{needed} for compute capability "
             f"{cupy.cuda.Device().compute_capability}: {error}"
         ) from error
     return code.encode() if isinstance(code, str) else bytes(code)

@@ -19,13 +19,12 @@ from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 
-#: The oldest CuPy whose functions are all here, as setup.cfg asks for it.
-OLDEST_CUPY = 13
+#: The oldest major version of CuPy whose graphs and attributes are those that are used here.
+LEAST_CUPY = 13
 
 
 def import_cupy() -> ModuleType:
-    """CuPy with a usable GPU. Raises DeviceError that says which of the two is missing, or what is too
-    old."""
+    """CuPy with a usable GPU. Raises DeviceError that says which of the two is missing, or is too old."""
     try:
         import cupy
     except ImportError as error:
@@ -33,28 +32,33 @@ def import_cupy() -> ModuleType:
             f"device 'cuda' was asked for and CuPy cannot be imported ({error}): "
             "install the extra cuda12x or cuda13x, or take device='host'"
         ) from error
-    if int(cupy.__version__.partition(".")[0]) < OLDEST_CUPY:
+    if int(cupy.__version__.partition(".")[0]) < LEAST_CUPY:
         raise DeviceError(
-            f"device 'cuda' was asked for and CuPy is {cupy.__version__}, {OLDEST_CUPY} or newer is needed: "
-            "install the extra cuda12x or cuda13x, or take device='host'"
+            f"device 'cuda' was asked for and CuPy is {cupy.__version__}: install CuPy {LEAST_CUPY} or newer "
+            "(the extra cuda12x or cuda13x), or take device='host'"
         )
-    runtime = cupy.cuda.runtime
     try:
-        count = runtime.getDeviceCount()
-    except runtime.CUDARuntimeError as error:
-        driver, needed = (_cuda(one()) for one in (runtime.driverGetVersion, runtime.runtimeGetVersion))
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
         raise DeviceError(
-            f"device 'cuda' was asked for and CuPy finds no GPU ({error}; the driver is for CUDA {driver}, "
-            f"this CuPy for CUDA {needed}): take device='host'"
+            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): {_newer_driver(cupy)}take "
+            "device='host'"
         ) from error
     if count == 0:
         raise DeviceError("device 'cuda' was asked for and CuPy finds 0 GPUs: take device='host'")
     return cupy
 
 
-def _cuda(number: int) -> str:
-    """CUDA's version as it is written, of its number; "none" of 0, where there is no driver."""
-    return f"{number // 1000}.{number % 1000 // 10}" if number else "none"
+def _newer_driver(cupy: ModuleType) -> str:
+    """What to do where the driver is older than CuPy's CUDA; nothing where there is none."""
+    runtime = cupy.cuda.runtime
+    known, used = runtime.driverGetVersion() // 1000, runtime.runtimeGetVersion() // 1000
+    if not 0 < known < used:
+        return ""
+    return (
+        f"the driver knows CUDA {known} at most and CuPy is made for CUDA {used}: install a driver for CUDA "
+        f"{used}, or a CuPy for CUDA {known}, or "
+    )
 
 
 def import_cupyx_sparse() -> ModuleType:

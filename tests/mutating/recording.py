@@ -53,7 +53,7 @@ class Recorded:
         texts = [(ROOT / path).read_bytes() for path in sources]
         texts += [path.read_bytes() for path in sorted((ROOT / "tests").glob("[!t]*.py"))]
         self._state = hashlib.sha256(b"\0".join(texts)).hexdigest()
-        self._kept: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        self._kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         self.tests: dict[str, tuple[float, Lines]] = {}
 
     def of(self, test_file: Path, record: Callable[[], dict[str, tuple[float, Lines]]]) -> None:

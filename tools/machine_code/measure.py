@@ -26,7 +26,7 @@ from bppsa_cupy.tools.machine_code.sectors import traffic
 from bppsa_cupy.tools.machine_code.walk import PLACES, walk
 
 #: Modules of this room that tell what was measured.
-TELLING = ("listing", "page", "predictions")
+TELLING = ("goals", "listing", "page", "predictions", "single_steps")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from typing import Any
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan.models import H200
 from bppsa_cupy.timescan.sizes import WalkSize
+from bppsa_cupy.tools.machine_code.goals import goals
+from bppsa_cupy.tools.machine_code.predictions import PREDICTED as PREDICTED_ON
 from bppsa_cupy.tools.machine_code.single_steps import BATCHES, WIDTHS, single_step
 from bppsa_cupy.tools.machine_code.walk import BESIDE, COMMON, MEMORY, PLACES
 
@@ -77,6 +79,13 @@ GRU = """
 ## Predicted: a GRU of T = 1034, B = 16, H = 20 on an H200
 """
 
+GOALS = """
+## Goals
+
+What these numbers were to be, on sm_90 at H = 20 and B = 16: cycles with loads from L2, and the quickest way
+of a pass, back with the gradients of weights.
+"""
+
 STEPS = """
 ## Predicted: a step of a wide layer on an H200
 
@@ -126,18 +135,11 @@ COLUMNS = (
     "waits, loads from L2",
 )
 
+PASS_COLUMNS = ("cell", "way", "part", "ms", "counted from")
+
 STEP_COLUMNS = (
-    "kernel",
-    "H",
-    "B",
-    "cycles of a warp",
-    "MB read",
-    "bound by",
-    "µs",
-    "least",
-    "in blocks",
-    "taken",
-)
+    "kernel", "H", "B", "cycles of a warp", "MB read", "bound by", "µs", "least", "in blocks", "taken"
+)  # fmt: skip
 
 
 def page(report: Mapping[str, Any]) -> str:
@@ -161,9 +163,11 @@ def page(report: Mapping[str, Any]) -> str:
         OTHERS,
         *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
         PREDICTED,
-        *_table(("cell", "way", "part", "ms", "counted from"), _predicted(report["predictions"])),
+        *_table(PASS_COLUMNS, _predicted(report["predictions"])),
         GRU,
-        *_table(("cell", "way", "part", "ms", "counted from"), _predicted(report["predictions_gru"])),
+        *_table(PASS_COLUMNS, _predicted(report["predictions_gru"])),
+        GOALS,
+        *_table(("what", "goal", "predicted", "within"), goals(report, PREDICTED_ON)),
         STEPS.format(
             following=H200.following * 1e6,
             cache=H200.cache / 1e12,

@@ -20,10 +20,11 @@ SANITIZED = "((rnn|gru|lstm|ctrnn|mgu|ugrnn|peephole).*|.*_scan|conv2d.*|.*pool2
 SECTIONS = (
     "SpeedOfLight", "LaunchStats", "Occupancy", "SchedulerStats", "WarpStateStats", "MemoryWorkloadAnalysis"
 )  # fmt: skip
-#: pytest's options: the versions of a machine's packages may warn of what the tests' own do not, and a module
-#: that cannot be imported there keeps no other from its tests.
+#: pytest's options: the versions of a machine's packages may warn of what the tests' own do not, and packages
+#: that it lacks, or a module of tests that fails to load, are not to keep other tests from running.
 PYTEST = (
-    "-m", "gpu", "-q", "-W", "default", "-p", "no:cacheprovider", "--continue-on-collection-errors", "tests"
+    "-m", "gpu", "-q", "-W", "default", "-p", "no:cacheprovider", "-p", "missing_packages",
+    "--continue-on-collection-errors", "tests",
 )  # fmt: skip
 
 
