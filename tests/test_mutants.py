@@ -15,7 +15,7 @@ from mutating import in_kernels, in_python, kernels
 from mutating.fenced import FencedBuffer
 from mutating.in_functions import Functions
 from mutating.mutant import ROOT, in_order
-from mutating.recording import lines_run
+from mutating.recording import imported_by, lines_run
 from mutating.subjects import PYTHON
 from mutating.told import SEEN, Outcomes, read_equivalent
 
@@ -156,6 +156,19 @@ def test_lines_that_run_are_seen():
     assert seconds < 1 and [text[line - 1].strip() for line in lines[path]][-1].startswith(
         "return self.nnz =="
     )
+
+
+def test_a_test_hangs_on_the_files_of_tests_that_it_imports():
+    tests = Path(__file__).parent
+    found = {path.relative_to(tests).as_posix() for path in imported_by(tests / "test_scan_ranks.py")}
+    assert {
+        "test_scan_ranks.py",
+        "conftest.py",
+        "ranks_in_turn.py",
+        "plan_cases.py",
+        "symbolic_oracle.py",
+    } <= found
+    assert "kernel_cases.py" not in found
 
 
 def test_the_order_follows_the_seed():

@@ -24,6 +24,9 @@ from mutating.told import Outcomes
 
 #: Processor seconds of a test that takes part, and of all tests of a fault.
 LONGEST, TOGETHER = 2.0, 20.0
+#: Those that a test may take beyond five times its own, in which Numba may compile for another dtype; and
+#: where the fault is in a function that Numba compiles, with all that call it.
+BEYOND, COMPILING = 20.0, 90.0
 
 
 class Player:
@@ -69,6 +72,7 @@ class Player:
 
     def _play(self, functions: Functions, mutant: Mutant) -> tuple[str, str]:
         chosen = self._choose(functions, mutant)
+        beyond = COMPILING if functions.compiled_at(mutant) else BEYOND
 
         def play(_: int) -> tuple[str, str]:
             try:
@@ -77,12 +81,12 @@ class Player:
             except ValueError as error:  # a live function's variables of enclosing scopes are as they are
                 return "does not compile", str(error)
             for name in chosen:
-                signal.setitimer(signal.ITIMER_PROF, LONGEST + 5 * self._tests[name][0])
+                signal.setitimer(signal.ITIMER_PROF, beyond + 5 * self._tests[name][0])
                 if not _passes(self._items[name]):
                     return "killed", name
             return "survived", f"{len(chosen)} tests"
 
-        limit = sum(LONGEST + 5 * self._tests[name][0] for name in chosen) + LONGEST
+        limit = sum(beyond + 5 * self._tests[name][0] for name in chosen) + beyond
         played = play_alone(play, 0, limit)
         if (played.outcome == "died" and played.detail == signal.SIGPROF.name) or played.outcome == "endless":
             return "timed out", played.detail

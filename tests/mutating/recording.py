@@ -1,9 +1,10 @@
-"""Which lines each test runs, kept on disk until a source, the test or what all tests share is edited."""
+"""Which lines each test runs, kept on disk until a source, the test or what it imports of tests is edited."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 from mutating.mutant import ROOT
 
 Lines = dict[str, list[int]]
+IMPORTED = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 
 
 def lines_run(paths: Iterable[str], run: Callable[[], Any]) -> tuple[float, Lines]:
@@ -45,20 +47,34 @@ def lines_run(paths: Iterable[str], run: Callable[[], Any]) -> tuple[float, Line
     return time.process_time() - start, {path: sorted(lines) for path, lines in seen.items() if lines}
 
 
+def imported_by(test_file: Path) -> set[Path]:
+    """A file of tests, the files beside it that it imports, directly or not, and conftest.py."""
+    found: set[Path] = set()
+    waiting = [test_file, test_file.with_name("conftest.py")]
+    while waiting:
+        file = waiting.pop()
+        if file in found or not file.exists():
+            continue
+        found.add(file)
+        for name in IMPORTED.findall(file.read_text(encoding="utf-8")):
+            waiting += [test_file.with_name(f"{name}.py"), *test_file.parent.glob(f"{name}/*.py")]
+    return found
+
+
 class Recorded:
     """Seconds and lines of each test of some files, by the test's name."""
 
     def __init__(self, file: Path, sources: list[str]) -> None:
         self._file = file
         texts = [(ROOT / path).read_bytes() for path in sources]
-        texts += [path.read_bytes() for path in sorted((ROOT / "tests").glob("[!t]*.py"))]
         self._state = hashlib.sha256(b"\0".join(texts)).hexdigest()
         self._kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         self.tests: dict[str, tuple[float, Lines]] = {}
 
     def of(self, test_file: Path, record: Callable[[], dict[str, tuple[float, Lines]]]) -> None:
         """Take what was recorded of one file of tests, or record it."""
-        digest = hashlib.sha256(self._state.encode() + test_file.read_bytes()).hexdigest()
+        texts = [path.read_bytes() for path in sorted(imported_by(test_file))]
+        digest = hashlib.sha256(b"\0".join([self._state.encode(), *texts])).hexdigest()
         kept = self._kept.get(test_file.name)
         if kept is None or kept["digest"] != digest:
             kept = {"digest": digest, "tests": record()}

@@ -30,7 +30,8 @@ PYTHON = {
     "plan": Subject(
         ("bppsa_cupy/plan/**/*.py",),
         ("test_plan_*.py", "test_schedule.py", "test_partition.py", "test_search_ranks.py",
-         "test_calibration.py", "test_rank_times.py", "test_network.py"),
+         "test_calibration.py", "test_rank_times.py", "test_rank_memory.py", "test_symbolic.py",
+         "test_network.py"),
     ),
     "scan": Subject(
         ("bppsa_cupy/scan/*.py",),

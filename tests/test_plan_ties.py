@@ -1,0 +1,72 @@
+"""What a plan does exactly at its bounds: ties between steps, the largest batch, the shortest term list."""
+
+import numpy as np
+import pytest
+from plan_cases import general_chains, plan_of, random_chain
+from symbolic_oracle import random_pattern
+
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import with_input_gradient
+from bppsa_cupy.plan.algorithms import blelloch
+from bppsa_cupy.plan.cost.list_scheduler import timetable
+from bppsa_cupy.plan.product import choose_kind
+from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes.chain_sizes import MOST_VALUES
+
+
+def test_ties_go_by_segments_and_then_by_workers(rng):
+    """Steps that all are ready and take as long: those that end first, then those that begin first."""
+    segments = np.array([(begin, end) for end in range(1, 8) for begin in range(end)])
+    order = rng.permutation(len(segments))
+    none = np.full((len(segments), 2), -1)
+    times = timetable(none, segments[order], np.ones(len(segments)), 3)
+    place = order  # `segments` are in the order of the ties
+    np.testing.assert_array_equal(times.starts, place // 3)
+    np.testing.assert_array_equal(times.workers, place % 3)
+    assert times.seconds == -(-len(segments) // 3) and times.critical_path == 1
+
+
+def test_integers_of_a_schedule_are_counted_once_at_the_first_level_that_needs_them():
+    """Patterns of all matrices, and maps of all products."""
+    for chain in (*general_chains(), random_chain(9, 4)):
+        planned = plan_of(chain).chains[0]
+        schedule = with_input_gradient(blelloch(len(chain)))
+        by_level, known = [0] * schedule.depth, set()
+        for step in sorted(schedule.steps, key=lambda step: step.level):
+            for segment in (step.left, step.right, step.out):
+                if segment[0] and planned.pattern(*segment).digest not in known:
+                    pattern = planned.pattern(*segment)
+                    known.add(pattern.digest)
+                    by_level[step.level] += pattern.indptr.nbytes + pattern.indices.nbytes
+            if step.kind == "mm":
+                product = planned.product(step)
+                pair = product.a.digest, product.b.digest
+                by_level[step.level] += product.map_bytes * (pair not in known)
+                known.add(pair)
+        expected = np.cumsum(by_level).tolist()
+        assert planned.sizes.index_bytes(schedule) == expected
+        assert CountedSizes(chain).index_bytes(schedule) == expected
+    first = plan_of(general_chains()[0]).chains[0]
+    assert any(first.product(step).map_bytes for step in blelloch(4).steps if step.kind == "mm")
+
+
+class Many(CountedSizes):
+    """Matrices of 2⁴⁰ entries."""
+
+    def nnz(self, segment):
+        return 2**40
+
+
+def test_a_batch_is_as_large_as_the_most_values_allow():
+    chain = next(
+        chain for chain in map(lambda seed: random_chain(3, seed), range(99)) if not chain.shared(1, 2)
+    )
+    sizes, most = Many(chain), MOST_VALUES // 2**40
+    assert sizes.values_sizes(np.array([[1, 2]]), most).tolist() == [MOST_VALUES]
+    with pytest.raises(PlanError, match=f"so it takes at most {most}"):
+        sizes.values_sizes(np.array([[1, 2]]), most + 1)
+
+
+def test_a_term_list_is_taken_to_a_term_an_entry_of_the_first_factor(rng):
+    a, b = random_pattern(rng, 9, 8, 0.5), random_pattern(rng, 8, 7, 0.5)
+    assert choose_kind(a, b, a.nnz) == "terms" and choose_kind(a, b, a.nnz + 1) == "row_wise"
