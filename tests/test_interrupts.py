@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -106,6 +107,13 @@ def test_a_signal_that_a_callback_lost_is_raised_again():
         with pytest.raises(KeyboardInterrupt):
             interrupts.interruptible()
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_threads_of_a_command_write_files(tmp_path):
+    paths = [tmp_path / name for name in "ab"]
+    with interrupts.one_interrupt(), ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda path: files.write_text(path, "whole"), paths))
+    assert [path.read_text() for path in paths] == ["whole"] * 2
 
 
 def test_an_ignored_signal_stays_ignored(tmp_path):

@@ -49,10 +49,12 @@ def one_interrupt() -> Iterator[None]:
 def interrupts_deferred() -> Iterator[None]:
     """Ctrl-C inside the block takes effect at the next `interruptible` in it, or at its end.
 
-    For a library that an exception inside of a call, or inside of a callback, would leave broken.
+    For a library that an exception inside of a call, or inside of a callback, would leave broken. Nothing is
+    done in another than the main thread, where no Ctrl-C arrives.
     """
     previous = signal.getsignal(signal.SIGINT)
-    if _state.deferring or (previous is not _interrupt and not _is_ours()):
+    ours = previous is _interrupt or _is_ours()
+    if _state.deferring or not ours or threading.current_thread() is not threading.main_thread():
         yield
         return
     signal.signal(signal.SIGINT, _defer)
