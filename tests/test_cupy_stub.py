@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import reduce
 from types import ModuleType, SimpleNamespace
@@ -54,11 +55,31 @@ def test_the_installed_cupy_has_it(path: tuple[str, ...], cupy: ModuleType) -> N
 
 
 def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter] | None:
-    """A function's parameters by name; None of one that does not tell them."""
+    """A function's parameters by name, of Cython's by its text's first line; None of one that tells none."""
     try:
         return dict(inspect.signature(function).parameters)
     except (TypeError, ValueError):
+        return written((function.__doc__ or "").partition("\n")[0])
+
+
+def written(line: str) -> dict[str, inspect.Parameter] | None:
+    """The parameters of a signature as Cython writes it: "RawModule(str code=None, *, str path=None)"."""
+    words = re.fullmatch(r"[\w.]+\((.*)\)( -> .*)?", line)
+    if words is None:
         return None
+    names = [
+        (word.partition("=")[0].split()[-1], "=" in word) for word in words[1].split(",") if word.strip()
+    ]
+    scope: dict[str, Any] = {}
+    exec(f"def call({', '.join(name + '=0' * default for name, default in names)}): ...", scope)
+    return dict(inspect.signature(scope["call"]).parameters)
+
+
+def test_a_signature_of_cythons_is_read() -> None:
+    found = written("RawModule(str code=None, *, str path=None) -> RawModule")
+    assert found is not None and list(found) == ["code", "path"]
+    assert found["path"].kind is inspect.Parameter.KEYWORD_ONLY and found["code"].default == 0
+    assert written("A dictionary of attributes.") is None
 
 
 @pytest.mark.parametrize("path", [path for path, one in OFFERED.items() if callable(one)], ids=".".join)

@@ -23,7 +23,7 @@ from bppsa_cupy.system.files import whole_file
 #: No fast-math and denormals as they are: tanh and sigmoid stay within 4 ulp. Line information serves the
 #: profilers.
 OPTIONS = ("--std=c++17", "-lineinfo")
-#: The oldest NVRTC that all kernels were compiled by.
+#: The oldest NVRTC that the texts are written for.
 LEAST_NVRTC = (12, 4)
 
 
