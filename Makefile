@@ -52,9 +52,14 @@ mutants: .venv-test/ready
 newton: .venv-test/ready
 	$(TEST_PYTHON) tests/newton.py $(WALKS) $(if $(SEED),--seed $(SEED))
 
-# Every kernel by NVRTC for every GPU generation, in a quarter of an hour; `make test` takes two of them.
+# Every kernel by NVRTC for every GPU generation that it knows, in a quarter of an hour; `make test` takes two of them.
+# By another NVRTC than the environment's: `make compile NVRTC=nvidia-cuda-nvrtc-cu12==12.4.127`.
 compile: .venv-test/ready
-	$(TEST_PYTHON) -m pytest tests/test_kernels_compile.py -n $(WORKERS) --all-targets
+ifdef NVRTC
+	$(TEST_PYTHON) -m pip install --quiet --upgrade --no-deps --target out/nvrtc/$(NVRTC) $(NVRTC)
+endif
+	$(if $(NVRTC),BPPSA_NVRTC=$$(echo out/nvrtc/$(NVRTC)/nvidia/*/lib/libnvrtc.so.*)) \
+		$(TEST_PYTHON) -m pytest tests/test_kernels_compile.py -n $(WORKERS) --all-targets
 
 lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .

@@ -1,14 +1,16 @@
 """Every kernel compiles with NVRTC, which needs no GPU, and none spills registers but for what is said
-here: for two targets, and by `make compile` for all."""
+here: for two targets, and by `make compile` for all that NVRTC knows."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from nvrtc import TARGETS, USAGES, USUAL, measure, measure_kernel
 
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
-from bppsa_cupy.tools.machine_code.nvrtc import NvrtcError, nvrtc
+from bppsa_cupy.tools.machine_code.nvrtc import NvrtcError, nvrtc, targets_known
 
 pytestmark = pytest.mark.skipif(
     nvrtc() is None, reason="NVRTC is missing: install nvidia-cuda-nvrtc-cu12 (the extra `test` has it)"
@@ -36,7 +38,8 @@ SPILLED = {("peephole_lstm_reduce", "sm_120"): 32}
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles_without_spills(name: str, request: pytest.FixtureRequest) -> None:
-    targets = TARGETS if request.config.getoption("--all-targets") else USUAL
+    known = targets_known()
+    targets = [t for t in TARGETS if t in known] if request.config.getoption("--all-targets") else USUAL
     usages = measure_kernel(KERNELS[name], targets)
     request.config.stash.setdefault(USAGES, []).extend(usages)
     assert {(u.variant, u.target) for u in usages} == {
@@ -44,6 +47,16 @@ def test_compiles_without_spills(name: str, request: pytest.FixtureRequest) -> N
     }
     spilling = [usage for usage in usages if usage.spill_bytes > SPILLED.get((name, usage.target), 0)]
     assert not spilling, f"{name} spills registers: {spilling}"
+
+
+def test_nvrtc_knows_what_it_compiles_for() -> None:
+    assert set(USUAL) <= targets_known() and "sm_35" not in targets_known()
+
+
+def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BPPSA_NVRTC", str(tmp_path / "libnvrtc.so"))
+    with pytest.raises(NvrtcError, match=r"BPPSA_NVRTC is .*libnvrtc\.so, which is no library that loads"):
+        nvrtc.__wrapped__()
 
 
 def test_a_spill_is_seen() -> None:

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import importlib.util
+import os
 import re
 import zlib
 from collections.abc import Iterator
@@ -47,7 +48,13 @@ class Compiled(NamedTuple):
 
 @functools.cache
 def nvrtc() -> ctypes.CDLL | None:
-    """NVRTC's library, from pip's packages or the system; None where there is none."""
+    """NVRTC's library, from pip's packages or the system; None where there is none. The environment's
+    BPPSA_NVRTC names another one by its path. Raises NvrtcError where that cannot be loaded."""
+    if chosen := os.environ.get("BPPSA_NVRTC"):
+        try:
+            return ctypes.CDLL(chosen)
+        except OSError as error:
+            raise NvrtcError(f"BPPSA_NVRTC is {chosen}, which is no library that loads: {error}") from error
     for name in (*_packaged(), "libnvrtc.so", "libnvrtc.so.12", "libnvrtc.so.13"):
         try:
             return ctypes.CDLL(name)
@@ -80,6 +87,15 @@ def version() -> tuple[int, int]:
     library, major, minor = _library(), ctypes.c_int(), ctypes.c_int()
     library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
+
+
+def targets_known() -> frozenset[str]:
+    """Targets that NVRTC compiles for, as "sm_90". Raises NvrtcError where it is missing."""
+    library, count = _library(), ctypes.c_int()
+    library.nvrtcGetNumSupportedArchs(ctypes.byref(count))
+    numbers = (ctypes.c_int * count.value)()
+    library.nvrtcGetSupportedArchs(numbers)
+    return frozenset(f"sm_{number}" for number in numbers)
 
 
 def compile_text(text: str, target: str) -> Compiled:
