@@ -50,7 +50,10 @@ def features(path: Path) -> torch.Tensor:
 def read(folder: Path) -> tuple[list[tuple[torch.Tensor, int]], list[tuple[torch.Tensor, int]]]:
     """Training and test recordings, each with its digit."""
     train, test = [], []
-    for path in sorted(folder.glob("*.wav")):
+    paths = sorted(folder.glob("*.wav"))
+    if not paths:
+        raise SystemExit(f"{folder} holds no recordings, DIGIT_SPEAKER_INDEX.wav: give the folder that does")
+    for path in paths:
         digit, _, index = path.stem.split("_")
         (test if int(index) < 5 else train).append((features(path), int(digit)))
     return train, test

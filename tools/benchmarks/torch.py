@@ -84,7 +84,9 @@ def make_arrays(steps: int, hidden: int, batch: int) -> tuple[np.ndarray, np.nda
 
 
 class NetworkStep(Workload):
-    """Our network's, on the memory of its last pass."""
+    """Our network's, on the memory of its last pass; timed run by run, as modules are."""
+
+    stateful = True
 
     def __init__(self, cell: str, device: str, steps: int, hidden: int, batch: int) -> None:
         self.network = make_network(cell, device, steps, hidden)
