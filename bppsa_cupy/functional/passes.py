@@ -11,12 +11,7 @@ from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_states
-from bppsa_cupy.functional.layout import (
-    check_beside,
-    enter,
-    put,
-    shapes_of,
-)
+from bppsa_cupy.functional.layout import check_beside, enter, put, shapes_of
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, Recurrent
 from bppsa_cupy.layers.recurrent_context import RecurrentContext

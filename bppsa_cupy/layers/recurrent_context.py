@@ -42,8 +42,7 @@ class RecurrentContext(Context):
         return self.stack.backward_ways if self.stack is not None and self.went_back else ()
 
     def let_go(self) -> None:
-        self.placed.clear()
-        self.saved.clear()
+        super().let_go()
         self.initial = self.final_gradient = self.lengths = None
 
     def rebind(self, parameters: dict[str, Array]) -> None:
