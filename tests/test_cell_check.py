@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cell_cases import every_function_cell
-from test_cell_layers import SLOW
+from cell_reference import SLOW
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device

@@ -4,71 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sympy
 import torch
+from cell_reference import MAKES, SLOW, walk_of_torch
 
 import bppsa_cupy as bp
-
-
-def slow(x, u, s, p):
-    """Two states and a parameter, one gate's sum apart."""
-    f = bp.cells.sigmoid(x.f + u.f + p.v * s.c)
-    c = f * s.c + (1 - f) * sympy.tanh(x.c + f * u.c)
-    return {"h": 0.9 * s.h + 0.1 * sympy.tanh(c), "c": c}
-
-
-SLOW = bp.Cell("slow", gates=["f", "c"], states=["h", "c"], parameters=["v"], step=slow)
-
-
-def slow_step(x, u, s, p):
-    f = torch.sigmoid(x[0] + u[0] + p["v"] * s[1])
-    c = f * s[1] + (1 - f) * torch.tanh(x[1] + f * u[1])
-    return 0.9 * s[0] + 0.1 * torch.tanh(c), c
-
-
-def ctrnn_step(x, u, s, p):
-    return (s[0] + p["alpha"] * (torch.tanh(x[0] + u[0]) - s[0]),)
-
-
-def peephole_step(x, u, s, p):
-    i = torch.sigmoid(x[0] + u[0] + p["ci"] * s[1])
-    c = torch.sigmoid(x[1] + u[1] + p["cf"] * s[1]) * s[1] + i * torch.tanh(x[2] + u[2])
-    return torch.sigmoid(x[3] + u[3] + p["co"] * c) * torch.tanh(c), c
-
-
-def mgu_step(x, u, s, p):
-    f = torch.sigmoid(x[0] + u[0])
-    return (s[0] + f * (torch.tanh(x[1] + f * u[1]) - s[0]),)
-
-
-def ugrnn_step(x, u, s, p):
-    g = torch.sigmoid(x[0] + u[0])
-    return (g * s[0] + (1 - g) * torch.tanh(x[1] + u[1]),)
-
-
-MAKES = {
-    "slow": (lambda *sizes, **options: bp.CellLayer(SLOW, *sizes, **options), slow_step),
-    "ctrnn": (bp.CTRNN, ctrnn_step),
-    "peephole": (bp.PeepholeLSTM, peephole_step),
-    "mgu": (bp.MGU, mgu_step),
-    "ugrnn": (bp.UGRNN, ugrnn_step),
-}
-
-
-def walk_of_torch(step, values, suffix, x, lengths, states, parameters, reverse):
-    """Every step's h, (B, T, H), by PyTorch."""
-    hidden = values[f"weight_hh{suffix}"].shape[1]
-    own = {name: values[f"{name}{suffix}"] for name in parameters}
-    state = [torch.zeros(len(x), hidden, dtype=x.dtype) for _ in range(states)]
-    outputs = [None] * x.shape[1]
-    for t in reversed(range(x.shape[1])) if reverse else range(x.shape[1]):
-        gates = x[:, t] @ values[f"weight_ih{suffix}"].T + values[f"bias_ih{suffix}"]
-        sums = state[0] @ values[f"weight_hh{suffix}"].T + values[f"bias_hh{suffix}"]
-        new = step(gates.split(hidden, 1), sums.split(hidden, 1), state, own)
-        inside = (t < lengths)[:, None]
-        state = [torch.where(inside, after, before) for after, before in zip(new, state, strict=True)]
-        outputs[t] = torch.where(inside, state[0], torch.zeros_like(state[0]))
-    return torch.stack(outputs, 1)
 
 
 @pytest.mark.parametrize("method", ["bp", "blelloch"])

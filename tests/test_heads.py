@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from cell_reference import MAKES, compare_with_autograd
 from recurrent_reference import compare, reference_of
-from test_cell_layers import MAKES, walk_of_torch
 from tolerances import assert_close
 
 import bppsa_cupy as bp
@@ -58,30 +57,10 @@ def test_newton_gives_the_states_of_the_serial_pass(name: str, method: str, rng:
 
 
 @pytest.mark.parametrize("name", MAKES)
-def test_a_layer_of_any_cell_agrees_with_autograd(name: str, rng: np.random.Generator) -> None:
+def test_a_layer_of_any_cell_agrees_with_autograd(name: str) -> None:
     make, step = MAKES[name]
-    layer, heads, units = make(3, 6, heads=3), 3, 2
-    net = bp.Sequential([layer], (7, 3), dtype="float64")
-    x, lengths, gradient = (
-        rng.standard_normal((4, 7, 3)),
-        np.array([7, 1, 6, 7]),
-        rng.standard_normal((4, 7, 6)),
-    )
-    y = net.forward(x, lengths=lengths)
-    net.backward(gradient)
-    own = {key.removeprefix("0."): torch.tensor(a, requires_grad=True) for key, a in net.state_dict().items()}
-    blocks = own["weight_hh_l0"].reshape(-1, heads, units, units)
-    rows = [torch.block_diag(*gate).reshape(heads * units, heads * units) for gate in blocks]
-    expected = walk_of_torch(
-        step, {**own, "weight_hh_l0": torch.cat(rows)}, "_l0", torch.tensor(x), torch.tensor(lengths),
-        layer.cell.states, layer.unit_parameters, False,
-    )  # fmt: skip
-    (expected * torch.tensor(gradient)).sum().backward()
-    np.testing.assert_allclose(y, expected.detach().numpy(), rtol=1e-11, atol=1e-12)
-    for key, value in own.items():
-        np.testing.assert_allclose(
-            net.gradients[f"0.{key}"], value.grad.numpy(), rtol=1e-10, atol=1e-11, err_msg=key
-        )
+    net = bp.Sequential([make(3, 6, heads=3)], (7, 3), dtype="float64")
+    compare_with_autograd(net, step, 4, 7, ragged=True)
 
 
 @pytest.mark.parametrize("name", LAYERS)
