@@ -18,9 +18,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Optional parts whose packages are small; the others' tests are skipped.
-EXTRAS = ("cells", "audio", "demo")
+EXTRAS = ("cells", "audio", "demo", "mpi")
 #: What the tests themselves take of the extra `test`, in any version that it admits.
-RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "setuptools", "expecttest", "mpmath")
+RUNNERS = ("pytest", "pytest-xdist", "hypothesis", "setuptools", "expecttest", "mpmath", "mpich")
 
 
 def requirements(config: configparser.ConfigParser, extra: str | None = None) -> list[str]:

@@ -105,6 +105,12 @@ def dtype(request: pytest.FixtureRequest) -> np.dtype:
 
 
 @pytest.fixture
+def pytorch() -> None:
+    """For tests whose subject imports PyTorch by itself."""
+    import torch  # noqa: F401
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     """Random numbers that are the same in every run."""
     return np.random.default_rng(20240229)

@@ -213,6 +213,7 @@ def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):
     assert '"forward_ways": ["0 RNN l0: ' in first
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_the_operator_of_the_guide_passes_the_tests(tmp_path):
     """The guide's files and lines in a copy of the package, and the tests that they bring."""
     for source, target in (

@@ -18,6 +18,8 @@ from bppsa_cupy.tools.figures.torch_training import PYTORCH, Curve, train_by_tor
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
+pytestmark = pytest.mark.usefixtures("pytorch")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -66,7 +66,7 @@ def test_the_tests_run_in_the_tree_on_its_package_without_those_that_lack_one(
     command = next(one for one in make_parts() if one.name == "tests").command
     chosen = [word for word in command if word not in ("-n", "8")]
     place = chosen.index("gpu")
-    chosen[place], chosen[-1:] = "not gpu", ["tests/test_losses.py", str(lacking)]
+    chosen[place], chosen[-1:] = "not gpu", ["tests/test_tools_lines.py", str(lacking)]
     outcome = run.run_part(Part("tests", tuple(chosen), 600.0), tree, tmp_path)
     assert outcome.outcome == "passed", (tmp_path / "tests.txt").read_text(encoding="utf-8")
 

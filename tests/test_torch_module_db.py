@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_pytorchs_own_module_tests_pass() -> None:
     pytest.importorskip("expecttest", reason="torch.testing._internal takes expecttest, of the extra test")
     cases = Path(__file__).parent / "torch_module_db.py"

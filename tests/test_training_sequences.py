@@ -88,6 +88,7 @@ def test_sizes_of_the_paper_are_the_defaults():
 # ---- training ----
 
 
+@pytest.mark.usefixtures("pytorch")
 @pytest.mark.parametrize("clip", [None, 0.5])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("name", ["bits", "padded"])
@@ -204,6 +205,7 @@ def test_nothing_is_printed_before_a_refusal(bits, capsys, option):
 # ---- figures ----
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_figure7(bits, tmp_path, capsys):
     line = ["figure7", "--data", str(bits), "--out", str(tmp_path), "--epochs", "9", "--iterations", "25",
             "--device", "host"]  # fmt: skip
@@ -220,6 +222,7 @@ def test_figure7(bits, tmp_path, capsys):
     assert "float64 auto: largest relative difference to PyTorch" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_figure13(bits, padded, tmp_path, capsys):
     line = ["figure13", "--data", str(padded), str(bits), "--out", str(tmp_path)]
     assert reproduce.main([*line, "--epochs", "2", "--device", "host"]) == 0

@@ -44,6 +44,6 @@ def make_bitstreams(
     labels = np.empty(samples, np.int64)
     for k in tqdm(range(samples), desc="bitstreams", unit="sample", disable=not progress):
         words = np.random.PCG64((seed, split, k)).random_raw(1 + length)
-        labels[k] = words[0] % CLASSES
+        labels[k] = int(words[0]) % CLASSES
         np.less(words[1:], THRESHOLDS[labels[k]], out=bits[k, :, 0].view(bool))
     return Raw(bits, labels, f"bitstreams of length {length}, seed {seed}")
