@@ -18,7 +18,7 @@ from nvrtc import USAGES, usage_table
 
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.plan.cost import calibration
+from bppsa_cupy.system import calibration
 
 # Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
 os.environ.setdefault("BPPSA_QUIET", "1")

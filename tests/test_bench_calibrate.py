@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.plan.cost import calibration
 from bppsa_cupy.plan.cost.models import MODELS, find_model
+from bppsa_cupy.system import calibration
 from bppsa_cupy.tools import bench
 from bppsa_cupy.tools.benchmarks import calibrate
 from bppsa_cupy.tools.benchmarks.calibration_work import networks, observe, overheads

@@ -8,9 +8,11 @@ import mpi
 import numba
 import pytest
 
-from bppsa_cupy.plan.cost import Calibration, calibration, load_calibration, save_calibration, this_machine
+from bppsa_cupy.plan.cost import model_from_json, model_to_json
 from bppsa_cupy.plan.cost.models import MODELS, find_model
 from bppsa_cupy.plan.cost_model import Link
+from bppsa_cupy.system import calibration
+from bppsa_cupy.system.calibration import Calibration, load_calibration, save_calibration, this_machine
 from bppsa_cupy.tools import bench
 
 COMMAND = ("-m", "bppsa_cupy.tools.bench", "calibrate", "--ranks", "--device", "host", "--threads", "1")
@@ -38,13 +40,16 @@ def failed(size):
 def test_the_link_is_measured_kept_and_used(tmp_path, cache):
     assert "run bppsa-bench calibrate --device host first" in failed(2)
     model = replace(MODELS["host"], seconds_per_call=1.25e-5, link=Link(0.0, math.inf))
-    save_calibration(Calibration(model, this_machine("host"), {}, "2026-01-01"))
+    walks = {"kept": "as they are"}
+    kept = Calibration("host", this_machine("host"), {}, "2026-01-01", model_to_json(model), walks)
+    save_calibration(kept)
     answer = tmp_path / "rows.json"
     ended = mpi.run(2, *COMMAND, "--json", answer)
     assert str(cache) in ended.stderr and ended.stdout.count("latency") == 1
     link = find_model("host").link
     assert 0 < link.latency < 0.1 and 1e6 < link.bytes_per_second < 1e13
-    assert load_calibration("host").model == replace(model, link=link)
+    now = load_calibration("host")
+    assert model_from_json("host", now.model) == replace(model, link=link) and now.walks == walks
     rows = {row["quantity"]: row["ours"] for row in json.loads(answer.read_text(encoding="utf-8"))["rows"]}
     assert rows == {"latency": link.latency, "bytes": pytest.approx(link.bytes_per_second / 1e9)}
 

@@ -11,17 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.cost import calibration
-from bppsa_cupy.plan.cost.calibration import (
+from bppsa_cupy.plan.cost import calibrated, model_from_json, model_to_json
+from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
+from bppsa_cupy.plan.cost_model import KINDS, CostModel, Link, Rate
+from bppsa_cupy.system import calibration
+from bppsa_cupy.system.calibration import (
     Calibration,
-    calibrated,
     calibration_path,
     load_calibration,
+    load_part,
     save_calibration,
     this_machine,
 )
-from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
-from bppsa_cupy.plan.cost_model import KINDS, CostModel, Link, Rate
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model, fit_rate
 
 POSITIVE = st.floats(1e-12, 1e18)
@@ -34,9 +35,16 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "kept"
 
 
-def measured(device="host", **changes):
-    model = CostModel(device, Rate(1e9, math.inf), 1e-6, 2e-5, {"terms": Rate(3.7e9, 1.1e10)})
-    return Calibration(replace(model, **changes), this_machine(device), {"python": "3"}, "2026-01-01")
+MEASURED = CostModel("host", Rate(1e9, math.inf), 1e-6, 2e-5, {"terms": Rate(3.7e9, 1.1e10)})
+
+
+def kept(model=MEASURED):
+    return Calibration("host", this_machine("host"), {"python": "3"}, "2026-01-01", model_to_json(model))
+
+
+def load():
+    """The kept model of the host."""
+    return load_part("host", "model", model_from_json)
 
 
 rates = st.builds(Rate, POSITIVE | st.just(math.inf), POSITIVE, POSITIVE | st.just(math.inf))
@@ -48,36 +56,34 @@ links = st.builds(Link, st.floats(0, 1), POSITIVE | st.just(math.inf))
 @given(rates, st.dictionaries(st.sampled_from(KINDS), rates), st.floats(0, 1), st.floats(0, 1), links)
 def test_a_kept_model_is_the_one_that_was_saved(rate, of_kinds, launch, call, link):
     model = CostModel("host", rate, launch, call, of_kinds, link)
-    save_calibration(Calibration(model, this_machine("host"), {}, "2026-01-01"))
-    assert load_calibration("host").model == model
+    save_calibration(kept(model))
+    assert load() == model
 
 
 def test_kept_models_are_used():
     assert find_model("host") == MODELS["host"] and calibrated("cuda") is None
-    kept = measured()
-    save_calibration(kept)
-    assert load_calibration("host") == kept
-    assert find_model("host") == model_of("host") == model_of("emulated") == kept.model
+    save_calibration(kept())
+    assert load_calibration("host") == kept() and load() == MEASURED
+    assert find_model("host") == model_of("host") == model_of("emulated") == MEASURED
     assert find_model("ideal") == MODELS["ideal"] and find_model("cuda") == MODELS["cuda"]
     labels = [find_model(name).label for name in ("host", "cuda", "ideal")]
     assert labels == ["host", "cuda, uncalibrated", "ideal"]
-    save_calibration(measured(seconds_per_launch=7e-6))
+    save_calibration(kept(replace(MEASURED, seconds_per_launch=7e-6)))
     assert find_model("host").seconds_per_launch == 7e-6
 
 
 def test_a_model_that_is_given_is_left_alone():
-    given_model = measured().model
-    assert find_model(given_model) is given_model
+    assert find_model(MEASURED) is MEASURED
 
 
 @pytest.mark.parametrize("position", range(0, 900, 41))
 def test_damage_is_warned_of_once_and_the_estimates_serve(position):
-    path = save_calibration(measured())
+    path = save_calibration(kept())
     content = bytearray(path.read_bytes())
     content[position % len(content)] ^= 1
     path.write_bytes(content)
     with pytest.raises(PlanError, match=r"host\.json"):
-        load_calibration("host")
+        load()
     with pytest.warns(RuntimeWarning, match="built-in estimates are used"):
         assert find_model("host") == MODELS["host"]
     with warnings.catch_warnings():
@@ -115,10 +121,10 @@ def sealed(path, change):
     ],
 )
 def test_what_is_foreign_or_incomplete_is_named(change, complaint):
-    path = save_calibration(measured())
+    path = save_calibration(kept())
     sealed(path, change)
     with pytest.raises(PlanError, match=complaint):
-        load_calibration("host")
+        load()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"sha256": 1}', "\x00"])
@@ -132,7 +138,7 @@ def test_what_is_no_calibration_is_refused(text, cache):
 def test_a_cache_that_cannot_be_made_is_a_stated_error(cache):
     cache.write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(PlanError, match="XDG_CACHE_HOME"):
-        save_calibration(measured())
+        save_calibration(kept())
 
 
 def test_the_place_is_below_the_users_cache(monkeypatch):

@@ -78,7 +78,7 @@ def test_a_unit_of_a_reduction_in_blocks_takes_what_the_tables_say(cell: str) ->
     few, more = (reducing(size(cell, hidden), 71, H200.shared_bytes) for hidden in (64, 128))
     each = [(b - a) / 64 for a, b in zip(few[1:3], more[1:3], strict=True)]
     for row in rows:
-        assert_near(Warps(1, *each, few.registers), row)
+        assert_near(Warps(1, *each, few.registers, few.kind), row)
 
 
 @pytest.mark.parametrize("cell", FORMS)
@@ -98,7 +98,7 @@ def test_passes_take_what_the_page_predicts(cell: str, verb: str) -> None:
 
 
 def test_more_warps_than_schedulers_share_them() -> None:
-    one, few = Warps(1, 100, 30, 64), Warps(132 * 4, 100, 30, 64)
+    one, few = (Warps(number, 100, 30, 64, "forward") for number in (1, 132 * 4))
     assert H200.step_seconds(one) == H200.step_seconds(few) == 100 / H200.alone
     assert H200.step_seconds(few._replace(number=2 * few.number)) == 100 / H200.busy, "waits are hidden"
     assert H200.step_seconds(few._replace(number=5 * few.number)) == 150 / H200.busy, "by issue"

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import abc
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
+from bppsa_cupy.timescan.calibration import RATES, SECONDS, measured_fields
 from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.warps import Warps, reducing, stepping, walking
 
 
 @dataclass(frozen=True)
 class TimeModel(abc.ABC):
-    """A processor. None of its numbers was measured on the one at hand.
+    """A processor.
 
-    workers  multiprocessors, or threads
-    launch   seconds of a launch
-    check    seconds until the host knows whether all boundaries are finite
+    workers     multiprocessors, or threads
+    launch      seconds of a launch
+    check       seconds until the host knows whether all boundaries are finite
+    calibrated  whether its numbers were measured on the one at hand
     """
 
     name: str
     workers: int
     launch: float
     check: float
+    calibrated: bool = field(default=False, compare=False, kw_only=True)
 
     @property
     def label(self) -> str:
         """What its predictions are told by."""
-        return f"{self.name}, uncalibrated"
+        return self.name if self.calibrated else f"{self.name}, uncalibrated"
 
     @abc.abstractmethod
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
@@ -86,6 +91,8 @@ class GpuModel(TimeModel):
     alone, busy            clocks in Hz with little to do, and when all schedulers have warps
     cache, memory          bytes a second from L2, and from memory, and `cache_bytes` that L2 holds
     following              seconds from a kernel of a graph to one that waits for it
+    factors                seconds by those counted, of each kind of kernel (`warps.KINDS`), as "KIND busy" of
+                           launches that give all schedulers warps; 1 for others
     """
 
     schedulers: int
@@ -97,6 +104,27 @@ class GpuModel(TimeModel):
     memory: float
     cache_bytes: int
     following: float
+    factors: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What a calibration measures of it, as JSON has it."""
+        numbers = {name: getattr(self, name) for name in (*SECONDS, *RATES)}
+        return {**numbers, "factors": dict(self.factors)}
+
+    def is_filled(self, warps: Warps) -> bool:
+        """Whether some scheduler has more than one of the warps."""
+        return warps.number > self.workers * self.schedulers
+
+    def class_of(self, warps: Warps) -> str:
+        """What the factor of a launch is called."""
+        return f"{warps.kind} busy" if self.is_filled(warps) else warps.kind
+
+    def factor(self, name: str) -> float:
+        """The factor of a class of launches, or of the other class of their kind where it alone is known."""
+        kind = name.removesuffix(" busy")
+        known = (self.factors[one] for one in (name, kind, f"{kind} busy") if one in self.factors)
+        return next(known, 1.0)
 
     def step_seconds(self, warps: Warps) -> float:
         """A step of a launch: a warp's cycles, of as many waves as registers allow, or the instructions that
@@ -104,7 +132,8 @@ class GpuModel(TimeModel):
         each = -(-warps.number // (self.workers * self.schedulers))
         resident = max(1, self.registers // (32 * warps.registers))
         cycles = max(-(-each // resident) * warps.cycles, each * warps.instructions)
-        return cycles / (self.busy if warps.number > self.workers * self.schedulers else self.alone)
+        clock = self.busy if self.is_filled(warps) else self.alone
+        return self.factor(self.class_of(warps)) * cycles / clock
 
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
         if chunks == 1 and self.goes_by_steps(size, verb):
@@ -118,9 +147,12 @@ class GpuModel(TimeModel):
     def single_step_seconds(self, size: WalkSize, verb: str) -> float:
         """A step that is a launch: its warps, or what they read, if that takes longer."""
         warps, read = stepping(size, verb)
-        weights = size.cell.gates * size.hidden * size.units * size.itemsize
-        rate = self.cache if weights <= self.cache_bytes else self.memory
+        rate = self.cache if self.is_cached(size) else self.memory
         return self.following + max(self.step_seconds(warps), read / rate)
+
+    def is_cached(self, size: WalkSize) -> bool:
+        """Whether L2 holds the weights from step to step."""
+        return size.cell.gates * size.hidden * size.units * size.itemsize <= self.cache_bytes
 
     def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
         if size.cell.gates > MOST_GATES or not size.walks:
@@ -133,7 +165,8 @@ class GpuModel(TimeModel):
     def scan_seconds(self, size: WalkSize, chunks: int) -> float:
         # A block takes a walk: to 40 elements as long as a product in registers, beyond as its map is read.
         rounds = -(-size.walks // (8 * self.workers))
-        return (chunks - 1) * max(11.5 * size.state, 0.2 * size.state**2) / self.alone * rounds
+        cycles = max(11.5 * size.state, 0.2 * size.state**2)
+        return self.factor("scan") * (chunks - 1) * cycles / self.alone * rounds
 
 
 H200 = GpuModel(
@@ -169,6 +202,17 @@ MODELS: dict[str, TimeModel] = {
 }
 
 
+def built_in(device: Device) -> TimeModel:
+    """The estimates for `device`, with its own number of workers and a GPU's shared memory. A device that has
+    none is taken for the host."""
+    model = replace(MODELS.get(device.name, MODELS["host"]), workers=device.workers)
+    if not isinstance(model, GpuModel):
+        return model
+    return replace(model, shared_bytes=device.shared_bytes or model.shared_bytes)
+
+
 def model_of(device: Device) -> TimeModel:
-    """The model of `device`, with its own number of workers; one without its own is taken for the host."""
-    return replace(MODELS.get(device.name, MODELS["host"]), workers=device.workers)
+    """The model of `device`, with what `bppsa-bench calibrate` measured of a GPU."""
+    model = built_in(device)
+    measured = measured_fields(device.name) if isinstance(model, GpuModel) else None
+    return model if measured is None else replace(model, **measured, calibrated=True)

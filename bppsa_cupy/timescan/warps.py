@@ -23,6 +23,13 @@ from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import LaunchShape, Layout, Variant
 from bppsa_cupy.timescan.sizes import WalkSize
 
+#: Kinds of kernels, whose counts may be off by a factor each: walks with weights in registers or in memory,
+#: reductions with columns in registers or in the shared memory of blocks, a step that is a launch, scans.
+KINDS = (
+    "forward", "forward in memory", "backward", "backward in memory", "reduce", "reduce in blocks", "step",
+    "scan",
+)  # fmt: skip
+
 
 class Warps(NamedTuple):
     """The warps of a launch.
@@ -31,12 +38,14 @@ class Warps(NamedTuple):
     cycles        of one of them alone in a step, its loads from L2
     instructions  that it issues in a step
     registers     of a thread
+    kind          of kernel, of `KINDS`
     """
 
     number: int
     cycles: float
     instructions: float
     registers: float
+    kind: str
 
 
 def walking(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> Warps:
@@ -55,14 +64,15 @@ def walking(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> Warps:
     gates, count = size.cell.gates, _warps(shape)
     if not layout.units:
         together = chunks * size.walks >= MANY
-        return Warps(count, *_in_memory(gates, size.units, forward, layout.width > 0, together))
+        numbers = _in_memory(gates, size.units, forward, layout.width > 0, together)
+        return Warps(count, *numbers, f"{verb} in memory")
     terms = layout.width / layout.lanes
     blocks, lanes = layout.units * layout.lanes > WARP, layout.lanes > 1
     if forward:
         cycles = 50 + 70 * gates + 1.3 * terms + 50 * blocks + 60 * lanes
-        return Warps(count, cycles, 12 + gates * (28 + 1.15 * terms), 65 + 1.25 * gates * terms)
+        return Warps(count, cycles, 12 + gates * (28 + 1.15 * terms), 65 + 1.25 * gates * terms, verb)
     cycles = 5 + 60 * gates + 1.4 * terms + 40 * blocks + 25 * lanes
-    return Warps(count, cycles, 8 + gates * (17 + 1.3 * terms), min(224, 85 + 1.9 * gates * terms))
+    return Warps(count, cycles, 8 + gates * (17 + 1.3 * terms), min(224, 85 + 1.9 * gates * terms), verb)
 
 
 def _in_memory(
@@ -93,7 +103,8 @@ def stepping(size: WalkSize, verb: str) -> tuple[Warps, float]:
     turns = -(-vectors * size.itemsize // STAGED_BYTES)
     cycles = 1000 + 600 * turns + 12 * copies * wide + 24.4 * terms * wide
     read = blocks * (shares.units * shares.groups * cell.gates * units + vectors) * size.itemsize
-    return Warps(blocks * shares.warps, cycles, 400 + 12 * copies + 11.25 * terms * wide, 170), read
+    instructions = 400 + 12 * copies + 11.25 * terms * wide
+    return Warps(blocks * shares.warps, cycles, instructions, 170, "step"), read
 
 
 def reducing(size: WalkSize, chunk: int, shared_bytes: int) -> Warps:
@@ -110,9 +121,10 @@ def reducing(size: WalkSize, chunk: int, shared_bytes: int) -> Warps:
         entry = 1 + 9 * (cell.gates - 1)
         each = TILE_ROWS * (cell.tile_columns * cell.states + entry) + 10
         registers = 255 if cell.gates > 1 else 128
-        return Warps(_warps(shape), 1000 + 2.2 * hidden * each, 200 + hidden * each, registers)
+        cycles, issued = 1000 + 2.2 * hidden * each, 200 + hidden * each
+        return Warps(_warps(shape), cycles, issued, registers, "reduce in blocks")
     instructions = REDUCTION_WIDTH**2 * (cell.columns * cell.states + 2.2 * cell.gates) - 130
-    return Warps(_warps(shape), instructions + waiting(cell), instructions, 230)
+    return Warps(_warps(shape), instructions + waiting(cell), instructions, 230, "reduce")
 
 
 def waiting(cell: CellForm) -> float:

@@ -22,8 +22,11 @@ from bppsa_cupy.data.clips import Source, find_clips
 from bppsa_cupy.data.dataset import Normalization, Raw
 from bppsa_cupy.data.sequences import Sequences, read_sequences, write_sequences
 from bppsa_cupy.plan import Plan
-from bppsa_cupy.plan.cost import MODELS, calibration
+from bppsa_cupy.plan.cost import MODELS, model_from_json, model_to_json
 from bppsa_cupy.records.file import load_jacobians, save_jacobians
+from bppsa_cupy.system import calibration
+from bppsa_cupy.timescan.calibration import fields_from_json
+from bppsa_cupy.timescan.models import H200
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from bppsa_cupy.training.log import TrainingLog
 from fuzzing.uses import PlanInUse, ProductInUse, Resumed
@@ -158,7 +161,14 @@ def _texts(folder: Path) -> list[Format]:
     """The training log, and the cost model, whose seal is made anew."""
     rows = [{"step": k, "epoch": 1, "loss": 0.5} for k in range(1, 6)]
     log = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    measured = calibration.Calibration(MODELS["host"], calibration.this_machine("host"), {}, "2020-01-01")
+    measured = calibration.Calibration(
+        "host",
+        calibration.this_machine("host"),
+        {},
+        "2020-01-01",
+        model_to_json(MODELS["host"]),
+        H200.measured,
+    )
     place, calibration.calibration_path = (
         calibration.calibration_path,
         lambda device: folder / f"{device}.json",
@@ -175,7 +185,8 @@ def _texts(folder: Path) -> list[Format]:
     def read_model(path: Path, foreign: bool) -> Any:
         place, calibration.calibration_path = calibration.calibration_path, lambda device: path
         try:
-            return calibration.load_calibration("host")
+            model = calibration.load_part("host", "model", model_from_json)
+            return model, calibration.load_part("host", "walks", fields_from_json)
         finally:
             calibration.calibration_path = place
 

@@ -58,7 +58,7 @@ def single_step(gpu: GpuModel, size: WalkSize, verb: str) -> SingleStep:
     """The row of one layer."""
     warps, read = stepping(size, verb)
     weights = size.cell.gates * size.hidden * size.units
-    multiply_adds, held = weights * size.batch, weights * size.itemsize <= gpu.cache_bytes
+    multiply_adds, held = weights * size.batch, gpu.is_cached(size)
     rate = gpu.cache if held else gpu.memory
     schedulers = gpu.workers * gpu.schedulers
     issued = -(-warps.number // schedulers) * warps.instructions

@@ -1,13 +1,6 @@
 """What steps and schedules cost, by models of machines."""
 
-from bppsa_cupy.plan.cost.calibration import (
-    Calibration,
-    calibrated,
-    calibration_path,
-    load_calibration,
-    save_calibration,
-    this_machine,
-)
+from bppsa_cupy.plan.cost.calibration import calibrated, model_from_json, model_to_json
 from bppsa_cupy.plan.cost.list_scheduler import list_schedule, timetable
 from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
 from bppsa_cupy.plan.cost.ranks import RankTimes, message_bytes, rank_times
