@@ -161,6 +161,13 @@ def time_overheads(device: Device) -> dict[str, Any]:
     }
 
 
+def variants_of(device: Device, chosen: Sequence[KernelCase]) -> Iterator[tuple[str, Variant]]:
+    """The kernels' names and variants."""
+    for case in chosen:
+        facts = device.facts_of_launch(case.scalars, case.size.itemsize)
+        yield case.kernel.name, case.kernel.variant_for(Variant(), facts)
+
+
 def time_cases(
     device: Device, chosen: Sequence[KernelCase], processes: int
 ) -> Iterator[tuple[KernelCase, float]]:
@@ -170,16 +177,12 @@ def time_cases(
     processes  that compile
     """
     if device.name == "cuda":
-        compile_ahead(((case.kernel.name, _variant(device, case)) for case in chosen), processes)
+        compile_ahead(variants_of(device, chosen), processes)
     for case in tqdm(chosen, desc="walks", disable=not sys.stderr.isatty()):
         try:
             yield case, _seconds(device, case)
         except (BppsaError, MemoryError) as error:
             print(f"{case} is left out: {error}", file=sys.stderr)
-
-
-def _variant(device: Device, case: KernelCase) -> Variant:
-    return case.kernel.variant_for(Variant(), device.facts_of_launch(case.scalars, case.size.itemsize))
 
 
 def _seconds(device: Device, case: KernelCase) -> float:
