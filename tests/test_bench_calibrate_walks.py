@@ -174,6 +174,13 @@ def test_the_walks_of_the_stand_in_are_measured_kept_and_shown(
     assert "cuda: products and layers and passes over time measured 20" in capsys.readouterr().err
     assert shown["cuda", "launch"] == 3e-6 and shown["cuda walks", "cache"] == model.cache / 1e9
 
+    place.unlink()
+    monkeypatch.setattr(calibrate, "_measure_work", lambda device, quick: (PLANNER, []))
+    assert {("cuda", "launch"), ("cuda walks", "launch")} <= rows().keys(), (
+        "without --walks both are measured"
+    )
+    assert find_model("cuda") == PLANNER and model_of(stub).factors.keys() == classes
+
 
 def test_the_host_has_no_walks_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["calibrate", "--device", "host", "--walks"]) == 1

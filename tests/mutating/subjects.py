@@ -28,7 +28,7 @@ FITTED = ("bppsa_cupy/timescan/warps.py",)
 
 PYTHON = {
     "plan": Subject(
-        ("bppsa_cupy/plan/**/*.py",),
+        ("bppsa_cupy/plan/**/*.py", "bppsa_cupy/system/calibration.py"),
         ("test_plan_*.py", "test_schedule.py", "test_partition.py", "test_search_ranks.py",
          "test_calibration.py", "test_rank_times.py", "test_rank_memory.py", "test_symbolic.py",
          "test_network.py"),
@@ -41,7 +41,8 @@ PYTHON = {
     "timescan": Subject(
         ("bppsa_cupy/timescan/*.py",),
         ("test_timescan*.py", "test_state_gradients.py", "test_recurrent*.py", "test_residual_recurrent.py",
-         "test_heads.py", "test_cell_layers.py", "test_functional.py"),
+         "test_heads.py", "test_cell_layers.py", "test_functional.py", "test_calibration_walks.py",
+         "test_bench_calibrate_walks.py"),
     ),
     "patterns": Subject(
         ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
