@@ -79,6 +79,7 @@ def test_a_file_of_the_version_before_has_no_walks(place: Path) -> None:
         (lambda walks: walks.update(launch=-1e-6), "-1e-06 is no number of seconds"),
         (lambda walks: walks.update(cache=0), "0 is no rate"),
         (lambda walks: walks.update(memory="quick"), "quick"),
+        (lambda walks: walks.update(memory=10**400), "OverflowError"),
         (lambda walks: walks.update(factors=None), "TypeError"),
         (lambda walks: walks["factors"].update(sideways=1.0), "no kind of kernel is called 'sideways'"),
         (lambda walks: walks["factors"].update(scan=-1.0), "-1.0 is no factor"),

@@ -121,7 +121,7 @@ def load_part(device: str, part: str, read: Callable[[str, Any], T]) -> T | None
         return None
     try:
         return read(device, found)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise _foreign(calibration_path(device), error) from error
 
 
