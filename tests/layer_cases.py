@@ -40,8 +40,8 @@ from bppsa_cupy.layers import (
     Tanh,
 )
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.tools.benchmarks.torch_modules import PadShortcut as Padded
-from bppsa_cupy.tools.benchmarks.torch_modules import Residual as Block
+from bppsa_cupy.tools.torch_modules import PadShortcut as Padded
+from bppsa_cupy.tools.torch_modules import Residual as Block
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,26 @@ def test_help_ends_with_0(script, capsys):
     assert printed.out.startswith(f"usage: {script} ")
 
 
+def test_help_needs_no_package_of_an_extra():
+    program = """
+import sys
+from importlib import import_module
+extras, *scripts = sys.argv[1:]
+sys.modules.update(dict.fromkeys(extras.split(",")))
+for script in scripts:
+    module, _, name = script.partition(":")
+    try:
+        getattr(import_module(module), name)(["--help"])
+    except SystemExit as end:
+        assert end.code == 0, script
+"""
+    extras = "cupy,jax,librosa,matplotlib,mpi4py,sklearn,soundfile,sympy,torch"
+    command = [sys.executable, "-c", program, extras, *SCRIPTS.values()]
+    ended = subprocess.run(command, capture_output=True, encoding="utf-8")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.count("usage: ") == len(SCRIPTS)
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("arguments", [[], ["--no-such-option"]])
 def test_wrong_usage_ends_with_2(script, arguments, capsys):

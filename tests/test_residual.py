@@ -9,9 +9,9 @@ from tolerances import assert_close
 from torch import nn
 
 import bppsa_cupy as bp
-from bppsa_cupy.tools.benchmarks.torch_modules import PadShortcut as Padded
-from bppsa_cupy.tools.benchmarks.torch_modules import Residual as Block
 from bppsa_cupy.tools.plans.flops import flops
+from bppsa_cupy.tools.torch_modules import PadShortcut as Padded
+from bppsa_cupy.tools.torch_modules import Residual as Block
 
 CHANNELS = 2
 

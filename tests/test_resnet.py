@@ -10,7 +10,7 @@ from bppsa_cupy.models import build_model
 from bppsa_cupy.models.resnet import resnet
 from bppsa_cupy.plan import SCHEDULES
 from bppsa_cupy.tools.benchmarks.rivals import torch_network
-from bppsa_cupy.tools.benchmarks.torch_modules import PadShortcut as Padded
+from bppsa_cupy.tools.torch_modules import PadShortcut as Padded
 
 
 class BasicBlock(nn.Module):

@@ -56,7 +56,7 @@ def torch_network(network: Sequential) -> torch.nn.Sequential:
     """
     import torch
 
-    from bppsa_cupy.tools.benchmarks.torch_modules import module_of
+    from bppsa_cupy.tools.torch_modules import module_of
 
     model = torch.nn.Sequential(*map(module_of, network.layers)).to(getattr(torch, network.dtype.name))
     model.load_state_dict({name: torch.tensor(array) for name, array in network.state_dict().items()})

@@ -251,7 +251,7 @@ class TorchStep(TorchWorkload):
     def __init__(self, inputs: Any, labels: Any, **making: Any) -> None:
         import torch
 
-        from bppsa_cupy.tools.benchmarks.torch_modules import fix_dropout
+        from bppsa_cupy.tools.torch_modules import fix_dropout
 
         network = make_network(**making)
         self.device, where = network.device, torch_device(network.device)
