@@ -6,6 +6,7 @@ import scipy.special
 
 from bppsa_cupy.raw_kernels.twins.activations import sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.powers import scaled, scaled_twice
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -33,6 +34,18 @@ def sigmoid_of_lanes(x, y):
         store(y, i, sigmoid(load(x, i)))
 
 
+@compiled()
+def scaled_lanes(p, n, y):
+    for i in range(np.uint64(0), np.uint64(p.size), np.uint64(LANES)):
+        store(y, i, scaled(load(p, i), load(n, i)))
+
+
+@compiled()
+def lanes_scaled_twice(p, n, y):
+    for i in range(np.uint64(0), np.uint64(p.size), np.uint64(LANES)):
+        store(y, i, scaled_twice(load(p, i), load(n, i)))
+
+
 CASES = [
     (tanh_of_numbers, np.tanh), (tanh_of_lanes, np.tanh),
     (sigmoid_of_numbers, scipy.special.expit), (sigmoid_of_lanes, scipy.special.expit),
@@ -54,3 +67,14 @@ def test_within_4_ulp(function, oracle, dtype):
     known = ~np.isnan(x)
     ulp = np.spacing(np.abs(expected[known]).astype(dtype)).astype(np.longdouble)
     assert np.max(np.abs(y[known] - expected[known]) / ulp) <= 4
+    np.testing.assert_array_equal(np.signbit(y[known]), np.signbit(expected[known]))
+
+
+@pytest.mark.parametrize("function", (scaled_lanes, lanes_scaled_twice))
+def test_scaled_rounds_once(function, rng):
+    p = rng.uniform(0.5, 2, 1 << 12).astype(np.float32)
+    n = rng.integers(-252, 128, p.size).astype(np.float32)
+    y = np.full_like(p, 7)
+    function(p, n, y)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(y, np.ldexp(p.astype(np.float64), n.astype(int)).astype(np.float32))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_number, as_plain_array
+from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_array
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.data.labels import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
@@ -56,22 +58,12 @@ def cross_entropy(
     if array.dtype.kind not in "iu":
         cure = "give integers, as labels.astype(int)"
         array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
-    counted = counted_labels(array, lengths, ignore_index)
-    _check_labels(array, counted, classes)
-    rows, real = math.prod(shape), int(np.count_nonzero(counted))
+    rows = math.prod(shape)
+    targets, real = _targets(array, lengths, ignore_index, classes)
     losses = device.empty((rows,), scores.dtype)
     gradient = device.empty(scores.shape, scores.dtype)
-    device.launch(
-        KERNELS["cross_entropy"],
-        scores,
-        device.asarray(np.where(counted, array, -1).astype(np.int64)),
-        losses,
-        gradient,
-        rows,
-        classes,
-        real,
-        label_smoothing,
-    )
+    launch = _launch_of(device, scores.dtype, rows, classes, real, label_smoothing)
+    launch(scores, device.asarray(targets), losses, gradient)
     return losses.sum() / scores.dtype.type(real), gradient
 
 
@@ -108,6 +100,30 @@ def check_smoothing(label_smoothing: Any) -> None:
     as_number(
         "cross_entropy", "label_smoothing", label_smoothing, lambda v: 0 <= v <= 1, takes, error=BppsaError
     )
+
+
+@lru_cache(maxsize=64)
+def _launch_of(
+    device: Device, dtype: np.dtype, rows: int, classes: int, real: int, smoothing: float
+) -> Callable[..., None]:
+    """The kernel's launch on scores, labels, losses and gradient, kept by sizes: binding it costs as much as
+    running it."""
+    reals, labels = (device.xp.empty(0, each) for each in (dtype, np.int64))
+    names = ("scores", "labels", "losses", "gradient")
+    return device.bind_open(
+        KERNELS["cross_entropy"], names, reals, labels, reals, reals, rows, classes, real, smoothing
+    )
+
+
+def _targets(labels: np.ndarray, lengths: Any, ignore_index: int, classes: int) -> tuple[np.ndarray, int]:
+    """The labels as the kernel takes them, int64, -1 for those that do not count, and how many count. Raises
+    what `counted_labels` and `_check_labels` raise."""
+    ignored = as_integer("cross_entropy", "ignore_index", ignore_index)
+    if lengths is None and not 0 <= ignored < classes and labels.min() >= 0 and labels.max() < classes:
+        return labels.astype(np.int64, copy=False), labels.size
+    counted = counted_labels(labels, lengths, ignored)
+    _check_labels(labels, counted, classes)
+    return np.where(counted, labels, -1).astype(np.int64), int(np.count_nonzero(counted))
 
 
 def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:

@@ -20,6 +20,10 @@ BARRIER, HANDED_BY_ROWS, HANDED_BY_LANES = 8800, 14, 6
 #: Multiply-adds of lanes that a walk must save for sleeping threads to be woken.
 WAKING = 1 << 20
 
+#: Blocks of samples that one thread takes through a step together, at most: their lines of memory lie side by
+#: side, and a processor that is asked for one brings its neighbours too.
+TOGETHER = 4
+
 #: Bytes of a set of weights from which on threads that have a part of it each are worth more than threads
 #: that have a block of samples each.
 FAR_WEIGHTS = 1 << 20
@@ -68,6 +72,16 @@ def team(steps, cost, least, walks, weight_bytes, units):
 
 
 @compiled()
+def together(blocks, walks):
+    """Blocks of samples that go together, of a walk of so many blocks: as many as leave all threads some of
+    the `walks` that there are of each."""
+    count = min(blocks, TOGETHER)
+    while count > 1 and (blocks % count or blocks // count * walks < thread_count()):
+        count -= 1
+    return count
+
+
+@compiled()
 def shares(gates, steps, hidden, sets, batch, chunks, weight_bytes, handed, remains):
     """How the walks of whole blocks go, or where `remains` those of the samples behind them: the way, each
     walk's first sample (`chunks` of them in a row, of so many steps), the samples of a walk, and the parts
@@ -87,10 +101,10 @@ def shares(gates, steps, hidden, sets, batch, chunks, weight_bytes, handed, rema
             BARRIER + HANDED_BY_LANES * handed * hidden * full * LANES,
         )
         parts = team(steps, cost, least, chunks * sets * full, weight_bytes, hidden)
-        if parts > 1:
-            samples, each = full * LANES, 1
+        count = full if parts > 1 else max(1, together(full, chunks * sets))
+        samples, each = count * LANES, full // count if full else 0
     firsts = np.empty(chunks * sets * each, np.int64)
     for walk in range(firsts.size):
         number = walk // chunks
-        firsts[walk] = number // each * batch + (full * LANES if remains else number % each * LANES)
+        firsts[walk] = number // each * batch + (full * LANES if remains else number % each * samples)
     return way, firsts, samples, parts

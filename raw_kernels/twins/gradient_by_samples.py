@@ -9,30 +9,6 @@ from bppsa_cupy.raw_kernels.twins.lane_products import BLOCK, add_outer
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, never_inlined
 from bppsa_cupy.system.compiled import compiled
 
-#: Blocks of lanes from which on a sum runs over those of one step, else over steps.
-MANY = 8
-
-
-@compiled()
-def _block(
-    delta, delta_place, delta_step, rows, values, value_place, value_step, columns, steps, batch, ones, sums
-):  # fmt: skip
-    B, L = np.uint64(batch), np.uint64(LANES)
-    full = batch // LANES
-    if full >= MANY:
-        # The samples of one step lie side by side; those of several steps would share few cache sets.
-        for step in range(np.uint64(steps)):
-            add_outer(
-                delta, delta_place + step * delta_step, B, L, rows, values, value_place + step * value_step,
-                B, L, columns, full, ones, sums,
-            )  # fmt: skip
-    else:
-        for lanes in range(np.uint64(0), B, L):
-            add_outer(
-                delta, delta_place + lanes, B, delta_step, rows, values, value_place + lanes, B, value_step,
-                columns, steps, ones, sums,
-            )  # fmt: skip
-
 
 @compiled()
 def gradient_by_samples(
@@ -43,22 +19,25 @@ def gradient_by_samples(
     never_inlined()
     sums = np.zeros(rows * (columns + 1) * LANES, delta.dtype)
     ones = np.ones(LANES, delta.dtype)
-    delta_step, value_step = np.uint64(delta_rows * batch), np.uint64(value_rows * batch)
-    top = np.uint64(first * batch)
+    B, delta_step, value_step = np.uint64(batch), np.uint64(delta_rows * batch), np.uint64(value_rows * batch)
+    blocks, top = batch // LANES, np.uint64(first * batch)
     if shifted:
         # The first step of the walk sees the initial state.
         t = steps - 1 if reverse else 0
         if start <= t < end:
-            _block(
-                delta, np.uint64(t) * delta_step + top, delta_step, rows, initial, np.uint64(0), value_step,
-                columns, 1, batch, ones, sums,
+            add_outer(
+                delta, np.uint64(t) * delta_step + top, B, delta_step, rows, initial, np.uint64(0), B,
+                value_step, columns, 1, blocks, ones, sums,
             )  # fmt: skip
         start, end = (start, min(end, t)) if reverse else (max(start, 1), end)
     shift = (1 if reverse else -1) if shifted else 0
-    for t in range(start, end, BLOCK):
-        _block(
-            delta, np.uint64(t) * delta_step + top, delta_step, rows, values,
-            np.uint64(t + shift) * value_step, value_step, columns, min(BLOCK, end - t), batch, ones, sums,
+    # The samples of one step lie side by side; those of many steps would share few cache sets.
+    at_once = max(1, BLOCK // blocks)
+    for t in range(start, end, at_once):
+        add_outer(
+            delta, np.uint64(t) * delta_step + top, B, delta_step, rows, values,
+            np.uint64(t + shift) * value_step, B, value_step, columns, min(at_once, end - t), blocks, ones,
+            sums,
         )  # fmt: skip
     place = np.uint64(0)
     for row in range(target, target + rows):

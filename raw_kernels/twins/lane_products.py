@@ -21,7 +21,8 @@ ROWS = 10 if WIDE else 5
 #: Rows and columns of outer products whose sums are held at once.
 DOWN, ACROSS = (4, 5) if WIDE else (2, 3)
 
-#: Steps whose values stay in the nearest cache while every tile of outer products passes over them.
+#: Blocks of lanes, of some steps, that stay in the nearest cache while every tile of outer products
+#: passes over them.
 BLOCK = 16
 
 
@@ -156,7 +157,8 @@ def multiply_blocks(
 
 
 def _outer_tile(down, across):
-    """sums[r, c] += left_r right_c, a lane apart, over steps; `down` rows and `across` columns.
+    """sums[r, c] += left_r right_c, a lane apart, over steps and blocks of lanes; `down` rows and `across`
+    columns.
 
     A row or column past the last repeats it, and so makes the same sum once more.
     """
@@ -164,10 +166,12 @@ def _outer_tile(down, across):
     @intrinsic
     def tile(
         typingctx, left, left_place, left_spacing, left_step, rows, right, right_place, right_spacing,
-        right_step, columns, steps, sums, target, width,
+        right_step, columns, right_apart, steps, blocks, sums, target, width,
     ):  # fmt: skip
         def codegen(context, builder, signature, arguments):
-            left_step, right_step, steps, target, width = (arguments[i] for i in (3, 8, 10, 12, 13))
+            left_step, right_step, right_apart, steps, blocks, target, width = (
+                arguments[i] for i in (3, 8, 10, 11, 12, 14, 15)
+            )
             element = context.get_value_type(left.dtype)
             align = context.get_abi_sizeof(element)
 
@@ -188,25 +192,31 @@ def _outer_tile(down, across):
             rights = places(arguments[6], arguments[7], arguments[9], across)
             tops = places(target, width, arguments[4], down)
             beside = places(ir.IntType(64)(0), ir.IntType(64)(LANES), arguments[9], across)
-            kept = [pointer(11, builder.add(top, column)) for top in tops for column in beside]
+            kept = [pointer(13, builder.add(top, column)) for top in tops for column in beside]
 
-            def body(step, *totals):
+            def of_step(step, *totals):
                 above, along = builder.mul(step, left_step), builder.mul(step, right_step)
-                x = [builder.load(pointer(0, builder.add(place, above)), align=align) for place in lefts]
-                y = [builder.load(pointer(5, builder.add(place, along)), align=align) for place in rights]
-                return [
-                    call_named(builder, "llvm.fmuladd", x[i // across], y[i % across], total)
-                    for i, total in enumerate(totals)
-                ]
+
+                def of_block(block, *totals):
+                    up = builder.add(above, builder.mul(block, ir.IntType(64)(LANES)))
+                    on = builder.add(along, builder.mul(block, right_apart))
+                    x = [builder.load(pointer(0, builder.add(place, up)), align=align) for place in lefts]
+                    y = [builder.load(pointer(5, builder.add(place, on)), align=align) for place in rights]
+                    return [
+                        call_named(builder, "llvm.fmuladd", x[i // across], y[i % across], total)
+                        for i, total in enumerate(totals)
+                    ]
+
+                return loop(builder, blocks, totals, of_block)
 
             totals = [builder.load(place, align=align) for place in kept]
-            for total, place in zip(loop(builder, steps, totals, body), kept, strict=True):
+            for total, place in zip(loop(builder, steps, totals, of_step), kept, strict=True):
                 builder.store(total, place, align=align)
             return context.get_dummy_value()
 
         whole = types.uint64
         side = (whole, whole, whole, whole)
-        return types.void(left, *side, right, *side, whole, sums, whole, whole), codegen
+        return types.void(left, *side, right, *side, whole, whole, whole, sums, whole, whole), codegen
 
     return tile
 
@@ -217,17 +227,19 @@ _outer, _outer_column = _outer_tile(DOWN, ACROSS), _outer_tile(8, 1)
 @compiled()
 def add_outer(
     left, left_place, left_spacing, left_step, rows, right, right_place, right_spacing, right_step, columns,
-    steps, ones, sums,
+    steps, blocks, ones, sums,
 ):  # fmt: skip
-    """sums[r, c] += the sum over steps of left_r right_c, and sums[r, columns] += that of left_r; on lanes.
+    """sums[r, c] += the sum over steps and blocks of left_r right_c, and sums[r, columns] += that of left_r;
+    on lanes.
 
-    left, right  the lanes of row r at place + r spacing, those of the next step `step` on
+    left, right  the lanes of row r at place + r spacing, those of the next step `step` on, of the next block
+                 of lanes LANES on
     ones         LANES ones
     sums         (rows, columns + 1, LANES)
     """
-    height, breadth, length = np.uint64(rows), np.uint64(columns), np.uint64(steps)
-    lanes, none = np.uint64(LANES), np.uint64(0)
-    width = (breadth + np.uint64(1)) * lanes
+    height, breadth, length, many = np.uint64(rows), np.uint64(columns), np.uint64(steps), np.uint64(blocks)
+    lanes, none, one = np.uint64(LANES), np.uint64(0), np.uint64(1)
+    width = (breadth + one) * lanes
     wide = breadth - breadth % np.uint64(ACROSS)
     # Three columns or more are worth a tile that repeats the last of them.
     if breadth - wide > np.uint64(2):
@@ -236,18 +248,18 @@ def add_outer(
         for column in range(none, wide, np.uint64(ACROSS)):
             _outer(
                 left, left_place + row * left_spacing, left_spacing, left_step, height - row,
-                right, right_place + column * right_spacing, right_spacing, right_step, wide - column,
-                length, sums, row * width + column * lanes, width,
+                right, right_place + column * right_spacing, right_spacing, right_step, wide - column, lanes,
+                length, many, sums, row * width + column * lanes, width,
             )  # fmt: skip
     for row in range(none, height, np.uint64(8)):
         place = left_place + row * left_spacing
         for column in range(wide, breadth):
             _outer_column(
                 left, place, left_spacing, left_step, height - row,
-                right, right_place + column * right_spacing, right_spacing, right_step, np.uint64(1),
-                length, sums, row * width + column * lanes, width,
+                right, right_place + column * right_spacing, right_spacing, right_step, one, lanes, length,
+                many, sums, row * width + column * lanes, width,
             )  # fmt: skip
         _outer_column(
-            left, place, left_spacing, left_step, height - row, ones, none, none, none, np.uint64(1), length,
-            sums, row * width + breadth * lanes, width,
+            left, place, left_spacing, left_step, height - row, ones, none, none, none, one, none, length,
+            many, sums, row * width + breadth * lanes, width,
         )  # fmt: skip

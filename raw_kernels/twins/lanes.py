@@ -205,17 +205,7 @@ def _negative(x):
 _negated = lanewise(lambda builder, x: builder.fneg(x), 1)
 _fused = lanewise(lambda builder, x, y, z: call_named(builder, "llvm.fmuladd", x, y, z), 3)
 _selected = lanewise(lambda builder, mask, x, y: builder.select(mask, x, y), 3)
-_floored = lanewise(lambda builder, x: call_named(builder, "llvm.floor", x), 1)
 _magnitude = lanewise(lambda builder, x: call_named(builder, "llvm.fabs", x), 1)
-
-
-def _emit_power(builder, n):
-    integers = ir.VectorType(ir.IntType(32), LANES)
-    biased = builder.add(builder.fptosi(n, integers), ir.Constant(integers, [127] * LANES))
-    return builder.bitcast(builder.shl(biased, ir.Constant(integers, [23] * LANES)), n.type)
-
-
-_power = lanewise(_emit_power, 1)
 
 
 def multiply_add(x, y, z):
@@ -233,19 +223,9 @@ def number(like, value):
     return np.asarray(like).dtype.type(value)
 
 
-def floor(x):
-    """The largest integral number not above x."""
-    raise NotImplementedError
-
-
 def magnitude(x):
     """|x|"""
     return np.abs(x)
-
-
-def power_of_two(n):
-    """2^n in float32, of an integral float32 from -126 to 127."""
-    raise NotImplementedError
 
 
 @overload(multiply_add)
@@ -271,21 +251,9 @@ def _number(like, value):
     return (lambda like, value: single(value)) if single else None
 
 
-@overload(floor)
-def _floor(x):
-    return (lambda x: _floored(x)) if has_lanes(x) else (lambda x: np.floor(x))
-
-
 @overload(magnitude)
 def _overload_magnitude(x):
     return (lambda x: _magnitude(x)) if has_lanes(x) else (lambda x: abs(x))
-
-
-@overload(power_of_two)
-def _power_of_two(n):
-    if has_lanes(n):
-        return lambda n: _power(n)
-    return lambda n: np.int32((np.int32(n) + np.int32(127)) << np.int32(23)).view(np.float32)
 
 
 def on_each_lane(function):
