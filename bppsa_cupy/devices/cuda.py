@@ -14,7 +14,7 @@ import numpy as np
 
 from bppsa_cupy.conversion import without_gradient
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
-from bppsa_cupy.devices.cubins import machine_code
+from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
@@ -24,7 +24,8 @@ LEAST_CUPY = 13
 
 
 def import_cupy() -> ModuleType:
-    """CuPy with a usable GPU. Raises DeviceError that says which of the two is missing, or is too old."""
+    """CuPy with a usable GPU. Raises DeviceError that says which of the two is missing, TooOldError where one
+    is too old."""
     try:
         import cupy
     except ImportError as error:
@@ -33,19 +34,20 @@ def import_cupy() -> ModuleType:
             "install the extra cuda12x or cuda13x, or take device='host'"
         ) from error
     if int(cupy.__version__.partition(".")[0]) < LEAST_CUPY:
-        raise DeviceError(
+        raise TooOldError(
             f"device 'cuda' was asked for and CuPy is {cupy.__version__}: install CuPy {LEAST_CUPY} or newer "
             "(the extra cuda12x or cuda13x), or take device='host'"
         )
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(
-            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): {_newer_driver(cupy)}take "
-            "device='host'"
+        newer = _newer_driver(cupy)
+        raise (TooOldError if newer else DeviceError)(
+            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): {newer}take device='host'"
         ) from error
     if count == 0:
         raise DeviceError("device 'cuda' was asked for and CuPy finds 0 GPUs: take device='host'")
+    check_architecture(cupy.cuda.Device().compute_capability)
     return cupy
 
 
