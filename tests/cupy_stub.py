@@ -8,11 +8,21 @@ does asynchronously (copies to pinned memory, messages) is done late: when an ev
 from __future__ import annotations
 
 import ctypes
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+from cupy_stub_arrays import PinnedMemory, ndarray, new_or_view, on_device
+from cupy_stub_memory import (
+    OF_BLAS,
+    OF_CODE,
+    CUDADriverError,
+    CUDARuntimeError,
+    Memory,
+    OutOfMemoryError,
+)
 from cupy_stub_streams import Event, ExternalStream, Stream
 from emulator.build import compile_text
 from emulator.library import Library
@@ -20,98 +30,31 @@ from emulator.library import Library
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
 
-
-class CUDARuntimeError(RuntimeError):
-    """CuPy's error of the CUDA runtime."""
-
-
-class OutOfMemoryError(MemoryError):
-    """CuPy's error of a full device."""
-
-
-class ndarray(np.ndarray):
-    """A device array."""
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        for value in (*inputs, *options.get("out", ())):
-            if type(value) is np.ndarray:
-                raise TypeError(f"unsupported type {type(value)}: a host array meets a device array")
-        bare = [value.view(np.ndarray) if isinstance(value, ndarray) else value for value in inputs]
-        if "out" in options:
-            options["out"] = tuple(value.view(np.ndarray) for value in options["out"])
-        result = getattr(ufunc, method)(*bare, **options)
-        return on_device(result)
-
-    def get(self, out: np.ndarray | None = None, blocking: bool = True) -> np.ndarray:
-        host = np.array(self.view(np.ndarray)) if out is None else out
-        if blocking:
-            host[...] = self.view(np.ndarray)
-            return host
-        check_pinned(host, self)
-        host.reshape(-1).view(np.uint8)[...] = 0xAB
-        Stream.current[-1].work.append(Copy(np.array(self.view(np.ndarray)), host))
-        return host
-
-    def set(self, host: np.ndarray, stream: Stream | None = None) -> None:
-        assert stream is not None, "without a stream the host waits for the copy"
-        check_pinned(host, self)
-        self.view(np.ndarray)[...] = host
-
-    @property
-    def data(self) -> SimpleNamespace:
-        return SimpleNamespace(ptr=self.ctypes.data)
-
-
-class PinnedMemory(bytearray):
-    """Memory of the host that is locked to its pages."""
-
-
-def check_pinned(host: np.ndarray, array: np.ndarray) -> None:
-    assert type(host) is np.ndarray and (host.shape, host.dtype) == (array.shape, array.dtype)
-    base: Any = host
-    while isinstance(base, np.ndarray):
-        base = base.base
-    base = base.obj if isinstance(base, memoryview) else base
-    assert isinstance(base, PinnedMemory), "a copy from or to pageable memory is not asynchronous"
-
-
-class Copy:
-    """A copy to pinned memory: not done when it is first asked about."""
-
-    def __init__(self, values: np.ndarray, host: np.ndarray) -> None:
-        self._values, self._host, self._asked = values, host, False
-
-    def poll(self) -> bool:
-        if self._asked:
-            self._host[...] = self._values
-        self._asked = True
-        return bool((self._host == self._values).all())
-
-
-def on_device(value: Any) -> Any:
-    return value.view(ndarray) if type(value) is np.ndarray else value
-
-
 #: Shared memory that a block of sm_90 can opt in to.
 OPT_IN_BYTES = 227 * 1024
 
 
 class Function:
-    """A kernel of a RawModule. A launch gets 48 KiB of shared memory until the attribute says more."""
+    """A kernel of a RawModule, whose code is loaded where it is first asked for, as CuPy loads it. A launch
+    gets 48 KiB of shared memory until the attribute says more."""
 
     def __init__(self, name: str, code: str) -> None:
-        self.name = name
-        self._library = Library(name, compile_text(code, name, KERNELS[name].parameters))
+        self.name, self._code = name, code
+
+    @cached_property
+    def kernel(self) -> Library:
+        Memory.take(OF_CODE)
+        return Library(self.name, compile_text(self._code, self.name, KERNELS[self.name].parameters))
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
-        return self._library.opted_in - self._library.static_shared_bytes
+        return self.kernel.opted_in - self.kernel.static_shared_bytes
 
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, taken: int) -> None:
-        if taken + self._library.static_shared_bytes > OPT_IN_BYTES:
+        if taken + self.kernel.static_shared_bytes > OPT_IN_BYTES:
             raise CUDARuntimeError("CUDA_ERROR_INVALID_VALUE: invalid argument")
-        self._library.opted_in = taken + self._library.static_shared_bytes
+        self.kernel.opted_in = taken + self.kernel.static_shared_bytes
 
     def __call__(self, grid: tuple, block: tuple, arguments: tuple, *, shared_mem: int = 0) -> None:
         assert len(grid) == len(block) == 3 and 0 not in grid
@@ -123,11 +66,11 @@ class Function:
                 assert isinstance(value, np.generic), f"{self.name}: {value!r} is packed as CuPy guesses"
                 packed.append(ctypes.create_string_buffer(value.tobytes(), value.nbytes))
         shape = LaunchShape(tuple(map(int, grid)), tuple(map(int, block)), shared_mem)
-        stream = Stream.current[-1]
+        stream, library = Stream.current[-1], self.kernel
         if stream.capture is not None:
-            stream.add(lambda: self._library.run(packed, shape))
+            stream.add(lambda: library.run(packed, shape))
         else:
-            self._library.run(packed, shape)
+            library.run(packed, shape)
 
 
 class Gpu:
@@ -206,14 +149,21 @@ def make_cupy(
         return devices
 
     def empty(shape: Any, dtype: Any = float) -> ndarray:
-        if int(np.prod(shape)) * np.dtype(dtype).itemsize > free:
-            raise OutOfMemoryError("out of memory")
+        needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if needed > free:
+            raise OutOfMemoryError(needed)
+        Memory.take(needed)
         return np.empty(shape, dtype).view(ndarray)
 
     def asarray(value: Any, dtype: Any = None) -> ndarray:
         if isinstance(value, ndarray):
             return value.astype(dtype, copy=False) if dtype is not None else value
-        return np.array(value, dtype=dtype).view(ndarray)
+        made = np.array(value, dtype=dtype).view(ndarray)
+        Memory.take(made.nbytes)
+        return made
+
+    def ascontiguousarray(value: ndarray) -> ndarray:
+        return new_or_view(value, np.ascontiguousarray(value).view(ndarray))
 
     def fallback(name: str) -> Any:
         function = getattr(np, name)
@@ -223,12 +173,14 @@ def make_cupy(
         def call(*arguments: Any, **options: Any) -> Any:
             if any(type(value) is np.ndarray for value in arguments):
                 raise TypeError(f"{name} got a host array")
+            if name == "matmul" or not (isinstance(function, np.ufunc) or name == "may_share_memory"):
+                Memory.take(OF_BLAS)
             return on_device(function(*arguments, **options))
 
         return call
 
     cupy.ndarray, cupy.empty, cupy.asarray, cupy.array = ndarray, empty, asarray, asarray
-    cupy.ascontiguousarray = lambda value: np.ascontiguousarray(value).view(ndarray)
+    cupy.ascontiguousarray = ascontiguousarray
     cupy.asnumpy = lambda value: value.get()
     cupy.from_dlpack = lambda value: np.from_dlpack(value).view(ndarray)
     cupy.RawModule = RawModule
@@ -244,6 +196,7 @@ def make_cupy(
             memGetInfo=lambda: (free, 2 * free),
         ),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        driver=SimpleNamespace(CUDADriverError=CUDADriverError),
         alloc_pinned_memory=PinnedMemory,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakValueDictionary
 
+from cupy_stub_memory import OF_RUNTIME, CUDARuntimeError, Memory
+
 from bppsa_cupy.tools.launches.capture import Capture, Capturing, Mark
 
 
@@ -39,6 +41,7 @@ class Stream(Capturing):
 
     def __init__(self, non_blocking: bool = False) -> None:
         super().__init__()
+        Memory.take(OF_RUNTIME)
         self.synchronized = 0
         #: Asynchronous work in its order, each with a method `poll`: goes on, and tells whether it is done.
         self.work: deque[Any] = deque()
@@ -54,7 +57,12 @@ class Stream(Capturing):
         Stream.current.pop()
 
     def end_capture(self) -> Graph:
-        return Graph(self.ended())
+        try:
+            made = self.ended()
+        except AssertionError as error:
+            raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined") from error
+        Memory.take(OF_RUNTIME)
+        return Graph(made)
 
     def synchronize(self) -> None:
         assert self.capture is None, "a capture must not wait"
@@ -95,6 +103,7 @@ class Event:
     recorded = 0
 
     def __init__(self, disable_timing: bool = False) -> None:
+        Memory.take(OF_RUNTIME)
         self.time = 0
 
     def record(self) -> None:

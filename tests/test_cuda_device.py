@@ -16,7 +16,7 @@ from kernel_cases import CASES, arguments
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy import devices
+from bppsa_cupy import conversion, devices
 from bppsa_cupy.devices import cubins, get_device
 from bppsa_cupy.devices.cubins import OPTIONS
 from bppsa_cupy.devices.cuda import CudaDevice, import_cupyx_sparse
@@ -76,14 +76,46 @@ def test_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "the driver knows CUDA 11 at most and CuPy is made for CUDA 12: install a driver for CUDA 12"
     with pytest.raises(DeviceError, match=words):
         get_device("cuda")
+    assert_auto_takes_the_host(monkeypatch, words)
+
+
+def assert_auto_takes_the_host(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    """And says so the first time, with these words."""
+    monkeypatch.setattr(conversion, "_said", set())
+    with pytest.warns(RuntimeWarning, match=rf"device 'auto' takes the host: .*{words}"):
+        assert get_device("auto") is get_device("host")
     assert get_device("auto") is get_device("host")
 
 
 def test_a_cupy_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, version="12.3.0")
-    with pytest.raises(DeviceError, match=r"CuPy is 12\.3\.0: install CuPy 13 or newer"):
+    words = r"CuPy is 12\.3\.0: install CuPy 13 or newer"
+    with pytest.raises(DeviceError, match=words):
         get_device("cuda")
-    assert get_device("auto") is get_device("host")
+    assert_auto_takes_the_host(monkeypatch, words)
+
+
+@pytest.mark.parametrize("architecture, name", [("70", r"7\.0"), ("52", r"5\.2"), ("75", ""), ("100", "")])
+def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch, architecture: str, name: str) -> None:
+    """It is refused before anything is compiled, also where it is not the GPU that was found first."""
+    cupy = install(monkeypatch)
+    found = get_device("cuda")
+    install(monkeypatch).cuda.Device = lambda: SimpleNamespace(compute_capability=architecture)
+    if not name:
+        assert isinstance(get_device("auto"), CudaDevice)
+        return
+    words = (
+        rf"the GPU has compute capability {name} \(sm_{architecture}\), the kernels are for 7\.5 "
+        r"\(sm_75\) and newer: take device='host'"
+    )
+    monkeypatch.setattr(cupy.cuda, "Device", sys.modules["cupy"].cuda.Device)
+    monkeypatch.setattr(cupy_stub.Nvrtc, "compiled", [])
+    with pytest.raises(DeviceError, match=words):
+        get_device("cuda")
+    with pytest.raises(DeviceError, match=words):
+        cubins.machine_code(found.xp, RELU, Variant())
+    assert not cupy_stub.Nvrtc.compiled
+    assert_auto_takes_the_host(monkeypatch, words)
 
 
 def test_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,9 @@ from functools import lru_cache
 import numpy as np
 
 from bppsa_cupy.arguments import is_one_of
+from bppsa_cupy.conversion import say_once
 from bppsa_cupy.devices.base import Array, Device, Launch
+from bppsa_cupy.devices.cubins import TooOldError
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.errors import DeviceError
 
@@ -16,14 +18,17 @@ def get_device(name: str | Device = "auto") -> Device:
     """The device called `name`: "cuda" (or "gpu"), "host" (or "cpu"), or "auto" (the GPU when CuPy finds one,
     else the host).
 
-    A Device is returned as it is. Raises DeviceError for another name, or for "cuda" without one.
+    A Device is returned as it is. Where CuPy, a driver or a GPU is there and too old, "auto" takes the host
+    and says so once (RuntimeWarning). Raises DeviceError for another name, or for "cuda" without one.
     """
     if isinstance(name, Device):
         return name
     if is_one_of(name, ["auto"]):
         try:
             return _cuda()
-        except DeviceError:
+        except DeviceError as error:
+            if isinstance(error, TooOldError):
+                say_once("device auto", f"device 'auto' takes the host: {error}")
             return _host()
     if is_one_of(name, ["cuda", "gpu"]):
         return _cuda()

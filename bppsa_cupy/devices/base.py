@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import check_plain
+from bppsa_cupy.devices.memory import NamingMemory, too_little
 from bppsa_cupy.devices.order import Bound, Launch
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.raw_kernels.kernel import (
@@ -49,6 +50,7 @@ class Device(abc.ABC):
     xp        the array module, NumPy's interface
     launched  number of launches so far, by kernel name
     allocated number of arrays `empty` and `zeros` have made so far
+    naming_memory  a block in which any lack of memory raises DeviceError: `with device.naming_memory:`
     """
 
     name: str
@@ -57,6 +59,7 @@ class Device(abc.ABC):
     def __init__(self) -> None:
         self.launched: Counter[str] = Counter()
         self.allocated = 0
+        self.naming_memory = NamingMemory(self)
 
     # ---- arrays ----
 
@@ -69,20 +72,14 @@ class Device(abc.ABC):
         self.allocated += 1
         needed = math.prod(shape if isinstance(shape, tuple) else (shape,)) * np.dtype(dtype).itemsize
         if needed >= LARGE and needed > self.free_memory():
-            raise self._too_little_memory(needed)
+            raise too_little(self, needed)
         try:
             return self._take(shape, dtype, needed)
         except MemoryError as error:
-            raise self._too_little_memory(needed) from error
+            raise too_little(self, needed) from error
 
     def _take(self, shape: tuple[int, ...] | int, dtype: Any, nbytes: int) -> Array:
         return self.xp.empty(shape, dtype)
-
-    def _too_little_memory(self, needed: int) -> DeviceError:
-        return DeviceError(
-            f"{self.name}: an array of {needed} bytes was asked for, {self.free_memory()} are free: "
-            "use a smaller batch, or fewer levels of the scan"
-        )
 
     def zeros(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
         """An array of zeros."""

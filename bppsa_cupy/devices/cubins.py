@@ -25,6 +25,22 @@ from bppsa_cupy.system.files import whole_file
 OPTIONS = ("--std=c++17", "-lineinfo")
 #: The oldest NVRTC that the texts are written for.
 LEAST_NVRTC = (12, 4)
+#: The oldest GPUs that they are compiled and tried for, by their compute capability, 10 times: Turing.
+LEAST_ARCHITECTURE = 75
+
+
+class TooOldError(DeviceError):
+    """What a GPU needs is there, and is of too old a version: told by device='auto' too."""
+
+
+def check_architecture(architecture: str) -> None:
+    """Raise TooOldError unless there are kernels for GPUs of this compute capability, as CuPy gives it."""
+    if int(architecture) < LEAST_ARCHITECTURE:
+        found, least = (f"{one[:-1]}.{one[-1]}" for one in (architecture, str(LEAST_ARCHITECTURE)))
+        raise TooOldError(
+            f"the GPU has compute capability {found} (sm_{architecture}), the kernels are for {least} "
+            f"(sm_{LEAST_ARCHITECTURE}) and newer: take device='host'"
+        )
 
 
 def machine_code(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Path:
@@ -35,10 +51,11 @@ def machine_code(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Path:
     versions of NVRTC and CuPy) and by the digest of its content; one that does not hold what its name says
     is made anew. Files are written whole, so processes may compile at the same time. Where the folder
     cannot be written, the code is this process's own. A compilation is announced (`compiling`). Raises
-    DeviceError with the compiler's words.
+    DeviceError with the compiler's words, and for a GPU that is too old, before anything is compiled.
     """
-    source, folder = kernel.source(variant), kept_in() / "cuda"
     architecture = cupy.cuda.Device().compute_capability
+    check_architecture(architecture)
+    source, folder = kernel.source(variant), kept_in() / "cuda"
     nvrtc = cupy.cuda.nvrtc.getVersion()
     made_of = repr((source, OPTIONS, architecture, nvrtc, cupy.__version__))
     stem = f"{kernel.name}-{_digest(made_of.encode())}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from bppsa_cupy.conversion import without_gradient
 from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
-from bppsa_cupy.devices.cubins import machine_code
+from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
@@ -24,7 +24,8 @@ LEAST_CUPY = 13
 
 
 def import_cupy() -> ModuleType:
-    """CuPy with a usable GPU. Raises DeviceError that says which of the two is missing, or is too old."""
+    """CuPy with a usable GPU. Raises DeviceError that says which of the two is missing, TooOldError where one
+    is too old."""
     try:
         import cupy
     except ImportError as error:
@@ -33,19 +34,20 @@ def import_cupy() -> ModuleType:
             "install the extra cuda12x or cuda13x, or take device='host'"
         ) from error
     if int(cupy.__version__.partition(".")[0]) < LEAST_CUPY:
-        raise DeviceError(
+        raise TooOldError(
             f"device 'cuda' was asked for and CuPy is {cupy.__version__}: install CuPy {LEAST_CUPY} or newer "
             "(the extra cuda12x or cuda13x), or take device='host'"
         )
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        raise DeviceError(
-            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): {_newer_driver(cupy)}take "
-            "device='host'"
+        newer = _newer_driver(cupy)
+        raise (TooOldError if newer else DeviceError)(
+            f"device 'cuda' was asked for and CuPy finds no GPU ({error}): {newer}take device='host'"
         ) from error
     if count == 0:
         raise DeviceError("device 'cuda' was asked for and CuPy finds 0 GPUs: take device='host'")
+    check_architecture(cupy.cuda.Device().compute_capability)
     return cupy
 
 
@@ -84,14 +86,17 @@ class CudaDevice(Device):
             on_gpu = hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == 2
             array = self.xp.from_dlpack(array) if on_gpu else from_dlpack(array)
         check_array(array, dtype)
-        return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
+        with self.naming_memory:
+            return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
 
     def to_host(self, array: Any) -> np.ndarray:
-        return self.xp.asnumpy(array)
+        with self.naming_memory:
+            return self.xp.asnumpy(array)
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
-        copy = self.pinned(array.shape, array.dtype)
-        copied = self.download(array, copy)
+        with self.naming_memory:
+            copy = self.pinned(array.shape, array.dtype)
+            copied = self.download(array, copy)
 
         def wait() -> np.ndarray:
             copied.synchronize()
@@ -190,7 +195,9 @@ class CudaDevice(Device):
         return _Graph(self, launches, one_by_one) if len(launches) > 1 else one_by_one
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        function = _function(self.xp, kernel, variant, self.xp.cuda.Device().compute_capability)
+        with self.naming_memory:
+            function = _function(self.xp, kernel, variant, self.xp.cuda.Device().compute_capability)
+            function.kernel  # noqa: B018  loads its code onto this GPU now, and not at the first launch
         grid, block, shared_bytes = shape
         if (
             shared_bytes and shared_bytes > function.max_dynamic_shared_size_bytes
@@ -214,40 +221,58 @@ class _Graph:
         self._launched: Counter[str] = Counter()
 
     def __call__(self) -> None:
-        if not self._loaded:
-            self._run_all()
-            self._loaded = True
-            return
-        if self._graph is None:
-            self._capture()
-        self._graph.launch(stream=self._device.xp.cuda.get_current_stream())
+        with self._device.naming_memory:
+            if not self._loaded:
+                self._run_all()
+                self._loaded = True
+                return
+            if self._graph is None:
+                self._capture()
+            self._graph.launch(stream=self._device.xp.cuda.get_current_stream())
         self._device.launched.update(self._launched)
 
     def _capture(self) -> None:
-        launched = self._device.launched
+        """Make the graph; where that fails no stream is left in a capture, in which nothing could be
+        allocated any more, and the next call tries again."""
+        launched, cuda = self._device.launched, self._device.xp.cuda
         before = launched.copy()
         waits = predecessors(self._launches, self._device.address)
         branch = branches(waits, MOST_BRANCHES)
-        streams = [self._device.xp.cuda.Stream(non_blocking=True) for _ in range(max(branch) + 1)]
+        streams = [cuda.Stream(non_blocking=True) for _ in range(max(branch) + 1)]
+        events = [cuda.Event(disable_timing=True) for _ in range(len(branch) + 1)]
         streams[0].begin_capture()
+        try:
+            self._record(streams, events, waits, branch)
+        except BaseException:
+            with suppress(cuda.runtime.CUDARuntimeError):  # it has not come to its end
+                streams[0].end_capture()
+            raise
+        else:
+            self._graph = streams[0].end_capture()
+            self._launched = launched - before
+        finally:
+            launched.clear()
+            launched.update(before)
+
+    def _record(
+        self, streams: list[Any], events: list[Any], waits: list[tuple[int, ...]], branch: list[int]
+    ) -> None:
+        """Launch all into the capture of the first stream, each on that of its branch, with an event behind
+        it; the last event is that of the start."""
         with streams[0]:
-            fork = self._device.mark()
+            events[-1].record()
         for stream in streams[1:]:
-            stream.wait_event(fork)
-        events: list[Any] = []
-        for launch, own, others in zip(self._launches, branch, waits, strict=True):
-            for other in others:
+            stream.wait_event(events[-1])
+        for number, (launch, own) in enumerate(zip(self._launches, branch, strict=True)):
+            for other in waits[number]:
                 if branch[other] != own:
                     streams[own].wait_event(events[other])
             with streams[own]:
                 launch()
-                events.append(self._device.mark())
-        last = dict(zip(branch, events, strict=True))
+                events[number].record()
+        last = {own: events[number] for number, own in enumerate(branch)}
         for own in range(1, len(streams)):
             streams[0].wait_event(last[own])
-        self._graph = streams[0].end_capture()
-        self._launched = launched - before
-        launched.subtract(self._launched)
 
 
 def _no_nccl(reason: object) -> DeviceError:

@@ -75,8 +75,20 @@ def go_forward(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any) 
     """The layer's output for x, of a shape it takes and C-contiguous, in its layout: a view of a buffer of
     the context's, which is filled. Arguments and errors are those of `functional.forward`."""
     by_time = is_by_time(layer)
-    y = layer.forward(ctx, enter(layer, ctx, x, lengths, states, by_time))
+    y = forward_whole(layer, ctx, enter(layer, ctx, x, lengths, states, by_time))
     return y.swapaxes(0, 1) if by_time and y.ndim == 3 else y
+
+
+def forward_whole(layer: Layer, ctx: Context, x: Array) -> Array:
+    """`layer.forward`; where that fails, the layer's buffers are as they were."""
+    buffers = list(ctx.module_buffers.values()) if ctx.training else []
+    before = [array.copy() for array in buffers]
+    try:
+        return layer.forward(ctx, x)
+    except BaseException:
+        for array, values in zip(buffers, before, strict=True):
+            array[...] = values
+        raise
 
 
 def enter(layer: Layer, ctx: Context, x: Array, lengths: Any, states: Any, by_time: bool) -> Array:

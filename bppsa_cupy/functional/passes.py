@@ -11,7 +11,7 @@ from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_states
-from bppsa_cupy.functional.layout import check_beside, enter, put, shapes_of
+from bppsa_cupy.functional.layout import check_beside, enter, forward_whole, put, shapes_of
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, Recurrent
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
@@ -171,21 +171,23 @@ def run(
 ) -> Array:
     """The output of a pass that was begun with these; it and the states after the last step are written where
     `out` and `states_out` lie, of a recurrent layer, or into new arrays."""
-    slot = saved.slot
+    slot, layer = saved.slot, saved.layer
     ctx, shapes = slot.ctx, slot.shapes
     device = ctx.device
-    if out is None:
-        output = device.empty(shapes.output, ctx.dtype)
-    else:
-        output = checked_out(device, ctx.dtype, "the output", shapes.output, out)
-    by_samples = output.swapaxes(0, 1) if shapes.output_by_time else output
-    if lengths is None or by_samples.flags.c_contiguous:
-        ctx.placed["output"] = by_samples
-    if shapes.states:
-        saved.states = place_states(ctx, "states", shapes.states, states_out)
-    result = saved.layer.forward(ctx, enter(saved.layer, ctx, x, lengths, states, shapes.by_time))
-    if result is not by_samples:
-        put(device, result, by_samples)
+    with device.naming_memory:
+        if out is None:
+            output = device.empty(shapes.output, ctx.dtype)
+        else:
+            output = checked_out(device, ctx.dtype, "the output", shapes.output, out)
+        by_samples = output.swapaxes(0, 1) if shapes.output_by_time else output
+        if lengths is None or by_samples.flags.c_contiguous:
+            ctx.placed["output"] = by_samples
+        if shapes.states:
+            saved.states = place_states(ctx, "states", shapes.states, states_out)
+        go = forward_whole if ctx.module_buffers else type(layer).forward
+        result = go(layer, ctx, enter(layer, ctx, x, lengths, states, shapes.by_time))
+        if result is not by_samples:
+            put(device, result, by_samples)
     if slot.nbytes < 0:
         saved.pool.measure(slot)
     return output
@@ -247,7 +249,7 @@ def go_back(
     device, dtype = ctx.device, ctx.dtype
     by_input, by_samples, by_states = None, None, None
     by_parameters: dict[str, Array] = {}
-    with saved.pool.lock:
+    with saved.pool.lock, device.naming_memory:
         ctx.method = method
         if isinstance(ctx, RecurrentContext):
             ctx.want_states, ctx.final_gradient = want_states, None

@@ -218,6 +218,7 @@ class Recurrent(Layer):
         """The stack, gone back through time from the gradient by the output."""
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
+        ctx.went_back = False
         set_states((d.boundary for d in stack.directions), ctx.final_gradient)
         if self.outputs == "all":
             stack.take_gradient(gradient)

@@ -36,7 +36,8 @@ class BoundLayer:
         given = take_input(
             repr(layer), ctx.device, ctx.dtype, x, lambda shape: taken_shape(layer, shape, lengths, state)
         )
-        y = ctx.device.xp.ascontiguousarray(go_forward(layer, ctx, given, lengths, state))
+        with ctx.device.naming_memory:
+            y = ctx.device.xp.ascontiguousarray(go_forward(layer, ctx, given, lengths, state))
         return (y, ctx.saved["states"]) if isinstance(layer, Recurrent) else y
 
     def __repr__(self) -> str:

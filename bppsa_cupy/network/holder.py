@@ -27,6 +27,9 @@ Self = TypeVar("Self", bound="Holder")
 class Holder(Described):
     """The part of `Sequential` that makes no pass; see there for the arguments."""
 
+    #: The number of training passes before the latest forward pass, where that was one.
+    _passes_before: int | None = None
+
     def __init__(
         self,
         layers: Sequence[Layer],
@@ -121,6 +124,21 @@ class Holder(Described):
         return [self._context(index) for index in range(len(self))]
 
     # ---- state ----
+
+    def _keep_state(self) -> None:
+        """Keep what a forward pass of the present mode changes, for `undo_forward`."""
+        self._passes_before = None
+        if self.training:
+            self.buffers.keep()
+            self._passes_before = self.random_state["passes"]
+
+    def undo_forward(self) -> None:
+        """Set buffers (running statistics) and random state to what they were before the latest forward pass,
+        if that was in training mode: for a training step that cannot be ended, as where memory ran out in
+        the backward pass, and is to be made again from its beginning. The pass itself stays."""
+        if self._passes_before is not None:
+            self.buffers.restore()
+            self.random_state["passes"] = self._passes_before
 
     def state_dict(self) -> dict[str, np.ndarray]:
         """Copies of the parameters and buffers on the host, by name, in PyTorch's order; masked weights

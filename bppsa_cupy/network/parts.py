@@ -36,11 +36,18 @@ class ParameterPart(ParameterSet):
 
 
 class BufferPart(BufferSet):
-    """Arrays of a `BufferSet` under other names."""
+    """Arrays of a `BufferSet` under other names; all of the whole's are kept and restored."""
 
     def __init__(self, whole: BufferSet, names: Mapping[str, str]) -> None:
         self.device, self.dtype = whole.device, whole.dtype
         self._arrays = {name: whole[theirs] for name, theirs in names.items()}
+        self._whole = whole
+
+    def keep(self) -> None:
+        self._whole.keep()
+
+    def restore(self) -> None:
+        self._whole.restore()
 
 
 def consecutive(index: slice, count: int) -> range:

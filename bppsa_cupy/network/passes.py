@@ -47,7 +47,7 @@ class Pass:
     parameters        those of the network that the pass belongs to; device and dtype are theirs
     architecture      the network's at this pass, with the masks it used
     layers            each layer's context
-    input, output     (B, ...)
+    input, output     (B, ...); the output is None until the pass has come to its end
     version           of the parameters the pass used
     values            a copy of them, laid out as their `flat`, where they are watched
     output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
@@ -158,11 +158,15 @@ def own_pass(given: Pass, parameters: ParameterSet) -> Pass:
 
 
 def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, stale: bool = False) -> Pass:
-    """`given`, which must be a pass of these parameters, at their present version, and values where these are
-    watched, unless it may be `stale`. Raises PassError."""
+    """`given`, which must be a pass of these parameters that came to its end, at their present version, and
+    values where these are watched, unless it may be `stale`. Raises PassError."""
     if given is None:
         raise PassError(f"{caller} was called before forward: run net.forward(x) first")
     own_pass(given, parameters)
+    if given.output is None:
+        raise PassError(
+            f"the pass was begun anew and did not come to its end: run net.forward(x) again before {caller}"
+        )
     if given.version != parameters.version and not stale:
         raise PassError(
             f"the pass used version {given.version} of the parameters, they are at version "

@@ -82,16 +82,25 @@ class Sequential(Holder):
 
         The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
         over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
-        reference until the backward pass. Raises ShapeError naming both shapes or dtypes.
+        reference until the backward pass. Raises ShapeError naming both shapes or dtypes, DeviceError where
+        the device has too little memory; buffers and random state are as before then, and the call may be
+        made again.
         """
-        current = (
-            Pass(self.parameters, self.architecture, self._contexts())
-            if into is None
-            else own_pass(into, self.parameters)
-        )
-        if current.architecture is not self.architecture:  # the pass is older than the masks, or the mode
-            current.architecture, current.layers = self.architecture, self._contexts()
-        y = current.output = self._through(current, begin(current, x, lengths, states))
+        with self.device.naming_memory:
+            current = (
+                Pass(self.parameters, self.architecture, self._contexts())
+                if into is None
+                else own_pass(into, self.parameters)
+            )
+            if current.architecture is not self.architecture:  # the pass is older than the masks, or the mode
+                current.architecture, current.layers = self.architecture, self._contexts()
+            given = begin(current, x, lengths, states)
+            self._keep_state()
+            try:
+                y = current.output = self._through(current, given)
+            except BaseException:
+                self.undo_forward()
+                raise
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
@@ -132,12 +141,16 @@ class Sequential(Holder):
         is a buffer of the pass, which the pass's next backward writes over.
         Gradients are overwritten. What ran, and why, is in `last_backward`. Raises PassError without a
         forward pass or where the parameters have changed since, PlanError without a plan or where the
-        plan lacks the method, ShapeError for a gradient of another shape or dtype.
+        plan lacks the method, ShapeError for a gradient of another shape or dtype, DeviceError where the
+        device has too little memory, after which the call may be made again.
         """
         old = as_flag("backward", "stale", stale)
         current = current_pass(self._or_last(of), self.parameters, "backward", stale=old)
         wanted = as_flag("backward", "input_gradient", input_gradient)
-        result, self.last_backward = self._backward.run(current, gradient, method, wanted, state_gradients)
+        with self.device.naming_memory:
+            result, self.last_backward = self._backward.run(
+                current, gradient, method, wanted, state_gradients
+            )
         return result
 
     def plan(

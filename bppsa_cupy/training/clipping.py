@@ -18,13 +18,13 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
     array of no dimensions, float64, on the device; nothing waits for it. The squares cannot overflow. A NaN
     or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
-    `max_norm` is above 0, and these are gradients.
+    `max_norm` is above 0, and these are gradients; DeviceError, and scales none, where memory is too little.
     """
     takes = "a network's gradients, net.gradients"
     as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
     max_norm = check_max_norm(max_norm)
     flat, xp = gradients.flat, gradients.device.xp
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"), gradients.device.naming_memory:
         own = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
         largest = gradients.of_all_ranks(own).max()
         scale = largest + (largest == 0)

@@ -64,7 +64,8 @@ def cross_entropy(
     gradient = device.empty(scores.shape, scores.dtype)
     launch = _launch_of(device, scores.dtype, rows, classes, real, label_smoothing)
     launch(scores, device.asarray(targets), losses, gradient)
-    return losses.sum() / scores.dtype.type(real), gradient
+    with device.naming_memory:
+        return losses.sum() / scores.dtype.type(real), gradient
 
 
 def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tuple[Array, Array]:
@@ -83,8 +84,9 @@ def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tup
         )
     if not output.size:
         raise ShapeError(f"mse_loss got an output of shape {tuple(output.shape)}: it has no element")
-    difference = output - wanted
-    return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
+    with device.naming_memory:
+        difference = output - wanted
+        return (difference * difference).mean(), difference * output.dtype.type(2 / output.size)
 
 
 def _device(device: Device | None, scores: Any) -> Device:

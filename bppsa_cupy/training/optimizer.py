@@ -73,27 +73,35 @@ class Optimizer(abc.ABC):
 
         part  of `flat` that alone is updated, from the start of one array to the start of another: a
               pipeline's stages are at different steps. `settle` ends updates by parts
+
+        Raises DeviceError, and changes neither parameters nor state, where the device has too little memory.
         """
         if gradients is not self._fitting:
             self._check_gradients(gradients)
         rows = self._checked_rows()
-        self._add_arrays()
-        self._mask_state()
-        device, progress, own = self.parameters.device, self._progress(part), part or slice(None)
-        values, updated = gradients.flat[own], self.parameters.flat[own]
-        progress.flag[...] = 0
-        device.launch(KERNELS["finite_check"], values, progress.flag, values.size)
-        if part is None:
-            self.parameters.set_where_any(progress.flag)
-        device.launch(KERNELS["step_count"], progress.flag, progress.steps)
-        kernel, arrays, flag = self._kernel()
-        units = self._units if part is None else self._units[part.start // self._unit :]
-        if rows != self._rows:
-            self._table, self._rows = device.asarray(np.array(rows, np.float64).ravel()), rows
-        device.launch(
-            kernel, progress.flag, progress.steps, values, updated, *(array[own] for array in arrays), units,
-            self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
-        )  # fmt: skip
+        device, own = self.parameters.device, part or slice(None)
+        with device.naming_memory:
+            self._add_arrays()
+            self._mask_state()
+            progress = self._progress(part)
+            values, updated = gradients.flat[own], self.parameters.flat[own]
+            kernel, arrays, flag = self._kernel()
+            units = self._units if part is None else self._units[part.start // self._unit :]
+            if rows != self._rows:
+                self._table, self._rows = device.asarray(np.array(rows, np.float64).ravel()), rows
+            # What can fail for want of memory comes before the first launch that changes something.
+            check = device.bind(KERNELS["finite_check"], values, progress.flag, values.size)
+            count = device.bind(KERNELS["step_count"], progress.flag, progress.steps)
+            update = device.bind(
+                kernel, progress.flag, progress.steps, values, updated, *(array[own] for array in arrays),
+                units, self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
+            )  # fmt: skip
+            progress.flag[...] = 0
+            check()
+            if part is None:
+                self.parameters.set_where_any(progress.flag)
+            count()
+            update()
         self.parameters.changed()
 
     def _check_gradients(self, gradients: Any) -> None:
@@ -139,9 +147,8 @@ class Optimizer(abc.ABC):
     def _add_arrays(self) -> None:
         """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
         flat = self.parameters.flat
-        for name in self._arrays():
-            if name not in self._state:
-                self._state[name] = self.parameters.device.zeros(flat.shape, flat.dtype)
+        missing = [name for name in self._arrays() if name not in self._state]
+        self._state |= {name: self.parameters.device.zeros(flat.shape, flat.dtype) for name in missing}
 
     def _settings(self) -> list[dict[str, Any]]:
         """All hyper-parameters of what is in no group, and of each group."""
@@ -282,9 +289,10 @@ class Optimizer(abc.ABC):
         """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError, and sets nothing
         then, where it is another optimizer's."""
         self.check_state_dict(state)
-        for name, array in state["arrays"].items():
-            own = self.parameters.part(np.asarray(array))
-            self._state[name][...] = self.parameters.device.asarray(own, self.parameters.flat.dtype)
+        device, dtype = self.parameters.device, self.parameters.flat.dtype
+        own = {name: self.parameters.part(np.asarray(array)) for name, array in state["arrays"].items()}
+        for name, given in {name: device.asarray(array, dtype) for name, array in own.items()}.items():
+            self._state[name][...] = given
         self._masks = None
         for name, value in state["hyperparameters"].items():
             setattr(self, name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
@@ -96,7 +97,8 @@ class Runner(Protocol):
 
 
 class Serial:
-    """One batch after another through a whole network."""
+    """One batch after another through a whole network. A step that fails, as where memory runs out, changes
+    neither parameters, buffers nor the optimizer's state."""
 
     def __init__(self, network: Sequential) -> None:
         self.network = network
@@ -116,27 +118,38 @@ class Serial:
         for step, batch in enumerate(work.batches, work.first):
             scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
             current = network.last_pass
-            loss, gradient = cross_entropy(
-                scores, batch.labels, lengths=batch.label_lengths, device=device,
-                label_smoothing=settings.label_smoothing,
-            )  # fmt: skip
-            network.backward(gradient, method=settings.method)
-            if settings.gradient_hook is not None:
-                settings.gradient_hook(network)
-            norm = None
-            if settings.clip is not None:
-                norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
-            rate = work.set_rate(step)
-            optimizer.step(network.gradients)
+            with _forward_undone_by_errors(network):
+                loss, gradient = cross_entropy(
+                    scores, batch.labels, lengths=batch.label_lengths, device=device,
+                    label_smoothing=settings.label_smoothing,
+                )  # fmt: skip
+                network.backward(gradient, method=settings.method)
+                if settings.gradient_hook is not None:
+                    settings.gradient_hook(network)
+                norm = None
+                if settings.clip is not None:
+                    norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
+                rate = work.set_rate(step)
+                fetched = device.fetch(loss)
+                optimizer.step(network.gradients)
             if len(batch.labels) > history.largest_batch:
                 history.ran, history.largest_batch = what_ran(network), len(batch.labels)
             if pending is not None:
                 yield pending()
-            pending = partial(
-                row_of, step, work.epoch, device.fetch(loss), norm, rate, optimizer.fetch_blocked()
-            )
+            pending = partial(row_of, step, work.epoch, fetched, norm, rate, optimizer.fetch_blocked())
         if pending is not None:
             yield pending()
+
+
+@contextmanager
+def _forward_undone_by_errors(network: Sequential) -> Iterator[None]:
+    """The rest of a step: where it fails, buffers and random state are as before the step, as parameters and
+    the optimizer's state are."""
+    try:
+        yield
+    except BaseException:
+        network.undo_forward()
+        raise
 
 
 def what_ran(network: Sequential) -> dict[str, Any]:

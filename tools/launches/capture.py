@@ -32,12 +32,12 @@ class Capture:
 
     def end(self) -> None:
         """Let the streams go. Raises AssertionError where one was not joined to the first, as CUDA would."""
+        for stream in self._streams:
+            stream.capture = None
         waited = set(self._streams[0].waits_for)
         for number in reversed(range(len(self.nodes))):
             assert number in waited, f"node {number} is on a stream that was not joined"
             waited.update(self.before[number])
-        for stream in self._streams:
-            stream.capture = None
 
     def join(self, stream: Capturing, nodes: frozenset[int]) -> None:
         """Let what comes on `stream`, which is captured from now on, wait for these nodes too."""

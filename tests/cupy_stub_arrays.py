@@ -1,0 +1,106 @@
+"""Arrays of the stand-in for CuPy: NumPy's in host memory, which mix with no array of the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from cupy_stub_memory import OF_RUNTIME, Memory
+from cupy_stub_streams import Stream
+
+
+class ndarray(np.ndarray):
+    """A device array."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        for value in (*inputs, *options.get("out", ())):
+            if type(value) is np.ndarray:
+                raise TypeError(f"unsupported type {type(value)}: a host array meets a device array")
+        bare = [value.view(np.ndarray) if isinstance(value, ndarray) else value for value in inputs]
+        if "out" in options:
+            options["out"] = tuple(value.view(np.ndarray) for value in options["out"])
+        result = getattr(ufunc, method)(*bare, **options)
+        if "out" not in options:
+            Memory.take(result.nbytes)
+        return on_device(result)
+
+    def __getitem__(self, key: Any) -> Any:
+        return new_or_view(self, super().__getitem__(key))
+
+    def reshape(self, *shape: Any, **options: Any) -> Any:
+        return new_or_view(self, super().reshape(*shape, **options))
+
+    def astype(self, *arguments: Any, **options: Any) -> Any:
+        return new_or_view(self, super().astype(*arguments, **options))
+
+    def copy(self, order: Any = "C") -> Any:
+        Memory.take(self.nbytes)
+        return super().copy(order)
+
+    def get(self, out: np.ndarray | None = None, blocking: bool = True) -> np.ndarray:
+        if not self.flags.c_contiguous:
+            Memory.take(self.nbytes)
+        host = np.array(self.view(np.ndarray)) if out is None else out
+        if blocking:
+            host[...] = self.view(np.ndarray)
+            return host
+        check_pinned(host, self)
+        host.reshape(-1).view(np.uint8)[...] = 0xAB
+        Stream.current[-1].work.append(Copy(np.array(self.view(np.ndarray)), host))
+        return host
+
+    def set(self, host: np.ndarray, stream: Stream | None = None) -> None:
+        assert stream is not None, "without a stream the host waits for the copy"
+        check_pinned(host, self)
+        self.view(np.ndarray)[...] = host
+
+    @property
+    def data(self) -> SimpleNamespace:
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+
+def new_or_view(array: ndarray, made: Any) -> Any:
+    """What was made of an array, for which memory is taken unless it is a view."""
+    if isinstance(made, ndarray) and made is not array and made.size and not np.may_share_memory(made, array):
+        Memory.take(made.nbytes)
+    return made
+
+
+class PinnedMemory(bytearray):
+    """Memory of the host that is locked to its pages."""
+
+    def __init__(self, size: int) -> None:
+        Memory.take(OF_RUNTIME)
+        super().__init__(size)
+
+
+def check_pinned(host: np.ndarray, array: np.ndarray) -> None:
+    assert type(host) is np.ndarray and (host.shape, host.dtype) == (array.shape, array.dtype)
+    base: Any = host
+    while isinstance(base, np.ndarray):
+        base = base.base
+    base = base.obj if isinstance(base, memoryview) else base
+    assert isinstance(base, PinnedMemory), "a copy from or to pageable memory is not asynchronous"
+
+
+class Copy:
+    """A copy to pinned memory: not done when it is first asked about."""
+
+    def __init__(self, values: np.ndarray, host: np.ndarray) -> None:
+        self._values, self._host, self._asked = values, host, False
+
+    def poll(self) -> bool:
+        if self._asked:
+            self._host[...] = self._values
+        self._asked = True
+        return bool((self._host == self._values).all())
+
+
+def on_device(value: Any) -> Any:
+    """A result as CuPy has it, where numbers are arrays of no dimensions."""
+    return (
+        np.asarray(value).view(ndarray)
+        if type(value) is np.ndarray or isinstance(value, np.generic)
+        else value
+    )
