@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
+
 FOLDER = Path(__file__).parent
 
 #: Names of the parameter types: `real` and `index` depend on the variant, the others do not.
@@ -180,7 +182,7 @@ VARIANTS = tuple(Variant(real, index) for real in REALS for index in INDICES)
 
 
 #: Bytes of shared memory that a block can have on every GPU we compile for.
-LEAST_SHARED_BYTES = 64 * 1024
+LEAST_SHARED_BYTES = min(one.shared_bytes for one in ARCHITECTURES.values())
 
 Layouts = Callable[[str, int], tuple[Layout, ...]]
 

@@ -28,10 +28,17 @@ from emulator.build import compile_text
 from emulator.library import Library
 
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.architectures import (
+    ARCHITECTURES,
+    BLOCK,
+    GRID,
+    REGISTERS,
+    SHARED_BYTES,
+    THREADS,
+    WARP,
+    Architecture,
+)
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
-
-#: Shared memory that a block of sm_90 can opt in to.
-OPT_IN_BYTES = 227 * 1024
 
 
 class Function:
@@ -44,7 +51,8 @@ class Function:
     @cached_property
     def kernel(self) -> Library:
         Memory.take(OF_CODE)
-        return Library(self.name, compile_text(self._code, self.name, KERNELS[self.name].parameters))
+        text = compile_text(self._code, self.name, KERNELS[self.name].parameters)
+        return Library(self.name, text, Gpu.architecture)
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
@@ -52,7 +60,7 @@ class Function:
 
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, taken: int) -> None:
-        if taken + self.kernel.static_shared_bytes > OPT_IN_BYTES:
+        if taken + self.kernel.static_shared_bytes > Gpu.architecture.shared_bytes:
             raise CUDARuntimeError("CUDA_ERROR_INVALID_VALUE: invalid argument")
         self.kernel.opted_in = taken + self.kernel.static_shared_bytes
 
@@ -74,14 +82,15 @@ class Function:
 
 
 class Gpu:
-    """A GPU by its number, the current one without."""
+    """A GPU by its number, the current one without; all are of one architecture."""
 
     current = 0
+    architecture = ARCHITECTURES["sm_90"]
 
     def __init__(self, number: int | None = None) -> None:
         self._number = Gpu.current if number is None else number
-        self.attributes = {"MultiProcessorCount": 132, "MaxSharedMemoryPerBlockOptin": OPT_IN_BYTES}
-        self.compute_capability = "90"
+        self.attributes = attributes_of(self.architecture)
+        self.compute_capability = self.architecture.name.removeprefix("sm_")
         self.pci_bus_id = f"0000:0{self._number + 1}:00.0"
 
     @property
@@ -97,6 +106,24 @@ class Gpu:
 
     def __exit__(self, *error: object) -> None:
         Gpu.current = self._before
+
+
+def attributes_of(architecture: Architecture) -> dict[str, int]:
+    """What CuPy's Device says of a GPU of this architecture, under the runtime's names."""
+    found = {
+        "MultiProcessorCount": 132,
+        "MaxSharedMemoryPerBlock": SHARED_BYTES,
+        "MaxSharedMemoryPerBlockOptin": architecture.shared_bytes,
+        "MaxSharedMemoryPerMultiprocessor": architecture.multiprocessor_bytes,
+        "MaxThreadsPerBlock": THREADS,
+        "MaxThreadsPerMultiProcessor": architecture.multiprocessor_threads,
+        "MaxRegistersPerBlock": REGISTERS,
+        "MaxRegistersPerMultiprocessor": REGISTERS,
+        "WarpSize": WARP,
+    }
+    for name, extents in (("MaxGridDim", GRID), ("MaxBlockDim", BLOCK)):
+        found |= {name + axis: extent for axis, extent in zip("XYZ", extents, strict=True)}
+    return found
 
 
 class CompileException(Exception):
@@ -136,11 +163,18 @@ class RawModule:
 
 
 def make_cupy(
-    *, devices: int = 1, free: int = 1 << 40, driver: int = 12090, version: str = "99.0"
+    *,
+    devices: int = 1,
+    free: int = 1 << 40,
+    driver: int = 12090,
+    version: str = "99.0",
+    architecture: str = "sm_90",
 ) -> ModuleType:
-    """A module to stand for `cupy`: a machine of `devices` GPUs with `free` bytes, and of a driver of CUDA's
-    version `driver`. No real machine code is named by CuPy's `version`."""
+    """A module to stand for `cupy`: a machine of `devices` GPUs of an architecture with `free` bytes, and of
+    a driver of CUDA's version `driver`. No real machine code is named by CuPy's `version`. There is one
+    machine at a time: all GPUs are of the architecture of the module that was made last."""
     cupy = ModuleType("cupy")
+    Gpu.architecture = ARCHITECTURES[architecture]
     cupy.__version__ = version
 
     def count() -> int:

@@ -17,6 +17,7 @@ from cupy_stub import make_cupy
 OWN = frozenset(
     {
         "current",
+        "architecture",
         "capture",
         "add",
         "time",

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from emulator.build import compile_text
-from emulator.device import EmulatedDevice
+from emulator.device import LEAST, EmulatedDevice
 from emulator.library import Library
 from emulator.text_kernel import array_in, array_inout, array_out, scalar, text_kernel
 from tolerances import assert_close
 
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.kernel import LaunchShape, Variant
 
 LANES = np.arange(32)
@@ -245,5 +246,6 @@ def test_ucontext_gives_the_same(
     )  # fmt: skip
     path = compile_text(kernel.source(Variant()), "probe", kernel.parameters, ("EMULATOR_UCONTEXT",))
     out = np.zeros(64, np.int32)
-    Library("probe", path).run([ctypes.c_void_p(out.ctypes.data)], kernel.launch({}))
+    library = Library("probe", path, ARCHITECTURES[LEAST])
+    library.run([ctypes.c_void_p(out.ctypes.data)], kernel.launch({}))
     np.testing.assert_array_equal(out, np.arange(64) ^ 1)

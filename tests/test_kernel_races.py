@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from conftest import make_device
 from emulator.build import EmulationError
-from emulator.device import SHARED_BYTES, RaceDevice
+from emulator.device import LEAST, RaceDevice
 from kernel_cases import CASES, arguments
 
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import IN_MEMORY, Kernel, Variant
@@ -36,7 +37,8 @@ def cases_of(kernel: Kernel) -> list[list[object]]:
         values = arguments(kernel, Variant(), case, rng)
         if sum(value.size for value in values if isinstance(value, np.ndarray)) > ELEMENTS:
             continue
-        layout = kernel.variant_for(Variant(), {**case.scalars, "shared_bytes": SHARED_BYTES}).layout
+        given = {**case.scalars, "shared_bytes": ARCHITECTURES[LEAST].shared_bytes}
+        layout = kernel.variant_for(Variant(), given).layout
         key = "any" if kernel.name in OF_CELLS else layout if layout != IN_MEMORY else number % 6
         taken[key] = values
     return list(taken.values())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conftest import make_device
-from emulator.device import SHARED_BYTES, EmulatedDevice
+from emulator.device import LEAST, EmulatedDevice
 from test_cuda_device import no_device_is_kept, stub  # noqa: F401  fixtures
 from tolerances import assert_close
 
@@ -16,11 +16,14 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.timescan import WalkSize
 from bppsa_cupy.timescan.serial import check_shared
+
+SHARED_BYTES = ARCHITECTURES[LEAST].shared_bytes
 
 #: Reals of shared memory a hidden unit takes where weights are read from memory, by kernel: terms, sums, and
 #: other states or gradients carried.

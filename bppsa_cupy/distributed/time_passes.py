@@ -170,12 +170,14 @@ def backward_pass(
     device: Device, d: Direction, ranges: TimeRanges, method: str
 ) -> RelayedBackward | RankTimeScan:
     """The way back of one direction by a method of net.backward; the same on every rank."""
-    way, size = WAYS[method], d.walk.size
+    way, size, model = WAYS[method], d.walk.size, model_of(device)
     chunks = sum(map(ranges.chunks, range(ranges.group.size)))
     if way == "auto":
-        relayed, scanned = predicted_seconds(model_of(device), size, ranges)
+        relayed, scanned = predicted_seconds(model, size, ranges)
         way = "chunked" if scanned < relayed else "serial"
     if way == "serial" or chunks == 1 or size.state > cost.MAXIMAL_STATE:
+        return RelayedBackward(device, d, ranges)
+    if model.lack(replace(size, steps=ranges.starts[-1]), "backward", ranges.chunk):
         return RelayedBackward(device, d, ranges)
     return RankTimeScan(device, d, ranges)
 

@@ -60,7 +60,8 @@ def choose(
     """The way a backward pass is run, or an iteration of a "forward" one.
 
     method  "auto" takes what is predicted to be quicker, "serial" and "chunked" are taken as they are,
-            but for states above MAXIMAL_STATE and sequences of one step, which go serially
+            but for states above MAXIMAL_STATE, sequences of one step, and what a block's shared memory
+            does not hold, which go serially
     chunk   its length, else the one predicted to be the quickest
     free    bytes the pass may take; chunk lengths that need more are left out where there are others
     """
@@ -76,6 +77,10 @@ def choose(
     if size.steps < 2 or (chunk is not None and chunk >= size.steps):
         return serially("one chunk")
     lengths = [chunk] if chunk is not None else list(size.chunk_lengths())
+    lacks = {c: model.lack(size, verb, c) for c in lengths}
+    lengths = [c for c, lack in lacks.items() if lack is None]
+    if not lengths:
+        return serially(str(next(iter(lacks.values()))))
     if free is not None:
         lengths = [c for c in lengths if size.chunk_bytes(c) <= free] or lengths[-1:]
     times = {c: chunked_seconds(model, size, c, verb) for c in lengths}

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bppsa_cupy.devices import Device
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.timescan.calibration import RATES, SECONDS, measured_fields
 from bppsa_cupy.timescan.sizes import WalkSize
-from bppsa_cupy.timescan.warps import Warps, reducing, stepping, walking
+from bppsa_cupy.timescan.warps import Warps, reducing, shared_by_chunks, stepping, walking
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class TimeModel(abc.ABC):
     def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
         """Whether a whole sequence is walked by a launch a step."""
         return False
+
+    def lack(self, size: WalkSize, verb: str, chunk: int) -> str | None:
+        """Which block of a walk by chunks of `chunk` steps takes more shared memory than there is, and by how
+        much; None where all have what they take. One chunk is a walk without reduction and scan."""
+        return None
 
     @abc.abstractmethod
     def reduce_seconds(self, size: WalkSize, chunk: int) -> float:
@@ -157,7 +163,16 @@ class GpuModel(TimeModel):
     def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
         if size.cell.gates > MOST_GATES or not size.walks:
             return False
+        if self.lack(size, verb, max(1, size.steps)):
+            return True
         return self.single_step_seconds(size, verb) < self.walk_in_blocks_seconds(size, verb)
+
+    def lack(self, size: WalkSize, verb: str, chunk: int) -> str | None:
+        there = self.shared_bytes
+        for kernel, needed in shared_by_chunks(size, verb, chunk, there):
+            if needed > there:
+                return f"a block of {kernel} takes {needed} bytes of shared memory, {there} are there"
+        return None
 
     def reduce_seconds(self, size: WalkSize, chunk: int) -> float:
         return chunk * self.step_seconds(reducing(size, chunk, self.shared_bytes))
@@ -176,7 +191,7 @@ H200 = GpuModel(
     check=2e-5,
     schedulers=4,
     registers=16384,
-    shared_bytes=227 * 1024,
+    shared_bytes=ARCHITECTURES["sm_90"].shared_bytes,
     alone=1.98e9,
     busy=1.7e9,
     cache=5.5e12,

@@ -7,8 +7,10 @@ without tanh or sigmoid is quicker than its fit.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.kernels import (
     MANY,
@@ -53,14 +55,8 @@ def walking(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> Warps:
 
     shared_bytes  that a block can have
     """
-    # A forward kernel knows no chunks: each is as one more sample.
     forward = verb == "forward"
-    samples = size.batch * (chunks if forward else 1)
-    scalars = {
-        "steps": size.steps, "hidden": size.units, "sets": size.heads, "batch": samples,
-        "chunk": size.chunks(chunks),
-    }  # fmt: skip
-    layout, shape = _launched(size.cell, verb, scalars, size.itemsize, shared_bytes)
+    layout, shape = _walk(size, verb, chunks, shared_bytes)
     gates, count = size.cell.gates, _warps(shape)
     if not layout.units:
         together = chunks * size.walks >= MANY
@@ -73,6 +69,16 @@ def walking(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> Warps:
         return Warps(count, cycles, 12 + gates * (28 + 1.15 * terms), 65 + 1.25 * gates * terms, verb)
     cycles = 5 + 60 * gates + 1.4 * terms + 40 * blocks + 25 * lanes
     return Warps(count, cycles, 8 + gates * (17 + 1.3 * terms), min(224, 85 + 1.9 * gates * terms), verb)
+
+
+def _walk(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> tuple[Layout, LaunchShape]:
+    """A walk of all chunks. A forward kernel knows no chunks: each is as one more sample."""
+    samples = size.batch * (chunks if verb == "forward" else 1)
+    scalars = {
+        "steps": size.steps, "hidden": size.units, "sets": size.heads, "batch": samples,
+        "chunk": size.chunks(chunks),
+    }  # fmt: skip
+    return _launched(size.cell, verb, scalars, size.itemsize, shared_bytes)
 
 
 def _in_memory(
@@ -110,11 +116,7 @@ def stepping(size: WalkSize, verb: str) -> tuple[Warps, float]:
 def reducing(size: WalkSize, chunk: int, shared_bytes: int) -> Warps:
     """The products of the Jacobians of every chunk but the first."""
     cell, hidden = size.cell, size.units
-    scalars = {
-        "steps": size.steps, "hidden": hidden, "sets": size.heads, "batch": size.batch, "chunk": chunk,
-        "first": 1, "per_step": 0,
-    }  # fmt: skip
-    layout, shape = _launched(cell, "reduce", scalars, size.itemsize, shared_bytes)
+    layout, shape = _reduction(size, chunk, shared_bytes)
     if not layout.units:
         # Rows of a step from L2, and six barriers; then each unit of a tile: its rows' weights from L2, its
         # columns from shared memory, the Jacobian's entries, and the products.
@@ -125,6 +127,27 @@ def reducing(size: WalkSize, chunk: int, shared_bytes: int) -> Warps:
         return Warps(_warps(shape), cycles, issued, registers, "reduce in blocks")
     instructions = REDUCTION_WIDTH**2 * (cell.columns * cell.states + 2.2 * cell.gates) - 130
     return Warps(_warps(shape), instructions + waiting(cell), instructions, 230, "reduce")
+
+
+def shared_by_chunks(size: WalkSize, verb: str, chunk: int, shared_bytes: int) -> Iterator[tuple[str, int]]:
+    """The kernels of a walk by chunks, "forward" by Newton's iteration or "backward", and the bytes of
+    dynamic shared memory that a block of each takes where it can have `shared_bytes`."""
+    chunks, name = size.chunks(chunk), size.cell.name
+    yield f"{name}_{verb}", _walk(size, verb, max(1, chunks), shared_bytes)[1].shared_bytes
+    if chunks < 2:
+        return
+    yield f"{name}_reduce", _reduction(size, chunk, shared_bytes)[1].shared_bytes
+    scan = "newton_scan" if verb == "forward" else "chunk_scan"
+    scalars = dict(zip(("states", "hidden", "sets", "batch"), size.boundary_scalars, strict=True))
+    yield scan, KERNELS[scan].launch({**scalars, "itemsize": size.itemsize}).shared_bytes
+
+
+def _reduction(size: WalkSize, chunk: int, shared_bytes: int) -> tuple[Layout, LaunchShape]:
+    scalars = {
+        "steps": size.steps, "hidden": size.units, "sets": size.heads, "batch": size.batch, "chunk": chunk,
+        "first": 1, "per_step": 0,
+    }  # fmt: skip
+    return _launched(size.cell, "reduce", scalars, size.itemsize, shared_bytes)
 
 
 def waiting(cell: CellForm) -> float:

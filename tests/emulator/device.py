@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.devices.host import HostDevice
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant
 from emulator.buffers import Buffer, bits, poison, require
 from emulator.build import EmulationError, compile_text
 from emulator.library import ASCENDING, DESCENDING, Library
 from emulator.symbols import Memory
 
-#: Shared memory that a block can opt in to on sm_75, the least of the architectures there are kernels for.
-SHARED_BYTES = 64 * 1024
+#: The architecture whose blocks have the least shared memory of those there are kernels for.
+LEAST = "sm_75"
 
 #: ctypes of the scalar parameters, by NumPy dtype.
 C_TYPES = {
@@ -33,21 +34,30 @@ class EmulatedDevice(HostDevice):
 
     A launch raises EmulationError where a GPU could go wrong: an array shorter than its parameter's
     size, a write outside an array or into an input, an output element that is not written or is
-    read, overlapping outputs, results that depend on the order, a barrier not all threads reach. What a block
-    takes of shared memory is held to SHARED_BYTES, as a GPU's device holds it.
+    read, overlapping outputs, results that depend on the order, a barrier not all threads reach; and where a
+    GPU of the architecture refuses it. A block may take all the shared memory that one has there.
+
+    architecture  as "sm_75"
+    registers     of every kernel's threads; 0: not known
     """
 
     name = "emulated"
-    shared_bytes = SHARED_BYTES
     #: The orders, by `Library.run`; whether races are looked for.
     orders: tuple[int, ...] = (ASCENDING, DESCENDING)
     finds_races = False
 
+    def __init__(self, architecture: str = LEAST, registers: int = 0) -> None:
+        super().__init__()
+        self.architecture, self.registers = ARCHITECTURES[architecture], registers
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.architecture.shared_bytes
+
     def _prepare(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]
     ) -> Callable[[], None]:
-        library = load(kernel, variant, self.finds_races)
-        library.opted_in = self.shared_bytes
+        library = load(kernel, variant, self.architecture, self.registers, self.finds_races)
         library.check_shape(shape)
         sizes = declared_sizes(kernel, arguments)
         _require_disjoint(kernel, arguments, sizes)
@@ -83,10 +93,14 @@ class RaceDevice(EmulatedDevice):
 
 
 @functools.cache
-def load(kernel: Kernel, variant: Variant, races: bool = False) -> Library:
-    """The compiled text of one variant."""
+def load(
+    kernel: Kernel, variant: Variant, architecture: Architecture, registers: int = 0, races: bool = False
+) -> Library:
+    """The compiled text of one variant, whose launches are held to an architecture."""
     text = compile_text(kernel.source(variant), kernel.name, kernel.parameters, races=races)
-    return Library(kernel.name, text)
+    library = Library(kernel.name, text, architecture, registers)
+    library.opted_in = architecture.shared_bytes
+    return library
 
 
 def declared_sizes(kernel: Kernel, arguments: list[Any]) -> list[int]:

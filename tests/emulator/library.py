@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 import re
 import threading
@@ -10,13 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bppsa_cupy.raw_kernels.architectures import SHARED_BYTES, THREADS, Architecture
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
 from emulator.build import EmulationError
 from emulator.symbols import Memory, line_of, static_shared
 
-MAXIMAL_THREADS = 1024
-#: What a launch gets of shared memory, static and dynamic together, unless the function opts in to more.
-MAXIMAL_SHARED_BYTES = 48 * 1024
 STACK_BYTES = 256 * 1024
 #: Orders of blocks and threads; any other number is the seed of a random one.
 ASCENDING, DESCENDING = 0, 1
@@ -28,12 +27,15 @@ _stacks: list[tuple[mmap.mmap, int]] = []
 class Library:
     """The shared object of one kernel; launches are made one at a time.
 
-    opted_in     bytes of shared memory, static and dynamic together, that a launch may take
-    finds_races  whether it was compiled with a look-out for races
+    architecture  of the GPU that launches are held to
+    opted_in      bytes of shared memory, static and dynamic together, that a launch may take
+    registers     of a thread; 0: not known
+    finds_races   whether it was compiled with a look-out for races
     """
 
-    def __init__(self, name: str, path: Path) -> None:
-        self.name, self.opted_in = name, MAXIMAL_SHARED_BYTES
+    def __init__(self, name: str, path: Path, architecture: Architecture, registers: int = 0) -> None:
+        self.name, self.architecture, self.registers = name, architecture, registers
+        self.opted_in = SHARED_BYTES
         self._path = path
         handle = ctypes.CDLL(str(path))
         self._launch = handle.emulator_launch
@@ -50,20 +52,16 @@ class Library:
             self._shared = static_shared(path, "emulator_launch", address)
 
     def check_shape(self, shape: LaunchShape) -> None:
-        """Raise EmulationError where a GPU would refuse the launch."""
-        (x, y, z), (bx, by, bz), shared_bytes = shape
-        if not (0 < x < 2**31 and 0 < y < 2**16 and 0 < z < 2**16):
-            raise EmulationError(f"{self.name}: a grid of {(x, y, z)} blocks is outside what a GPU takes")
-        threads = bx * by * bz
-        if not 0 < threads <= min(MAXIMAL_THREADS, self._bound) or bz > 64:
-            raise EmulationError(
-                f"{self.name}: a block of {(bx, by, bz)} threads is launched, it takes at most {self._bound}"
-            )
-        total = shared_bytes + self.static_shared_bytes
-        if total > self.opted_in:
-            raise EmulationError(
-                f"{self.name}: a block takes {total} bytes of shared memory, it gets {self.opted_in}"
-            )
+        """Raise EmulationError where a GPU of the architecture would refuse the launch, or the text's launch
+        bound is below its block."""
+        total = shape.shared_bytes + self.static_shared_bytes
+        refusal = self.architecture.refusal(
+            shape.grid, shape.block, total, asked_for=self.opted_in, registers=self.registers
+        )
+        if refusal is None and math.prod(shape.block) > self._bound:
+            refusal = f"a block of {shape.block} threads is launched, it takes at most {self._bound}"
+        if refusal is not None:
+            raise EmulationError(f"{self.name}: {refusal}")
 
     def run(
         self,
@@ -112,6 +110,6 @@ def _stack_address() -> int:
     """The address of the stacks all launches use; memory is taken only where a thread touches it."""
     if not _stacks:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-        memory = mmap.mmap(-1, MAXIMAL_THREADS * STACK_BYTES, flags=flags)
+        memory = mmap.mmap(-1, THREADS * STACK_BYTES, flags=flags)
         _stacks.append((memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))))
     return _stacks[0][1]

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import TILE_ROWS
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
@@ -16,10 +17,6 @@ PARAMETERS = {"sm_75": 0x160, "sm_80": 0x160, "sm_86": 0x160, "sm_90": 0x210, "s
 
 #: Where that bank holds the sizes of a block and of the grid.
 BLOCK_AND_GRID = {target: (0x0, 0xC) for target in PARAMETERS} | {"sm_120": (0x360, 0x370)}
-
-#: Bytes of shared memory that a block can have.
-SHARED_BYTES = {"sm_75": 64 * 1024, "sm_80": 163 * 1024, "sm_86": 99 * 1024, "sm_90": 227 * 1024,
-                "sm_120": 99 * 1024}  # fmt: skip
 
 #: Targets that are told by default: Turing, Ampere, Hopper.
 TARGETS = ("sm_75", "sm_80", "sm_90")
@@ -91,7 +88,7 @@ def launch_of(
     kernel: Kernel, itemsize: int, target: str, scalars: Mapping[str, Any]
 ) -> tuple[LaunchShape, dict[str, Any]]:
     """The launch of a kernel on a target, and what it follows from: the scalars, and the target's limits."""
-    given = {**scalars, "itemsize": itemsize, "shared_bytes": SHARED_BYTES[target]}
+    given = {**scalars, "itemsize": itemsize, "shared_bytes": ARCHITECTURES[target].shared_bytes}
     return kernel.launch(given), given
 
 
