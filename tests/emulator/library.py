@@ -37,7 +37,7 @@ class Library:
         self.name, self.architecture, self.registers = name, architecture, registers
         self.opted_in = SHARED_BYTES
         self._path = path
-        handle = ctypes.CDLL(str(path))
+        self._handle = handle = ctypes.CDLL(str(path))
         self._launch = handle.emulator_launch
         self._launch.restype = None
         self._entry = ctypes.cast(handle.emulator_entry, ctypes.c_void_p)
@@ -50,6 +50,17 @@ class Library:
             self._watch.restype = None
             address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
             self._shared = static_shared(path, "emulator_launch", address)
+
+    def count_banks(self, counts: bool = True) -> None:
+        """Whether accesses to shared memory are counted from here on, where the library finds races."""
+        self._handle.emulator_count_banks(int(counts))
+
+    def banks(self, array: str) -> tuple[int, int]:
+        """Of an array of shared memory how often threads of a warp accessed it at once since `count_banks`,
+        and how many turns that took: as many, where no two of them met in a bank with different words."""
+        counted = (ctypes.c_uint64 * 2)()
+        self._handle.emulator_banks(array.encode(), counted)
+        return counted[0], counted[1]
 
     def check_shape(self, shape: LaunchShape) -> None:
         """Raise EmulationError where a GPU of the architecture would refuse the launch, or the text's launch

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "banks.hpp"
 #include "clocks.hpp"
 
 extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start[];
@@ -21,6 +22,7 @@ namespace races {
 namespace {
 
 Clocks clocks;
+Banks banks;
 void (*report)(const char*, ...);
 bool atomic;
 
@@ -154,6 +156,7 @@ void touch(const void* address, size_t bytes, Kind kind, void* caller)
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
     Range* const range = range_of(at);
     if (!range) return;
+    if (range->is_shared) banks.touch(range->name, caller, clocks.current, at, bytes);
     const Access now = clocks.access(kind, uint32_t(static_cast<const char*>(caller) - __ehdr_start));
     range->each(at, bytes, [&](size_t cell) { range->touch(cell, now); });
 }
@@ -169,12 +172,14 @@ void start(char* shared, size_t bytes, void (*fail)(const char*, ...))
 void finish()
 {
     ranges.clear();
+    banks.barrier();
     clocks.current = nobody;
 }
 
 void start_block(size_t block, unsigned threads)
 {
     clocks.start_block(block, threads);
+    banks.barrier();
     for (Range& range : ranges)
         if (range.is_shared && !range.reads.empty()) {
             for (Cell& cell : range.cells) cell.reads = 0;
@@ -190,7 +195,11 @@ void end()
     clocks.current = nobody;
 }
 
-void block_barrier() { clocks.block_barrier(); }
+void block_barrier()
+{
+    clocks.block_barrier();
+    banks.barrier();
+}
 
 void warp_barrier(unsigned first, unsigned lanes) { clocks.warp_barrier(first, lanes); }
 
@@ -218,6 +227,20 @@ extern "C" __attribute__((visibility("default"))) void emulator_watch(
     const char* name, size_t address, size_t bytes, unsigned word, int is_shared)
 {
     emulator::races::ranges.emplace_back(name, address, bytes, word, is_shared != 0);
+}
+
+// Whether accesses to shared memory are counted from here on, by banks; forgets what was counted.
+extern "C" __attribute__((visibility("default"))) void emulator_count_banks(int counts)
+{
+    emulator::races::banks = emulator::races::Banks(counts != 0);
+}
+
+// How many accesses of phases there were to this array of shared memory, and how many turns they took.
+extern "C" __attribute__((visibility("default"))) void emulator_banks(const char* name, uint64_t counted[2])
+{
+    const auto& found = emulator::races::banks.counted[name];
+    counted[0] = found.phases;
+    counted[1] = found.turns;
 }
 
 // ---- what -fsanitize=thread calls ----

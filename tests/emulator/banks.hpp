@@ -1,0 +1,63 @@
+// Banks of shared memory: 32 of them, 4 bytes wide, one word of each at a time. What a warp's threads access at once
+// takes as many turns as there are different words in one bank. Of 8 bytes half a warp accesses at once, of 16 a quarter: a
+// phase.
+//
+// Threads of a warp are taken to be at one place of the program together as often as they have come there since the
+// block's last barrier.
+
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+namespace emulator {
+namespace races {
+
+struct Counted {
+    uint64_t phases = 0, turns = 0;
+};
+
+class Banks {
+public:
+    std::map<std::string, Counted> counted;  // by array
+
+    explicit Banks(bool counts = false) : counts(counts) {}
+
+    void touch(const std::string& array, void* place, unsigned thread, uintptr_t address, size_t bytes)
+    {
+        if (!counts) return;
+        const unsigned threads = unsigned(128 / std::max(bytes, size_t(4)));
+        const unsigned time = times[{place, thread}]++;
+        std::set<uintptr_t>& words = phases[{array, place, time, thread / threads}];
+        for (uintptr_t word = address / 4; word <= (address + bytes - 1) / 4; ++word) words.insert(word);
+    }
+
+    // All threads have come to a barrier, or a block begins or the launch ends.
+    void barrier()
+    {
+        for (const auto& [key, words] : phases) {
+            unsigned in_bank[32] = {}, most = 0;
+            for (uintptr_t word : words) most = std::max(most, ++in_bank[word % 32]);
+            Counted& found = counted[std::get<0>(key)];
+            ++found.phases;
+            found.turns += most;
+        }
+        phases.clear();
+        times.clear();
+    }
+
+private:
+    bool counts;
+    std::map<std::pair<void*, unsigned>, unsigned> times;
+    std::map<std::tuple<std::string, void*, unsigned, unsigned>, std::set<uintptr_t>> phases;
+};
+
+}  // namespace races
+}  // namespace emulator
