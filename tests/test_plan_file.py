@@ -223,6 +223,26 @@ def test_sealed_but_broken(saved, tmp_path, case):
         Plan.load(edited(saved, tmp_path / "broken.h5", change))
 
 
+def test_an_outline_has_the_sizes_of_the_plan(saved):
+    for whole, outline in zip(Plan.load(saved).chains, Plan.outline(saved).chains, strict=True):
+        for schedule in whole.schedules.values():
+            for step in filter(lambda step: step.kind == "mm", schedule.steps):
+                assert outline.sizes.nnz(step.out) == whole.sizes.nnz(step.out)
+                for name in ("multiply_adds", "map_bytes"):
+                    assert getattr(outline.sizes, name)(step) == getattr(whole.sizes, name)(step)
+        with pytest.raises(PlanError, match=r"segment \[0, 99\) was not planned"):
+            outline.sizes.nnz((0, 99))
+
+
+def test_an_outline_refuses_row_pointers_of_another_number_of_rows(saved, tmp_path):
+    def cut(file):
+        group = first(file, "patterns")
+        replace(group, "indptr", group["indptr"][:-1])
+
+    with pytest.raises(PlanError, match=r"(\d+) row pointers for \1 rows"):
+        Plan.outline(edited(saved, tmp_path / "cut.h5", cut))
+
+
 def test_the_edited_copy_itself_loads(saved, tmp_path):
     assert_equal_plans(Plan.load(saved), Plan.load(edited(saved, tmp_path / "same.h5", lambda file: None)))
 
