@@ -94,9 +94,9 @@ class Library:
                         )
             self._launch(
                 self._entry, packed, (ctypes.c_uint * 3)(*shape.grid), (ctypes.c_uint * 3)(*shape.block),
-                self._statics, ctypes.c_size_t(len(self._shared)), ctypes.c_size_t(shape.shared_bytes), ctypes.c_uint64(order),
-                ctypes.c_void_p(_stack_address()), ctypes.c_size_t(STACK_BYTES), message,
-                ctypes.c_size_t(len(message)),
+                self._statics, ctypes.c_size_t(len(self._shared)), ctypes.c_size_t(shape.shared_bytes),
+                ctypes.c_uint64(order), ctypes.c_void_p(_stack_address()), ctypes.c_size_t(STACK_BYTES),
+                message, ctypes.c_size_t(len(message)),
             )  # fmt: skip
         if message.value:
             raise EmulationError(f"{self.name}: {self._with_lines(message.value.decode())}")

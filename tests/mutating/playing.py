@@ -115,8 +115,8 @@ class Player:
         return played.outcome, played.detail
 
     def _choose(self, functions: Functions, mutant: Mutant) -> list[str]:
-        """The quickest tests that reach a fault's lines, first those that have seen faults near by; where Numba
-        compiled these lines, tests that reach lines that call them."""
+        """The quickest tests that reach a fault's lines, or where Numba compiled these, lines that call them;
+        first those that have seen faults near by."""
         compiled = functions.compiled_at(mutant)
         wanted = (
             self._lines_that_call(compiled)
