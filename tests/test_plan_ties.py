@@ -26,6 +26,15 @@ def test_ties_go_by_segments_and_then_by_workers(rng):
     assert times.seconds == -(-len(segments) // 3) and times.critical_path == 1
 
 
+def test_of_the_ready_steps_the_one_with_the_longest_path_behind_it_goes_first():
+    """Three that are ready, and two that wait for the second."""
+    operands = np.array([[-1, -1], [-1, -1], [-1, -1], [1, -1], [1, 1]])
+    segments = np.array([(0, end) for end in range(1, 6)])
+    times = timetable(operands, segments, np.array([4.0, 1.0, 3.0, 2.0, 9.0]), 1)
+    assert times.starts.tolist() == [10.0, 0.0, 14.0, 17.0, 1.0]
+    assert times.seconds == 19 and times.critical_path == 10
+
+
 def test_integers_of_a_schedule_are_counted_once_at_the_first_level_that_needs_them():
     """Patterns of all matrices, and maps of all products."""
     for chain in (*general_chains(), random_chain(9, 4)):

@@ -70,6 +70,27 @@ def test_an_undamped_correction_is_made_once_an_iteration():
     assert report.converged and device.corrections == [(1.0, False)] * report.iterations
 
 
+def test_a_mismatch_that_stays_is_damped_as_one_that_grows(monkeypatch):
+    device = Watching()
+    walk = make_walk(device, CELLS["tanh"], 20, 4, 2)
+    iteration = NewtonForward(device, blank(device, walk), 5, iterations=5)
+    monkeypatch.setattr(iteration, "_errors", lambda: (np.inf, 0.5))
+    iteration()
+    dampings = [damping for damping, _ in device.corrections]
+    assert dampings == [1.0, 1.0, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("chunk, walks", [(1, 64), (2, 32), (4, 32)])
+def test_boundaries_have_so_many_walks_to_settle(monkeypatch, chunk, walks):
+    """As many as take 64 steps, and 32 at least."""
+    walk = make_walk(HOST, CELLS["tanh"], 200, 8, 2, radius=1.1, size=0.05, dtype="float32")
+    iteration, made = NewtonForward(HOST, blank(HOST, walk), chunk, tolerance=1e-2), []
+    walked = iteration._walk_pieces
+    monkeypatch.setattr(iteration, "_walk_pieces", lambda: made.append(1) or walked())
+    iteration()
+    assert iteration.report.converged and iteration.report.error > 0 and len(made) == walks
+
+
 def carried(iteration, mismatch):
     """The largest step by the size of its state, of every boundary and sample, in float64: step_k =
     mismatch_k + J_k step_{k - 1}, with J = diag(1 - h²) W of chunks of one step."""

@@ -1,7 +1,7 @@
 """Faults of CUDA C++ texts, each compiled for the emulator in a forked process and compared with its twin.
 
 A text is tried by the cases of the kernels that it is part of, in float64 and in float32; what the twins make
-of them is worked out once.
+of them is worked out once. A fault that they do not see is looked at for races.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from emulator.build import EmulationError
 from fuzzing.children import play_alone
 from kernel_cases import CASES, arguments
 from kernel_comparison import assert_same, by_text, by_twin
+from test_kernel_races import cases_of as cases_to_race
 
 from bppsa_cupy.raw_kernels import KERNELS, kernel
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -37,8 +38,9 @@ from mutating.told import Outcomes
 TOGETHER, CASE, SECONDS = 9, 20.0, 900.0
 #: Kernels whose twins are run before a fault is played, once for all faults.
 READY = 2
-#: The cells whose twins are compiled for both dtypes come first.
-CELLS = ("rnn_tanh", "lstm", "gru")
+#: The cells whose twins are compiled for both dtypes come first; one that has unit parameters is tried in
+#: float64 as well.
+CELLS, WITH_UNIT = ("rnn_tanh", "lstm", "gru"), "peephole_lstm"
 INCLUDED = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
 
 
@@ -49,21 +51,28 @@ class Trials:
         self._folder = folder
         self._expected: dict[tuple[str, str], list[Any]] = {}
         self._likely = Likely()
-        made = build._headers_folder(build.FLAGS + build.PLAIN_FLAGS)
-        for file in (*made.glob("*.hpp"), *made.glob("*.gch")):
-            (folder / file.name).symlink_to(file)
+        for flags in (build.PLAIN_FLAGS, build.RACE_FLAGS):
+            made, own = build._headers_folder(build.FLAGS + flags), self._folder_of(flags)
+            own.mkdir()
+            for file in (*made.glob("*.hpp"), *made.glob("*.gch"), *made.glob(build.RACES_OBJECT)):
+                (own / file.name).symlink_to(file)
+
+    def _folder_of(self, flags: tuple[str, ...]) -> Path:
+        """Of what is compiled with and without a look-out for races."""
+        return self._folder / ("races" if "-DEMULATOR_RACES" in flags else "plain")
 
     def outcome(self, mutant: Mutant) -> tuple[str, str]:
         """What becomes of a fault, and which case tells."""
-        names = list(kernels_with(mutant.path))[:TOGETHER]
-        tried = [(name, real) for real in ("float64", "float32") for name in names]
+        names = list(kernels_with(mutant.path))
+        tried = [(name, real) for real in ("float64", "float32") for name in names[:TOGETHER]]
+        tried += [(name, "float64") for name in names[TOGETHER:] if name.startswith(WITH_UNIT)]
         weights = self._likely.weights(mutant)
         tried.sort(key=lambda one: -weights[_told(*one)])
         for one in tried[:READY]:
             self._expected_of(one)
 
         def play(_: int) -> tuple[str, str]:
-            build._headers_folder = lambda flags: self._folder
+            build._headers_folder = self._folder_of
             device.load.cache_clear()
             device.Buffer = FencedBuffer
             return _try(mutant, tried, self._expected_of)
@@ -165,7 +174,13 @@ def _try(
                 return "killed", f"{told}: {error}"[:200]
             except AssertionError:
                 return "killed", f"{told}: {scalars}"
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    for name in dict.fromkeys(name for name, _ in tried):
+        signal.setitimer(signal.ITIMER_PROF, len(tried) * CASE)
+        try:
+            for values in cases_to_race(KERNELS[name]):
+                device.RaceDevice((2,)).launch(_rebuilt(name), *values)
+        except EmulationError as error:
+            return "killed", f"{name}: {error}"[:200]
     return "survived", ", ".join(map(_told, *zip(*tried, strict=True)))
 
 

@@ -24,7 +24,7 @@ from mutating.recording import Lines, Recorded, lines_run
 from mutating.told import Outcomes
 
 #: Processor seconds of a test that takes part, and of all tests of a fault.
-LONGEST, TOGETHER = 2.0, 20.0
+LONGEST, TOGETHER = 2.0, 12.0
 #: Those that a test may take beyond five times its own, in which Numba may compile for another dtype; and
 #: where the fault is in a function that Numba compiles, with all that call it.
 BEYOND, COMPILING = 20.0, 90.0
