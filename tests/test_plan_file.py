@@ -44,7 +44,9 @@ def test_long_descriptions_fit(tmp_path):
 
 
 def test_layout(tmp_path):
-    plan_of(small_network()).save(tmp_path / "p.h5")
+    plan_of(*general_chains(), small_network()).save(tmp_path / "p.h5")
+    loaded = Plan.load(tmp_path / "p.h5").chains[0]
+    assert not any(array.flags.writeable for one in loaded.products.values() for array in one.maps.values())
     with h5py.File(tmp_path / "p.h5") as file:
         assert file.attrs["format"] == "bppsa-plan" and file.attrs["fingerprint"] == "f" * 64
         assert content(file, "network")["input_shape"] == [1, 10, 10]
@@ -54,6 +56,10 @@ def test_layout(tmp_path):
         arrays = []
         file.visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
         assert arrays and all(array.fletcher32 for array in arrays)
+        compressed = {array.name.split("/")[1] for array in arrays if array.compression == "gzip"}
+        assert compressed >= {"patterns", "products"}
+        for array in arrays:
+            assert array.compression == ("gzip" if array.name.split("/")[1] in compressed else None)
         assert file.userblock_size == 512
 
 

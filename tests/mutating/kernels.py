@@ -20,8 +20,8 @@ from emulator import build, device
 from emulator.build import EmulationError
 from fuzzing.children import play_alone
 from kernel_cases import CASES, arguments
+from kernel_cases_races import cases_to_race
 from kernel_comparison import assert_same, by_text, by_twin
-from test_kernel_races import cases_of as cases_to_race
 
 from bppsa_cupy.raw_kernels import KERNELS, kernel
 from bppsa_cupy.raw_kernels.cells import FORMS

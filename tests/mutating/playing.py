@@ -11,6 +11,7 @@ import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from mutating.recording import Lines, Recorded, lines_run
 from mutating.told import Outcomes
 
 #: Processor seconds of a test that takes part, and of all tests of a fault.
-LONGEST, TOGETHER = 2.0, 12.0
+LONGEST, TOGETHER = 2.0, 6.0
 #: Those that a test may take beyond five times its own, in which Numba may compile for another dtype; and
 #: where the fault is in a function that Numba compiles, with all that call it.
 BEYOND, COMPILING = 20.0, 90.0
@@ -56,7 +57,7 @@ class Player:
         functions, start = Functions(set(self._sources)), time.monotonic()
         for mutant, name in self._outcomes.seen_by(self._mutants):
             self._likely.add(mutant, name)
-        for mutant in self._outcomes.left(self._mutants):
+        for mutant in _compiled_last(functions, self._outcomes.left(self._mutants)):
             if time.monotonic() - start > self._seconds:
                 break
             outcome, detail = self._play(functions, mutant)
@@ -164,6 +165,17 @@ class Player:
             if more == names:
                 return lines
             names = more
+
+
+def _compiled_last(functions: Functions, mutants: Iterable[Mutant]) -> Iterator[Mutant]:
+    """The faults of functions that Numba compiles behind all others, of which one takes the time of many."""
+    later = []
+    for mutant in mutants:
+        if functions.compiled_at(mutant):
+            later.append(mutant)
+        else:
+            yield mutant
+    yield from later
 
 
 def _passes(item: pytest.Item) -> bool:
