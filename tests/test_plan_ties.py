@@ -1,5 +1,7 @@
 """What a plan does exactly at its bounds: ties between steps, the largest batch, the shortest term list."""
 
+import math
+
 import numpy as np
 import pytest
 from plan_cases import general_chains, plan_of, random_chain
@@ -9,6 +11,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.plan.algorithms import blelloch
 from bppsa_cupy.plan.cost.list_scheduler import timetable
+from bppsa_cupy.plan.cost_model import CostModel, Rate
 from bppsa_cupy.plan.product import choose_kind
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.plan.sizes.chain_sizes import MOST_VALUES
@@ -79,3 +82,13 @@ def test_a_batch_is_as_large_as_the_most_values_allow():
 def test_a_term_list_is_taken_to_a_term_an_entry_of_the_first_factor(rng):
     a, b = random_pattern(rng, 9, 8, 0.5), random_pattern(rng, 8, 7, 0.5)
     assert choose_kind(a, b, a.nnz) == "terms" and choose_kind(a, b, a.nnz + 1) == "row_wise"
+
+
+def test_work_takes_the_rate_of_its_class_and_its_loops_are_counted():
+    """Multiply-adds and loops one after the other; beyond 2²⁴ bytes by a rate of their own."""
+    rates = {"terms": Rate(2.0, math.inf, 8.0), "terms large": Rate(1.0, math.inf)}
+    model = CostModel("given", Rate(4.0, math.inf), 0.0, 0.0, rates)
+    assert model.work_seconds("terms", 16, 2**24) == 8
+    assert model.work_seconds("terms", 16, 2**24, width=4) == 8 + 4 / 8
+    assert model.work_seconds("terms", 16, 2**24 + 1, width=4) == 16
+    assert model.work_seconds("dense", 16, 2**24 + 1) == 4

@@ -36,6 +36,8 @@ from mutating.told import Outcomes
 
 #: Kernels that a text is part of and that are tried at most; the processor seconds of one case, and of all.
 TOGETHER, CASE, SECONDS = 9, 20.0, 900.0
+#: From so few walks on a block takes several, where memory holds the weights: as many as cases have.
+MANY = 5
 #: Kernels whose twins are run before a fault is played, once for all faults.
 READY = 2
 #: The cells whose twins are compiled for both dtypes come first; one that has unit parameters is tried in
@@ -75,6 +77,7 @@ class Trials:
             build._headers_folder = self._folder_of
             device.load.cache_clear()
             device.Buffer = FencedBuffer
+            frames.MANY = MANY
             return _try(mutant, tried, self._expected_of)
 
         played = play_alone(play, 0, SECONDS)
