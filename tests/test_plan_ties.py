@@ -92,3 +92,10 @@ def test_work_takes_the_rate_of_its_class_and_its_loops_are_counted():
     assert model.work_seconds("terms", 16, 2**24, width=4) == 8 + 4 / 8
     assert model.work_seconds("terms", 16, 2**24 + 1, width=4) == 16
     assert model.work_seconds("dense", 16, 2**24 + 1) == 4
+
+
+def test_vectors_among_the_segments_are_not_counted():
+    sizes = CountedSizes(random_chain(4), [(0, 1), (0, 3)])
+    assert not sizes._counted
+    sizes = CountedSizes(random_chain(4), [(0, 3), (1, 3)])
+    assert len(sizes._counted) == 1
