@@ -13,7 +13,7 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 #: steps, hidden, sets of weights, samples, chunk: few samples, blocks of them, and what remains.
 SIZES = (
     (0, 3, 1, 2, 4), (1, 1, 1, 1, 1), (5, 3, 1, 0, 2), (21, 20, 1, 2, 10), (5, 33, 2, 1, 2), (3, 64, 1, 1, 2),
-    (2, 100, 1, 4, 1), (9, 7, 1, 19, 9), (2, 5, 2, 33, 5), (3, 130, 1, 16, 3), (3, 600, 1, 1, 3),
+    (2, 100, 1, 4, 1), (9, 7, 1, 19, 9), (2, 5, 2, 33, 5), (3, 130, 1, 18, 3), (3, 600, 1, 1, 3),
     (4, 18, 3, 5, 3),
 )  # fmt: skip
 

@@ -72,6 +72,11 @@ def test_kept_models_are_used():
     assert find_model("host").seconds_per_launch == 7e-6
 
 
+def test_a_model_that_is_not_kept_is_not_found():
+    with pytest.raises(FileNotFoundError):
+        load_calibration("host")
+
+
 def test_a_model_that_is_given_is_left_alone():
     assert find_model(MEASURED) is MEASURED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from timed_gpu import TimedGpu
 
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import WalkSize
-from bppsa_cupy.timescan.calibration import CLASSES
+from bppsa_cupy.timescan.calibration import CLASSES, fields_from_json
 from bppsa_cupy.timescan.models import H200, GpuModel, built_in
 from bppsa_cupy.tools.benchmarks.calibration_walks import (
     KernelCase,
@@ -48,6 +49,19 @@ def noisy(spread: float) -> list[Timed]:
         (case, seconds * math.exp(spread * rng.standard_normal()) * (8 if number % 10 == 0 else 1))
         for number, (case, seconds) in enumerate(exact())
     ]
+
+
+@pytest.mark.parametrize("factor", [0, -1.0, math.inf, math.nan])
+def test_a_factor_that_is_none_is_refused(factor: float) -> None:
+    assert fields_from_json("cuda", TRUTH.measured)["factors"] == TRUTH.factors
+    with pytest.raises(ValueError, match="is no factor"):
+        fields_from_json("cuda", {**TRUTH.measured, "factors": {"step": factor}})
+
+
+@pytest.mark.parametrize("there, taken", [(100_000, 100_000), (None, H200.shared_bytes)])
+def test_estimates_take_a_devices_own_shared_memory(there: int | None, taken: int) -> None:
+    model = built_in(SimpleNamespace(name="cuda", workers=7, shared_bytes=there))
+    assert model.shared_bytes == taken and model.workers == 7
 
 
 # ---- the fit ----

@@ -59,16 +59,28 @@ def test_dynamic_and_static_shared_memory(emulated: EmulatedDevice) -> None:
 
 
 def test_shared_memory_is_nan_in_every_block(emulated: EmulatedDevice) -> None:
-    body = """
-    extern __shared__ real dynamic[];
-    __shared__ real fixed[4];
-    out[blockIdx.x] = fixed[1] != fixed[1] && dynamic[1] != dynamic[1];
-    __syncthreads();
-    fixed[1] = dynamic[1] = real(1);
-    """
+    """That of a function template too."""
+    text = """
+    #include "prelude.cuh"
+    template <int N> __device__ __forceinline__ bool was_nan()
+    {
+        __shared__ real held[N];
+        const bool found = held[1] != held[1];
+        held[1] = real(1);
+        return found;
+    }
+    extern "C" __global__ void probe(int* __restrict__ out, const real* __restrict__ unused)
+    {
+        extern __shared__ real dynamic[];
+        __shared__ real fixed[4];
+        out[blockIdx.x] = fixed[1] != fixed[1] && dynamic[1] != dynamic[1] && was_nan<2>() && was_nan<4>();
+        __syncthreads();
+        fixed[1] = dynamic[1] = real(1);
+    }
+    """.replace("\n    ", "\n")
     for real in ("float32", "float64"):
         reals = array_in("unused", "real", "0")
-        kernel = text_kernel(body, array_out("out", "int32", "3"), reals, grid=3, block=1, shared_bytes=16)
+        kernel = text_kernel(text, array_out("out", "int32", "3"), reals, grid=3, block=1, shared_bytes=16)
         out = np.zeros(3, np.int32)
         emulated.launch(kernel, out, np.zeros(0, real))
         assert out.tolist() == [1, 1, 1]

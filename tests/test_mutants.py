@@ -3,9 +3,12 @@
 import ast
 import ctypes
 import mmap
+import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,9 @@ from fuzzing.children import play_alone
 from mutating import in_kernels, in_python, kernels
 from mutating.fenced import FencedBuffer
 from mutating.in_functions import Functions
+from mutating.likely import Likely
 from mutating.mutant import ROOT, in_order
+from mutating.playing import _compiled_last
 from mutating.recording import imported_by, lines_run
 from mutating.subjects import PYTHON
 from mutating.told import SEEN, Outcomes, read_equivalent
@@ -146,6 +151,41 @@ def test_a_fenced_buffer_ends_where_no_memory_is(size):
         ctypes.c_byte.from_address(buffer.address - 1).value = 1
         assert not buffer.guards_hold()
     buffer.close()
+
+
+def test_time_in_which_processes_are_stopped_does_not_count():
+    """0.6 s are waited for 0.1 s of processor time."""
+    program = (
+        "import time; from fuzzing.children import play_alone; print('ready', flush=True)\n"
+        "print(play_alone(lambda _: (str(time.sleep(0.3)), ''), 0, 0.1).outcome)"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=Path(__file__).parent, stdout=subprocess.PIPE,
+        encoding="utf-8", start_new_session=True,
+    )  # fmt: skip
+    assert started.stdout.readline() == "ready\n"
+    time.sleep(0.05)
+    os.killpg(started.pid, signal.SIGSTOP)
+    time.sleep(0.8)
+    os.killpg(started.pid, signal.SIGCONT)
+    assert started.communicate(timeout=60)[0] == "None\n"
+
+
+def test_tests_that_have_seen_faults_near_by_are_the_likeliest():
+    first, second, *_, last = in_python.faults_of(PATTERNS)
+    likely = Likely()
+    likely.add(first, "of the first")
+    likely.add(last, "of the last")
+    likely.add(fault_of("bppsa_cupy/geometry.py", ""), "of another file")
+    assert [name for name, _ in likely.weights(second).most_common()] == ["of the first", "of the last"]
+    assert likely.weights(first)["of the first"] == 1
+
+
+def test_faults_of_compiled_functions_come_last():
+    path = "bppsa_cupy/plan/bit_sets.py"
+    compiled, plain = fault_of(path, "np.uint64(1) << "), fault_of(PATTERNS, "")
+    functions = Functions({path, PATTERNS})
+    assert list(_compiled_last(functions, [compiled, plain])) == [plain, compiled]
 
 
 def test_lines_that_run_are_seen():

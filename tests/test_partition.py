@@ -12,6 +12,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Partition, Step, place
 from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, linear, with_input_gradient
 from bppsa_cupy.plan.file.check_schedule import check_schedule
+from bppsa_cupy.plan.partition import _earliest_starts
 
 WEIGHTS = st.one_of(
     st.lists(st.integers(0, 9).map(float), max_size=7),
@@ -46,6 +47,17 @@ def test_equal_parts_differ_by_one_at_most(ranks):
 def test_parts_behind_a_heavy_item_share_what_is_left():
     assert Partition.balanced([100, 1, 1, 1, 1], 3).bounds == (0, 1, 3, 5)
     assert Partition.balanced([1, 1, 1, 1, 100], 3).bounds == (0, 3, 4, 5)
+
+
+@pytest.mark.parametrize("behind", [(2,), (2, 4)])
+def test_a_part_holds_what_its_sum_says_where_differences_are_rounded(behind):
+    """2⁵³ + 2 less 1 is rounded down, 2⁵³ + 4 less 1 up."""
+    ends = np.array([0, 2**53, *(2**53 + more for more in behind)], float)
+    starts, until = [], ends.size - 1
+    for _ in range(3):
+        until = next(start for start in range(ends.size) if ends[start] + 1.0 >= ends[until])
+        starts.insert(0, until)
+    assert _earliest_starts(ends, 3, 1.0) == starts
 
 
 def test_long_rows():

@@ -31,3 +31,17 @@ def test_other_differences():
         "layer 1: type ReLU in the plan, Tanh in the network",
         "layer 2 Flatten is in the network, not in the plan",
     ]
+
+
+def test_layers_inside_of_layers_are_named_by_their_path():
+    before = {"layers": [CONV, {"type": "Residual", "body": [CONV, {"type": "ReLU"}]}]}
+    after = {"layers": [CONV, {"type": "Residual", "body": [{**CONV, "in_channels": 4}]}]}
+    assert differences(before, after, holder="file") == [
+        "layer 1.body.0 Conv2d: in_channels 3 in the file, 4 in the network",
+        "layer 1.body.1 ReLU is in the file, not in the network",
+    ]
+
+
+def test_what_a_file_has_for_layers_may_be_anything():
+    assert differences({"layers": 5}, {"layers": [CONV]})[0].startswith("layers 5 in the plan, (")
+    assert differences({"layers": [5]}, {"layers": [5]}) == []

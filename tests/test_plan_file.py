@@ -44,7 +44,9 @@ def test_long_descriptions_fit(tmp_path):
 
 
 def test_layout(tmp_path):
-    plan_of(small_network()).save(tmp_path / "p.h5")
+    plan_of(*general_chains(), small_network()).save(tmp_path / "p.h5")
+    loaded = Plan.load(tmp_path / "p.h5").chains[0]
+    assert not any(array.flags.writeable for one in loaded.products.values() for array in one.maps.values())
     with h5py.File(tmp_path / "p.h5") as file:
         assert file.attrs["format"] == "bppsa-plan" and file.attrs["fingerprint"] == "f" * 64
         assert content(file, "network")["input_shape"] == [1, 10, 10]
@@ -54,6 +56,10 @@ def test_layout(tmp_path):
         arrays = []
         file.visititems(lambda _, item: arrays.append(item) if isinstance(item, h5py.Dataset) else None)
         assert arrays and all(array.fletcher32 for array in arrays)
+        compressed = {array.name.split("/")[1] for array in arrays if array.compression == "gzip"}
+        assert compressed >= {"patterns", "products"}
+        for array in arrays:
+            assert array.compression == ("gzip" if array.name.split("/")[1] in compressed else None)
         assert file.userblock_size == 512
 
 
@@ -221,6 +227,26 @@ def test_sealed_but_broken(saved, tmp_path, case):
     change, message = BROKEN[case]
     with pytest.raises(PlanError, match=f"(?s){message}"):
         Plan.load(edited(saved, tmp_path / "broken.h5", change))
+
+
+def test_an_outline_has_the_sizes_of_the_plan(saved):
+    for whole, outline in zip(Plan.load(saved).chains, Plan.outline(saved).chains, strict=True):
+        for schedule in whole.schedules.values():
+            for step in filter(lambda step: step.kind == "mm", schedule.steps):
+                assert outline.sizes.nnz(step.out) == whole.sizes.nnz(step.out)
+                for name in ("multiply_adds", "map_bytes"):
+                    assert getattr(outline.sizes, name)(step) == getattr(whole.sizes, name)(step)
+        with pytest.raises(PlanError, match=r"segment \[0, 99\) was not planned"):
+            outline.sizes.nnz((0, 99))
+
+
+def test_an_outline_refuses_row_pointers_of_another_number_of_rows(saved, tmp_path):
+    def cut(file):
+        group = first(file, "patterns")
+        replace(group, "indptr", group["indptr"][:-1])
+
+    with pytest.raises(PlanError, match=r"(\d+) row pointers for \1 rows"):
+        Plan.outline(edited(saved, tmp_path / "cut.h5", cut))
 
 
 def test_the_edited_copy_itself_loads(saved, tmp_path):

@@ -1,5 +1,7 @@
 """What a plan does exactly at its bounds: ties between steps, the largest batch, the shortest term list."""
 
+import math
+
 import numpy as np
 import pytest
 from plan_cases import general_chains, plan_of, random_chain
@@ -9,6 +11,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.plan.algorithms import blelloch
 from bppsa_cupy.plan.cost.list_scheduler import timetable
+from bppsa_cupy.plan.cost_model import CostModel, Rate
 from bppsa_cupy.plan.product import choose_kind
 from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.plan.sizes.chain_sizes import MOST_VALUES
@@ -24,6 +27,15 @@ def test_ties_go_by_segments_and_then_by_workers(rng):
     np.testing.assert_array_equal(times.starts, place // 3)
     np.testing.assert_array_equal(times.workers, place % 3)
     assert times.seconds == -(-len(segments) // 3) and times.critical_path == 1
+
+
+def test_of_the_ready_steps_the_one_with_the_longest_path_behind_it_goes_first():
+    """Three that are ready, and two that wait for the second."""
+    operands = np.array([[-1, -1], [-1, -1], [-1, -1], [1, -1], [1, 1]])
+    segments = np.array([(0, end) for end in range(1, 6)])
+    times = timetable(operands, segments, np.array([4.0, 1.0, 3.0, 2.0, 9.0]), 1)
+    assert times.starts.tolist() == [10.0, 0.0, 14.0, 17.0, 1.0]
+    assert times.seconds == 19 and times.critical_path == 10
 
 
 def test_integers_of_a_schedule_are_counted_once_at_the_first_level_that_needs_them():
@@ -70,3 +82,20 @@ def test_a_batch_is_as_large_as_the_most_values_allow():
 def test_a_term_list_is_taken_to_a_term_an_entry_of_the_first_factor(rng):
     a, b = random_pattern(rng, 9, 8, 0.5), random_pattern(rng, 8, 7, 0.5)
     assert choose_kind(a, b, a.nnz) == "terms" and choose_kind(a, b, a.nnz + 1) == "row_wise"
+
+
+def test_work_takes_the_rate_of_its_class_and_its_loops_are_counted():
+    """Multiply-adds and loops one after the other; beyond 2²⁴ bytes by a rate of their own."""
+    rates = {"terms": Rate(2.0, math.inf, 8.0), "terms large": Rate(1.0, math.inf)}
+    model = CostModel("given", Rate(4.0, math.inf), 0.0, 0.0, rates)
+    assert model.work_seconds("terms", 16, 2**24) == 8
+    assert model.work_seconds("terms", 16, 2**24, width=4) == 8 + 4 / 8
+    assert model.work_seconds("terms", 16, 2**24 + 1, width=4) == 16
+    assert model.work_seconds("dense", 16, 2**24 + 1) == 4
+
+
+def test_vectors_among_the_segments_are_not_counted():
+    sizes = CountedSizes(random_chain(4), [(0, 1), (0, 3)])
+    assert not sizes._counted
+    sizes = CountedSizes(random_chain(4), [(0, 3), (1, 3)])
+    assert len(sizes._counted) == 1

@@ -72,6 +72,14 @@ def test_live_segments_never_overlap(placement, batch, seed):
             assert rank_peaks(sizes, placement, batch, 4, matrices=matrices)[rank] == 4 * most
 
 
+def test_one_rank_is_laid_out_as_among_all():
+    sizes, placement = CountedSizes(random_chain(9, 1)), place(blelloch(9), Partition.equal(9, 3).owners, 3)
+    plans = rank_memory_plans(sizes, placement, 5, 4)
+    for rank, plan in enumerate(plans):
+        assert rank_memory_plan(sizes, placement, rank, 5, 4).offsets == plan.offsets
+    assert plans[0].offsets != plans[1].offsets
+
+
 def jacobian_values(plan):
     """Values of the arena that ever hold a matrix."""
     held, end = 0, 0

@@ -227,3 +227,14 @@ def test_labels():
         "hybrid of 1 levels",
     ]
     assert from_splits("hybrid", 2, {(0, 2): 1}).label == "hybrid, computed"
+
+
+def test_workers_change_and_the_makers_that_are_known_are_kept():
+    schedule = blelloch(6)
+    assert "makers" not in vars(schedule.with_workers(schedule.table[:, 0]))
+    makers = schedule.makers
+    assert vars(schedule.with_workers(schedule.table[:, 0]))["makers"] is makers
+
+
+def test_a_schedule_without_steps_has_no_levels():
+    assert linear(0).depth == 0 and not linear(0).steps

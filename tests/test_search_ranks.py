@@ -1,6 +1,7 @@
 """The search over ranks counts the messages: against every schedule, and where a matrix decides."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from bppsa_cupy.plan import Budget, Chain, Element, place
 from bppsa_cupy.plan.algorithms import every_hybrid, from_splits, linear
 from bppsa_cupy.plan.cost import schedule_cost
 from bppsa_cupy.plan.cost_model import CostModel, Link, Rate
-from bppsa_cupy.plan.search import compute_schedule, searched_segments
+from bppsa_cupy.plan.search import compute_schedule, search, searched_segments
 from bppsa_cupy.plan.search.candidates import every_choice
 from bppsa_cupy.plan.search.search import Search
 from bppsa_cupy.plan.sizes import CountedSizes
@@ -52,6 +53,36 @@ def test_no_hybrid_is_quicker(n, seed, data):
     budget = Budget(2, 4, partition.ranks, model(Link(3.0, 8.0)), owners=tuple(partition.owners.tolist()))
     found = schedule_cost(sizes, compute_schedule(sizes, budget), budget).seconds
     assert found <= min(schedule_cost(sizes, one, budget).seconds for one in every_hybrid(n))
+
+
+def test_of_a_chain_that_is_not_searched_the_quickest_hybrid_is_taken(monkeypatch):
+    """Of one level, of two and the serial scan, each of some chains."""
+    monkeypatch.setattr(search, "is_searched", lambda chain: False)
+    levels = set()
+    for seed in range(40):
+        sizes, budget = counted(random_chain(9, seed)), Budget(2, 4, 4, model(Link(0.0, math.inf)))
+        every = {one.levels: schedule_cost(sizes, one, budget).seconds for one in every_hybrid(9)}
+        found = compute_schedule(sizes, budget)
+        assert schedule_cost(sizes, found, budget).seconds == min(every.values())
+        levels.add(found.levels)
+    assert levels >= {0, 1, 2}
+
+
+def test_of_equal_times_the_least_work_is_taken_though_a_bound_says_no_more():
+    """Time and work in binary fractions, as bounds are."""
+    quick, lean = (
+        SimpleNamespace(work=work, critical_path=path, makespan=lambda workers: 4.0, schedule=None)
+        for work, path in ((6.0, 3.0), (4.0, 4.0))
+    )
+
+    class Given(Search):
+        def __init__(self):
+            self._placed, self._fits = None, lambda candidate: True
+
+        def _each(self):
+            yield from (quick, lean)
+
+    assert Given().best(2).candidate is lean
 
 
 #: a_1 and a_2 on rank 0 are 10×10, a_3 and a_4 on rank 1 are 1×10 and 1×1: while rank 0 works at v(2), rank 1

@@ -1,5 +1,7 @@
 """The symbolic product: SciPy's pattern on all-ones matrices, exact maps, the right kind."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -8,10 +10,10 @@ from hypothesis import strategies as st
 from symbolic_oracle import evaluate, full_rows, random_pattern, random_selection, reference_pattern
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.jacobians.conv2d import Conv2dJacobian
-from bppsa_cupy.plan.product import symbolic
+from bppsa_cupy.plan.product import check_against_new, symbolic
 from bppsa_cupy.plan.product.symbolic import MAPS, map_bytes, multiply
 
 FACTORS = {
@@ -173,3 +175,17 @@ def test_numerical_cancellation_is_kept():
 def test_inner_sizes_must_agree():
     with pytest.raises(ShapeError, match=r"\(4, 4\) times B \(5, 5\)"):
         multiply(BAND, Pattern.diagonal(5))
+
+
+def test_a_product_is_held_to_one_that_is_made_anew(monkeypatch):
+    monkeypatch.setattr(symbolic, "TERMS_PER_ENTRY", 10**6)
+    generator = np.random.default_rng(3)
+    product = multiply(random_pattern(generator, 4, 5, 0.6), random_pattern(generator, 5, 3, 0.6))
+    assert product.kind == "terms"
+    check_against_new(product)
+    for name, array in product.maps.items():
+        other = replace(product, maps={**product.maps, name: array[::-1]})
+        with pytest.raises(PlanError, match=f"{name} is not the map of its factors"):
+            check_against_new(other)
+    with pytest.raises(PlanError, match="its pattern is not that of its factors' product"):
+        check_against_new(replace(product, pattern=Pattern.diagonal(4)))

@@ -129,6 +129,15 @@ def test_cells_of_many_gates_and_empty_batches_do_not_go_by_steps():
     size = replace(SIZE, hidden=1024, batch=1)
     assert H200.goes_by_steps(size, "forward")
     assert not H200.goes_by_steps(replace(size, batch=0), "forward")
+    many = replace(size, cell=replace(size.cell, gates=MOST_GATES))
+    assert H200.goes_by_steps(many, "forward")
     many = replace(size, cell=replace(size.cell, gates=MOST_GATES + 1))
     assert not H200.goes_by_steps(many, "forward")
     assert not MODELS["host"].goes_by_steps(size, "forward")
+
+
+def test_blocks_go_through_all_steps_where_launches_are_not_quicker(monkeypatch):
+    monkeypatch.setattr(type(H200), "walk_in_blocks_seconds", lambda self, size, verb, chunks=1: 2.0)
+    for seconds in (1.0, 2.0, 3.0):
+        monkeypatch.setattr(type(H200), "single_step_seconds", lambda self, size, verb, s=seconds: s)
+        assert H200.goes_by_steps(SIZE, "forward") == (seconds < 2)

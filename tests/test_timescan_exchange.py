@@ -61,6 +61,21 @@ def test_rows_go_out(device: Device, rng: np.random.Generator, batch, early, by_
         np.testing.assert_array_equal(device.to_host(outside), expected)
 
 
+def test_launches_are_bound_once_for_equal_sequences(device: Device, monkeypatch) -> None:
+    bound, bind = [], type(device).bind_open
+
+    def counted(self, *given):
+        bound.append(given)
+        return bind(self, *given)
+
+    monkeypatch.setattr(type(device), "bind_open", counted)
+    inside = device.zeros((STEPS, ROWS, 2), np.float64)
+    exchanges = [make(device, device.asarray(ends(2, True)), inside, ROWS) for make in (Gather, Scatter)]
+    for exchange, columns in itertools.product(exchanges, (2 * ROWS, 2 * ROWS, COLUMNS, COLUMNS)):
+        exchange(device.zeros((2, STEPS, columns), np.float64), True)
+    assert len(bound) == 4
+
+
 def test_what_a_launch_does_not_take_is_refused_at_every_call(device: Device) -> None:
     inside = device.zeros((STEPS, ROWS, 2), np.float64)
     gather = Gather(device, device.asarray(ends(2, False)), inside)

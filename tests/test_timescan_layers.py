@@ -84,6 +84,23 @@ def test_all_passes_over_time_fit_the_memory_or_none_is_made(monkeypatch, rng):
     net.backward(gradient, method="blelloch")
 
 
+def test_launches_of_a_method_are_bound_once(monkeypatch, rng):
+    net, gradient = make("GRU"), rng.standard_normal((2, 23, 10))
+    net.forward(rng.standard_normal((2, 23, 3)))
+    bound, bind = [], type(net.device).bind
+
+    def counted(self, kernel, *given):
+        bound.append(kernel)
+        return bind(self, kernel, *given)
+
+    monkeypatch.setattr(type(net.device), "bind", counted)
+    for method in ("linear", "blelloch", "linear"):
+        for again in (False, True):
+            net.backward(gradient, method=method)
+            assert bool(bound) is not again
+            bound.clear()
+
+
 def test_an_unknown_forward_method_is_named():
     with pytest.raises(bp.ShapeError, match=r"forward_method='parallel'.*'newton'"):
         bp.RNN(1, 1, forward_method="parallel")

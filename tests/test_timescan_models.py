@@ -12,6 +12,7 @@ import pytest
 
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.kernels import MANY
 from bppsa_cupy.raw_kernels.frames.steps import backward_shares, forward_shares
 from bppsa_cupy.timescan import WalkSize, cost
 from bppsa_cupy.timescan.forward import EXPECTED_ITERATIONS, choose_forward
@@ -95,6 +96,16 @@ def test_passes_take_what_the_page_predicts(cell: str, verb: str) -> None:
     chunks = cost.choose(H200, size(cell), method="chunked", verb=verb).seconds
     chunks *= EXPECTED_ITERATIONS if verb == "forward" else 1
     assert predicted["chunks"] / OFF <= chunks <= predicted["chunks"] * OFF
+
+
+@pytest.mark.parametrize("verb, chunks", [("forward", 1), ("backward", 1), ("backward", 4)])
+def test_walks_share_what_they_load_from_as_many_on_as_the_kernel_has_it(verb: str, chunks: int) -> None:
+    """A block takes four samples then, so that there are fewer blocks, each of twice the instructions."""
+    few, many = (
+        walking(size("gru", 300, steps=8, batch=batch), verb, chunks, H200.shared_bytes)
+        for batch in (MANY // chunks - 1, MANY // chunks)
+    )
+    assert many.number < few.number / 3 and many.instructions == 2 * few.instructions
 
 
 def test_more_warps_than_schedulers_share_them() -> None:

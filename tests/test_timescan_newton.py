@@ -47,14 +47,14 @@ def test_it_converges_to_the_serial_pass(cell, ragged, reverse, device):
         walk = make_walk(
             device, CELLS[cell], steps, hidden, batch, radius=0.7, ragged=ragged, reverse=reverse
         )
-        for chunk in (1, 5, steps):
+        for chunk in (1, 5, -(-steps // 2), steps):
             ours = blank(device, walk)
             newton = NewtonForward(device, ours, chunk)
             newton()
             assert newton.report.converged and newton.report.chunks == -(-steps // chunk)
-            assert newton.report.error <= newton.report.tolerance
+            assert newton.report.error == 0, "the tolerance is too low for boundaries that do not settle"
             assert newton.report.tolerance == 16 * np.finfo(walk.state.dtype).eps
-            assert newton.report.chunks > 1 or (newton.report.iterations, newton.report.error) == (0, 0)
+            assert (newton.report.chunks > 1) == (newton.report.iterations > 0)
             assert_same_walk(ours, walk, 1e-12)
 
 
@@ -100,7 +100,8 @@ def test_where_it_does_not_converge_the_serial_pass_is_taken(cell):
     ours = blank(host, walk)
     newton = NewtonForward(host, ours, 10, iterations=5)
     newton()
-    assert not newton.report.converged and newton.report.iterations <= 5
+    assert not newton.report.converged
+    assert newton.report.iterations == 5 if cell == "tanh" else newton.report.iterations < 5
     assert "run serially" in str(newton.report)
     np.testing.assert_array_equal(ours.state, walk.state)
     np.testing.assert_array_equal(ours.final, walk.final)
@@ -111,7 +112,9 @@ def test_nan_in_the_input_goes_through():
     walk = make_walk(host, CELLS["tanh"], 30, 3, 2)
     walk.projected[10, 0, 1] = np.nan
     ours = blank(host, walk)
-    NewtonForward(host, ours, 5)()
+    newton = NewtonForward(host, ours, 5)
+    newton()
+    assert not newton.report.converged and newton.report.iterations == 1
     assert np.isfinite(ours.state[:, :, 0]).all() and np.isfinite(ours.state[:10]).all()
     assert np.isnan(ours.state[10:, 0, 1]).all()
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bppsa_cupy.devices import get_device
@@ -16,6 +16,7 @@ SIZES = st.integers(1, 5000), st.integers(1, 600), st.integers(1, 3000), st.inte
 
 
 @given(*SIZES)
+@example(5000, 600, 1, 1)
 def test_a_hosts_partial_sums_are_as_many_as_have_enough_to_do(steps, batch, rows, columns):
     """2¹¹ terms, eight times as many as columns, and 2²⁰ multiply-adds: each one where it has room."""
 

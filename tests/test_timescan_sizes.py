@@ -2,7 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from bppsa_cupy.timescan.direction import make_directions, stack_shapes
 from bppsa_cupy.timescan.forward import check_forward, choose_forward
 from bppsa_cupy.timescan.newton import NewtonForward
 from bppsa_cupy.timescan.sizes import StackSize
+from bppsa_cupy.timescan.stack import recurrent_rows
 
 HOST = get_device("host")
 
@@ -160,3 +161,14 @@ def test_iterations_of_all_layers_and_directions_fit_beside_what_is_taken(layers
     check_forward(CountingDevice(needed + 1000), sizes, "newton", 1000)
     with pytest.raises(DeviceError, match="Newton's iteration over chunks"):
         check_forward(CountingDevice(needed + 999), sizes, "newton", 1000)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_rows_of_recurrent_weights_are_taken_in_as_few_runs_as_there_are(cell):
+    sources, hidden, gates = CELLS[cell].recurrent_rows, 3, []
+    runs = list(recurrent_rows(CELLS[cell], hidden))
+    for first, rows in runs:
+        count = (rows.stop - rows.start) // hidden
+        gates += [(rows.start // hidden + gate, first // hidden + gate) for gate in range(count)]
+    assert gates == list(enumerate(sources))
+    assert len(runs) == 1 + sum(second != first + 1 for first, second in pairwise(sources))

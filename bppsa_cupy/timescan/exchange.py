@@ -33,7 +33,7 @@ class Exchange(abc.ABC):
         self._device, self._lengths, self._inside, self._columns = device, lengths, inside, columns
         self._alone = inside.shape[2] == 1
         self._known: Any = None
-        self._launch: Callable[..., None] | None = None
+        self._launch: Callable[..., None]  # of what is known
 
     def __call__(self, outside: Array, ends_early: bool) -> None:
         by_sample, by_step, _ = outside.strides
@@ -41,7 +41,7 @@ class Exchange(abc.ABC):
             self._copy(outside)
             return
         known = outside.shape, outside.dtype
-        if self._launch is None or known != self._known or not outside.flags.c_contiguous:
+        if known != self._known or not outside.flags.c_contiguous:
             self._launch = self._device.bind_open(self.kernel, ("outside",), *self._arguments(outside))
             self._known = known
         self._launch(outside)

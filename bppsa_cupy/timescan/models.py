@@ -136,7 +136,7 @@ class GpuModel(TimeModel):
         """A step of a launch: a warp's cycles, of as many waves as registers allow, or the instructions that
         the warps of a scheduler issue, if those are more."""
         each = -(-warps.number // (self.workers * self.schedulers))
-        resident = max(1, self.registers // (32 * warps.registers))
+        resident = self.registers // (32 * warps.registers)
         cycles = max(-(-each // resident) * warps.cycles, each * warps.instructions)
         clock = self.busy if self.is_filled(warps) else self.alone
         return self.factor(self.class_of(warps)) * cycles / clock

@@ -22,6 +22,7 @@ told to stay far below the tolerance, carried on by the same products; else the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
@@ -207,7 +208,7 @@ class NewtonForward:
         starts[...] = 0
         starts[0] = walk.initial
         damping, least, error = 1.0, float("inf"), float("inf")
-        for iteration in range(1, self._iterations + 1):
+        for iteration in count(1):
             self._linearise()
             error, mismatch = self._errors()
             # The first walk tells of the states that were guessed, not of any correction.
@@ -222,7 +223,7 @@ class NewtonForward:
                     chunks,
                     self._diagonal,
                 )
-            if iteration == self._iterations or mismatch != mismatch:
+            if iteration >= self._iterations or mismatch != mismatch:
                 break
             damping = 1.0 if mismatch < least else 0.5 if damping == 1.0 else 0.0
             least = min(least, mismatch)

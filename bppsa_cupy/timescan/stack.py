@@ -54,7 +54,7 @@ class Stack:
         forward_method: str = "auto",
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
-        self.ends_early = True
+        self.ends_early: bool
         self.layers = make_directions(sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.final_states: list[Array] = [direction.walk.final for direction in self.directions]

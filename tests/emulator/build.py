@@ -27,8 +27,7 @@ PLAIN_FLAGS = ("-O1",)
 #: A call before each access to memory, to races.cpp instead of ThreadSanitizer's own library.
 RACE_FLAGS = ("-O1", "-fsanitize=thread", "--param=tsan-instrument-func-entry-exit=0", "-DEMULATOR_RACES")
 RACE_LIBRARIES = ("-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc")
-SANITIZER_FLAGS = ("-O0", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all",
-                   "-fsanitize-sections=emulator_shared")  # fmt: skip
+SANITIZER_FLAGS = ("-O0", "-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
 RACES_OBJECT = "races.o"
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
 LAUNCH_BOUND = re.compile(r"__launch_bounds__\(\s*([\w* ]+?)\s*[,)]")

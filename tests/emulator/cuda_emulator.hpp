@@ -13,7 +13,7 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __shared__ static __attribute__((section("emulator_shared")))
+#define __shared__ static
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))

@@ -4,17 +4,18 @@
 
 #include "copies.hpp"
 
-// Static __shared__ arrays lie in one section, whose bounds the linker gives; the anchor makes it
-// exist. Those of function templates go elsewhere and are not poisoned.
-extern "C" char __start_emulator_shared[], __stop_emulator_shared[];
-static char emulator_shared_anchor __attribute__((section("emulator_shared"), used));
-
 namespace emulator {
 
-// All ones: NaN as float and as double. Runs over AddressSanitizer's red zones between the arrays.
-__attribute__((no_sanitize("address", "thread"), noinline)) inline void poison(char* from, const char* to)
+// Where a static __shared__ array begins, and its bytes.
+struct Shared {
+    char* begin;
+    size_t bytes;
+};
+
+// All ones: NaN as float and as double.
+__attribute__((no_sanitize("address", "thread"), noinline)) inline void poison(const Shared& shared)
 {
-    for (volatile char* byte = from; byte < to; ++byte) *byte = char(0xFF);
+    for (volatile char* byte = shared.begin; byte < shared.begin + shared.bytes; ++byte) *byte = char(0xFF);
 }
 
 // Fails with the places at which the threads wait, equal neighbours taken together.
@@ -105,17 +106,12 @@ inline void run_block(size_t block)
 
 }  // namespace emulator
 
-extern "C" __attribute__((visibility("default"))) size_t emulator_static_shared_bytes()
-{
-    return __stop_emulator_shared - __start_emulator_shared - sizeof emulator_shared_anchor;
-}
-
-// Runs `entry` over the grid in an order of orders.hpp. `stacks` holds `stack_bytes` for each of 1024 threads.
-// The message is empty, or what went wrong first.
+// Runs `entry` over the grid in an order of orders.hpp. `statics` are the static __shared__ arrays; `stacks` holds
+// `stack_bytes` for each of 1024 threads. The message is empty, or what went wrong first.
 extern "C" __attribute__((visibility("default"))) void emulator_launch(
     void (*entry)(void**), void** arguments, const unsigned* grid, const unsigned* block,
-    size_t shared_bytes, uint64_t order, char* stacks, size_t stack_bytes, char* message,
-    size_t message_bytes)
+    const emulator::Shared* statics, size_t statics_count, size_t shared_bytes, uint64_t order, char* stacks,
+    size_t stack_bytes, char* message, size_t message_bytes)
 {
     using namespace emulator;
     launch.entry = entry;
@@ -140,8 +136,8 @@ extern "C" __attribute__((visibility("default"))) void emulator_launch(
         const size_t number = turns[turn];
         blockIdx = uint3{unsigned(number % grid[0]), unsigned(number / grid[0] % grid[1]),
                          unsigned(number / grid[0] / grid[1])};
-        poison(__start_emulator_shared, __stop_emulator_shared);
-        poison(dynamic_shared, dynamic_shared + shared_bytes);
+        for (size_t i = 0; i < statics_count; ++i) poison(statics[i]);
+        poison({dynamic_shared, shared_bytes});
         run_block(number);
     }
     races::finish();

@@ -42,14 +42,15 @@ class Library:
         self._launch.restype = None
         self._entry = ctypes.cast(handle.emulator_entry, ctypes.c_void_p)
         self._bound = ctypes.c_int.in_dll(handle, "emulator_launch_bound").value
-        handle.emulator_static_shared_bytes.restype = ctypes.c_size_t
-        self.static_shared_bytes: int = handle.emulator_static_shared_bytes()
+        address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
+        self._shared = static_shared(path, "emulator_launch", address)
+        self.static_shared_bytes = sum(memory.nbytes for memory in self._shared)
+        places = [number for memory in self._shared for number in (memory.address, memory.nbytes)]
+        self._statics = (ctypes.c_size_t * len(places))(*places)
         self.finds_races = hasattr(handle, "emulator_watch")
         if self.finds_races:
             self._watch = handle.emulator_watch
             self._watch.restype = None
-            address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
-            self._shared = static_shared(path, "emulator_launch", address)
 
     def count_banks(self, counts: bool = True) -> None:
         """Whether accesses to shared memory are counted from here on, where the library finds races."""
@@ -102,9 +103,9 @@ class Library:
                         )
             self._launch(
                 self._entry, packed, (ctypes.c_uint * 3)(*shape.grid), (ctypes.c_uint * 3)(*shape.block),
-                ctypes.c_size_t(shape.shared_bytes), ctypes.c_uint64(order),
-                ctypes.c_void_p(_stack_address()), ctypes.c_size_t(STACK_BYTES), message,
-                ctypes.c_size_t(len(message)),
+                self._statics, ctypes.c_size_t(len(self._shared)), ctypes.c_size_t(shape.shared_bytes),
+                ctypes.c_uint64(order), ctypes.c_void_p(_stack_address()), ctypes.c_size_t(STACK_BYTES),
+                message, ctypes.c_size_t(len(message)),
             )  # fmt: skip
         if message.value:
             raise EmulationError(f"{self.name}: {self._with_lines(message.value.decode())}")

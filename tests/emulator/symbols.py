@@ -12,7 +12,7 @@ from emulator.build import EmulationError
 
 
 class Memory(NamedTuple):
-    """Memory that is watched: where it begins, its bytes, and those of a word."""
+    """Memory of a launch: where it begins, its bytes, and those of a word."""
 
     name: str
     address: int
@@ -21,14 +21,14 @@ class Memory(NamedTuple):
 
 
 def static_shared(library: Path, anchor: str, address: int) -> list[Memory]:
-    """The static variables of a loaded library's functions, which are its __shared__ ones, by the address of
-    its function `anchor`."""
+    """The static variables of a loaded library's functions that nothing is put into at first, which are its
+    __shared__ ones, by the address of its function `anchor`."""
     offsets = {}
     found = []
     for line in _output("nm", "-S", "--defined-only", str(library)).splitlines():
         *numbers, kind, name = line.split()
         offsets[name] = int(numbers[0], 16)
-        if kind in "bBdDuV" and (plain := _plain_name(name)):
+        if kind in "bB" and (plain := _plain_name(name)):
             found.append(Memory(plain, offsets[name], int(numbers[1], 16), 1))
     base = address - offsets[anchor]
     return [memory._replace(address=base + memory.address) for memory in found]

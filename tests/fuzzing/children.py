@@ -9,15 +9,15 @@ import resource
 import select
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO
 
 #: Address space that a child may take beside what it has, in bytes.
 MEMORY = 1 << 30
-#: Seconds by the clock for each of processor time, on a machine that does other work as well.
-PATIENCE = 6
+#: Seconds that are waited for each of processor time, on a machine that does other work as well; and those of
+#: one look at the child.
+PATIENCE, LOOK = 6, 0.1
 #: Cases after which a child is replaced: what one leaves behind cannot add up.
 CASES = 2000
 
@@ -50,12 +50,13 @@ class Child:
         """Play one case, in so many seconds of processor time; the child is gone where its outcome is
         "endless" or "died"."""
         self.cases += 1
-        spent, start = self._spent(), time.monotonic()
+        spent, waited = self._spent(), 0.0
         os.write(self._ask, f"{index}\n".encode())
         said = b""
         while not said.endswith(b"\n"):
-            if not select.select([self._told], [], [], 0.1)[0]:
-                if self._spent() - spent < seconds and time.monotonic() - start < PATIENCE * seconds:
+            if not select.select([self._told], [], [], LOOK)[0]:
+                waited += LOOK  # the clock would go on where both are stopped (SIGSTOP)
+                if self._spent() - spent < seconds and waited < PATIENCE * seconds:
                     continue
                 self.end(kill=True)
                 return Played(index, "endless", f"no end in {seconds:g} s")

@@ -1,15 +1,16 @@
 """Faults of CUDA C++ texts, each compiled for the emulator in a forked process and compared with its twin.
 
 A text is tried by the cases of the kernels that it is part of, in float64 and in float32; what the twins make
-of them is worked out once.
+of them is worked out once. A fault that they do not see is looked at for races.
 """
 
 from __future__ import annotations
 
 import re
+import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from emulator import build, device
 from emulator.build import EmulationError
 from fuzzing.children import play_alone
 from kernel_cases import CASES, arguments
+from kernel_cases_races import cases_to_race
 from kernel_comparison import assert_same, by_text, by_twin
 
 from bppsa_cupy.raw_kernels import KERNELS, kernel
@@ -28,13 +30,19 @@ from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 from mutating.fenced import FencedBuffer
 from mutating.in_kernels import FOLDER, mutated
+from mutating.likely import Likely
 from mutating.mutant import ROOT, Mutant
 from mutating.told import Outcomes
 
-#: Kernels that a text is part of and that are tried at most, and the processor seconds of them all.
-TOGETHER, SECONDS = 9, 120.0
-#: The cells whose twins are compiled for both dtypes come first.
-CELLS = ("rnn_tanh", "lstm", "gru")
+#: Kernels that a text is part of and that are tried at most; the processor seconds of one case, and of all.
+TOGETHER, CASE, SECONDS = 9, 20.0, 900.0
+#: From so few walks on a block takes several, where memory holds the weights: as many as cases have.
+MANY = 5
+#: Kernels whose twins are run before a fault is played, once for all faults.
+READY = 2
+#: The cells whose twins are compiled for both dtypes come first; one that has unit parameters is tried in
+#: float64 as well.
+CELLS, WITH_UNIT = ("rnn_tanh", "lstm", "gru"), "peephole_lstm"
 INCLUDED = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
 
 
@@ -44,26 +52,48 @@ class Trials:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._expected: dict[tuple[str, str], list[Any]] = {}
-        made = build._headers_folder(build.FLAGS + build.PLAIN_FLAGS)
-        for file in (*made.glob("*.hpp"), *made.glob("*.gch")):
-            (folder / file.name).symlink_to(file)
+        self._likely = Likely()
+        for flags in (build.PLAIN_FLAGS, build.RACE_FLAGS):
+            made, own = build._headers_folder(build.FLAGS + flags), self._folder_of(flags)
+            own.mkdir()
+            for file in (*made.glob("*.hpp"), *made.glob("*.gch"), *made.glob(build.RACES_OBJECT)):
+                (own / file.name).symlink_to(file)
+
+    def _folder_of(self, flags: tuple[str, ...]) -> Path:
+        """Of what is compiled with and without a look-out for races."""
+        return self._folder / ("races" if "-DEMULATOR_RACES" in flags else "plain")
 
     def outcome(self, mutant: Mutant) -> tuple[str, str]:
         """What becomes of a fault, and which case tells."""
-        names = list(kernels_with(mutant.path))[:TOGETHER]
-        tried = [(name, real) for real in ("float64", "float32") for name in names]
-        for one in tried:
-            if one not in self._expected:
-                self._expected[one] = list(_by_twin(*one))
+        names = list(kernels_with(mutant.path))
+        tried = [(name, real) for real in ("float64", "float32") for name in names[:TOGETHER]]
+        tried += [(name, "float64") for name in names[TOGETHER:] if name.startswith(WITH_UNIT)]
+        weights = self._likely.weights(mutant)
+        tried.sort(key=lambda one: -weights[_told(*one)])
+        for one in tried[:READY]:
+            self._expected_of(one)
 
         def play(_: int) -> tuple[str, str]:
-            build._headers_folder = lambda flags: self._folder
+            build._headers_folder = self._folder_of
             device.load.cache_clear()
             device.Buffer = FencedBuffer
-            return _try(mutant, {one: self._expected[one] for one in tried})
+            frames.MANY = MANY
+            return _try(mutant, tried, self._expected_of)
 
         played = play_alone(play, 0, SECONDS)
-        return {"endless": "timed out", "died": "crashed"}.get(played.outcome, played.outcome), played.detail
+        if played.outcome == "endless" or played.detail == signal.SIGPROF.name:
+            return "timed out", played.detail
+        return {"died": "crashed"}.get(played.outcome, played.outcome), played.detail
+
+    def seen(self, mutant: Mutant, detail: str) -> None:
+        """A fault was killed, as `outcome` has told: such cases are tried first for those near by."""
+        self._likely.add(mutant, detail.partition(":")[0])
+
+    def _expected_of(self, one: tuple[str, str]) -> list[Any]:
+        """What a kernel's twin makes of its cases."""
+        if one not in self._expected:
+            self._expected[one] = list(_by_twin(*one))
+        return self._expected[one]
 
 
 def play_kernels(mutants: list[Mutant], outcomes: Outcomes, seconds: float) -> None:
@@ -71,10 +101,15 @@ def play_kernels(mutants: list[Mutant], outcomes: Outcomes, seconds: float) -> N
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bppsa-mutants-") as folder:
         trials = Trials(Path(folder))
+        for mutant, detail in outcomes.seen_by(mutants):
+            trials.seen(mutant, detail)
         for mutant in outcomes.left(mutants):
             if time.monotonic() - start > seconds:
                 break
-            outcomes.add(mutant, *trials.outcome(mutant))
+            outcome, detail = trials.outcome(mutant)
+            outcomes.add(mutant, outcome, detail)
+            if outcome == "killed":
+                trials.seen(mutant, detail)
 
 
 def kernels_with(path: str) -> Iterator[str]:
@@ -114,25 +149,42 @@ def _by_twin(name: str, real: str) -> Iterator[tuple[Any, list[Any], list[Any]]]
         yield case.scalars, given, by_twin(one, variant, given)
 
 
-def _try(mutant: Mutant, expected: dict[tuple[str, str], list[Any]]) -> tuple[str, str]:
-    """In a process of its own: the first case in which a fault is seen."""
+def _told(name: str, real: str) -> str:
+    return f"{name} in {real}"
+
+
+def _try(
+    mutant: Mutant,
+    tried: list[tuple[str, str]],
+    expected: Callable[[tuple[str, str]], list[Any]],
+) -> tuple[str, str]:
+    """In a process of its own: the first case of these kernels in which a fault is seen."""
     changed = mutant.path.removeprefix(f"{FOLDER}/")
     text, read = mutated(mutant), kernel.read_source
     kernel.read_source = frames.read_source = lambda name: text if name == changed else read(name)
     emulated = device.EmulatedDevice()
-    for (name, real), cases in expected.items():
+    for one in tried:
+        name, told = one[0], _told(*one)
         faulty = _rebuilt(name)
-        for turn, (scalars, given, wanted) in enumerate(cases):
+        for turn, (scalars, given, wanted) in enumerate(expected(one)):
+            signal.setitimer(signal.ITIMER_PROF, CASE)
             try:
                 found = by_text(faulty, emulated, [_copy(value) for value in given], turn)
                 assert_same(faulty, found, wanted, scalars)
             except EmulationError as error:
                 if "does not compile" in str(error):
                     return "does not compile", name
-                return "killed", f"{name} in {real}: {error}"[:200]
+                return "killed", f"{told}: {error}"[:200]
             except AssertionError:
-                return "killed", f"{name} in {real}: {scalars}"
-    return "survived", ", ".join(name for name, _ in expected)
+                return "killed", f"{told}: {scalars}"
+    for name in dict.fromkeys(name for name, _ in tried):
+        signal.setitimer(signal.ITIMER_PROF, len(tried) * CASE)
+        try:
+            for values in cases_to_race(KERNELS[name]):
+                device.RaceDevice((2,)).launch(_rebuilt(name), *values)
+        except EmulationError as error:
+            return "killed", f"{name}: {error}"[:200]
+    return "survived", ", ".join(map(_told, *zip(*tried, strict=True)))
 
 
 def _copy(value: Any) -> Any:

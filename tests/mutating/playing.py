@@ -11,6 +11,7 @@ import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,18 @@ from _pytest.runner import runtestprotocol
 from fuzzing.children import play_alone
 
 from mutating.in_functions import Functions
+from mutating.likely import Likely
 from mutating.mutant import ROOT, Mutant
 from mutating.recording import Lines, Recorded, lines_run
 from mutating.told import Outcomes
 
 #: Processor seconds of a test that takes part, and of all tests of a fault.
-LONGEST, TOGETHER = 2.0, 20.0
+LONGEST, TOGETHER = 2.0, 6.0
 #: Those that a test may take beyond five times its own, in which Numba may compile for another dtype; and
 #: where the fault is in a function that Numba compiles, with all that call it.
 BEYOND, COMPILING = 20.0, 90.0
+#: Tests that have seen faults near by and come before the quickest; the seconds of any test beside its own.
+FIRST, OTHERS = 6, 0.05
 
 
 class Player:
@@ -39,6 +43,7 @@ class Player:
         self._sources, self._mutants, self._outcomes = sources, mutants, outcomes
         self._seconds, self._kept = seconds, kept
         self._fit: dict[str, bool] = {}
+        self._likely = Likely()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -50,10 +55,15 @@ class Player:
             recorded.of(file, lambda file=file: self._record(file))
         self._tests = {name: test for name, test in recorded.tests.items() if name in self._items}
         functions, start = Functions(set(self._sources)), time.monotonic()
-        for mutant in self._outcomes.left(self._mutants):
+        for mutant, name in self._outcomes.seen_by(self._mutants):
+            self._likely.add(mutant, name)
+        for mutant in _compiled_last(functions, self._outcomes.left(self._mutants)):
             if time.monotonic() - start > self._seconds:
                 break
-            self._outcomes.add(mutant, *self._play(functions, mutant))
+            outcome, detail = self._play(functions, mutant)
+            self._outcomes.add(mutant, outcome, detail)
+            if outcome == "killed":
+                self._likely.add(mutant, detail)
         return True
 
     def _record(self, file: Path) -> dict[str, tuple[float, Lines]]:
@@ -71,7 +81,18 @@ class Player:
         self._fit[item.nodeid] = _passes(item)
 
     def _play(self, functions: Functions, mutant: Mutant) -> tuple[str, str]:
+        """What becomes of a fault. A test that has seen one is run here without it, if it was not yet."""
         chosen = self._choose(functions, mutant)
+        while True:
+            outcome, detail = self._meet(functions, mutant, chosen)
+            if outcome == "killed" and detail not in self._fit:
+                self._run_here(self._items[detail])
+            if outcome != "killed" or self._fit[detail]:
+                return outcome, detail
+            chosen.remove(detail)
+
+    def _meet(self, functions: Functions, mutant: Mutant, chosen: list[str]) -> tuple[str, str]:
+        """What these tests make of a fault, in a process of its own."""
         beyond = COMPILING if functions.compiled_at(mutant) else BEYOND
 
         def play(_: int) -> tuple[str, str]:
@@ -95,7 +116,8 @@ class Player:
         return played.outcome, played.detail
 
     def _choose(self, functions: Functions, mutant: Mutant) -> list[str]:
-        """The quickest tests that reach a fault's lines; where Numba compiled these, lines that call them."""
+        """The quickest tests that reach a fault's lines, or where Numba compiled these, lines that call them;
+        first those that have seen faults near by."""
         compiled = functions.compiled_at(mutant)
         wanted = (
             self._lines_that_call(compiled)
@@ -115,14 +137,14 @@ class Player:
             turns[test] += 1
         chosen, total = [], 0.0
         for _, seconds, name in sorted(ordered):
-            if seconds > LONGEST or total + seconds > TOGETHER:
+            if seconds > LONGEST or total + seconds > TOGETHER or not self._fit.get(name, True):
                 continue
             total += seconds
-            if name not in self._fit:
-                self._run_here(self._items[name])
-            if self._fit[name]:
-                chosen.append(name)
-        return chosen
+            chosen.append(name)
+        weights = self._likely.weights(mutant)
+        worth = {name: weights[name] / (self._tests[name][0] + OTHERS) for name in chosen if weights[name]}
+        first = sorted(worth, key=lambda name: -worth[name])[:FIRST]
+        return first + [name for name in chosen if name not in first]
 
     def _lines_that_call(self, name: str) -> dict[str, set[int]]:
         """Lines that name a compiled function, or one in whose lines it is named, and so on."""
@@ -143,6 +165,17 @@ class Player:
             if more == names:
                 return lines
             names = more
+
+
+def _compiled_last(functions: Functions, mutants: Iterable[Mutant]) -> Iterator[Mutant]:
+    """The faults of functions that Numba compiles behind all others, of which one takes the time of many."""
+    later = []
+    for mutant in mutants:
+        if functions.compiled_at(mutant):
+            later.append(mutant)
+        else:
+            yield mutant
+    yield from later
 
 
 def _passes(item: pytest.Item) -> bool:

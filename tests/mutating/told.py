@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from mutating.mutant import Mutant
@@ -55,6 +55,13 @@ class Outcomes:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with open(self._file, "a", encoding="utf-8") as file:
             file.write(json.dumps((mutant.key, outcome, detail)) + "\n")
+
+    def seen_by(self, mutants: Iterable[Mutant]) -> Iterator[tuple[Mutant, str]]:
+        """Those that were killed, with what is told of each."""
+        for mutant in mutants:
+            outcome, detail = self._told.get(mutant.key, ("", ""))
+            if outcome == "killed":
+                yield mutant, detail
 
     def left(self, mutants: Iterable[Mutant]) -> list[Mutant]:
         """Those to try: the survivors of earlier runs first."""
