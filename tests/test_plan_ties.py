@@ -8,9 +8,10 @@ from plan_cases import general_chains, plan_of, random_chain
 from symbolic_oracle import random_pattern
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import with_input_gradient
+from bppsa_cupy.plan import Budget, with_input_gradient
 from bppsa_cupy.plan.algorithms import blelloch
 from bppsa_cupy.plan.cost.list_scheduler import timetable
+from bppsa_cupy.plan.cost.schedules import preparation_seconds
 from bppsa_cupy.plan.cost_model import CostModel, Rate
 from bppsa_cupy.plan.product import choose_kind
 from bppsa_cupy.plan.sizes import CountedSizes
@@ -99,3 +100,18 @@ def test_vectors_among_the_segments_are_not_counted():
     assert not sizes._counted
     sizes = CountedSizes(random_chain(4), [(0, 3), (1, 3)])
     assert len(sizes._counted) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_surrounds_a_scan_is_the_sum_over_its_elements(seed):
+    """Values of all but a_n; vectors of the first element and of those with shared values."""
+    chain, expected = random_chain(7, seed), 0.0
+    rates = {"fill": Rate(3.0, 7.0), "transpose": Rate(1.0, 5.0)}
+    budget = Budget(4, 8, 1, CostModel("given", Rate(1.0, 1.0), 0.0, 0.5, rates))
+    for k, element in enumerate(chain.elements, 1):
+        values = element.pattern.nnz * (1 if element.shared else 4)
+        if k < 7:
+            expected += 0.5 + max(values / 3, (8 * values + 4 * element.pattern.nnz) / 7)
+        if k == 1 or element.shared:
+            expected += 0.5 + 2 * element.pattern.shape[1] * 4 * 8 / 5
+    assert preparation_seconds(chain, budget) == pytest.approx(expected)

@@ -238,3 +238,7 @@ def test_workers_change_and_the_makers_that_are_known_are_kept():
 
 def test_a_schedule_without_steps_has_no_levels():
     assert linear(0).depth == 0 and not linear(0).steps
+
+
+def test_a_schedule_cannot_be_written_to():
+    assert not linear(3).table.flags.writeable
