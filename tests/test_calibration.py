@@ -72,6 +72,12 @@ def test_kept_models_are_used():
     assert find_model("host").seconds_per_launch == 7e-6
 
 
+def test_large_work_of_a_kind_may_have_a_rate_of_its_own():
+    model = replace(MEASURED, rates={"terms": Rate(1.0, 2.0), "terms large": Rate(3.0, 4.0)})
+    save_calibration(kept(model))
+    assert load() == model
+
+
 def test_a_model_that_is_not_kept_is_not_found():
     with pytest.raises(FileNotFoundError):
         load_calibration("host")

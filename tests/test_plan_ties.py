@@ -10,6 +10,7 @@ from symbolic_oracle import random_pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, with_input_gradient
 from bppsa_cupy.plan.algorithms import blelloch
+from bppsa_cupy.plan.budget import too_large
 from bppsa_cupy.plan.cost.list_scheduler import timetable
 from bppsa_cupy.plan.cost.schedules import preparation_seconds
 from bppsa_cupy.plan.cost_model import CostModel, Rate
@@ -115,3 +116,9 @@ def test_what_surrounds_a_scan_is_the_sum_over_its_elements(seed):
         if k == 1 or element.shared:
             expected += 0.5 + 2 * element.pattern.shape[1] * 4 * 8 / 5
     assert preparation_seconds(chain, budget) == pytest.approx(expected)
+
+
+def test_a_schedule_whose_inputs_alone_pass_the_memory_is_told_so():
+    chain = random_chain(5)
+    told = too_large("linear", [CountedSizes(chain)], [blelloch(5)], Budget(4, 8, 1, memory=1))
+    assert "its inputs pass" in told
