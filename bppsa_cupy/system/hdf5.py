@@ -8,8 +8,7 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import h5py
 import numpy as np
@@ -55,8 +54,10 @@ def create(
         except Exception as cause:
             raise raw.failure or cause from cause
         if sealed:
+            with open(temporary, "rb") as written:
+                seal = _seal(written)
             raw.seek(0)
-            raw.write(_seal(temporary))
+            raw.write(seal)
         raw.check()
 
 
@@ -79,14 +80,23 @@ def open_file(
               (`try_reading`), as is any file whose seal is missing or not checked
     unread    groups of the root whose arrays the block does not read
     unsealed  what to do about a file that should have a seal and has none, for the error
+    What is checked and what is read is one file, whoever writes another one of its name meanwhile.
     Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
     HDF5, is truncated or damaged, or where h5py fails inside the block.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise error(f"{path!r} is no path: give the name of a file")
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise error(f"{path} is no regular file: give the name of one")
     try:
-        _check(path, sealed, verify, error, unsealed)
-        if foreign or not (sealed and verify):
-            try_reading(path, unread, error=error)
-        with h5py.File(path, "r") as file:
+        file = None
+        while file is None:
+            with open(path, "rb") as raw:
+                _check(raw, sealed, verify, error, unsealed)
+                if foreign or not (sealed and verify):
+                    try_reading(path, unread, error=error)
+                file = _opened(path, raw)
+        with file:
             yield file
     except error:
         raise
@@ -190,26 +200,18 @@ def attribute(group: h5py.Group | h5py.Dataset, name: str, type: type, error: ty
 # ---- the seal ----
 
 
-def _seal(path: Path) -> bytes:
+def _seal(raw: BinaryIO) -> bytes:
     """The user block that belongs to the bytes after it."""
     state = hashlib.sha256()
-    with open(path, "rb") as raw:
-        raw.seek(USER_BLOCK)
-        while block := raw.read(_CHUNK_BYTES):
-            state.update(block)
+    raw.seek(USER_BLOCK)
+    while block := raw.read(_CHUNK_BYTES):
+        state.update(block)
     return (MAGIC + state.hexdigest().encode() + b"\n").ljust(USER_BLOCK, b"\0")
 
 
-def _check(
-    path: str | os.PathLike[str], sealed: bool, verify: bool, error: type[BppsaError], unsealed: str
-) -> None:
-    """Look at the file without the HDF5 library."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise error(f"{path!r} is no path: give the name of a file")
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise error(f"{path} is no regular file: give the name of one")
-    with open(path, "rb") as raw:
-        head = raw.read(USER_BLOCK + len(_HDF5_SIGNATURE))
+def _check(raw: BinaryIO, sealed: bool, verify: bool, error: type[BppsaError], unsealed: str) -> None:
+    """Look at an open file without the HDF5 library."""
+    path, head = raw.name, raw.read(USER_BLOCK + len(_HDF5_SIGNATURE))
     block, signature = (head[:USER_BLOCK], head[USER_BLOCK:]) if sealed else (b"", head[:8])
     if sealed and head.startswith(_HDF5_SIGNATURE):
         raise error(
@@ -221,8 +223,22 @@ def _check(
     if signature != _HDF5_SIGNATURE or (sealed and not block.startswith(MAGIC)):
         kind = "a sealed HDF5 file" if sealed else "an HDF5 file"
         raise error(f"{path} is not {kind}, or its first bytes are damaged: give another, or write it again")
-    if sealed and verify and block != _seal(Path(path)):
+    if sealed and verify and block != _seal(raw):
         raise error(f"{path} is truncated or damaged (its SHA-256 is not the sealed one): write it again")
+
+
+def _opened(path: str | os.PathLike[str], raw: BinaryIO) -> h5py.File | None:
+    """The file at `path`, opened by the HDF5 library; None where that is no longer the one that is open as
+    `raw`, since a file was written over it."""
+    file = h5py.File(path, "r")
+    try:
+        if os.path.samestat(os.fstat(raw.fileno()), os.stat(path)):
+            return file
+    except BaseException:
+        file.close()
+        raise
+    file.close()
+    return None
 
 
 # ---- failures ----
