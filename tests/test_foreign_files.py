@@ -257,7 +257,9 @@ def test_what_breaks_the_library_is_refused(tmp_path, capsys, monkeypatch, kind,
     options = ["--unsealed"]
     if reader != "bppsa-jacobians show":
         path.write_bytes(bytes(hdf5.USER_BLOCK) + content)
-        path.write_bytes(hdf5._seal(path) + content)
+        with open(path, "rb") as raw:
+            seal = hdf5._seal(raw)
+        path.write_bytes(seal + content)
         options = []
     assert jacobians_tool.main(["show", str(path), *options]) == 1
     said = capsys.readouterr().err

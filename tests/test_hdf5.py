@@ -158,7 +158,7 @@ def test_a_file_that_is_written_over_while_it_is_checked_is_read(tmp_path, monke
 
     monkeypatch.setattr(hdf5, "_seal", written_over)
     with hdf5.open_file(path) as file:
-        assert hdf5.read_array(file, "x", kinds="f").size == 3000
+        assert hdf5.read_array(file, "x", kinds="f", error=BppsaError).size == 3000
 
 
 def test_what_is_written_behind_the_check_is_checked(tmp_path, monkeypatch):
