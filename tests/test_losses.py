@@ -69,6 +69,17 @@ def test_a_loss_at_every_step_equals_pytorch(batch, steps, classes, ragged, igno
     np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-11, atol=1e-15)
 
 
+@pytest.mark.parametrize("ignored", [0, 2])
+def test_the_first_and_the_last_class_are_ignored(ignored, rng):
+    scores, labels = rng.standard_normal((6, 3)), np.array([0, 1, 2, 2, 0, 1])
+    loss, gradient = bp.cross_entropy(scores, labels, ignore_index=ignored)
+    theirs = torch.tensor(scores, requires_grad=True)
+    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels), ignore_index=ignored)
+    expected.backward()
+    np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-12)
+    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-11, atol=1e-15)
+
+
 def test_ignored_labels_on_every_device(device, dtype, rng):
     scores = rng.standard_normal((3, 4, 5)).astype(dtype)
     labels = rng.integers(0, 5, (3, 4))

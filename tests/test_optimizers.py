@@ -153,6 +153,10 @@ def test_refusals():
             bp.SGD(network.parameters, **options)
     with pytest.raises(bp.BppsaError, match="SGD got gradients of dict: it takes those of its parameters"):
         bp.SGD(network.parameters).step({})
+    with pytest.raises(bp.BppsaError, match="AdamW got gradients of NoneType: it takes those of its"):
+        bp.AdamW(network.parameters).step(None)
+    with pytest.raises(bp.BppsaError, match="SGD got part of ndarray: it takes a slice of `flat`, or None"):
+        bp.SGD(network.parameters).step(network.gradients, part=np.ones(2))
     other = bp.Sequential([bp.Linear(20, 2)], (20,), device="host")
     with pytest.raises(bp.BppsaError, match="of the same network"):
         bp.SGD(network.parameters).step(other.gradients)

@@ -236,6 +236,8 @@ def test_an_outline_has_the_sizes_of_the_plan(saved):
                 assert outline.sizes.nnz(step.out) == whole.sizes.nnz(step.out)
                 for name in ("multiply_adds", "map_bytes"):
                     assert getattr(outline.sizes, name)(step) == getattr(whole.sizes, name)(step)
+            by_vector = [step for step in schedule.steps if step.kind == "mv"]
+            assert by_vector and not any(outline.sizes.map_bytes(step) for step in by_vector)
         with pytest.raises(PlanError, match=r"segment \[0, 99\) was not planned"):
             outline.sizes.nnz((0, 99))
 

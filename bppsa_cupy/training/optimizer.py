@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_integer, as_number, as_plain_array
+from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_array
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.parameters import ParameterSet
@@ -53,9 +53,9 @@ class Optimizer(abc.ABC):
 
     def __init__(self, parameters: ParameterSet, groups: Sequence[Mapping[str, Any]] = ()) -> None:
         if not isinstance(parameters, ParameterSet):
+            given = type(parameters).__name__
             raise BppsaError(
-                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
-                "net.parameters"
+                f"{type(self).__name__} got {given}: it takes a network's parameters, net.parameters"
             )
         self.parameters, self.lr_factor = parameters, 1.0
         self._table: Array = None
@@ -73,14 +73,14 @@ class Optimizer(abc.ABC):
 
         part  of `flat` that alone is updated, from the start of one array to the start of another: a
               pipeline's stages are at different steps. `settle` ends updates by parts
-
         Raises DeviceError, and changes neither parameters nor state, where the device has too little memory.
         """
-        if gradients is not self._fitting:
+        if gradients is None or gradients is not self._fitting:
             self._check_gradients(gradients)
+        name, given = type(self).__name__, slice(None) if part is None else part
+        own = as_instance(name, "part", given, slice, "a slice of `flat`, or None", error=BppsaError)
         rows = self._checked_rows()
-        device, own = self.parameters.device, part or slice(None)
-        with device.naming_memory:
+        with (device := self.parameters.device).naming_memory:
             self._add_arrays()
             self._mask_state()
             progress = self._progress(part)
