@@ -77,8 +77,8 @@ class Optimizer(abc.ABC):
         """
         if gradients is None or gradients is not self._fitting:
             self._check_gradients(gradients)
-        name, given = type(self).__name__, slice(None) if part is None else part
-        own = as_instance(name, "part", given, slice, "a slice of `flat`, or None", error=BppsaError)
+        who, given = type(self).__name__, slice(None) if part is None else part
+        own = as_instance(who, "part", given, slice, "a slice of `flat`, or None", error=BppsaError)
         rows = self._checked_rows()
         with (device := self.parameters.device).naming_memory:
             self._add_arrays()
