@@ -53,9 +53,9 @@ class Optimizer(abc.ABC):
 
     def __init__(self, parameters: ParameterSet, groups: Sequence[Mapping[str, Any]] = ()) -> None:
         if not isinstance(parameters, ParameterSet):
-            given = type(parameters).__name__
             raise BppsaError(
-                f"{type(self).__name__} got {given}: it takes a network's parameters, net.parameters"
+                f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
+                "net.parameters"
             )
         self.parameters, self.lr_factor = parameters, 1.0
         self._table: Array = None
