@@ -124,12 +124,23 @@ def test_gradients_of_other_shapes_are_refused():
         optimizer().step(other.gradients)
 
 
-@pytest.mark.parametrize(
-    "part", [3, slice(1, 16), slice(0, 17), slice(0, None), slice(0, 16, 2), slice(16, 0)]
-)
+@pytest.mark.parametrize("part", [slice(1, 16), slice(0, 17), slice(0, None), slice(0, 16, 2), slice(16, 0)])
 def test_parts_begin_and_end_where_arrays_do(part):
     with pytest.raises(bp.BppsaError, match=r"SGD got part=.*: it takes a slice from the start of one array"):
         optimizer().step(NET.gradients, part)
+
+
+def test_a_part_with_a_step_is_refused_after_one_without():
+    sgd = optimizer()
+    sgd.step(NET.gradients, slice(0, 16))
+    with pytest.raises(bp.BppsaError, match=r"SGD got part=slice\(0, 16, 2\)"):
+        sgd.step(NET.gradients, slice(0, 16, 2))
+
+
+@pytest.mark.parametrize("ask", [bp.SGD.fetch_blocked, lambda sgd, part: sgd.step(NET.gradients, part)])
+def test_a_part_is_a_slice(ask):
+    with pytest.raises(bp.BppsaError, match="SGD got part of int: it takes a slice of `flat`, or None"):
+        ask(optimizer(), 3)
 
 
 @pytest.mark.parametrize(

@@ -184,8 +184,7 @@ def run(
             ctx.placed["output"] = by_samples
         if shapes.states:
             saved.states = place_states(ctx, "states", shapes.states, states_out)
-        go = forward_whole if ctx.module_buffers else type(layer).forward
-        result = go(layer, ctx, enter(layer, ctx, x, lengths, states, shapes.by_time))
+        result = forward_whole(layer, ctx, enter(layer, ctx, x, lengths, states, shapes.by_time))
         if result is not by_samples:
             put(device, result, by_samples)
     if slot.nbytes < 0:

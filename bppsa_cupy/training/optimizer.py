@@ -77,13 +77,11 @@ class Optimizer(abc.ABC):
         """
         if gradients is None or gradients is not self._fitting:
             self._check_gradients(gradients)
-        who, given = type(self).__name__, slice(None) if part is None else part
-        own = as_instance(who, "part", given, slice, "a slice of `flat`, or None", error=BppsaError)
         rows = self._checked_rows()
         with (device := self.parameters.device).naming_memory:
             self._add_arrays()
             self._mask_state()
-            progress = self._progress(part)
+            progress, own = self._progress(part), slice(None) if part is None else part
             values, updated = gradients.flat[own], self.parameters.flat[own]
             kernel, arrays, flag = self._kernel()
             units = self._units if part is None else self._units[part.start // self._unit :]
@@ -159,13 +157,15 @@ class Optimizer(abc.ABC):
         """Of the whole, or of a part, which begins where the whole is."""
         if part is None:
             return self._whole
-        key = (part.start, part.stop) if isinstance(part, slice) else (None, None)
+        who = type(self).__name__
+        as_instance(who, "part", part, slice, "a slice of `flat`, or None", error=BppsaError)
+        key = part.start, part.stop
+        if part.step is not None or not self.parameters.ends_arrays(*key):
+            raise BppsaError(
+                f"{who} got part={part!r}: it takes a slice from the start of one array in "
+                "net.parameters.flat to the start of another, or its end"
+            )
         if key not in self._parts:
-            if not isinstance(part, slice) or part.step is not None or not self.parameters.ends_arrays(*key):
-                raise BppsaError(
-                    f"{type(self).__name__} got part={part!r}: it takes a slice from the start of one array "
-                    "in net.parameters.flat to the start of another, or its end"
-                )
             self._parts[key] = Progress(self._whole.flag.copy(), self._whole.steps.copy())
         return self._parts[key]
 
