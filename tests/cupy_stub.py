@@ -112,6 +112,7 @@ def attributes_of(architecture: Architecture) -> dict[str, int]:
     """What CuPy's Device says of a GPU of this architecture, under the runtime's names."""
     found = {
         "MultiProcessorCount": 132,
+        "L2CacheSize": 50 << 20,
         "MaxSharedMemoryPerBlock": SHARED_BYTES,
         "MaxSharedMemoryPerBlockOptin": architecture.shared_bytes,
         "MaxSharedMemoryPerMultiprocessor": architecture.multiprocessor_bytes,

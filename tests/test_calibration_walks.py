@@ -37,9 +37,9 @@ TRUTH = replace(
 COUNTED = replace(H200, launch=TRUTH.launch, check=TRUTH.check, following=TRUTH.following)
 
 
-def exact() -> list[Timed]:
-    """Times of the launches of a calibration, as TRUTH predicts them."""
-    return [(case, predicted(TRUTH, case)) for case in cases(quick=False)]
+def exact(truth: GpuModel = TRUTH) -> list[Timed]:
+    """Times of the launches of a calibration, as a model predicts them."""
+    return [(case, predicted(truth, case)) for case in cases(quick=False)]
 
 
 def noisy(spread: float) -> list[Timed]:
@@ -58,10 +58,12 @@ def test_a_factor_that_is_none_is_refused(factor: float) -> None:
         fields_from_json("cuda", {**TRUTH.measured, "factors": {"step": factor}})
 
 
-@pytest.mark.parametrize("there, taken", [(100_000, 100_000), (None, H200.shared_bytes)])
-def test_estimates_take_a_devices_own_shared_memory(there: int | None, taken: int) -> None:
-    model = built_in(SimpleNamespace(name="cuda", workers=7, shared_bytes=there))
-    assert model.shared_bytes == taken and model.workers == 7
+@pytest.mark.parametrize("shared, cache", [(100_000, 4 << 20), (None, None)])
+def test_estimates_take_a_devices_own_limits(shared: int | None, cache: int | None) -> None:
+    model = built_in(SimpleNamespace(name="cuda", workers=7, shared_bytes=shared, cache_bytes=cache))
+    assert isinstance(model, GpuModel) and model.workers == 7
+    assert model.shared_bytes == (shared or H200.shared_bytes)
+    assert model.cache_bytes == (3_355_443 if cache else H200.cache_bytes)
 
 
 # ---- the fit ----
@@ -74,6 +76,14 @@ def test_exact_times_give_every_number_back() -> None:
     assert all(
         ratios == pytest.approx([1.0] * len(ratios)) for ratios in walk_errors(found, exact()).values()
     )
+
+
+@pytest.mark.parametrize("cache_bytes", [3 << 20, 90 << 20])
+def test_with_another_l2_too(cache_bytes: int) -> None:
+    """Steps of both sides of it are timed: each rate is found."""
+    truth = replace(TRUTH, cache=1.3e12, memory=3e11, cache_bytes=cache_bytes)
+    found = fit_walks(replace(COUNTED, cache_bytes=cache_bytes), exact(truth))
+    assert (found.cache, found.memory) == pytest.approx((truth.cache, truth.memory))
 
 
 def test_every_class_that_is_measured_is_met_by_more_than_one_launch() -> None:

@@ -103,9 +103,19 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
                 assert refusal(gpu, KERNELS[name], in_chunks, itemsize) is None, (name, size)
 
 
-def test_a_gpu_is_modelled_with_its_own_shared_memory(gpu: CudaDevice) -> None:
+def test_a_gpu_is_modelled_with_its_own_memories(gpu: CudaDevice) -> None:
     model = model_of(gpu)
     assert isinstance(model, GpuModel) and model.shared_bytes == cupy_stub.Gpu.architecture.shared_bytes
+    assert model.cache_bytes == 0.8 * gpu.cache_bytes
+
+
+def test_each_gpu_of_a_machine_has_its_own_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    device = gpu_of("sm_90", monkeypatch, tmp_path)
+    shared = {number: ARCHITECTURES[name].shared_bytes for number, name in enumerate(("sm_90", "sm_75"))}
+    for number, name in ((0, "sm_90"), (1, "sm_75"), (0, "sm_90")):
+        monkeypatch.setattr(cupy_stub.Gpu, "architecture", ARCHITECTURES[name])
+        with device.xp.cuda.Device(number):
+            assert device.shared_bytes == shared[number]
 
 
 def test_what_blocks_do_not_hold_goes_by_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import check_plain
 from bppsa_cupy.devices.memory import NamingMemory, too_little
 from bppsa_cupy.devices.order import Bound, Launch
 from bppsa_cupy.errors import DeviceError, ShapeError
@@ -230,6 +229,11 @@ class Device(abc.ABC):
         return None
 
     @property
+    def cache_bytes(self) -> int | None:
+        """Bytes of the cache that a GPU's multiprocessors share; None of other devices."""
+        return None
+
+    @property
     @abc.abstractmethod
     def workers(self) -> int:
         """How many products can be worked on at once: threads of the host, multiprocessors of a GPU."""
@@ -268,29 +272,3 @@ class Device(abc.ABC):
 
 def _nothing(*arrays: Array) -> None:
     """The launch of no work."""
-
-
-def from_dlpack(array: Any) -> np.ndarray:
-    """A NumPy array of what exports host memory by DLPack, else of what NumPy can read.
-
-    Raises ShapeError naming what was given where neither can: ragged lists, tensors of bfloat16.
-    """
-    if isinstance(array, np.ndarray):
-        return array
-    try:
-        return np.from_dlpack(array) if hasattr(array, "__dlpack__") else np.asarray(array)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ShapeError(
-            f"a {type(array).__name__} cannot be read as an array ({error}): give a NumPy or CuPy array, or "
-            "one that DLPack exports (of PyTorch, of float32 or float64)"
-        ) from error
-
-
-def check_array(array: Any, dtype: Any) -> None:
-    """Raise ShapeError where an array is none of numbers (`check_plain`), or a conversion to `dtype` would
-    lose an imaginary part."""
-    check_plain("a device", "an array", array)
-    if dtype is not None and array.dtype.kind == "c" and np.dtype(dtype).kind != "c":
-        raise ShapeError(
-            f"an array of {array.dtype} was given: it takes {np.dtype(dtype)}; give the real part"
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cache
 from types import ModuleType
@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.conversion import without_gradient
-from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
+from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
+from bppsa_cupy.devices.base import Device, Launch
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError
@@ -79,6 +79,7 @@ class CudaDevice(Device):
     def __init__(self) -> None:
         super().__init__()
         self.xp = import_cupy()
+        self._attributes: dict[int, Mapping[str, int]] = {}
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
@@ -137,13 +138,24 @@ class CudaDevice(Device):
         free, _ = self.xp.cuda.runtime.memGetInfo()
         return int(free) + int(self.xp.get_default_memory_pool().free_bytes())
 
+    def _attribute(self, name: str) -> int:
+        """Of the current GPU, whose attributes are asked for once: the driver takes long to tell all."""
+        gpu = self.xp.cuda.Device()
+        if gpu.id not in self._attributes:
+            self._attributes[gpu.id] = gpu.attributes
+        return int(self._attributes[gpu.id][name])
+
     @property
     def shared_bytes(self) -> int:
-        return int(self.xp.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
+        return self._attribute("MaxSharedMemoryPerBlockOptin")
+
+    @property
+    def cache_bytes(self) -> int:
+        return self._attribute("L2CacheSize")
 
     @property
     def workers(self) -> int:
-        return int(self.xp.cuda.Device().attributes["MultiProcessorCount"])
+        return self._attribute("MultiProcessorCount")
 
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()

@@ -12,8 +12,8 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
 import threadpoolctl
 
-from bppsa_cupy.conversion import without_gradient
-from bppsa_cupy.devices.base import Device, Launch, check_array, from_dlpack
+from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
+from bppsa_cupy.devices.base import Device, Launch
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.system.memory import free_host_memory

@@ -95,7 +95,7 @@ class GpuModel(TimeModel):
     schedulers, registers  of a multiprocessor, and of a scheduler
     shared_bytes           of a block, at most
     alone, busy            clocks in Hz with little to do, and when all schedulers have warps
-    cache, memory          bytes a second from L2, and from memory, and `cache_bytes` that L2 holds
+    cache, memory          bytes a second from L2, and from memory, and `cache_bytes` of weights that L2 holds
     following              seconds from a kernel of a graph to one that waits for it
     factors                seconds by those counted, of each kind of kernel (`warps.KINDS`), as "KIND busy" of
                            launches that give all schedulers warps; 1 for others
@@ -217,13 +217,22 @@ MODELS: dict[str, TimeModel] = {
 }
 
 
+#: The part of L2 in which weights stay from step to step; the rest is for what else steps read and write.
+HELD_BY_L2 = 0.8
+
+
 def built_in(device: Device) -> TimeModel:
-    """The estimates for `device`, with its own number of workers and a GPU's shared memory. A device that has
-    none is taken for the host."""
+    """The estimates for `device`, with its own number of workers, a GPU's shared memory and its L2. A device
+    that has none is taken for the host."""
     model = replace(MODELS.get(device.name, MODELS["host"]), workers=device.workers)
     if not isinstance(model, GpuModel):
         return model
-    return replace(model, shared_bytes=device.shared_bytes or model.shared_bytes)
+    shared, cache = device.shared_bytes, device.cache_bytes
+    return replace(
+        model,
+        shared_bytes=shared or model.shared_bytes,
+        cache_bytes=int(HELD_BY_L2 * cache) if cache else model.cache_bytes,
+    )
 
 
 def model_of(device: Device) -> TimeModel:

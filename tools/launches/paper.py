@@ -15,8 +15,8 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.timescan.models import H200
 from bppsa_cupy.tools.launches.capture import Capture, Capturing, Mark
 
-#: Bytes of an H200.
-MEMORY = 141 * 10**9
+#: Bytes of an H200, and of its L2.
+MEMORY, CACHE = 141 * 10**9, 50 << 20
 
 
 @dataclass(frozen=True)
@@ -211,6 +211,10 @@ class PaperGpu(CudaDevice):
     @property
     def shared_bytes(self) -> int:
         return H200.shared_bytes
+
+    @property
+    def cache_bytes(self) -> int:
+        return CACHE
 
     @property
     def workers(self) -> int:
