@@ -119,7 +119,7 @@ def _live(schedule: Schedule) -> Live:
     level, begin = table[:, LEVEL], table[:, [BEGIN, SPLIT]]
     reading = np.broadcast_to(level[:, None], makers.shape)
     is_input = makers < 0
-    element_last, step_last = np.full(n + 2, -1), level.copy()
+    element_last, step_last = np.full(n + 1, -1), level.copy()
     np.maximum.at(element_last, begin[is_input], reading[is_input])
     np.maximum.at(step_last, makers[~is_input], reading[~is_input])
     step_last[table[:, BEGIN] == 0] = end

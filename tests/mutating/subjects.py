@@ -29,7 +29,7 @@ FITTED = ("bppsa_cupy/timescan/warps.py",)
 PYTHON = {
     "plan": Subject(
         ("bppsa_cupy/plan/**/*.py", "bppsa_cupy/system/calibration.py"),
-        ("test_plan_*.py", "test_schedule.py", "test_partition.py", "test_search_ranks.py",
+        ("test_plan_*.py", "test_schedule*.py", "test_partition.py", "test_search_ranks.py",
          "test_calibration.py", "test_rank_times.py", "test_rank_memory.py", "test_symbolic.py",
          "test_network.py"),
     ),
