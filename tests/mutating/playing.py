@@ -24,8 +24,10 @@ from mutating.mutant import ROOT, Mutant
 from mutating.recording import Lines, Recorded, lines_run
 from mutating.told import Outcomes
 
-#: Processor seconds of a test that takes part, and of all tests of a fault.
+#: Processor seconds of a test that takes part, and of all tests of a fault; how many times as many there are
+#: for one that has survived before.
 LONGEST, TOGETHER = 2.0, 6.0
+AGAIN = 4
 #: Those that a test may take beyond five times its own, in which Numba may compile for another dtype; and
 #: where the fault is in a function that Numba compiles, with all that call it.
 BEYOND, COMPILING = 20.0, 90.0
@@ -82,7 +84,8 @@ class Player:
 
     def _play(self, functions: Functions, mutant: Mutant) -> tuple[str, str]:
         """What becomes of a fault. A test that has seen one is run here without it, if it was not yet."""
-        chosen = self._choose(functions, mutant)
+        more = AGAIN if self._outcomes.survived(mutant) else 1
+        chosen = self._choose(functions, mutant, more)
         while True:
             outcome, detail = self._meet(functions, mutant, chosen)
             if outcome == "killed" and detail not in self._fit:
@@ -115,9 +118,9 @@ class Player:
             return "crashed", played.detail
         return played.outcome, played.detail
 
-    def _choose(self, functions: Functions, mutant: Mutant) -> list[str]:
-        """The quickest tests that reach a fault's lines, or where Numba compiled these, lines that call them;
-        first those that have seen faults near by."""
+    def _choose(self, functions: Functions, mutant: Mutant, more: int) -> list[str]:
+        """The quickest tests that reach a fault's lines, or where Numba compiled these, lines that call them,
+        in `more` times the usual seconds; first those that have seen faults near by."""
         compiled = functions.compiled_at(mutant)
         wanted = (
             self._lines_that_call(compiled)
@@ -137,7 +140,7 @@ class Player:
             turns[test] += 1
         chosen, total = [], 0.0
         for _, seconds, name in sorted(ordered):
-            if seconds > LONGEST or total + seconds > TOGETHER or not self._fit.get(name, True):
+            if seconds > more * LONGEST or total + seconds > more * TOGETHER or not self._fit.get(name, True):
                 continue
             total += seconds
             chosen.append(name)

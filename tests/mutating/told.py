@@ -63,6 +63,10 @@ class Outcomes:
             if outcome == "killed":
                 yield mutant, detail
 
+    def survived(self, mutant: Mutant) -> bool:
+        """Whether a run before this one saw no test fail."""
+        return self._told.get(mutant.key, ("", ""))[0] == "survived"
+
     def left(self, mutants: Iterable[Mutant]) -> list[Mutant]:
         """Those to try: the survivors of earlier runs first."""
         known = {mutant.key: self._told.get(mutant.key, ("", ""))[0] for mutant in mutants}
