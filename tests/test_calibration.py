@@ -122,6 +122,7 @@ def sealed(path, change):
         (lambda c: c["model"]["rates"]["terms"].update(bytes_per_second=-1), "-1"),
         (lambda c: c["model"]["rates"]["terms"].update(bytes_per_second="fast"), "fast"),
         (lambda c: c["model"].update(seconds_per_call=-1), "seconds"),
+        (lambda c: c["model"].update(seconds_per_call=math.inf), "inf is no number of seconds"),
         (lambda c: c["model"].pop("rates"), "rates"),
         (lambda c: c["model"].pop("link"), "link"),
         (lambda c: c["model"]["link"].update(latency=-1e-6), "seconds"),

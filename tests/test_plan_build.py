@@ -12,9 +12,12 @@ from symbolic_oracle import evaluate
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.plan import Chain, ChainPlan, Element, Partition, Plan, with_input_gradient
+from bppsa_cupy.plan import Budget, Chain, ChainPlan, Element, Partition, Plan, with_input_gradient
 from bppsa_cupy.plan import build as build_module
 from bppsa_cupy.plan.algorithms import hybrid, linear
+from bppsa_cupy.plan.cost import MODELS, schedule_cost
+from bppsa_cupy.plan.search import compute_schedule, searched_segments
+from bppsa_cupy.plan.sizes import CountedSizes
 from bppsa_cupy.scan import NumericScan
 
 
@@ -123,6 +126,7 @@ def test_no_chain_at_all():
 
 
 def test_workers_are_numbered_below_their_count():
+    assert plan_of(small_network()).workers == 1
     plan = plan_of(small_network(), workers=2)
     assert plan.workers == 2
     workers = {s.worker for s in plan.schedule(0, "blelloch").steps}
@@ -158,6 +162,7 @@ def test_what_does_not_fit_is_left_out_and_never_made(monkeypatch):
 def test_exactly_the_limit_fits():
     plan = plan_of(small_network(), memory_limit=needed("blelloch"))
     assert plan.bytes("blelloch") == needed("blelloch")
+    assert plan.bytes("blelloch", 1) == needed("blelloch", batch_size=1) < needed("blelloch")
 
 
 def test_a_schedule_asked_for_that_does_not_fit():
@@ -185,6 +190,28 @@ def test_automatic_levels_stay_below_the_limit():
     limit = needed("linear")
     plan = plan_of(small_network(), workers=64, model="ideal", memory_limit=limit)
     assert plan.bytes("hybrid") <= limit
+
+
+def test_automatic_levels_take_all_that_the_limit_leaves():
+    """Each chain has what the ones before it and the serial scans behind it leave."""
+    chains = small_network(), random_chain(9, 1), small_network()
+    options = {"workers": 64, "model": "ideal", "schedules": ["hybrid"]}
+    free = plan_of(*chains, **options)
+    bound = plan_of(*chains, **options, memory_limit=free.bytes("hybrid"))
+    for index, chain in enumerate(chains):
+        assert bound.schedule(index, "hybrid") == free.schedule(index, "hybrid")
+        assert free.schedule(index, "hybrid").steps != linear(len(chain)).steps
+
+
+def test_automatic_levels_choose_from_all_segments():
+    chain = random_chain(9, 1)
+    plan = plan_of(chain, workers=64, model="ideal", schedules=["hybrid"])
+    sizes = CountedSizes(chain, searched_segments(chain))
+    budget = Budget(plan.batch_size, 4, 64, MODELS["ideal"])
+    best = schedule_cost(sizes, compute_schedule(sizes, budget), budget).schedule
+    assert plan.schedule(0, "hybrid") == best
+    made = {(i, j) for level in range(4) for i, j in hybrid(9, level).out.tolist()}
+    assert not {step.out for step in plan.schedule(0, "hybrid").steps} <= made
 
 
 # ---- the caller's mistakes ----

@@ -1,6 +1,7 @@
 """What differs between two networks, as a plan's mismatch tells it."""
 
 from bppsa_cupy.plan import differences
+from bppsa_cupy.plan.compare import fingerprint
 
 CONV = {"type": "Conv2d", "in_channels": 3, "kernel_size": [5, 5]}
 
@@ -15,6 +16,11 @@ def test_differences_name_the_field():
 
 def test_lists_and_tuples_are_equal():
     assert differences({"layers": [CONV]}, {"layers": [{**CONV, "kernel_size": (5, 5)}]}) == []
+
+
+def test_the_order_of_fields_is_of_no_meaning_to_a_fingerprint():
+    assert fingerprint(CONV) == fingerprint(dict(reversed(CONV.items())))
+    assert fingerprint(CONV) != fingerprint({**CONV, "in_channels": 4})
 
 
 def test_sizes_that_follow_from_another_difference_are_not_named():

@@ -1,0 +1,122 @@
+"""The class of schedules that a search takes the best of, member by member (`search.search` describes it)."""
+
+import re
+from collections import Counter
+from itertools import cycle
+
+import numpy as np
+import pytest
+
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.plan import Chain, Element
+from bppsa_cupy.plan.algorithms import every_hybrid
+from bppsa_cupy.plan.search.candidates import members
+from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments
+
+N = 30
+SECONDS = [3, 5, 7, 100, 4, 11]
+
+
+def chain_costs(n, one, values=lambda begin, end: end - begin):
+    """Costs of n matrices whose segments are all different."""
+    segments = [(i, j) for i in range(1, n) for j in range(i + 1, n + 1)]
+    classes = np.full((n + 1, n + 1), -1, np.int32)
+    for number, segment in enumerate(segments):
+        classes[segment] = number
+    mm = np.full((len(segments),) * 2, np.inf)
+    for (i, j), k in ((segment, k) for segment in segments for k in range(segment[0] + 1, segment[1])):
+        mm[classes[i, k], classes[k, j]] = one()
+    mv = np.array([one() for _ in segments], float)
+    return SegmentCosts(classes, mm, mv, np.array([values(*segment) for segment in segments]))
+
+
+def spread(values):
+    """The limits: at most twelve of the values, by equal steps, the least and the largest among them."""
+    values = sorted(set(values))
+    if len(values) <= 12:
+        return values
+    return [values[int(k * (len(values) - 1) / 11)] for k in range(12)]
+
+
+def names_of(found):
+    """What sets there are, and how many deadlines each has."""
+    return Counter(re.sub(", (within .* of the shortest path|least work)$", "", one.name) for one in found)
+
+
+def made_of(candidate):
+    """The matrices of more than one element that it makes."""
+    return [(i, j) for i, _, j in candidate.splits.tolist() if i]
+
+
+@pytest.fixture(scope="module")
+def found():
+    return list(members(chain_costs(N, cycle(SECONDS).__next__), of_values=True))
+
+
+def test_every_set_is_there(found):
+    hybrids = every_hybrid(N)
+    assert [one.levels for one in found[: len(hybrids)]] == [one.levels for one in hybrids]
+    sizes = sorted({int(2 * (N / 2) ** (k / 11)) for k in range(11)})
+    assert sizes[0] == 2 and N not in sizes
+    sets = [
+        "all segments",
+        *(f"products of at most {most:.3g} s" for most in sorted(SECONDS)[:-1]),
+        *(f"blocks of {size} from a_{N * k // 8} on" for size in sizes for k in range(8)),
+        *(f"matrices of at most {most} values" for most in spread(range(1, N))[:-1]),
+    ]
+    alone = {"matrices of at most 1 values": 2}  # the serial scan is all that there is
+    assert names_of(found[len(hybrids) :]) == dict.fromkeys(sets, 11) | alone
+
+
+def test_each_set_holds_what_its_name_says(found):
+    table = chain_costs(N, cycle(SECONDS).__next__)
+    reached = {"s": 0.0, "values": 0}
+    for one in found:
+        if match := re.match(r"blocks of (\d+) from a_(\d+) on", one.name):
+            size, first = map(int, match.groups())
+            for begin, end in made_of(one):
+                assert begin >= first and (begin - first) // size == (end - 1 - first) // size
+        elif match := re.match(r"(products|matrices) of at most (\d+) (s|values)", one.name):
+            most, unit = int(match[2]), match[3]
+            inner = one.splits[one.splits[:, 0] > 0]
+            values = inner[:, 2] - inner[:, 0]
+            seconds = np.array([table.mm[table.classes[i, k], table.classes[k, j]] for i, k, j in inner])
+            held = seconds if unit == "s" else values
+            assert held.max(initial=0) <= most
+            reached[unit] += (held == most).sum()
+    assert all(reached.values())
+
+
+def test_deadlines_run_from_the_shortest_path_to_the_serial_scan(found):
+    serial = next(one for one in found if one.name == "linear").seconds.sum()
+    every = [one for one in found if one.name.startswith("all segments")]
+    shortest = every[0].critical_path
+    assert shortest == min(one.critical_path for one in found) < serial
+    for turn, one in enumerate(every[:10]):
+        factor = (serial / shortest) ** (turn / 10)
+        assert one.name == f"all segments, within {factor:.3g} of the shortest path"
+        assert one.critical_path <= factor * shortest * (1 + 1e-9)
+    assert every[10].name == "all segments, least work"
+    assert every[10].work == min(one.work for one in every)
+
+
+def test_one_deadline_where_nothing_is_shorter_than_the_serial_scan():
+    costs = chain_costs(12, lambda: 1)
+    costs.mm[np.isfinite(costs.mm)] = 1000
+    found = list(members(costs, of_values=False))
+    assert names_of(found[len(every_hybrid(12)) :])["all segments"] == 2
+
+
+@pytest.mark.parametrize("different", [11, 12, 13])
+def test_limits_are_at_most_twelve(different):
+    costs = chain_costs(20, lambda: 1, lambda begin, end: 10 + (begin * 20 + end) % different)
+    names = names_of(members(costs, of_values=True))
+    limits = [int(name.split()[4]) for name in names if name.startswith("matrices")]
+    assert limits == spread(range(10, 10 + different))[:-1] and len(limits) == min(different, 12) - 1
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 63, 64])
+def test_every_segment_of_a_short_chain_is_searched(n):
+    chain = Chain((Element("J", Pattern.dense(2, 2), False),) * n)
+    expected = [(i, j) for i in range(1, n + 1) for j in range(i + 1, n + 2) if j <= n or j == i + 1]
+    assert sorted(map(tuple, searched_segments(chain).tolist())) == expected
