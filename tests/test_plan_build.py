@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from plan_cases import plan_of, random_chain, small_network
 from symbolic_oracle import evaluate
 
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import get_device
-from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.plan import Budget, Chain, ChainPlan, Element, Partition, Plan, with_input_gradient
+from bppsa_cupy.errors import PlanError
+from bppsa_cupy.plan import Budget, Partition, Plan, with_input_gradient
 from bppsa_cupy.plan import build as build_module
 from bppsa_cupy.plan.algorithms import hybrid, linear
 from bppsa_cupy.plan.cost import MODELS, schedule_cost
@@ -76,32 +75,6 @@ def test_computed_schedules_run_and_give_the_serial_scan(n, seed, workers, affin
     scan.run(batch)
     for k, expected in enumerate(vectors, 1):
         np.testing.assert_allclose(scan.vector(k, batch), expected, rtol=1e-9, atol=1e-9)
-
-
-def test_patterns_are_those_of_the_product():
-    plan = plan_of(small_network())
-    chain = plan.chains[0]
-    for step in plan.schedule(0, "blelloch").steps:
-        if step.kind == "mm":
-            product = chain.pattern(*step.right).to_scipy() @ chain.pattern(*step.left).to_scipy()
-            assert chain.pattern(*step.out) == Pattern.from_scipy(product)
-
-
-def test_segments_are_shared_when_all_elements_are():
-    chain = plan_of(small_network()).chains[0]
-    assert chain.chain.shared(1, 2) and not chain.chain.shared(1, 3)
-    assert not chain.chain.shared(0, 1)
-
-
-def test_equal_products_are_made_once():
-    element = Element("J", Pattern.dense(3, 3), True)
-    plan = plan_of(Chain((element,) * 16), Chain((element,) * 7))
-    assert len(plan.chains[0].products) == 1
-
-
-def test_a_segment_that_no_schedule_computes():
-    with pytest.raises(PlanError, match=r"\[2, 5\) is computed by none of linear"):
-        plan_of(small_network(), schedules=["linear"]).chains[0].pattern(2, 5)
 
 
 def test_a_schedule_that_is_not_there_names_the_flag():
@@ -179,6 +152,20 @@ def test_a_schedule_asked_for_that_does_not_fit():
     assert plan_of(small_network(), schedules=["blelloch"], batch_size=batch, **common)
     with pytest.raises(PlanError):
         plan_of(small_network(), schedules=["blelloch"], batch_size=batch + 1, **common)
+
+
+def test_the_level_that_passes_the_limit_is_named():
+    """Of the first chain that does not fit, what those before it take included."""
+    plan = plan_of(random_chain(3, 2), random_chain(12, 1), schedules=["blelloch"])
+    first, second = plan.chains
+    before = Budget(4, 4).bytes(first.sizes, plan.schedule(0, "blelloch"))
+    held = Budget(4, 4).bytes_by_level(second.sizes, plan.schedule(1, "blelloch"))
+    grown = [level for level in range(len(held) - 1) if held[level + 1] > held[level]]
+    assert len(grown) > 1
+    for level in grown:
+        limit = before + held[level + 1] - 1
+        with pytest.raises(PlanError, match=rf"\(level {level} passes it\)"):
+            plan_of(first.chain, second.chain, schedules=["blelloch"], memory_limit=limit)
 
 
 def test_nothing_fits():
@@ -263,21 +250,6 @@ def test_what_is_left_out_is_told_of_with_what_would_fit():
     assert list(plan.left_out) == ["blelloch"]
     (line,) = told
     assert line.startswith("schedule blelloch takes ") and re.search(r"level \d passes it.* would fit", line)
-
-
-def test_chains_must_fit_together():
-    with pytest.raises(ShapeError, match=r"element 1 \(a\) has 3 rows and element 2 \(b\) has 2 columns"):
-        Chain((Element("a", Pattern.dense(3, 2), True), Element("b", Pattern.dense(3, 2), True)))
-
-
-def test_schedules_must_be_of_the_chain():
-    with pytest.raises(PlanError, match="for 5 matrices, the chain has 6"):
-        ChainPlan(small_network(), {"linear": linear(5)}, {})
-
-
-def test_missing_products_are_named():
-    with pytest.raises(PlanError, match=r"product M\(3, 4\)·M\(2, 3\).*is missing"):
-        ChainPlan(small_network(), {"hybrid": hybrid(6, 1)}, {})
 
 
 @pytest.mark.parametrize(

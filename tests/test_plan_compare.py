@@ -39,6 +39,25 @@ def test_other_differences():
     ]
 
 
+def test_masks_are_told_by_the_first_digits_of_their_digests():
+    before, after = ({"layers": [{**CONV, "mask": 32 * digits}]} for digits in ("0a", "f1"))
+    assert differences(before, after) == [
+        "layer 0 Conv2d: mask 0a0a0a0a… in the plan, f1f1f1f1… in the network"
+    ]
+
+
+def test_an_input_shape_that_differs_alone_is_named():
+    before, after = ({"layers": [{**CONV, "input_shape": [3, size, 8]}]} for size in (8, 9))
+    assert differences(before, after) == [
+        "layer 0 Conv2d: input_shape (3, 8, 8) in the plan, (3, 9, 8) in the network"
+    ]
+
+
+def test_every_field_behind_a_difference_is_named():
+    before, after = ({"layers": [{**CONV, "kernel_size": 1, "in_channels": n, "bias": n}]} for n in (2, 3))
+    assert [line.split()[3] for line in differences(before, after)] == ["in_channels", "bias"]
+
+
 def test_layers_inside_of_layers_are_named_by_their_path():
     before = {"layers": [CONV, {"type": "Residual", "body": [CONV, {"type": "ReLU"}]}]}
     after = {"layers": [CONV, {"type": "Residual", "body": [{**CONV, "in_channels": 4}]}]}
@@ -51,3 +70,4 @@ def test_layers_inside_of_layers_are_named_by_their_path():
 def test_what_a_file_has_for_layers_may_be_anything():
     assert differences({"layers": 5}, {"layers": [CONV]})[0].startswith("layers 5 in the plan, (")
     assert differences({"layers": [5]}, {"layers": [5]}) == []
+    assert differences({"layers": [CONV, 5]}, {"layers": [CONV]})[0].startswith("layers (")

@@ -105,6 +105,13 @@ def test_what_does_not_fit_is_named(make, words):
         check_product(make())
 
 
+def test_a_row_that_is_missing_is_seen():
+    emptied = Pattern((2, 2), np.array([0, 2, 2]), np.array([0, 1]))
+    product = replace(general(), kind="row_wise", maps={}, pattern=emptied)
+    with pytest.raises(PlanError, match="do not have the structure of kind row_wise"):
+        check_product(product)
+
+
 def test_the_general_product_is_right():
     check_product(general())
     assert computes_the_product(general(), np.random.default_rng(0))

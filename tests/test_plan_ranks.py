@@ -203,3 +203,7 @@ def test_bytes_are_of_the_fullest_rank():
     budget = Budget(3, 4, 4, owners=chain.owners(plan.partition))
     taken = budget.bytes_by_rank(plan.chains[0].sizes, plan.schedule(0, "blelloch"))
     assert plan.bytes("blelloch") == max(taken) < plan_of(chain, batch_size=3).bytes("blelloch")
+    alone = over_ranks([chain], Partition((0, 8, 8)))
+    budget = Budget(3, 4, 2, owners=chain.owners(alone.partition))
+    one, none = budget.bytes_by_rank(alone.chains[0].sizes, alone.schedule(0, "blelloch"))
+    assert one == alone.bytes("blelloch") and none == 0

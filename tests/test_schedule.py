@@ -18,7 +18,7 @@ from bppsa_cupy.plan.algorithms import (
     with_input_gradient,
 )
 from bppsa_cupy.plan.file.check_schedule import check_schedule
-from bppsa_cupy.plan.schedule import Schedule, up_sweep_levels
+from bppsa_cupy.plan.schedule import Schedule, Step, up_sweep_levels
 
 SIZES = range(41)
 
@@ -204,6 +204,7 @@ def test_schedules_by_any_splits_give_the_serial_scan(n, data):
     values = evaluate(schedule, a)
     for k, expected in enumerate(serial(a)[:n], 1):
         np.testing.assert_allclose(values[0, k], expected, rtol=1e-9, atol=1e-9)
+    assert min((step.level for step in schedule.steps), default=0) == 0
     # A matrix is made right before its first reader, a vector as soon as it can be.
     for step in schedule.steps:
         readers = [s.level for s in schedule.steps if step.out in (s.left, s.right)]
@@ -218,6 +219,10 @@ def test_the_papers_hand_picked_schedule(n):
     assert schedule.steps == hybrid(n, min(3, up_sweep_levels(n))).steps
     blocks = [s.out for s in schedule.steps if s.kind == "mm" and s.end - s.begin == 8]
     assert blocks == [(k, k + 8) for k in range(8, n - 7, 8)]
+
+
+def test_the_input_gradient_is_one_step_more():
+    assert with_input_gradient(linear(3)).steps == (*linear(3).steps, Step(2, 0, 3, 4, "mv", 0))
 
 
 def test_labels():
