@@ -143,6 +143,7 @@ def test_a_schedule_asked_for_that_does_not_fit():
     with pytest.raises(PlanError) as caught:
         plan_of(small_network(), schedules=["blelloch"], memory_limit=limit, batch_size=64)
     message = str(caught.value)
+    assert message.count("--levels") == message.count("--batch-size") == 1
     assert f"blelloch takes {limit + 1} bytes" in message and f"limit is {limit} bytes" in message
     assert re.search(r"\(level \d+ passes it\)", message)
     levels = int(re.search(r"--levels (\d+)", message)[1])

@@ -14,6 +14,7 @@ from plan_cases import assert_equal_plans, edited, plan_of, random_chain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan import Budget, Chain, Element, Partition, Plan, build_plan
+from bppsa_cupy.plan.algorithms import with_input_gradient
 from bppsa_cupy.plan.cost import MODELS, preparation_seconds
 from bppsa_cupy.plan.cost_model import CostModel, Link, Rate
 
@@ -203,7 +204,15 @@ def test_bytes_are_of_the_fullest_rank():
     budget = Budget(3, 4, 4, owners=chain.owners(plan.partition))
     taken = budget.bytes_by_rank(plan.chains[0].sizes, plan.schedule(0, "blelloch"))
     assert plan.bytes("blelloch") == max(taken) < plan_of(chain, batch_size=3).bytes("blelloch")
-    alone = over_ranks([chain], Partition((0, 8, 8)))
-    budget = Budget(3, 4, 2, owners=chain.owners(alone.partition))
-    one, none = budget.bytes_by_rank(alone.chains[0].sizes, alone.schedule(0, "blelloch"))
-    assert one == alone.bytes("blelloch") and none == 0
+
+
+def test_a_rank_that_owns_all_holds_every_pattern_and_one_without_a_layer_nothing():
+    chain = chain_of_layers(1, 8)
+    plan = over_ranks([chain], Partition((0, 8, 8)))
+    budget = Budget(3, 4, 2, owners=chain.owners(plan.partition))
+    sizes, schedule = plan.chains[0].sizes, plan.schedule(0, "blelloch")
+    one, none = budget.bytes_by_rank(sizes, schedule)
+    assert one == plan.bytes("blelloch") and none == 0
+    values = replace(budget, indices=False).bytes_by_rank(sizes, schedule)[0]
+    held = sizes.index_bytes(with_input_gradient(schedule))
+    assert one - values == held[-1] > held[0]

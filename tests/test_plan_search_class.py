@@ -120,3 +120,12 @@ def test_every_segment_of_a_short_chain_is_searched(n):
     chain = Chain((Element("J", Pattern.dense(2, 2), False),) * n)
     expected = [(i, j) for i in range(1, n + 1) for j in range(i + 1, n + 2) if j <= n or j == i + 1]
     assert sorted(map(tuple, searched_segments(chain).tolist())) == expected
+
+
+@pytest.mark.parametrize(("different", "every"), [(8, True), (9, False)])
+def test_long_chains_of_few_different_elements_are_searched_over_every_segment(different, every):
+    patterns = [Pattern((8, 8), np.arange(9), np.full(8, k % 8)) for k in range(8)]
+    elements = [Element("J", patterns[k % 8], different == 9 and k == 0) for k in range(72)]
+    assert len({(e.pattern.digest, e.shared) for e in elements}) == different
+    segments = searched_segments(Chain(tuple(elements)))
+    assert (len(segments) == 72 + 71 * 70 // 2) == every

@@ -206,7 +206,12 @@ def test_schedules_by_any_splits_give_the_serial_scan(n, data):
         np.testing.assert_allclose(values[0, k], expected, rtol=1e-9, atol=1e-9)
     assert min((step.level for step in schedule.steps), default=0) == 0
     # A matrix is made right before its first reader, a vector as soon as it can be.
+    depths = {}
+    for begin, end in sorted(splits, key=lambda segment: (segment[1] - segment[0], segment)):
+        operands = ((begin, splits[begin, end]), (splits[begin, end], end))
+        depths[begin, end] = 1 + max(depths.get(operand, -1) for operand in operands)
     for step in schedule.steps:
+        assert step.kind == "mm" or step.level == depths[step.out]
         readers = [s.level for s in schedule.steps if step.out in (s.left, s.right)]
         if step.kind == "mm":
             assert min(readers) == step.level + 1
