@@ -54,8 +54,17 @@ def test_an_input_shape_that_differs_alone_is_named():
 
 
 def test_every_field_behind_a_difference_is_named():
-    before, after = ({"layers": [{**CONV, "kernel_size": 1, "in_channels": n, "bias": n}]} for n in (2, 3))
+    """But for the shape of the input, which follows from it."""
+    before, after = (
+        {"layers": [{**CONV, "in_channels": n, "input_shape": [n, 8, 8], "bias": n}]} for n in (2, 3)
+    )
     assert [line.split()[3] for line in differences(before, after)] == ["in_channels", "bias"]
+
+
+def test_layers_inside_that_one_side_lacks():
+    before, after = ({"layers": [{"type": "Residual", **body}]} for body in ({"body": [CONV]}, {}))
+    (line,) = differences(before, after)
+    assert line.startswith("layer 0 Residual: body (") and line.endswith("in the plan, None in the network")
 
 
 def test_layers_inside_of_layers_are_named_by_their_path():

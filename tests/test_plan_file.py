@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import assert_equal_plans, edited, general_chains, plan_of, random_chain, small_network
 
+from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Plan
+from bppsa_cupy.plan import Chain, Element, Plan
 from bppsa_cupy.plan.file.plan_file import read_plan
 
 
@@ -33,6 +34,12 @@ def test_round_trip_of_a_network_with_a_schedule_left_out(tmp_path):
     assert plan.left_out
     plan.save(tmp_path / "p.h5")
     assert_equal_plans(plan, Plan.load(tmp_path / "p.h5"))
+
+
+def test_a_vjp_of_no_multiply_adds_is_kept(tmp_path):
+    plan = plan_of(Chain((Element("J", Pattern.dense(2, 2), False, 0),)))
+    plan.save(tmp_path / "p.h5")
+    assert Plan.load(tmp_path / "p.h5").chains[0].chain.elements[0].vjp_multiply_adds == 0
 
 
 def test_long_descriptions_fit(tmp_path):

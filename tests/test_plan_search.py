@@ -1,5 +1,7 @@
 """The schedule search: against brute force over all schedules, and over the class by the list scheduler."""
 
+from itertools import cycle
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -165,6 +167,26 @@ def test_deadlines_are_kept(table):
     for factor in (1.0, 1.1, 1.5, 4.0):
         made = make_candidate(costs, "", reach.within(reach.length * factor))
         assert table.critical_path(made.schedule) <= reach.length * factor * (1 + 1e-9)
+
+
+def test_ties_go_to_the_hybrid_of_fewest_levels():
+    search = Search(Table(5, lambda: 0).costs)
+    assert [search.best(workers).schedule.levels for workers in (1, 2, None)] == [0, 0, 0]
+
+
+@settings(max_examples=40)
+@given(tables(least=2, most=9))
+def test_the_work_that_none_falls_below(table):
+    """Of every vector the cheapest matrix times a vector, with the cheapest last product of that matrix."""
+    last = {(i, j): min((table.mm[i, k, j] for k in range(i + 1, j)), default=0) for i, j in table.mv}
+    least = sum(min(table.mv[k, j] + last[k, j] for k in range(1, j)) for j in range(2, table.n + 1))
+    assert Search(table.costs).reach.least_work == pytest.approx(least)
+
+
+def test_times_below_a_second_count():
+    table = Table(6, cycle([0.03, 0.002, 0.01]).__next__)
+    shortest = min(table.critical_path(schedule) for schedule in all_schedules(6))
+    assert shortest < 1 and Search(table.costs).best().seconds == pytest.approx(shortest)
 
 
 # ---- the memory limit ----

@@ -70,12 +70,13 @@ def test_every_set_is_there(found):
 
 def test_each_set_holds_what_its_name_says(found):
     table = chain_costs(N, cycle(SECONDS).__next__)
-    reached = {"s": 0.0, "values": 0}
+    reached, starts = {"s": 0, "values": 0}, 0
     for one in found:
         if match := re.match(r"blocks of (\d+) from a_(\d+) on", one.name):
             size, first = map(int, match.groups())
             for begin, end in made_of(one):
                 assert begin >= first and (begin - first) // size == (end - 1 - first) // size
+                starts += begin == first
         elif match := re.match(r"(products|matrices) of at most (\d+) (s|values)", one.name):
             most, unit = int(match[2]), match[3]
             inner = one.splits[one.splits[:, 0] > 0]
@@ -84,7 +85,7 @@ def test_each_set_holds_what_its_name_says(found):
             held = seconds if unit == "s" else values
             assert held.max(initial=0) <= most
             reached[unit] += (held == most).sum()
-    assert all(reached.values())
+    assert all(reached.values()) and starts
 
 
 def test_deadlines_run_from_the_shortest_path_to_the_serial_scan(found):
@@ -117,7 +118,8 @@ def test_limits_are_at_most_twelve(different):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 63, 64])
 def test_every_segment_of_a_short_chain_is_searched(n):
-    chain = Chain((Element("J", Pattern.dense(2, 2), False),) * n)
+    patterns = [Pattern((8, 8), np.arange(9), np.full(8, k % 8)) for k in range(n)]
+    chain = Chain(tuple(Element("J", pattern, k % 3 == 0) for k, pattern in enumerate(patterns)))
     expected = [(i, j) for i in range(1, n + 1) for j in range(i + 1, n + 2) if j <= n or j == i + 1]
     assert sorted(map(tuple, searched_segments(chain).tolist())) == expected
 

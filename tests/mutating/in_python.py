@@ -1,7 +1,8 @@
 """Faults of Python functions: operators, comparisons, conditions, numbers, statements that are left out.
 
 A fault is made in the syntax tree, so that every line keeps its number. What a message, an annotation, a
-default or the body of a class says is left as it is, and so is what only asserts: `assert`, `strict=True`.
+default or the body of a class says is left as it is, what only asserts (`assert`, `strict=True`), and what
+writes machine code (Numba's intrinsics), which runs where nothing is compiled yet.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def _nodes(tree: ast.Module) -> list[Any]:
 
     def visit(node: ast.AST, inside: bool) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if any(isinstance(one, ast.Name) and one.id == "intrinsic" for one in node.decorator_list):
+                return
             for statement in node.body if node.name not in TELLING else ():
                 visit(statement, True)
             return
