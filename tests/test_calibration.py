@@ -5,6 +5,7 @@ import math
 import warnings
 from dataclasses import replace
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -139,6 +140,20 @@ def test_what_is_foreign_or_incomplete_is_named(change, complaint):
         load()
 
 
+def test_a_file_of_the_version_before_has_no_walks():
+    path = save_calibration(replace(kept(), walks={"launch": 1e-6}))
+    assert load_calibration("host").walks == {"launch": 1e-6}
+    sealed(path, lambda c: (c.update(format_version=2), c.pop("walks")))
+    assert load_calibration("host").walks is None and load() == MEASURED
+
+
+def test_the_order_in_which_a_file_says_things_is_of_no_meaning():
+    path = save_calibration(kept())
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(dict(reversed(content.items()))), encoding="utf-8")
+    assert load() == MEASURED
+
+
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"sha256": 1}', "\x00"])
 def test_what_is_no_calibration_is_refused(text, cache):
     cache.mkdir()
@@ -156,7 +171,8 @@ def test_a_cache_that_cannot_be_made_is_a_stated_error(cache):
 def test_the_place_is_below_the_users_cache(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert str(calibration_path("cuda")) == "/somewhere/bppsa-cupy/cost-models/cuda.json"
-    assert calibration_path("host").name.startswith("host-")
+    assert calibration_path("host").name == f"host-{numba.get_num_threads()}-threads.json"
+    assert set(this_machine("host")) == {"cpu", "threads"} and set(this_machine("cuda")) == {"cpu", "gpus"}
 
 
 # ---- the fit ----

@@ -47,6 +47,9 @@ def test_equal_parts_differ_by_one_at_most(ranks):
 def test_parts_behind_a_heavy_item_share_what_is_left():
     assert Partition.balanced([100, 1, 1, 1, 1], 3).bounds == (0, 1, 3, 5)
     assert Partition.balanced([1, 1, 1, 1, 100], 3).bounds == (0, 3, 4, 5)
+    # Of what is left the half is 2.6: 2.2 is nearer to it than 3.2, and 2.8 than 2.
+    assert Partition.balanced([10, 1, 1.2, 1, 2], 3).bounds == (0, 1, 3, 5)
+    assert Partition.balanced([10, 1, 1, 0.8, 2.4], 3).bounds == (0, 1, 4, 5)
 
 
 @pytest.mark.parametrize("behind", [(2,), (2, 4)])

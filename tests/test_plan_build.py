@@ -1,6 +1,8 @@
 """Building plans: every schedule's products are there, sizes are checked first, errors name the fix."""
 
+import io
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -169,6 +171,31 @@ def test_the_level_that_passes_the_limit_is_named():
             plan_of(first.chain, second.chain, schedules=["blelloch"], memory_limit=limit)
 
 
+def test_the_schedule_that_takes_the_least_is_told_where_none_fits():
+    amounts = {name: needed(name, levels=2) for name in ("linear", "blelloch", "hybrid")}
+    name, least = min(amounts.items(), key=lambda item: item[1])
+    with pytest.raises(PlanError, match=f"schedule {name} takes {least} bytes"):
+        plan_of(small_network(), levels=2, memory_limit=least - 1)
+
+
+class Terminal(io.StringIO):
+    """What is written to a terminal, or not to one."""
+
+    def __init__(self, is_one):
+        super().__init__()
+        self.isatty = lambda: is_one
+
+
+@pytest.mark.parametrize(("is_terminal", "progress"), [(True, True), (True, False), (False, True)])
+def test_a_bar_is_shown_on_a_terminal_where_it_is_asked_for(is_terminal, progress, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal(is_terminal))
+    plan_of(small_network(), progress=progress)
+    written = sys.stderr.getvalue()
+    assert all(
+        (f"{what}: 100%" in written) == (is_terminal and progress) for what in ("counting", "products")
+    )
+
+
 def test_nothing_fits():
     with pytest.raises(PlanError, match=r"its inputs pass it\): no number of levels or batch size would fit"):
         plan_of(small_network(), memory_limit=10)
@@ -185,7 +212,9 @@ def test_automatic_levels_take_all_that_the_limit_leaves():
     chains = small_network(), random_chain(9, 1), small_network()
     options = {"workers": 64, "model": "ideal", "schedules": ["hybrid"]}
     free = plan_of(*chains, **options)
-    bound = plan_of(*chains, **options, memory_limit=free.bytes("hybrid"))
+    limit = free.bytes("hybrid")
+    bound = plan_of(*chains, **options, memory_limit=limit)
+    assert plan_of(*chains, **options, memory_limit=limit - 1).bytes("hybrid") < limit
     for index, chain in enumerate(chains):
         assert bound.schedule(index, "hybrid") == free.schedule(index, "hybrid")
         assert free.schedule(index, "hybrid").steps != linear(len(chain)).steps

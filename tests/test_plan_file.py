@@ -213,6 +213,7 @@ BROKEN = {
     "matrix pattern": (matrices(lambda m: m[0].__setitem__("pattern", "0" * 64)), "of matrix 0 is missing"),
     "matrix fields": (matrices(lambda m: m[0].pop("shared")), "matrix 0 lacks"),
     "matrix terms": (matrices(lambda m: m[0].__setitem__("vjp_multiply_adds", -1)), "matrix 0 has -1 VJP"),
+    "matrix term": (matrices(lambda m: m[0].__setitem__("vjp_multiply_adds", 1.5)), "matrix 0 has 1.5 VJP"),
     "matrices no JSON": (rewritten("chains/0/matrices", "\0"), "matrices is no JSON"),
     "element unknown": (lambda f: set_value(f["chains/0"], "elements", 0, 6), "there are 0 to 5"),
     "element negative": (lambda f: set_value(f["chains/0"], "elements", 0, -1), "matrices -1 to 5"),

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, random_chain, small_network
 
-from bppsa_cupy.csr import index_dtype
-from bppsa_cupy.plan import Budget
+from bppsa_cupy.csr import Pattern, index_dtype
+from bppsa_cupy.plan import Budget, Chain, Element
 from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, with_input_gradient
 from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
 from bppsa_cupy.plan.product.symbolic import map_bytes, map_dtype
@@ -140,6 +140,22 @@ def test_patterns_are_wide_where_entries_pass_two_to_the_31():
     sizes = FakeSizes(2**31)
     assert sizes.pattern_bytes((1, 2)) == (2**31 + 18 + 1) * 8
     assert FakeSizes(2**30).pattern_bytes((1, 2)) == (2**30 + 18 + 1) * 4
+
+
+def test_patterns_are_wide_where_rows_or_columns_pass_two_to_the_31():
+    for rows, columns, width in ((5, 2**31, 8), (5, 2**31 - 1, 4)):
+        wide = Chain(
+            (Element("a", Pattern((rows, columns), np.zeros(rows + 1, int), np.zeros(0, int)), True),)
+        )
+        sizes = CountedSizes(wide, np.zeros((0, 2), int))
+        sizes.nnz = lambda segment: 3
+        assert sizes.pattern_bytes((1, 2)) == (3 + rows + 1) * width
+
+
+def test_no_values_take_nothing_of_any_batch():
+    empty = Chain((Element("a", Pattern.dense(0, 0), False),))
+    sizes = CountedSizes(empty, np.array([[1, 2]]))
+    assert sizes.values_sizes(np.array([[0, 1], [1, 2]]), 2**60).tolist() == [0, 0]
 
 
 def test_values_beyond_two_to_the_31_have_places():

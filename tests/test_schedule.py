@@ -230,6 +230,16 @@ def test_the_input_gradient_is_one_step_more():
     assert with_input_gradient(linear(3)).steps == (*linear(3).steps, Step(2, 0, 3, 4, "mv", 0))
 
 
+@pytest.mark.parametrize("n", [2, 9, 31])
+def test_levels_of_the_up_sweep_and_workers_of_a_level(n):
+    computed = from_splits("hybrid", n, {(0, k): k - 1 for k in range(2, n + 1)})
+    schedules = linear(n), blelloch(n), hybrid(n, 1), computed
+    assert [s.up_sweep for s in schedules] == [0, up_sweep_levels(n), 1, 0]
+    for schedule in schedules:
+        for level in schedule.by_level():
+            assert [step.worker for step in level] == list(range(len(level)))
+
+
 def test_labels():
     assert [s.label for s in (linear(3), blelloch(3), hybrid(3, 1))] == [
         "linear",
