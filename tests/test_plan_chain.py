@@ -6,10 +6,11 @@ from plan_cases import plan_of, random_chain, small_network
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.plan import Chain, ChainPlan, Element
+from bppsa_cupy.plan import Chain, ChainPlan, Element, chain_plan
 from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
 from bppsa_cupy.plan.chain_plan import multiply_chain
 from bppsa_cupy.plan.schedule import KIND, Schedule
+from bppsa_cupy.plan.sizes import counted
 
 
 def reference(chain, begin, end):
@@ -39,6 +40,17 @@ def test_products_whose_factors_change_places_are_two(order):
         for step in plan.schedule(0, name).steps:
             if step.kind == "mm":
                 assert plan.chains[0].pattern(*step.out) == reference(chain, *step.out)
+
+
+def test_ctrl_c_takes_effect_between_products(monkeypatch):
+    asked = []
+    monkeypatch.setattr(chain_plan, "interruptible", lambda: asked.append(None))
+    monkeypatch.setattr(counted, "interruptible", lambda: asked.append(None))
+    made = list(multiply_chain(random_chain(9, 1), [blelloch(9)], {}))
+    assert len(asked) == len(made) > 3
+    asked.clear()
+    counted.CountedSizes(Chain(tuple(Element("J", p, True) for p in (P, Q, P))), np.array([[1, 3], [2, 4]]))
+    assert len(asked) == 2
 
 
 def test_the_order_of_steps_in_a_level_is_of_no_meaning():

@@ -97,6 +97,7 @@ def test_all_schedules_of_a_short_chain(n, count):
         for splits in every_choice(n)
     }
     assert found == expected and len(found) == count
+    assert all(splits.shape == (n + 1, n + 1) for splits in every_choice(n))
 
 
 @settings(max_examples=60)
@@ -251,7 +252,7 @@ def test_long_chains_of_different_elements_are_searched_over_aligned_segments():
         )
     )
     segments = set(map(tuple, searched_segments(chain).tolist()))
-    assert len(segments) < 3 * 70
+    assert len(segments) < 3 * 70 and min(begin for begin, _ in segments) == 1
     steps = {step.out for k in range(7) for step in hybrid(70, k).steps if step.kind == "mm"}
     assert steps <= segments
     _, costs = costs_of(chain)

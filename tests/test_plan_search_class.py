@@ -11,7 +11,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Chain, Element
 from bppsa_cupy.plan.algorithms import every_hybrid
 from bppsa_cupy.plan.search.candidates import members
-from bppsa_cupy.plan.search.segment_costs import SegmentCosts, searched_segments
+from bppsa_cupy.plan.search.segment_costs import SegmentCosts, is_searched, searched_segments
 
 N = 30
 SECONDS = [3, 5, 7, 100, 4, 11]
@@ -88,6 +88,21 @@ def test_each_set_holds_what_its_name_says(found):
     assert all(reached.values()) and starts
 
 
+def test_operands_come_before_their_readers(found):
+    for one in found:
+        assert (one.operands < np.arange(len(one.operands))[:, None]).all()
+        segments = one.splits[:, [0, 2]].tolist()
+        for (begin, split, end), operands in zip(one.splits.tolist(), one.operands.tolist(), strict=True):
+            for segment, at in zip(([begin, split], [split, end]), operands, strict=True):
+                assert at == -1 if segment[1] - segment[0] == 1 else segments[at] == segment
+
+
+@pytest.mark.parametrize(("n", "every"), [(6, True), (7, False)])
+def test_all_schedules_of_a_chain_of_six(n, every):
+    names = names_of(members(chain_costs(n, lambda: 1), of_values=False))
+    assert names["one of all schedules"] == (1284 if every else 0)
+
+
 def test_deadlines_run_from_the_shortest_path_to_the_serial_scan(found):
     serial = next(one for one in found if one.name == "linear").seconds.sum()
     every = [one for one in found if one.name.startswith("all segments")]
@@ -131,3 +146,8 @@ def test_long_chains_of_few_different_elements_are_searched_over_every_segment(d
     assert len({(e.pattern.digest, e.shared) for e in elements}) == different
     segments = searched_segments(Chain(tuple(elements)))
     assert (len(segments) == 72 + 71 * 70 // 2) == every
+
+
+def test_chains_of_up_to_1024_elements_are_searched():
+    element = Element("J", Pattern.diagonal(1), True)
+    assert [is_searched(Chain((element,) * n)) for n in (1023, 1024, 1025)] == [True, True, False]
