@@ -140,6 +140,7 @@ def test_longer_chains_against_brute_force_over_the_class(table, workers):
     found = class_.best(workers)
     times = [table.makespan(candidate.schedule, workers) for candidate in class_.candidates]
     assert found.seconds == min(times) == table.makespan(found.schedule, workers)
+    assert [candidate.makespan(workers) for candidate in class_.candidates] == times
     assert class_.lower_bound(workers) <= found.seconds * (1 + 1e-9)
     for candidate in class_.candidates:
         check_schedule(candidate.schedule)
