@@ -40,8 +40,8 @@ DECLARED = re.compile(
     r"(?:real|int|size_type|double|float|unsigned(?: int)?|index_t|Pack|Fetched<N>)\*? "
     r"(?:\w+(?:\[[^]]*\])*, )*\w+(?:\[[^]]*\])+"
 )
-#: Begins what older GPUs take in place of what the emulator compiles.
-OLDER = "__CUDA_ARCH__ <"
+#: What the emulator does not define, so that it compiles the other branch.
+OF_CUDA = "__CUDA_ARCH__"
 SIGNATURE = re.compile(r'extern "C" __global__.*?\)\n\{', re.DOTALL)
 
 
@@ -56,12 +56,13 @@ def faults_of(path: str) -> list[Mutant]:
     text = Path(ROOT, path).read_text(encoding="utf-8")
     signature = SIGNATURE.search(text)
     first, last = (text[:end].count("\n") for end in (signature.span() if signature else (0, 0)))
-    found, compiled = [], True
+    found, compiled, taken = [], True, False
     for number, line in enumerate(text.splitlines()):
         if line.startswith("#if"):
-            compiled = OLDER not in line
-        elif line.startswith(("#else", "#endif")):
-            compiled = True
+            compiled = OF_CUDA not in line or line.startswith("#ifndef")
+            taken = compiled and OF_CUDA in line
+        elif line.startswith(("#el", "#endif")):
+            compiled, taken = not taken or line.startswith("#endif"), taken or not compiled
         if not compiled or LEFT_ALONE.match(line) or (signature and first <= number <= last):
             continue
         code = line.partition("//")[0]

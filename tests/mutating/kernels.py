@@ -1,7 +1,8 @@
 """Faults of CUDA C++ texts, each compiled for the emulator in a forked process and compared with its twin.
 
-A text is tried by the cases of the kernels that it is part of, in float64 and in float32; what the twins make
-of them is worked out once. A fault that they do not see is looked at for races.
+A text is tried by the cases of the kernels that it is part of, in float64 and in float32, and by the probes
+of a header; what the twins make of the cases is worked out once. A fault that they do not see is looked at for
+races. An index beyond an array of known size ends the process.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fuzzing.children import play_alone
 from kernel_cases import CASES, arguments
 from kernel_cases_races import cases_to_race
 from kernel_comparison import assert_same, by_text, by_twin
+from kernel_probes import PROBES
 
 from bppsa_cupy.raw_kernels import KERNELS, kernel
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -38,6 +40,8 @@ from mutating.told import Outcomes
 TOGETHER, CASE, SECONDS = 9, 20.0, 900.0
 #: From so few walks on a block takes several, where memory holds the weights: as many as cases have.
 MANY = 5
+#: An index beyond an array of known size is no instruction that there is.
+BOUNDS = ("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error")
 #: Kernels whose twins are run before a fault is played, once for all faults.
 READY = 2
 #: The cells whose twins are compiled for both dtypes come first; one that has unit parameters is tried in
@@ -53,6 +57,7 @@ class Trials:
         self._folder = folder
         self._expected: dict[tuple[str, str], list[Any]] = {}
         self._likely = Likely()
+        build.PLAIN_FLAGS = (*build.PLAIN_FLAGS, *BOUNDS)
         for flags in (build.PLAIN_FLAGS, build.RACE_FLAGS):
             made, own = build._headers_folder(build.FLAGS + flags), self._folder_of(flags)
             own.mkdir()
@@ -177,6 +182,11 @@ def _try(
                 return "killed", f"{told}: {error}"[:200]
             except AssertionError:
                 return "killed", f"{told}: {scalars}"
+    for probe in PROBES.get(changed, ()):
+        try:
+            probe(emulated)
+        except (AssertionError, EmulationError) as error:
+            return "killed", f"a probe: {error}"[:200]
     for name in dict.fromkeys(name for name, _ in tried):
         signal.setitimer(signal.ITIMER_PROF, len(tried) * CASE)
         try:
