@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import sympy
 from cell_cases import every_function_cell
 from cell_reference import SLOW
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
 from bppsa_cupy.network import cell_check
+from bppsa_cupy.timescan.models import TimeModel
 
 
 def assert_passes(cell: bp.Cell, device: str | Device) -> None:
@@ -31,6 +33,23 @@ def test_built_in_cells_pass_on_every_device(name: str, device: Device) -> None:
 
 def test_a_cell_of_every_function_passes_emulated(emulated: Device) -> None:
     assert_passes(every_function_cell(), emulated)
+
+
+def test_sums_with_gradients_of_their_own_a_launch_a_step(
+    emulated: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all gates, the first among them, the gradients by x and by u differ."""
+    monkeypatch.setattr(TimeModel, "goes_by_steps", lambda *_: True)
+    cell = bp.Cell(
+        "separate",
+        gates=["a", "b", "c"],
+        states=["h"],
+        step=lambda x, u, s, p: {
+            "h": 0.5 * s.h + sympy.tanh(x.a + 2 * u.a) * sympy.tanh(x.b - u.b) + 0.3 * u.c * x.c
+        },
+    )
+    assert_passes(cell, emulated)
+    assert emulated.launched["separate_forward_step"] and emulated.launched["separate_backward_step"]
 
 
 def test_every_way_over_time_is_run(monkeypatch: pytest.MonkeyPatch) -> None:

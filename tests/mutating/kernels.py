@@ -1,8 +1,8 @@
 """Faults of CUDA C++ texts, each compiled for the emulator in a forked process and compared with its twin.
 
 A text is tried by the cases of the kernels that it is part of, in float64 and in float32, and by the probes
-of a header; what the twins make of the cases is worked out once. A fault that they do not see is looked at for
-races. An index beyond an array of known size ends the process.
+of a header; what the twins make of the cases is worked out once. A fault that they do not see is looked at
+for races. An index beyond an array of known size ends the process.
 """
 
 from __future__ import annotations
