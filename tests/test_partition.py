@@ -50,6 +50,7 @@ def test_parts_behind_a_heavy_item_share_what_is_left():
     # Of what is left the half is 2.6: 2.2 is nearer to it than 3.2, and 2.8 than 2.
     assert Partition.balanced([10, 1, 1.2, 1, 2], 3).bounds == (0, 1, 3, 5)
     assert Partition.balanced([10, 1, 1, 0.8, 2.4], 3).bounds == (0, 1, 4, 5)
+    assert Partition.balanced([1] * 8 + [4], 5).bounds == (0, 2, 5, 7, 8, 9)
 
 
 @pytest.mark.parametrize("behind", [(2,), (2, 4)])

@@ -9,6 +9,7 @@ from bppsa_cupy.errors import PlanError, ShapeError
 from bppsa_cupy.plan import Chain, ChainPlan, Element, chain_plan
 from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
 from bppsa_cupy.plan.chain_plan import multiply_chain
+from bppsa_cupy.plan.memory import memory_plan
 from bppsa_cupy.plan.schedule import KIND, Schedule
 from bppsa_cupy.plan.sizes import counted
 
@@ -64,6 +65,7 @@ def test_the_order_of_steps_in_a_level_is_of_no_meaning():
     for step in schedule.steps:
         if step.kind == "mm":
             assert planned.pattern(*step.out) == reference(chain, *step.out)
+    assert memory_plan(planned.sizes, schedule, 3, 4) == memory_plan(planned.sizes, blelloch(8), 3, 4)
 
 
 def test_lengths_of_vectors():

@@ -10,16 +10,17 @@ import pytest
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Chain, Element
 from bppsa_cupy.plan.algorithms import every_hybrid
-from bppsa_cupy.plan.search.candidates import members
+from bppsa_cupy.plan.search.candidates import members, segment_sets
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts, is_searched, searched_segments
 
 N = 30
 SECONDS = [3, 5, 7, 100, 4, 11]
 
 
-def chain_costs(n, one, values=lambda begin, end: end - begin):
-    """Costs of n matrices whose segments are all different."""
+def chain_costs(n, one, values=lambda begin, end: end - begin, order=lambda begin, end: begin):
+    """Costs of n matrices whose segments are all different, their classes in this order."""
     segments = [(i, j) for i in range(1, n) for j in range(i + 1, n + 1)]
+    segments.sort(key=lambda segment: order(*segment))
     classes = np.full((n + 1, n + 1), -1, np.int32)
     for number, segment in enumerate(segments):
         classes[segment] = number
@@ -66,6 +67,26 @@ def test_every_set_is_there(found):
     ]
     alone = {"matrices of at most 1 values": 2}  # the serial scan is all that there is
     assert names_of(found[len(hybrids) :]) == dict.fromkeys(sets, 11) | alone
+
+
+def test_sets_are_of_the_segments_that_their_names_say():
+    """Of classes in any order."""
+    costs = chain_costs(20, cycle(SECONDS).__next__, order=lambda begin, end: (end - begin == 1, -end, begin))
+    for name, classes, most in segment_sets(costs, of_values=True):
+        words = name.split()
+
+        def holds(begin, end, words=words):
+            if words[0] == "blocks":
+                size, first = int(words[2]), int(words[4].removeprefix("a_"))
+                together = (begin - first) // size == (end - 1 - first) // size
+                return end == begin + 1 or (begin >= first and together)
+            return end == begin + 1 or words[0] != "matrices" or end - begin <= int(words[4])
+
+        expected = np.full_like(classes, -1)
+        for begin, end in np.argwhere(costs.classes >= 0).tolist():
+            expected[begin, end] = costs.classes[begin, end] if holds(begin, end) else -1
+        np.testing.assert_array_equal(classes, expected, name)
+        assert most == (float(words[4]) if words[0] == "products" else np.inf)
 
 
 def test_each_set_holds_what_its_name_says(found):

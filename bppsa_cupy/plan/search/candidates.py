@@ -114,7 +114,7 @@ def members(costs: SegmentCosts, of_values: bool) -> Iterator[Candidate]:
         for splits in every_choice(n):
             yield make_candidate(costs, "one of all schedules", splits)
     serial = float(costs.mv[np.diagonal(costs.classes, 1)[1:]].sum())
-    for name, classes, most in _sets(costs, of_values):
+    for name, classes, most in segment_sets(costs, of_values):
         reach = Reach(costs, classes, most)
         ratio = max(serial / reach.length, 1.0) if reach.length else 1.0
         for turn in range(DEADLINES if ratio > 1 else 1):
@@ -146,7 +146,7 @@ def every_choice(n: int) -> Iterator[np.ndarray]:
     yield from choose(0, frozenset())
 
 
-def _sets(costs: SegmentCosts, of_values: bool) -> Iterator[tuple[str, np.ndarray, float]]:
+def segment_sets(costs: SegmentCosts, of_values: bool) -> Iterator[tuple[str, np.ndarray, float]]:
     """Name, classes and dearest product of every set of segments."""
     n = costs.n
     yield "all segments", costs.classes, np.inf
