@@ -132,11 +132,11 @@ class Player:
             for name, (seconds, lines) in self._tests.items()
             if any(not wanted[path].isdisjoint(lines.get(path, ())) for path in wanted)
         ]
-        turns: Counter[str] = Counter()  # every test once, then those of other parameters
+        turns: Counter[str] = Counter()  # those of one test with other parameters wait
         ordered = []
         for seconds, name in sorted(reach):
             test = name.partition("[")[0]
-            ordered.append((turns[test], seconds, name))
+            ordered.append(((1 + turns[test]) * (seconds + OTHERS), seconds, name))
             turns[test] += 1
         chosen, total = [], 0.0
         for _, seconds, name in sorted(ordered):
