@@ -33,6 +33,7 @@ def test_no_contiguous_parts_have_a_lighter_heaviest_one(weights, ranks):
     cuts = itertools.combinations_with_replacement(range(n + 1), used - 1)
     least = min(heaviest(weights, (0, *c, n)) for c in cuts)
     assert heaviest(weights, partition.bounds) <= least * (1 + 1e-12)
+    assert Partition.balanced([weight / 2**40 for weight in weights], ranks) == partition
     if n >= ranks:
         assert all(partition.part(rank) for rank in range(ranks))
 
@@ -51,6 +52,8 @@ def test_parts_behind_a_heavy_item_share_what_is_left():
     assert Partition.balanced([10, 1, 1.2, 1, 2], 3).bounds == (0, 1, 3, 5)
     assert Partition.balanced([10, 1, 1, 0.8, 2.4], 3).bounds == (0, 1, 4, 5)
     assert Partition.balanced([1] * 8 + [4], 5).bounds == (0, 2, 5, 7, 8, 9)
+    assert Partition.balanced([6, 2, 1, 1, 9], 3).bounds == (0, 1, 4, 5)
+    assert Partition.balanced([8, 1, 1, 1], 3).bounds == (0, 1, 3, 4)
 
 
 @pytest.mark.parametrize("behind", [(2,), (2, 4)])
