@@ -31,9 +31,11 @@ POSITIVE = st.floats(1e-12, 1e18)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibration, "calibration_path", lambda device: tmp_path / "kept" / f"{device}.json")
+    monkeypatch.setattr(
+        calibration, "calibration_path", lambda device: tmp_path / "new" / "kept" / f"{device}.json"
+    )
     calibration._read_once.cache_clear()
-    return tmp_path / "kept"
+    return tmp_path / "new" / "kept"
 
 
 MEASURED = CostModel("host", Rate(1e9, math.inf), 1e-6, 2e-5, {"terms": Rate(3.7e9, 1.1e10)})
@@ -156,13 +158,14 @@ def test_the_order_in_which_a_file_says_things_is_of_no_meaning():
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"sha256": 1}', "\x00"])
 def test_what_is_no_calibration_is_refused(text, cache):
-    cache.mkdir()
+    cache.mkdir(parents=True)
     calibration.calibration_path("host").write_text(text, encoding="utf-8")
     with pytest.raises(PlanError, match=r"host\.json"):
         load_calibration("host")
 
 
 def test_a_cache_that_cannot_be_made_is_a_stated_error(cache):
+    cache.parent.mkdir()
     cache.write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(PlanError, match="XDG_CACHE_HOME"):
         save_calibration(kept())

@@ -10,7 +10,7 @@ from bppsa_cupy.plan import Chain, ChainPlan, Element, chain_plan
 from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
 from bppsa_cupy.plan.chain_plan import multiply_chain
 from bppsa_cupy.plan.memory import memory_plan
-from bppsa_cupy.plan.schedule import KIND, Schedule
+from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, Schedule, Step
 from bppsa_cupy.plan.sizes import counted
 
 
@@ -57,8 +57,8 @@ def test_ctrl_c_takes_effect_between_products(monkeypatch):
 def test_the_order_of_steps_in_a_level_is_of_no_meaning():
     chain = random_chain(8, 5)
     table = blelloch(8).table
-    table = table[np.lexsort((-table[:, KIND], table[:, 0]))]  # products before vectors
-    assert table[0, KIND] == 1
+    table = table[np.lexsort((-table[:, BEGIN], -table[:, KIND], table[:, LEVEL]))]  # products first
+    assert Step(1, 4, 6, 8, "mm", 0)[:4] in [tuple(row[:4]) for row in table] and table[0, BEGIN] == 6
     schedule, products = Schedule("blelloch", 8, table), {}
     list(multiply_chain(chain, [schedule], products))
     planned = ChainPlan(chain, {"blelloch": schedule}, products)

@@ -10,7 +10,7 @@ from plan_cases import random_chain
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Budget, Chain, Element
-from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear
+from bppsa_cupy.plan.algorithms import blelloch, from_splits, hybrid, linear
 from bppsa_cupy.plan.cost import preparation_seconds, schedule_cost, step_cost, vjp_seconds
 from bppsa_cupy.plan.cost_model import LARGE_BYTES, CostModel, Link, Rate
 from bppsa_cupy.plan.search import searched_segments
@@ -34,9 +34,21 @@ def test_each_step_costs_what_it_costs_alone(n, seed, batch):
     chain = random_chain(n, seed, 4)
     sizes, budget = CountedSizes(chain, searched_segments(chain)), Budget(batch, 8, 3, MODEL)
     for schedule in (linear(n), blelloch(n), hybrid(n, min(1, max(n - 1, 0).bit_length()))):
-        cost = schedule_cost(sizes, schedule, budget)
-        assert list(cost.steps) == [step_cost(sizes, step, budget) for step in cost.schedule.steps]
-        assert cost.multiply_adds == sum(step.multiply_adds for step in cost.steps)
+        assert_each_alone(sizes, schedule, budget)
+
+
+def assert_each_alone(sizes, schedule, budget):
+    cost = schedule_cost(sizes, schedule, budget)
+    assert list(cost.steps) == [step_cost(sizes, step, budget) for step in cost.schedule.steps]
+    assert cost.multiply_adds == sum(step.multiply_adds for step in cost.steps)
+
+
+def test_products_and_vectors_of_one_matrix_are_not_alike():
+    """M(1, 3) = M(2, 3)·M(1, 2) and v(4) = M(3, 4)·v(3), all of one pattern."""
+    chain = Chain((Element("J", Pattern.dense(3, 3), False),) * 4)
+    schedule = from_splits("hybrid", 4, {(0, 2): 1, (0, 3): 1, (1, 3): 2, (0, 4): 3})
+    sizes = CountedSizes(chain, searched_segments(chain))
+    assert_each_alone(sizes, schedule, Budget(2, 4, 3, MODEL))
 
 
 @settings(max_examples=30)

@@ -84,8 +84,9 @@ def test_as_many_levels_as_fit_are_proposed():
     limit = plan_of(*chains, schedules=["blelloch"], batch_size=64).bytes("blelloch") - 1
     fitting = max(levels for levels, amount in enumerate(amounts) if amount <= limit)
     assert fitting == 2
-    with pytest.raises(PlanError, match=rf"--schedules hybrid --levels {fitting} or"):
+    with pytest.raises(PlanError, match=rf"--schedules hybrid --levels {fitting} or") as caught:
         plan_of(*chains, schedules=["blelloch"], memory_limit=limit, batch_size=64)
+    assert str(caught.value).count("--levels") == 1
 
 
 def test_the_schedule_that_takes_the_least_is_told_where_none_fits():
