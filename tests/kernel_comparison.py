@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -32,15 +33,21 @@ def by_text(kernel: Kernel, device: Device, given: list[Any], turn: int) -> list
     """The arguments after a launch of the text on a device; every other turn by few blocks, whose loops have
     then more than one round."""
     if turn % 2:
-        launch = kernel.launch
-        kernel = replace(kernel, launch=lambda scalars: _by_few(launch(scalars)))
+        kernel = _by_few(kernel)
     placed = [device.asarray(value) if isinstance(value, np.ndarray) else value for value in given]
     device.launch(kernel, *placed)
     return [device.to_host(value) if isinstance(value, np.ndarray) else value for value in placed]
 
 
-def _by_few(shape: LaunchShape) -> LaunchShape:
-    return shape._replace(grid=tuple(min(blocks, 2) for blocks in shape.grid))
+@functools.cache  # a device loads the text of each kernel object anew
+def _by_few(kernel: Kernel) -> Kernel:
+    """The kernel with launches of at most two blocks along each axis."""
+
+    def launch(scalars: Any) -> LaunchShape:
+        shape = kernel.launch(scalars)
+        return shape._replace(grid=tuple(min(blocks, 2) for blocks in shape.grid))
+
+    return replace(kernel, launch=launch)
 
 
 def assert_same(kernel: Kernel, found: list[Any], expected: list[Any], what: object) -> None:

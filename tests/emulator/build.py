@@ -42,6 +42,11 @@ def sanitizing() -> bool:
     return os.environ.get("BPPSA_EMULATOR_SANITIZE") == "1"
 
 
+def without_preload() -> dict[str, str]:
+    """The environment of compilers and their tools: a preloaded sanitizer is for the kernels alone."""
+    return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+
+
 def compiler() -> str | None:
     """The path of g++, or None."""
     return shutil.which("g++")
@@ -108,10 +113,8 @@ def _run(subject: str, *arguments: str) -> None:
     program = compiler()
     if program is None:
         raise EmulationError("the emulator needs g++: install it, or run the tests without it")
-    # A preloaded sanitizer is for the kernels, not for the compiler.
-    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
     done = subprocess.run(
-        [program, *arguments], env=environment, capture_output=True, encoding="utf-8", check=False
+        [program, *arguments], env=without_preload(), capture_output=True, encoding="utf-8", check=False
     )
     if done.returncode:
         raise EmulationError(f"{subject} does not compile with g++:\n{done.stderr}")

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from emulator.build import EmulationError
+from emulator.build import EmulationError, without_preload
 
 
 class Memory(NamedTuple):
@@ -25,13 +25,18 @@ def static_shared(library: Path, anchor: str, address: int) -> list[Memory]:
     __shared__ ones, by the address of its function `anchor`."""
     offsets = {}
     found = []
-    for line in _output("nm", "-S", "--defined-only", str(library)).splitlines():
+    for line in _symbols(library).splitlines():
         *numbers, kind, name = line.split()
         offsets[name] = int(numbers[0], 16)
         if kind in "bB" and (plain := _plain_name(name)):
             found.append(Memory(plain, offsets[name], int(numbers[1], 16), 1))
     base = address - offsets[anchor]
     return [memory._replace(address=base + memory.address) for memory in found]
+
+
+@functools.cache
+def _symbols(library: Path) -> str:
+    return _output("nm", "-S", "--defined-only", str(library))
 
 
 def _plain_name(mangled: str) -> str | None:
@@ -55,7 +60,7 @@ def line_of(library: Path, place: int) -> int:
 
 
 def _output(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    done = subprocess.run(command, env=without_preload(), capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         raise EmulationError(f"{command[0]}, of the binutils that g++ takes, fails:\n{done.stderr}")
     return done.stdout
