@@ -71,7 +71,7 @@ def test_launches_in_a_row() -> None:
         "    assert group.sum(numpy.ones(1)) == 2\n"
         "    group.close()"
     )
-    for _ in range(20):
+    for _ in range(8):
         mpi.run(2, "-c", program, limit=30)
 
 
