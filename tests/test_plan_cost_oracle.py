@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plan_cases import random_chain
 
@@ -29,6 +29,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @settings(max_examples=30)
 @given(st.integers(0, 12), SEEDS, st.integers(1, 4))
+@example(3, 30, 2)
 def test_each_step_costs_what_it_costs_alone(n, seed, batch):
     """Steps that are taken for alike are."""
     chain = random_chain(n, seed, 4)

@@ -94,6 +94,15 @@ def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
         assert_counts(counts.of_segment(segment), pattern)
 
 
+@pytest.mark.parametrize("columns", [63, 64, 65, 128, 129, 130])
+def test_as_many_columns_as_words_hold_and_one_more(columns):
+    generator = np.random.default_rng(columns)
+    first, second = random_pattern(generator, 40, columns, 0.5), random_pattern(generator, 9, 40, 0.1)
+    assert len(set(map(bytes, first.to_scipy().toarray().T))) == columns
+    counts = counted_all(chain_of(first, second))
+    assert_counts(counts.of_segment((1, 3)), Pattern.from_scipy(second.to_scipy() @ first.to_scipy()))
+
+
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 3), max_size=14), st.integers(0, 2**32 - 1))
 def test_repeated_elements(letters, seed):

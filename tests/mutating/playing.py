@@ -27,7 +27,7 @@ from mutating.told import Outcomes
 #: Processor seconds of a test that takes part, and of all tests of a fault; how many times as many there are
 #: for one that has survived before.
 LONGEST, TOGETHER = 2.0, 6.0
-AGAIN = 4
+AGAIN = 10
 #: Those that a test may take beyond five times its own, in which Numba may compile for another dtype; and
 #: where the fault is in a function that Numba compiles, with all that call it.
 BEYOND, COMPILING = 20.0, 90.0
