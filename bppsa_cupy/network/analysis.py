@@ -17,9 +17,10 @@ def jacobian_records(current: Pass) -> JacobianRecords:
     """The records of each layer, from the first on, their values newly filled: one of a layer with a
     Jacobian; of a recurrent layer one an inner layer, direction and time; of a residual block those of its
     layers."""
-    return JacobianRecords(
-        record for place in _places(current.whole) for record in place.records(current.batch)
-    )
+    with current.device.naming_memory:
+        return JacobianRecords(
+            record for place in _places(current.whole) for record in place.records(current.batch)
+        )
 
 
 @dataclass

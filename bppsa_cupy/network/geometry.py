@@ -20,9 +20,13 @@ class Geometry:
         """The present architecture."""
         return self._current
 
-    def set_masks(self, masks: Mapping[str, Any]) -> None:
-        """Give its weights these masks. Raises ShapeError, and changes nothing then."""
-        self._current = self._current.with_masks(masks)
+    def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
+        """The present architecture with these masks in place of its own, for `take`. Raises ShapeError."""
+        return self._current.with_masks(masks)
+
+    def take(self, architecture: Architecture) -> None:
+        """Let this architecture be the present one."""
+        self._current = architecture
 
 
 class PartGeometry(Geometry):
@@ -40,7 +44,7 @@ class PartGeometry(Geometry):
             self._current = self._of.part(self._layers)
         return self._current
 
-    def set_masks(self, masks: Mapping[str, Any]) -> None:
+    def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         first, stop = self._layers.start, self._layers.stop
         raise ShapeError(
             f"masks of {', '.join(masks) or 'nothing'} were given to net[{first}:{stop}], a part of a "

@@ -99,13 +99,14 @@ class Holder(Described):
         too. What the caller sets in place is set back by the next forward pass, and in `state_dict`.
 
         A plan made for other masks does not fit any more, and raises PlanMismatchError when it is used.
-        Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape;
-        nothing is set then.
+        Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape,
+        DeviceError where the device has too little memory; nothing is set then.
         """
         takes = "arrays by the weight's name"
         as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
-        self._geometry.set_masks(masks)
-        self.parameters.set_masks(self.architecture.masks)
+        masked = self._geometry.with_masks(masks)
+        self.parameters.set_masks(masked.masks)  # all that can fail for want of memory
+        self._geometry.take(masked)
         if self._backward.scans is not None:
             self._backward.scans.clear()
         self.parameters.apply_masks()
@@ -152,7 +153,7 @@ class Holder(Described):
 
         With `by_order` names are left aside and arrays taken one after another: a state dict of the same
         network, whose modules have other names. Masked weights are set to 0. Raises CheckpointError or
-        ShapeError, and sets nothing then.
+        ShapeError, and DeviceError where the device has too little memory; sets nothing then.
         """
         ordered = as_flag("load_state_dict", "by_order", by_order)
         named = (in_order if ordered else matched)(self.architecture, arrays)

@@ -90,7 +90,8 @@ class ParameterSet(Mapping[str, Array]):
         return f"<{len(self)} {self.dtype} arrays of {self.flat.size} values on {self.device.name}>"
 
     def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
-        """Take these masks, by name, in place of all there are; `apply_masks` sets the values."""
+        """Take these masks, by name, in place of all there are, or none where the device has too little
+        memory (DeviceError); `apply_masks` sets the values."""
         self._status.masks = {
             name: self.device.asarray(mask, dtype=self.dtype) for name, mask in masks.items()
         }
@@ -127,7 +128,7 @@ class ParameterSet(Mapping[str, Array]):
         """Set every array from one of the same name and shape. Nothing is set where one does not fit.
 
         Takes NumPy, CuPy or DLPack arrays of any float type. Raises CheckpointError naming the names
-        that are missing or unknown, ShapeError naming both shapes.
+        that are missing or unknown, ShapeError naming both shapes, DeviceError where memory is too little.
         """
         check_mapping(arrays)
         known = dict.fromkeys(self.names)

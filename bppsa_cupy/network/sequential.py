@@ -207,7 +207,8 @@ class Sequential(Holder):
         recurrent layer one an inner layer, direction and step (`JacobianRecords.where` chooses).
 
         `gradient_norm` of a record is the norm of the gradient by that layer's output, or by the state after
-        that step, in the last backward pass, None before one. Raises PassError without a forward pass.
+        that step, in the last backward pass, None before one. Raises PassError without a forward pass,
+        DeviceError where the device has too little memory.
         """
         given = self._or_last(of)
         return jacobian_records(current_pass(given, self.parameters, "transposed_jacobians"))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -18,15 +17,13 @@ from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
 from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
 from bppsa_cupy.pipeline.part import Part
 from bppsa_cupy.pipeline.placement import Placement
+from bppsa_cupy.pipeline.rows import Rows
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.pipeline.weights import Stash, predicted
 from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.training.steps import Row, Work, not_finite
-
-#: What a step that is not finite suggests.
-CURE = "take fewer cuts, a lower learning rate, the schedule stale-1f1b or predicted weights"
+from bppsa_cupy.training.steps import Row, Work
 
 
 class _Alive(NamedTuple):
@@ -44,6 +41,7 @@ class Execution:
 
     network  whose parameters, gradients and buffers the stages work on
     stages   those of this process
+    whole    whether the last run left everything as a whole number of steps does: see `_Run.close`
     received bytes of what entered them from other ranks, in the last run
     """
 
@@ -57,7 +55,7 @@ class Execution:
     ) -> None:
         self.network, self._group, self._trace = network, group, trace
         self.placement, self.stages = placement, stages
-        self._last, self.received = len(placement.stages) - 1, 0
+        self._last, self.received, self.whole = len(placement.stages) - 1, 0, True
         arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
         self.parts = {
             stage: Part(
@@ -69,20 +67,33 @@ class Execution:
 
     def run(self, schedule: PipelineSchedule, work: Work, predict: bool) -> Iterator[Row]:
         """Run all actions on the batches of `work`; its rows, which come when the first of this process's
-        stages has been updated, a step late."""
+        stages has been updated, a step late. Without stale weights the updates of a step are made together,
+        behind all that can fail of it."""
+        named, first = self.network.device.naming_memory, self.stages.start
         self.network.parameters.apply_masks()
-        run = _Run(self, schedule, work, predict)
+        self.whole = True
+        with named:
+            run = _Run(self, schedule, work, predict)
         rank = None if self._group is None else self._group.rank
+        held: list[Action] = []
         try:
             for action in schedule.actions(rank):
-                run.act(action)
-                if action.kind == UPDATE and action.stage == self.stages.start and action.batch:
-                    yield run.row(action.batch - 1)
-            run.end()
+                with named:
+                    if action.kind != UPDATE:
+                        run.pass_through(action)
+                        continue
+                    held.append(action)
+                    if schedule.kind.overlaps or action.stage == first:
+                        run.update(held)
+                        held.clear()
+                if action.stage == first and action.batch:
+                    yield run.rows.take(action.batch - 1)
+            with named:
+                run.end()
         finally:
-            run.close()
+            self.whole = run.close()
         if work.sizes:
-            yield run.row(len(work.sizes) - 1)
+            yield run.rows.take(len(work.sizes) - 1)
 
 
 class _Run:
@@ -98,23 +109,38 @@ class _Run:
         self._batches: dict[int, Batch] = {}
         self._read = 0
         self._alive: dict[tuple[int, int, int], _Alive] = {}
-        self._fetched: dict[tuple[int, int], Callable[[], np.ndarray]] = {}
-        self._rates: dict[int, float | None] = {}
-        self._values: dict[int, list[Callable[[], np.ndarray]]] = {}
-        self._rows: dict[int, Row] = {}
         self._updates = dict.fromkeys(self._parts, 0)
+        self._kept: int | None = None  # the updates at which buffers were kept
+        self._ended = False
         for part in self._parts.values():
             part.begin()
             part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
         self._links: Links = LocalLinks()
         if execution._group is not None:
             self._links = RankLinks(execution._group, network.dtype, self._awaited(execution._group.rank))
+        self.rows = Rows(work, self._links, execution.stages.start, self._last)
 
-    def act(self, action: Action) -> None:
-        """Run one action."""
-        begun = time.perf_counter()
-        self._ready = begun
-        {FORWARD: self._forward, BACKWARD: self._backward, UPDATE: self._update}[action.kind](action)
+    # ---- actions ----
+
+    def pass_through(self, action: Action) -> None:
+        """Run a forward or backward action."""
+        begun = self._ready = time.perf_counter()
+        (self._forward if action.kind == FORWARD else self._backward)(action)
+        self._trace(action, begun)
+
+    def update(self, actions: Sequence[Action]) -> None:
+        """Run updates of one batch: all that can fail for want of memory is done before the first one."""
+        begun = self._ready = time.perf_counter()
+        prepared = [self._prepared(action) for action in actions]
+        for action, apply in zip(actions, prepared, strict=True):
+            apply()
+            self._updates[action.stage] += 1
+            self._trace(action, begun)
+            begun = self._ready = time.perf_counter()
+        for action in actions:
+            self._updated(action.stage, action.batch)
+
+    def _trace(self, action: Action, begun: float) -> None:
         if (trace := self._execution._trace) is not None:
             self._network.device.synchronize()
             told = action._replace(batch=self._work.first + action.batch)
@@ -133,14 +159,15 @@ class _Run:
         """The samples of a micro-batch."""
         return samples_of(self._work.sizes[batch], self._schedule.micro, micro)
 
-    # ---- actions ----
-
     def _forward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
         batch, samples = self._batch(action.batch), self._samples(*key)
         if samples.start == samples.stop:
             return
         part, device = self._parts[stage], self._network.device
+        if not self._alive and set(self._updates.values()) == {action.batch} != {self._kept}:
+            self._network.buffers.keep()
+            self._kept = action.batch
         if stage == 0:
             given: Parcel = (device.asarray(np.ascontiguousarray(batch.inputs[samples])),)
         else:
@@ -174,7 +201,7 @@ class _Run:
         """The gradient of a batch's loss by the scores of a micro-batch, whose part of it is noted."""
         smoothing, device = self._work.settings.label_smoothing, self._network.device
         loss, gradient = loss_of(scores, batch, samples, smoothing, device)
-        self._values.setdefault(number, []).append(device.fetch(loss))
+        self.rows.add_loss(number, device.fetch(loss))
         return gradient
 
     def _backward(self, action: Action) -> None:
@@ -201,60 +228,45 @@ class _Run:
         if self._schedule.micro > 1:
             part.add_gradients(self._network.gradients.flat)
 
-    def _update(self, action: Action) -> None:
-        stage, batch = action.stage, action.batch
-        part, optimizer, step = self._parts[stage], self._work.optimizer, self._work.first + batch
+    def _prepared(self, action: Action) -> Callable[[], None]:
+        """The update of a stage, to be made."""
+        part, gradients = self._parts[action.stage], self._network.gradients
         if self._schedule.micro > 1:
-            part.take_sum(self._network.gradients.flat)
+            part.take_sum(gradients.flat)
         if part.stash is not None:
             part.stash.update()
-        self._rates[batch] = self._work.set_rate(step)
-        optimizer.step(self._network.gradients, part.own)
-        self._fetched[stage, batch] = optimizer.fetch_blocked(part.own)
-        self._updates[stage] += 1
-        if batch:
-            self._tell(stage, batch - 1)
+        self.rows.set_rate(action.batch)
+        return self._work.optimizer.prepared_step(gradients, part.own)
+
+    def _updated(self, stage: int, batch: int) -> None:
+        """What follows a stage's update."""
+        self.rows.updated(stage, batch, self._work.optimizer.fetch_blocked(self._parts[stage].own))
         if stage == self._execution.stages.start:
             del self._batches[batch]
-
-    # ---- what is told of a step ----
-
-    def _tell(self, stage: int, batch: int) -> None:
-        """Hand on what is known of a batch that this stage was updated by; its row, at the first stage of
-        this process."""
-        blocked = bool(self._fetched.pop((stage, batch))()[0])
-        if stage == self._last:
-            loss = math.fsum(float(value()) for value in self._values.pop(batch))
-        else:
-            loss, before = self._links.told(stage, batch)
-            blocked = blocked or bool(before)
-        if stage > 0:
-            self._links.report(stage, batch, np.array([loss, blocked], np.float64))
-        step = self._work.first + batch
-        if not math.isfinite(loss) or blocked:
-            found = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
-            raise not_finite(f"{found} at", step, CURE)
-        if stage == self._execution.stages.start:
-            self._rows[batch] = {"step": step, "epoch": self._work.epoch + 1, "loss": float(loss)}
-            rate = self._rates.pop(batch)
-            if rate is not None:
-                self._rows[batch]["lr"] = rate
-
-    def row(self, batch: int) -> Row:
-        """The row of a batch."""
-        return self._rows.pop(batch)
 
     def end(self) -> None:
         """End the run, behind its last action."""
         if self._work.sizes:
             for stage in reversed(self._execution.stages):
-                self._tell(stage, len(self._work.sizes) - 1)
+                self.rows.tell(stage, len(self._work.sizes) - 1)
         self._execution.received = self._links.finish()
+        self._ended = True
 
-    def close(self) -> None:
-        """Count the steps that all stages of this process have made, also where the run was broken off."""
-        self._work.optimizer.settle()
-        self._network.random_state["passes"] += min(self._updates.values())
+    def close(self) -> bool:
+        """Count the steps that all stages of this process have made, also where the run was broken off; and
+        whether all stages of the network have made the same ones, and buffers are those behind them: set
+        back, where they are kept."""
+        even = self._work.optimizer.settle([part.own for part in self._parts.values()])
+        updates = set(self._updates.values())
+        self._network.random_state["passes"] += min(updates)
+        if len(updates) > 1 or not even:
+            return False
+        if self._execution._group is not None:  # of other ranks nothing is known here, but at the end
+            return self._ended
+        if updates == {self._kept}:
+            self._network.buffers.restore()
+            return True
+        return not self._alive
 
     def _awaited(self, rank: int) -> Iterator[Awaited]:
         """What this rank will take from others, in order."""

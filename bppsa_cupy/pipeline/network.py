@@ -54,6 +54,11 @@ class StageSequential(SharedSequential):
                 "forward of a pipelined network is for evaluation, from states of 0: call eval() before it; "
                 "training is bppsa_cupy.training.loop.train of the pipeline"
             )
+        with self.device.naming_memory:
+            return self._evaluated(x, lengths)
+
+    def _evaluated(self, x: Any, lengths: Any) -> Array:
+        """The output of all stages, in evaluation."""
         group, xp = self.group, self.device.xp
         given = take_input("the network", self.device, self.dtype, x, self.architecture.check_input)
         batch, steps = len(given), given.shape[1]

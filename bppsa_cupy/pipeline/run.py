@@ -42,8 +42,13 @@ class Pipeline:
                hybrid training); None for no such end
     trace      a Trace that gets the time of every action
 
-    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Raises BppsaError for
-    arguments that do not fit, and DistributedError where there are not K + 1 ranks; with a group it is
+    Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Where an error, such
+    as a device out of memory, breaks a run off in one process, "none", "gpipe" and "1f1b" leave parameters,
+    buffers, random state and the optimizer's state as the last whole step did. By the other schedules stages
+    are at different steps then, and training goes on, with BppsaError otherwise, when a state was loaded
+    into network and optimizer.
+
+    Raises BppsaError for arguments that do not fit, and DistributedError where there are not K + 1 ranks; with a group it is
     collective.
     """
 
@@ -83,6 +88,7 @@ class Pipeline:
                 )
             self.network = StageSequential(net, group, self.placement)
         self._execution = self._new_execution()
+        self._broken_at: int | None = None
 
     def _new_execution(self) -> Execution:
         group = self.group
@@ -148,6 +154,7 @@ class Pipeline:
         return last if after is None or step >= after else min(last, after)
 
     def steps(self, work: Work) -> Iterator[Row]:
+        self._check_whole(work.optimizer)
         name = self.schedule_at(work.first - 1)
         micro = self.micro_batches if SCHEDULES[name].micro else 1
         schedule = make_schedule(name, self.stages, len(work.sizes), micro)
@@ -158,7 +165,27 @@ class Pipeline:
         if self.network.architecture is not self.placement.architecture:  # the masks are others
             self.placement = Placement(self.network, self.placement.ppv)
             self._execution = self._new_execution()
-        return self._execution.run(schedule, work, self.predict and SCHEDULES[name].stale)
+        rows = self._execution.run(schedule, work, self.predict and SCHEDULES[name].stale)
+        return self._noting_breaks(rows)
+
+    def _noting_breaks(self, rows: Iterator[Row]) -> Iterator[Row]:
+        """The rows; a run that ends while stages are at different steps is noted."""
+        execution = self._execution
+        try:
+            yield from rows
+        finally:
+            self._broken_at = None if execution.whole else self.network.parameters.version
+
+    def _check_whole(self, optimizer: Optimizer) -> None:
+        """Raise BppsaError where a run was broken off and neither parameters nor state were set since."""
+        if self._broken_at is None:
+            return
+        if optimizer.uneven or self._broken_at == self.network.parameters.version:
+            raise BppsaError(
+                "the pipeline was broken off while its stages were at different steps: load a checkpoint, or "
+                "a state into network and optimizer (load_state_dict), or make another bp.Pipeline to go on "
+                "with the values as they are"
+            )
 
     def _what_runs(self, name: str) -> dict[str, Any]:
         """As `what_ran`."""

@@ -38,6 +38,11 @@ class ScheduleKind:
     stale: bool = False
     stashes: bool = False
 
+    @property
+    def overlaps(self) -> bool:
+        """Whether several batches are in the pipeline at once, so that stages are at different steps."""
+        return self.stale or self.stashes
+
 
 #: The schedules there are, by name.
 SCHEDULES = {

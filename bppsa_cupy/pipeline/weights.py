@@ -27,6 +27,7 @@ class Stash:
     _versions: dict[int, int] = field(default_factory=dict)
     _copies: dict[int, Array] = field(default_factory=dict)
     _free: list[Array] = field(default_factory=list)
+    _block: Array | None = None
 
     @property
     def bytes(self) -> int:
@@ -44,11 +45,13 @@ class Stash:
         if copy is None:
             yield
             return
-        _exchange(self.values, copy)
+        if self._block is None:  # before the first value is exchanged, so that none fails half way
+            self._block = self.values[:BLOCK].copy()
+        _exchange(self.values, copy, self._block)
         try:
             yield
         finally:
-            _exchange(self.values, copy)
+            _exchange(self.values, copy, self._block)
 
     def update(self) -> None:
         """Copy the present values, which an update follows, if a pass needs them; drop what none needs."""
@@ -61,11 +64,12 @@ class Stash:
         self.updates += 1
 
 
-def _exchange(one: Array, other: Array) -> None:
-    """Swap the values of two arrays, without a third of their size."""
+def _exchange(one: Array, other: Array, block: Array) -> None:
+    """Swap the values of two arrays, without a third of their size: a block at a time."""
     for start in range(0, one.size, BLOCK):
         piece = slice(start, start + BLOCK)
-        kept = one[piece].copy()
+        kept = block[: one[piece].size]
+        kept[...] = one[piece]
         one[piece] = other[piece]
         other[piece] = kept
 

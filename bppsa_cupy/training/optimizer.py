@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_array
+from bppsa_cupy.arguments import as_instance, as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Kernel
+from bppsa_cupy.training.continuing import check_arrays, check_kind
 from bppsa_cupy.training.groups import Group, group_of_units, read_groups
 
 
@@ -43,6 +44,8 @@ class Optimizer(abc.ABC):
                (names of parameters or layers: `read_groups`) and what differs, as {"params": ["4", "6.bias"],
                "lr": 0.1}; the optimizer's own hyper-parameters serve what is in none
     lr_factor  what every learning rate is multiplied by, 1 unless a schedule sets it; not in `state_dict`
+    uneven     whether updates by parts ended at different steps, as of a pipeline that was broken off: the
+               state is that of no one step, until another one is loaded
 
     A subclass has its hyper-parameters as attributes, which may be set between steps, before it calls this
     `__init__`. Raises BppsaError where a value or a group does not fit.
@@ -57,10 +60,12 @@ class Optimizer(abc.ABC):
                 f"{type(self).__name__} got {type(parameters).__name__}: it takes a network's parameters, "
                 "net.parameters"
             )
-        self.parameters, self.lr_factor = parameters, 1.0
+        self.parameters, self.lr_factor, self.uneven = parameters, 1.0, False
         self._table: Array = None
         self._rows: list[tuple[float, ...]] = []
-        self._set_groups(groups)
+        self.groups, self._units = self._grouped(groups)
+        for own in self._settings():
+            self._check(**own)
         self._whole = Progress(*(parameters.device.zeros((1,), kind) for kind in (np.int32, np.int64)))
         self._parts: dict[tuple[int, int], Progress] = {}
         self._state: dict[str, Array] = {}
@@ -75,32 +80,41 @@ class Optimizer(abc.ABC):
               pipeline's stages are at different steps. `settle` ends updates by parts
         Raises DeviceError, and changes neither parameters nor state, where the device has too little memory.
         """
+        self.prepared_step(gradients, part)()
+
+    def prepared_step(self, gradients: ParameterSet, part: slice | None = None) -> Callable[[], None]:
+        """The call that does what `step` does, with all that can fail for want of memory done before it;
+        to be made before anything else of the optimizer's."""
         if gradients is None or gradients is not self._fitting:
             self._check_gradients(gradients)
         rows = self._checked_rows()
         with (device := self.parameters.device).naming_memory:
             self._add_arrays()
-            self._mask_state()
             progress, own = self._progress(part), slice(None) if part is None else part
             values, updated = gradients.flat[own], self.parameters.flat[own]
             kernel, arrays, flag = self._kernel()
             units = self._units if part is None else self._units[part.start // self._unit :]
             if rows != self._rows:
                 self._table, self._rows = device.asarray(np.array(rows, np.float64).ravel()), rows
-            # What can fail for want of memory comes before the first launch that changes something.
             check = device.bind(KERNELS["finite_check"], values, progress.flag, values.size)
             count = device.bind(KERNELS["step_count"], progress.flag, progress.steps)
             update = device.bind(
                 kernel, progress.flag, progress.steps, values, updated, *(array[own] for array in arrays),
                 units, self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
             )  # fmt: skip
-            progress.flag[...] = 0
-            check()
-            if part is None:
-                self.parameters.set_where_any(progress.flag)
-            count()
-            update()
-        self.parameters.changed()
+
+        def update_now() -> None:
+            with device.naming_memory:
+                self._mask_state()
+                progress.flag[...] = 0
+                check()
+                if part is None:
+                    self.parameters.set_where_any(progress.flag)
+                count()
+                update()
+            self.parameters.changed()
+
+        return update_now
 
     def _check_gradients(self, gradients: Any) -> None:
         own, name = self.parameters, type(self).__name__
@@ -133,14 +147,11 @@ class Optimizer(abc.ABC):
                 self.parameters.apply_masks(array)
             self._masks = self.parameters.masks
 
-    def _set_groups(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Take these groups in place of all there are."""
+    def _grouped(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[Group], Array]:
+        """These groups as they are kept, and the group of each unit on the device."""
         read = read_groups(self.parameters, groups, self.hyperparameters)
-        self.groups: list[Group] = read
-        for own in self._settings():
-            self._check(**own)
         units, self._unit = group_of_units(self.parameters, read)
-        self._units = self.parameters.device.asarray(units)
+        return read, self.parameters.device.asarray(units)
 
     def _add_arrays(self) -> None:
         """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
@@ -169,14 +180,19 @@ class Optimizer(abc.ABC):
             self._parts[key] = Progress(self._whole.flag.copy(), self._whole.steps.copy())
         return self._parts[key]
 
-    def settle(self) -> None:
-        """End updates by parts: the whole has made the steps then that all of them have."""
-        if self._parts:
-            self._whole.steps[...] = min(int(self._host(part.steps)) for part in self._parts.values())
-        self._parts.clear()
+    def settle(self, parts: Iterable[slice] = ()) -> bool:
+        """End updates by parts: the whole has made the steps then that all of them have. Returns whether they
+        had made the same ones.
 
-    def _host(self, array: Array) -> np.ndarray:
-        return self.parameters.device.to_host(array)[0]
+        parts  those there are; one that was not updated is where the whole was
+        """
+        begun = [*self._parts.values(), *(self._whole for p in parts if (p.start, p.stop) not in self._parts)]
+        steps = {int(self.parameters.device.to_host(part.steps)[0]) for part in begun}
+        if self._parts:
+            self._whole.steps[...] = min(steps)
+        self._parts.clear()
+        self.uneven |= len(steps) > 1
+        return len(steps) <= 1
 
     @property
     def blocked(self) -> bool:
@@ -234,39 +250,10 @@ class Optimizer(abc.ABC):
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
         """Raise CheckpointError, naming what differs, unless `load_state_dict` takes `state`."""
-        own = type(self).__name__
-        kinds = {"name": str, "hyperparameters": Mapping, "steps": object, "arrays": Mapping}
-        given = state if isinstance(state, Mapping) else {}
-        missing = [name for name in kinds if name not in given]
-        if missing := missing or [n for n, kind in kinds.items() if not isinstance(given[n], kind)]:
-            raise CheckpointError(
-                f"the checkpoint lacks its optimizer's {', '.join(missing)}: give one that training wrote"
-            )
-        as_integer("the checkpoint", "steps", state["steps"], 0, error=CheckpointError)
-        if state["name"] != own:
-            raise CheckpointError(
-                f"the checkpoint's optimizer is {state['name']}, this one is {own}: make a {state['name']}"
-            )
-        if set(state["hyperparameters"]) != set(self.hyperparameters):
-            raise CheckpointError(
-                f"the checkpoint's {own} has {', '.join(map(str, state['hyperparameters']))}, this one has "
-                f"{', '.join(self.hyperparameters)}: give a checkpoint that this version wrote"
-            )
+        check_kind(type(self).__name__, self.hyperparameters, state)
         self._check_settings(state)
-        if set(state["arrays"]) != set(self._state):
-            differing = self.differing_hyperparameters(state)
-            raise CheckpointError(
-                f"the checkpoint's {own} keeps {', '.join(map(str, state['arrays'])) or 'no array'}, this "
-                f"one {', '.join(self._state) or 'no array'}: "
-                + "; ".join(f"give {name} {theirs}, not {ours}" for name, (theirs, ours) in differing.items())
-            )
-        for name, given in state["arrays"].items():
-            array = as_plain_array("the checkpoint", name, given, error=CheckpointError)
-            if self.parameters.part(array).shape != self._state[name].shape or array.dtype.kind == "c":
-                raise CheckpointError(
-                    f"the checkpoint's {name} holds {array.dtype} of shape {array.shape}, the network "
-                    f"{self._state[name].dtype} of shape {self._state[name].shape}"
-                )
+        differing, part = self.differing_hyperparameters(state), self.parameters.part
+        check_arrays(type(self).__name__, self._state, state["arrays"], differing, part)
 
     def _check_settings(self, state: Mapping[str, Any]) -> None:
         """Raise CheckpointError unless the hyper-parameters of `state`, and those of its groups, fit."""
@@ -286,16 +273,28 @@ class Optimizer(abc.ABC):
         return differing if theirs == self.groups else {**differing, "groups": (theirs, self.groups)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError, and sets nothing
-        then, where it is another optimizer's."""
+        """Continue from `state_dict()`, with its hyper-parameters. Raises CheckpointError where it is another
+        optimizer's, DeviceError where the device has too little memory; sets nothing then."""
+        self.prepared_state(state)()
+
+    def prepared_state(self, state: dict[str, Any]) -> Callable[[], None]:
+        """The call that does what `load_state_dict` does, with all that can fail done before it; raises as
+        that does."""
         self.check_state_dict(state)
         device, dtype = self.parameters.device, self.parameters.flat.dtype
         own = {name: self.parameters.part(np.asarray(array)) for name, array in state["arrays"].items()}
-        for name, given in {name: device.asarray(array, dtype) for name, array in own.items()}.items():
-            self._state[name][...] = given
-        self._masks = None
-        for name, value in state["hyperparameters"].items():
-            setattr(self, name, value)
-        self._set_groups(state.get("groups", []))
-        self._parts.clear()
-        self._whole.steps[...] = int(state["steps"])
+        arrays = {name: device.asarray(array, dtype) for name, array in own.items()}
+        groups, units = self._grouped(state.get("groups", []))
+
+        def take() -> None:
+            for name, array in arrays.items():
+                self._state[name][...] = array
+            self._masks = None
+            for name, value in state["hyperparameters"].items():
+                setattr(self, name, value)
+            self.groups, self._units = groups, units
+            self._parts.clear()
+            self._whole.steps[...] = int(state["steps"])
+            self.uneven = False
+
+        return take

@@ -61,12 +61,13 @@ class SGD(Optimizer):
         """W − lr · updates · velocity."""
         if not self._state:
             return super().predict(updates, part)
-        self._mask_state()
         xp, values = self.parameters.device.xp, self.parameters.flat[part]
         rates = np.array([own["lr"] * self.lr_factor * updates for own in self._settings()], values.dtype)
-        by_unit = xp.asarray(rates)[self._units[part.start // self._unit :]]
-        rate = xp.repeat(by_unit, self._unit)[: values.size]
-        return values - rate * self._state["velocity"][part]
+        with self.parameters.device.naming_memory:
+            self._mask_state()
+            by_unit = xp.asarray(rates)[self._units[part.start // self._unit :]]
+            rate = xp.repeat(by_unit, self._unit)[: values.size]
+            return values - rate * self._state["velocity"][part]
 
 
 class Adam(Optimizer):

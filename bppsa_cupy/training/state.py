@@ -59,8 +59,9 @@ def restore(
 ) -> int:
     """Set network and optimizer from `checkpoint` and return its step.
 
-    Raises CheckpointError, naming what differs, and sets nothing then, unless network, optimizer with its
-    hyper-parameters, data, seed, batch size and recipe are those it was trained with.
+    Raises CheckpointError, naming what differs, unless network, optimizer with its hyper-parameters, data,
+    seed, batch size and recipe are those it was trained with, and DeviceError where the device has too little
+    memory; sets nothing then.
     """
     checkpoint.check(network.describe(), network.dtype.name)
     for name, wanted in _order(settings, dataset).items():
@@ -98,9 +99,10 @@ def restore(
         )
     for name, value in numbers.items():
         as_integer("the checkpoint", name, value, 0, error=CheckpointError)
+    set_optimizer = optimizer.prepared_state(checkpoint.optimizer)
     network.load_state_dict(checkpoint.parameters)
     network.random_state.update(numbers)
-    optimizer.load_state_dict(checkpoint.optimizer)
+    set_optimizer()
     return checkpoint.step
 
 
