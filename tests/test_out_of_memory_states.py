@@ -1,5 +1,5 @@
-"""A device that is full at any allocation of a call that sets state: masks, state dicts, a checkpoint; the state
-is as before, or the new one; through CudaDevice on the stand-in for CuPy."""
+"""A device that is full at any allocation of a call that sets state, as masks, state dicts, a checkpoint: a
+named error, and the state is as before; through CudaDevice on the stand-in for CuPy."""
 
 from __future__ import annotations
 

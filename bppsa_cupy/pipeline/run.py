@@ -48,8 +48,8 @@ class Pipeline:
     are at different steps then, and training goes on, with BppsaError otherwise, when a state was loaded
     into network and optimizer.
 
-    Raises BppsaError for arguments that do not fit, and DistributedError where there are not K + 1 ranks; with a group it is
-    collective.
+    Raises BppsaError for arguments that do not fit, and DistributedError where there are not K + 1 ranks;
+    with a group it is collective.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Pipeline:
         return self._noting_breaks(rows)
 
     def _noting_breaks(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """The rows; a run that ends while stages are at different steps is noted."""
+        """The rows; a run that ends between whole steps is noted."""
         execution = self._execution
         try:
             yield from rows
@@ -182,7 +182,7 @@ class Pipeline:
             return
         if optimizer.uneven or self._broken_at == self.network.parameters.version:
             raise BppsaError(
-                "the pipeline was broken off while its stages were at different steps: load a checkpoint, or "
+                "the pipeline was broken off between whole steps: load a checkpoint, or "
                 "a state into network and optimizer (load_state_dict), or make another bp.Pipeline to go on "
                 "with the values as they are"
             )
