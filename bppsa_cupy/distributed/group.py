@@ -15,7 +15,7 @@ from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed.choice import check_means, check_transport, cuda_transport, means
 from bppsa_cupy.distributed.transport import MpiTransport, Transport
-from bppsa_cupy.distributed.waiting import Handle, wait_until
+from bppsa_cupy.distributed.waiting import Handle
 from bppsa_cupy.errors import DistributedError, ShapeError
 
 #: Kinds of dtypes that travel: bool, signed, unsigned, real.
@@ -244,7 +244,7 @@ class Group:
     def barrier(self) -> None:
         """Return when every rank has called it."""
         self.collectives["barrier"] += 1
-        wait_until(self._communicator.Ibarrier().Test)
+        self._mpi.wait(self._communicator.Ibarrier())
 
     def _gather_texts(self, text: str) -> list[str]:
         """The text of every rank, in rank order."""

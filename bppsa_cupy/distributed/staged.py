@@ -18,11 +18,12 @@ class StagedTransport(Transport):
     """Copies to pinned memory, sends that by `mpi`, and the other way round.
 
     Copies run on the current stream, in the order of the work around them. A message leaves when its copy
-    is done, which any later call finds out; messages leave in the order of their sends.
+    is done, which any later call and any wait finds out; messages leave in the order of their sends.
     """
 
     def __init__(self, device: CudaDevice, mpi: MpiTransport) -> None:
         self.device, self.mpi = device, mpi
+        mpi.meanwhile = self.advance
         self._copying: deque[_StagedSend] = deque()
         #: Pinned memory that a copy still reads, with the event behind the copy.
         self._uploading: deque[tuple[Any, np.ndarray]] = deque()

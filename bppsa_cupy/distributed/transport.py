@@ -38,11 +38,14 @@ class Transport(abc.ABC):
 class MpiTransport(Transport):
     """Messages of MPI, from and into the arrays' own memory.
 
-    ready  called before MPI is given an array: waits until it is written and no longer read
+    ready      called before MPI is given an array: waits until it is written and no longer read
+    meanwhile  called between two tests of any wait: goes on with messages that another rank may wait for
+               before it comes to what is waited for here
     """
 
     def __init__(self, mpi: ModuleType, communicator: Any, ready: Callable[[], None] = lambda: None) -> None:
         self.mpi, self.communicator, self._ready = mpi, communicator, ready
+        self.meanwhile: Callable[[], None] = lambda: None
         self._byte = mpi.BYTE
         #: Messages under way: MPI uses their arrays even where the caller has dropped the handle.
         self._under_way: set[Handle] = set()
@@ -59,12 +62,21 @@ class MpiTransport(Transport):
 
     def broadcast(self, array: Array, root: int) -> None:
         self._ready()
-        wait_until(self.communicator.Ibcast((array, self._byte), root).Test, array.nbytes)
+        self.wait(self.communicator.Ibcast((array, self._byte), root), array.nbytes)
 
     def allgather(self, array: Array, into: Array, sizes: Sequence[int]) -> None:
         self._ready()
         request = self.communicator.Iallgatherv((array, self._byte), (into, sizes, self._byte))
-        wait_until(request.Test, into.nbytes)
+        self.wait(request, into.nbytes)
+
+    def wait(self, request: Any, nbytes: int = 0) -> None:
+        """Return when a request of MPI is through, of so many bytes."""
+
+        def done() -> bool:
+            self.meanwhile()
+            return bool(request.Test())
+
+        wait_until(done, nbytes)
 
 
 class _MpiHandle(Handle):
@@ -84,6 +96,7 @@ class _MpiHandle(Handle):
         if self._request is None:
             return True
         mpi = self._transport.mpi
+        self._transport.meanwhile()
         try:
             if not self._request.Test(self._status):
                 return False
