@@ -141,6 +141,7 @@ class _Run:
             self._updated(action.stage, action.batch)
 
     def _trace(self, action: Action, begun: float) -> None:
+        """Tell the trace, if there is one, of an action that has ended."""
         if (trace := self._execution._trace) is not None:
             self._network.device.synchronize()
             told = action._replace(batch=self._work.first + action.batch)

@@ -45,8 +45,8 @@ class Pipeline:
     Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Where an error, such
     as a device out of memory, breaks a run off in one process, "none", "gpipe" and "1f1b" leave parameters,
     buffers, random state and the optimizer's state as the last whole step did. By the other schedules stages
-    are at different steps then, and training goes on, with BppsaError otherwise, when a state was loaded
-    into network and optimizer.
+    are at different steps then, and training raises BppsaError until a state was loaded into network and
+    optimizer.
 
     Raises BppsaError for arguments that do not fit, and DistributedError where there are not K + 1 ranks;
     with a group it is collective.
