@@ -180,4 +180,5 @@ def test_messages_carry_bytes():
     placement = place(linear(3), [0, 0, 1], 2)
     (message,) = placement.messages([40])
     assert message == (2, (0, 3), 0, 1, 40)
+    assert [one.bytes for one in placement.messages()] == [0]
     assert placement.schedule.steps[-1] == Step(1, 0, 2, 3, "mv", 0)

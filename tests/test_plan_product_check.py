@@ -112,6 +112,14 @@ def test_a_row_that_is_missing_is_seen():
         check_product(product)
 
 
+def test_rows_that_are_not_full_are_seen():
+    """Of B, whose product with a full row is full all the same."""
+    product = multiply(Pattern.dense(1, 2), Pattern((2, 2), np.array([0, 1, 2]), np.array([1, 0])))
+    assert product.pattern == Pattern.dense(1, 2)
+    with pytest.raises(PlanError, match="do not have the structure of kind full_rows"):
+        check_product(replace(product, kind="full_rows", maps={}))
+
+
 def test_the_general_product_is_right():
     check_product(general())
     assert computes_the_product(general(), np.random.default_rng(0))
