@@ -1,5 +1,6 @@
 """The memory plan: no two live segments overlap, and space is used again."""
 
+import itertools
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from plan_cases import plan_of, random_chain, small_network
 from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.plan import Budget, Chain, Element
 from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, with_input_gradient
-from bppsa_cupy.plan.memory import ALIGNMENT, memory_plan
+from bppsa_cupy.plan.memory import ALIGNMENT, _Arena, memory_plan
 from bppsa_cupy.plan.product.symbolic import map_bytes, map_dtype
 from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.plan.sizes.counted import CountedSizes
@@ -82,6 +83,27 @@ def test_the_layout_is_first_fit_the_largest_of_a_level_first(n, batch_size, see
     assert [plan.offsets[segment] for segment in order] == [
         (offset, sizes[segment]) for offset, segment in zip(expected, order, strict=True)
     ]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ranges_are_the_first_that_are_free(seed):
+    """Against a set of the places that are taken, over many requests."""
+    generator, arena = np.random.default_rng(seed), _Arena()
+    held, places = [], set()
+    for _ in range(200):
+        gives, (size, count) = generator.random() < 0.55, generator.integers([0, 1], [5, 4]).tolist()
+        if gives and held:
+            offset, size = held.pop(int(generator.integers(len(held))))
+            arena.give(offset * ALIGNMENT, size * ALIGNMENT)
+            places -= set(range(offset, offset + size))
+            continue
+        wanted = size * ALIGNMENT - (size > 0) * int(generator.integers(ALIGNMENT))
+        for offset in arena.take(wanted, count):
+            first = next(at for at in itertools.count() if places.isdisjoint(range(at, at + size)))
+            assert offset == (first * ALIGNMENT if size else 0)
+            places |= set(range(first, first + size))
+            held += [(first, size)] if size else []
+    assert arena.top >= ALIGNMENT * (max(places, default=-1) + 1)
 
 
 def test_every_operand_is_live_where_it_is_read():
