@@ -14,7 +14,8 @@ from bppsa_cupy.plan import Budget, Chain, Element
 from bppsa_cupy.plan.algorithms import blelloch, hybrid, linear, with_input_gradient
 from bppsa_cupy.plan.memory import ALIGNMENT, _Arena, memory_plan
 from bppsa_cupy.plan.product.symbolic import map_bytes, map_dtype
-from bppsa_cupy.plan.schedule import up_sweep_levels
+from bppsa_cupy.plan.schedule import Schedule, Step, up_sweep_levels
+from bppsa_cupy.plan.search import searched_segments
 from bppsa_cupy.plan.sizes.counted import CountedSizes
 from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes, multiply_adds
 
@@ -75,6 +76,18 @@ def first_fit(requests):
 @given(st.integers(0, 20), st.integers(1, 70), st.integers(0, 2**32 - 1), st.integers(0, 4))
 def test_the_layout_is_first_fit_the_largest_of_a_level_first(n, batch_size, seed, levels):
     schedule, counts = hybrid(n, min(levels, up_sweep_levels(n))), CountedSizes(random_chain(n, seed))
+    assert_first_fit(schedule, counts, batch_size)
+
+
+def test_of_equal_ones_of_a_level_the_first_to_begin_is_placed_first():
+    """M(2, 4) and M(1, 4), made at one level in this order."""
+    chain = Chain((Element("J", Pattern.dense(3, 3), False),) * 5)
+    made = [(0, 1, 2, 3), (1, 2, 3, 4), (1, 1, 3, 4)]
+    schedule = Schedule.of("hybrid", 5, [Step(*step, "mm", 0) for step in made])
+    assert_first_fit(schedule, CountedSizes(chain, searched_segments(chain)), 7)
+
+
+def assert_first_fit(schedule, counts, batch_size):
     ranges = live_ranges(schedule)
     sizes = {segment: counts.values_size(segment, batch_size) for segment in ranges}
     order = sorted(ranges, key=lambda segment: (ranges[segment][0], -sizes[segment], segment))
