@@ -71,7 +71,7 @@ def test_every_set_is_there(found):
 
 def test_sets_are_of_the_segments_that_their_names_say():
     """Of classes in any order."""
-    costs = chain_costs(20, cycle(SECONDS).__next__, order=lambda begin, end: (end - begin == 1, -end, begin))
+    costs = chain_costs(20, cycle(SECONDS).__next__, order=lambda begin, end: (end - begin == 1, end, begin))
     for name, classes, most in segment_sets(costs, of_values=True):
         words = name.split()
 
@@ -142,6 +142,8 @@ def test_one_deadline_where_nothing_is_shorter_than_the_serial_scan():
     costs.mm[np.isfinite(costs.mm)] = 1000
     found = list(members(costs, of_values=False))
     assert names_of(found[len(every_hybrid(12)) :])["all segments"] == 2
+    nothing = list(members(chain_costs(12, lambda: 0), of_values=False))
+    assert set(names_of(nothing[len(every_hybrid(12)) :]).values()) == {2}
 
 
 @pytest.mark.parametrize("different", [11, 12, 13])
