@@ -94,8 +94,18 @@ def test_all_segments_in_blocks_of_any_width(name, block, monkeypatch):
         assert_counts(counts.of_segment(segment), pattern)
 
 
+def test_columns_in_blocks_of_one_word(monkeypatch):
+    monkeypatch.setattr(count_products, "BLOCK_BYTES", 8)
+    assert_columns_are_counted(130)
+
+
 @pytest.mark.parametrize("columns", [63, 64, 65, 128, 129, 130])
 def test_as_many_columns_as_words_hold_and_one_more(columns):
+    assert_columns_are_counted(columns)
+
+
+def assert_columns_are_counted(columns):
+    """Of columns that are all different."""
     generator = np.random.default_rng(columns)
     first, second = random_pattern(generator, 40, columns, 0.5), random_pattern(generator, 9, 40, 0.1)
     assert len(set(map(bytes, first.to_scipy().toarray().T))) == columns

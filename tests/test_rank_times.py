@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_cases import placements
@@ -13,6 +14,7 @@ from bppsa_cupy.plan import Budget, Chain, Element, Partition, place
 from bppsa_cupy.plan.algorithms import blelloch, linear
 from bppsa_cupy.plan.cost import message_bytes, rank_times, schedule_cost
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel, Link, Rate
+from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, Schedule
 from bppsa_cupy.plan.sizes import CountedSizes
 
 
@@ -57,6 +59,24 @@ def test_the_plain_simulation_says_the_same(placement, batch, seed):
     times = rank_times(sizes, placement, seconds, link, batch, 8)
     np.testing.assert_allclose(times.free, simulated(placement, seconds, travelling), rtol=1e-12)
     assert times.seconds == max(times.free)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_first_step_may_make_any_segment(seed):
+    """Products before vectors, from the last elements on: step 0 makes another step's right operand."""
+    table = blelloch(8).table
+    table = table[np.lexsort((-table[:, BEGIN], -table[:, KIND], table[:, LEVEL]))]
+    schedule = Schedule("blelloch", 8, table)
+    assert 0 in schedule.makers[:, 1]
+    generator = np.random.default_rng(seed)
+    placement = place(schedule, np.sort(generator.integers(0, 3, 8)).tolist(), 3)
+    sizes, link = CountedSizes(random_chain(8, seed)), Link(0.5, 50.0)
+    seconds = generator.random(len(table))
+    travelling = {
+        (m.segment, m.target): 0.5 + 8 * sizes.values_size(m.segment, 2) / 50.0 for m in placement.messages()
+    }
+    times = rank_times(sizes, placement, seconds, link, 2, 8)
+    np.testing.assert_allclose(times.free, simulated(placement, seconds, travelling), rtol=1e-12)
 
 
 @given(placements(), st.integers(0, 2**32 - 1))

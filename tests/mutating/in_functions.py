@@ -1,7 +1,7 @@
 """Putting a fault into the functions of this process: live functions get the code of the changed text.
 
 A function that Numba compiles is compiled anew, and so is every compiled function that calls it, without the
-kept code of the functions as they are.
+kept code of the functions as they are, and with a look-out for indices beyond an array.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Functions:
         new = {}
         for one in stale:
             old = self._compiled[one]
-            options = {**old.targetoptions, "parallel": False}
+            options = {**old.targetoptions, "parallel": False, "boundscheck": True}
             new[id(old)] = numba.njit(**{n: v for n, v in options.items() if n != "nopython"})(old.py_func)
         for holder in gc.get_objects():
             if type(holder) is dict and "__name__" in holder and "__builtins__" in holder:

@@ -7,6 +7,7 @@ the time. Here pytest collects once, and a fault costs a fork and its tests: a t
 
 from __future__ import annotations
 
+import functools
 import re
 import signal
 import time
@@ -119,8 +120,9 @@ class Player:
         return played.outcome, played.detail
 
     def _choose(self, functions: Functions, mutant: Mutant, more: int) -> list[str]:
-        """The quickest tests that reach a fault's lines, or where Numba compiled these, lines that call them,
-        in `more` times the usual seconds; first those that have seen faults near by."""
+        """The quickest tests that reach a fault's lines, or where Numba compiled these, lines that call them
+        or call them themselves, in `more` times the usual seconds; first those that have seen faults near
+        by."""
         compiled = functions.compiled_at(mutant)
         wanted = (
             self._lines_that_call(compiled)
@@ -131,6 +133,7 @@ class Player:
             (seconds, name)
             for name, (seconds, lines) in self._tests.items()
             if any(not wanted[path].isdisjoint(lines.get(path, ())) for path in wanted)
+            or (compiled and re.search(rf"\b{compiled}\(", _text_of(self._items[name].path)))
         ]
         turns: Counter[str] = Counter()  # those of one test with other parameters wait
         ordered = []
@@ -168,6 +171,11 @@ class Player:
             if more == names:
                 return lines
             names = more
+
+
+@functools.cache
+def _text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def _compiled_last(functions: Functions, mutants: Iterable[Mutant]) -> Iterator[Mutant]:

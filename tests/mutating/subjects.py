@@ -51,7 +51,7 @@ PYTHON = {
     ),
     "optimizers": Subject(
         tuple(f"bppsa_cupy/training/{name}.py"
-              for name in ("optimizer", "optimizers", "groups", "clipping", "schedules", "losses")),
+              for name in ("optimizer", "optimizers", "continuing", "groups", "clipping", "schedules", "losses")),
         ("test_optimizer*.py", "test_lr_schedules.py", "test_clipping.py", "test_losses.py",
          "test_checkpoint.py", "test_pipeline.py", "test_prune.py", "test_training_arguments.py",
          "test_training_stops.py"),
