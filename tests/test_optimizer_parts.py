@@ -39,6 +39,21 @@ def test_steps_by_parts_are_those_of_the_whole(rng):
     assert optimizer.steps == 4, "no part is left that has a count of its own"
 
 
+def test_parts_that_ended_at_different_steps_are_told_until_a_state_is_loaded(rng):
+    optimizer, gradients, parts = made(rng)
+    assert not optimizer.uneven
+    state = optimizer.state_dict()
+    for part in parts:
+        optimizer.step(gradients, part)
+    assert optimizer.settle(parts) and not optimizer.uneven
+    for _ in range(2):  # told by one that was not updated, and by one that was updated more often
+        optimizer.step(gradients, parts[0])
+        assert not optimizer.settle(parts) and optimizer.uneven
+        assert optimizer.settle() and optimizer.uneven
+        optimizer.load_state_dict(state)
+        assert not optimizer.uneven
+
+
 def test_a_blocked_part_counts_alone(rng):
     optimizer, gradients, parts = made(rng)
     gradients["0.weight"][3] = np.nan

@@ -42,7 +42,8 @@ PYTHON = {
         ("bppsa_cupy/timescan/*.py",),
         ("test_timescan*.py", "test_state_gradients.py", "test_recurrent*.py", "test_residual_recurrent.py",
          "test_heads.py", "test_cell_layers.py", "test_functional.py", "test_functional_kept.py",
-         "test_shared_memory.py", "test_calibration_walks.py", "test_bench_calibrate_walks.py"),
+         "test_shared_memory.py", "test_calibration_walks.py", "test_bench_calibrate_walks.py",
+         "test_launch_limits.py"),
     ),
     "patterns": Subject(
         ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
@@ -51,7 +52,8 @@ PYTHON = {
     ),
     "optimizers": Subject(
         tuple(f"bppsa_cupy/training/{name}.py"
-              for name in ("optimizer", "optimizers", "continuing", "groups", "clipping", "schedules", "losses")),
+              for name in ("optimizer", "optimizers", "continuing", "groups", "clipping", "schedules",
+                           "losses")),
         ("test_optimizer*.py", "test_lr_schedules.py", "test_clipping.py", "test_losses.py",
          "test_checkpoint.py", "test_pipeline.py", "test_prune.py", "test_training_arguments.py",
          "test_training_stops.py"),
