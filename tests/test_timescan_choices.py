@@ -7,8 +7,9 @@ from timescan_cases import CELLS
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
-from bppsa_cupy.timescan import WalkSize, cost, forward
+from bppsa_cupy.timescan import WalkSize, cost, forward, models
 from bppsa_cupy.timescan.models import H200, MODELS, HostModel, TimeModel
+from bppsa_cupy.timescan.warps import shared_by_chunks
 
 HOST = get_device("host")
 SIZE = WalkSize(CELLS["gru"], 60, 4, 3, itemsize=4)
@@ -141,3 +142,27 @@ def test_blocks_go_through_all_steps_where_launches_are_not_quicker(monkeypatch)
     for seconds in (1.0, 2.0, 3.0):
         monkeypatch.setattr(type(H200), "single_step_seconds", lambda self, size, verb, s=seconds: s)
         assert H200.goes_by_steps(SIZE, "forward") == (seconds < 2)
+
+
+@pytest.mark.parametrize(("verb", "scan"), [("forward", "newton_scan"), ("backward", "chunk_scan")])
+def test_kernels_that_take_shared_memory_are_those_of_the_way(verb, scan):
+    def kernels(chunk):
+        return [name for name, _ in shared_by_chunks(SIZE, verb, chunk, H200.shared_bytes)]
+
+    assert kernels(60) == [f"gru_{verb}"]
+    assert kernels(30) == kernels(7) == [f"gru_{verb}", "gru_reduce", scan]
+
+
+def test_a_block_may_take_all_the_shared_memory_there_is(monkeypatch):
+    monkeypatch.setattr(models, "shared_by_chunks", lambda *_: iter([("probe", 4096)]))
+    assert replace(H200, shared_bytes=4096).lack(SIZE, "forward", 60) is None
+    lack = replace(H200, shared_bytes=4095).lack(SIZE, "forward", 60)
+    assert lack == "a block of probe takes 4096 bytes of shared memory, 4095 are there"
+
+
+@pytest.mark.parametrize("steps", [60, 1])
+def test_a_serial_walk_is_one_chunk_to_the_shared_memory(steps, monkeypatch):
+    chunks = []
+    monkeypatch.setattr(type(H200), "lack", lambda self, size, verb, chunk: chunks.append(chunk))
+    H200.goes_by_steps(replace(SIZE, steps=steps), "backward")
+    assert chunks == [steps]
