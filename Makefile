@@ -8,33 +8,42 @@ OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
-test fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive
+test check fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive
+# The tests start many processes, which share the bytecode of the package.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fuzz faults mutants newton numbers lowest compile lint docs dist machine-code gpu clean
+.PHONY: demo test check fuzz faults mutants newton numbers lowest compile lint docs dist machine-code gpu gpu-expected clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
 demo: .venv-demo/ready
 	.venv-demo/bin/python tools/demo.py
 
-# Every check that needs no GPU. Property tests draw the same examples in every run.
-test: lint
-	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu"
+# The tests, in some minutes: every law, layer, method, kernel pair, file format and command. Property tests draw the same
+# examples in every run.
+test: .venv-test/ready
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
+
+# Every check that needs no GPU, in half an hour: `make test`, lint and types, the tests that take long (examples of pages,
+# sanitizers, races, NVRTC, wide layers, ranks, memory that ends), the site, the packages.
+check: test lint
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "long and not gpu"
+	$(MAKE) --no-print-directory docs dist
 
 # Mutated files of every format, odd arguments of public callables, and property tests on new examples, until SECONDS
 # are over: `make fuzz SECONDS=1800`. Each subject prints its seed, its counts, and what failed with the fewest edits; a
-# property's example becomes an @example of its test. `python tests/fuzz.py --help` has more.
+# property's example becomes an @example of its test. `python tools/instruments/checks/fuzz.py --help` has more.
 fuzz: .venv-test/ready
-	$(TEST_PYTHON) tests/fuzz.py $(SECONDS) --workers $(WORKERS)
+	$(TEST_PYTHON) tools/instruments/checks/fuzz.py $(SECONDS) --workers $(WORKERS)
 
 # Commands that write files, killed and interrupted at random moments, on a full disk, with little memory, two at a time:
 # `make faults KILLS=100` for so many kills of each, and other faults in proportion. Prints its seed and counts.
 faults: .venv-test/ready
-	$(TEST_PYTHON) tests/faults.py $(KILLS)
+	$(TEST_PYTHON) tools/instruments/checks/faults.py $(KILLS)
 
 # What docs/reliability.md says of numbers, in half an hour: float32's errors, bits by threads, memory, long chains.
 numbers: .venv-test/ready
-	$(TEST_PYTHON) tests/measure.py docs/results/numbers.json
+	$(TEST_PYTHON) tools/instruments/checks/measure.py docs/results/numbers.json
 
 # The tests with the oldest packages that setup.cfg admits, by the oldest Python at hand: `make lowest PYTHON=python3.10`;
 # then with the oldest NumPy beside the newest of the rest. Tests that need packages which are not there are skipped.
@@ -45,21 +54,21 @@ lowest:
 # Small faults put into planner, scans, patterns, optimizers and kernels, each of which a test must see, until SECONDS are
 # over: `make mutants SECONDS=1800 SEED=5`. A run with the same seed goes on where the one before it ended.
 mutants: .venv-test/ready
-	$(TEST_PYTHON) tests/mutants.py $(SECONDS) $(if $(SEED),--seed $(SEED))
+	$(TEST_PYTHON) tools/instruments/checks/mutants.py $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 # Random walks forward in time by Newton's iteration with forced chunks, against what is promised of their states:
 # `make newton WALKS=100000`, in some ten minutes. Prints its seed and counts.
 newton: .venv-test/ready
-	$(TEST_PYTHON) tests/newton.py $(WALKS) $(if $(SEED),--seed $(SEED))
+	$(TEST_PYTHON) tools/instruments/checks/newton.py $(WALKS) $(if $(SEED),--seed $(SEED))
 
-# Every kernel by NVRTC for every GPU generation that it knows, in a quarter of an hour; `make test` takes two of them.
+# Every kernel by NVRTC for every GPU generation that it knows, in a quarter of an hour; `make check` takes two of them.
 # By another NVRTC than the environment's: `make compile NVRTC=nvidia-cuda-nvrtc-cu12==12.4.127`.
 compile: .venv-test/ready
 ifdef NVRTC
 	$(TEST_PYTHON) -m pip install --quiet --upgrade --no-deps --target out/nvrtc/$(NVRTC) $(NVRTC)
 endif
 	$(if $(NVRTC),BPPSA_NVRTC=$$(echo out/nvrtc/$(NVRTC)/nvidia/*/lib/libnvrtc.so.*)) \
-		$(TEST_PYTHON) -m pytest tests/test_kernels_compile.py -n $(WORKERS) --all-targets
+		$(TEST_PYTHON) -m pytest tests/raw_kernels/test_kernels_compile.py -n $(WORKERS) --all-targets
 
 lint: .venv-test/ready
 	$(TEST_PYTHON) -m ruff check .
@@ -78,12 +87,17 @@ dist: .venv-dist/ready
 
 # What kernels' machine code takes, for the page of the documentation; no GPU is needed.
 machine-code: .venv-test/ready
-	$(TEST_PYTHON) -m bppsa_cupy.tools.bench machine-code --json docs/results/machine-code.json \
-		--page docs/performance-gpu-predictions.md > /dev/null
+	$(TEST_PYTHON) -m bppsa_cupy.tools.instruments.bench machine-code --json docs/results/machine-code.json \
+		--page docs/results/machine-code.md --summary docs/performance-gpu-predictions.md > /dev/null
 
-# What a GPU alone can tell, in ten minutes, with the machine's own Python and packages: `make gpu OUT=DIR ONLY=PART`.
+# What a GPU alone can tell, in two calls of nine minutes, with the machine's own Python and packages: `make gpu CALL=1`,
+# then `make gpu CALL=2`; `make gpu OUT=DIR ONLY=PART`. Before it, where there is no GPU, `make gpu-expected`: what the
+# kernels are to give, which a machine without compiled twins would take minutes for.
 gpu:
-	$(PYTHON) tools/gpu.py --out $(OUT) $(if $(ONLY),--only $(ONLY))
+	$(PYTHON) tools/gpu.py --out $(OUT) $(if $(CALL),--call $(CALL)) $(if $(ONLY),--only $(ONLY))
+
+gpu-expected: .venv-test/ready
+	$(TEST_PYTHON) tests/support/kernels_on_device.py --dtypes float32 --write $(OUT)/expected.npz
 
 .venv-%/ready: setup.cfg pyproject.toml
 	@echo "setting up .venv-$* (some minutes at the first time)"

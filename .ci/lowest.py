@@ -65,7 +65,7 @@ def main() -> int:
         "import sys, importlib.metadata as m; print(*(f'{n} {m.version(n)}' for n in sys.argv[1:]), sep=', ')"
     )
     subprocess.run([python, "-c", code, *names], check=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests"), "OMP_WAIT_POLICY": "passive"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests" / "support"), "OMP_WAIT_POLICY": "passive"}
     # Old packages warn of what newer ones, on which they have no upper bound, are about to drop.
     shown = ["-W", "ignore::DeprecationWarning", "-q", "-m", "not gpu", "-p", "missing_packages"]
     command = [python, "-m", "pytest", *shown, *options]

@@ -1,95 +1,197 @@
-"""Back-propagation as a parallel scan over sparse transposed Jacobians (BPPSA, Wang et al. 2020)."""
+"""Back-propagation as a parallel scan over sparse transposed Jacobians (BPPSA, Wang et al. 2020).
 
-from importlib.metadata import version as _version
+Importing the package imports nothing else: each name brings its room along when it is first used.
+"""
 
-import bppsa_cupy.functional as functional
-from bppsa_cupy.cells import Cell
-from bppsa_cupy.csr import Pattern
-from bppsa_cupy.distributed import Group, distribute
-from bppsa_cupy.errors import (
-    BppsaError,
-    CellError,
-    CheckpointError,
-    DataError,
-    DeviceError,
-    DistributedError,
-    JacobianFileError,
-    LabelError,
-    NonFiniteError,
-    PassError,
-    PlanError,
-    PlanMismatchError,
-    PruneError,
-    ShapeError,
-)
-from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
-from bppsa_cupy.layers import *  # noqa: F403
-from bppsa_cupy.layers import __all__ as _layers
-from bppsa_cupy.network import Sequential, check_cell, fold_batch_norm, prune
-from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
-from bppsa_cupy.plan import Partition, Plan
-from bppsa_cupy.products import PlannedProduct, plan_product
-from bppsa_cupy.records.file import load_jacobians, save_jacobians
-from bppsa_cupy.records.lyapunov import lyapunov_exponents
-from bppsa_cupy.records.record import JacobianRecord
-from bppsa_cupy.records.records import JacobianRecords
-from bppsa_cupy.records.spectra import SpanProduct, log_gradient_norms, singular_values, span_product
-from bppsa_cupy.scan import scan
-from bppsa_cupy.training.clipping import clip_grad_norm
-from bppsa_cupy.training.losses import cross_entropy, mse_loss
-from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
-from bppsa_cupy.training.rebuild import load_network
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-__version__ = _version("bppsa-cupy")
+if TYPE_CHECKING:
+    import bppsa_cupy.functional as functional
+    from bppsa_cupy.cells import Cell
+    from bppsa_cupy.csr import Pattern
+    from bppsa_cupy.distributed import Group, accumulate, distribute
+    from bppsa_cupy.errors import (
+        BppsaError,
+        CellError,
+        CheckpointError,
+        DataError,
+        DeviceError,
+        DistributedError,
+        JacobianFileError,
+        LabelError,
+        NonFiniteError,
+        PassError,
+        PlanError,
+        PlanMismatchError,
+        PruneError,
+        ShapeError,
+    )
+    from bppsa_cupy.jacobians.max_pool2d_exact import exact_max_pool2d
+    from bppsa_cupy.layers import *  # noqa: F403
+    from bppsa_cupy.layers import __all__ as _layers
+    from bppsa_cupy.network import Sequential, check_cell, fold_batch_norm, prune, regrow
+    from bppsa_cupy.pipeline import Pipeline, Placement, balanced_ppv
+    from bppsa_cupy.plan import Partition, Plan
+    from bppsa_cupy.products import PlannedProduct, plan_product
+    from bppsa_cupy.records.file import load_jacobians, save_jacobians
+    from bppsa_cupy.records.lyapunov import lyapunov_exponents
+    from bppsa_cupy.records.record import JacobianRecord
+    from bppsa_cupy.records.records import JacobianRecords
+    from bppsa_cupy.records.spectra import SpanProduct, log_gradient_norms, singular_values, span_product
+    from bppsa_cupy.scan import scan
+    from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
+    from bppsa_cupy.tools.pictures.report import Report, report
+    from bppsa_cupy.training.clipping import clip_grad_norm
+    from bppsa_cupy.training.losses import cross_entropy, mse_loss
+    from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
+    from bppsa_cupy.training.rebuild import load_network
+    from bppsa_cupy.training.sparsity import GradualPruning, RigL
 
-__all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "BppsaError",
-    "Cell",
-    "CellError",
-    "CheckpointError",
-    "DataError",
-    "DeviceError",
-    "DistributedError",
-    "Group",
-    "JacobianFileError",
-    "JacobianRecord",
-    "JacobianRecords",
-    "LabelError",
-    "NonFiniteError",
-    "Partition",
-    "PassError",
-    "Pattern",
-    "Pipeline",
-    "Placement",
-    "Plan",
-    "PlanError",
-    "PlanMismatchError",
-    "PlannedProduct",
-    "PruneError",
-    "Sequential",
-    "ShapeError",
-    "SpanProduct",
-    "balanced_ppv",
-    "check_cell",
-    "clip_grad_norm",
-    "cross_entropy",
-    "distribute",
-    "exact_max_pool2d",
-    "fold_batch_norm",
-    "functional",
-    "load_jacobians",
-    "load_network",
-    "log_gradient_norms",
-    "lyapunov_exponents",
-    "mse_loss",
-    "plan_product",
-    "prune",
-    "save_jacobians",
-    "scan",
-    "singular_values",
-    "span_product",
-    *_layers,
-]
+    __version__: str
+
+    __all__ = [
+        "SGD",
+        "Adam",
+        "AdamW",
+        "BppsaError",
+        "Cell",
+        "CellError",
+        "CheckpointError",
+        "DataError",
+        "DeviceError",
+        "DistributedError",
+        "GradualPruning",
+        "Group",
+        "JacobianFileError",
+        "JacobianRecord",
+        "JacobianRecords",
+        "LabelError",
+        "NonFiniteError",
+        "Partition",
+        "PassError",
+        "Pattern",
+        "Pipeline",
+        "Placement",
+        "Plan",
+        "PlanError",
+        "PlanMismatchError",
+        "PlannedProduct",
+        "PruneError",
+        "Report",
+        "RigL",
+        "ScanGradients",
+        "Sequential",
+        "ShapeError",
+        "SpanProduct",
+        "accumulate",
+        "balanced_ppv",
+        "check_cell",
+        "clip_grad_norm",
+        "cross_entropy",
+        "distribute",
+        "exact_max_pool2d",
+        "fold_batch_norm",
+        "functional",
+        "linear_scan",
+        "linear_scan_backward",
+        "load_jacobians",
+        "load_network",
+        "log_gradient_norms",
+        "lyapunov_exponents",
+        "mse_loss",
+        "plan_product",
+        "prune",
+        "regrow",
+        "report",
+        "save_jacobians",
+        "scan",
+        "singular_values",
+        "span_product",
+        *_layers,
+    ]
+
+#: The public names, but for those of `layers`, by the module that has them.
+_NAMES = {
+    "cells": ("Cell",),
+    "csr": ("Pattern",),
+    "distributed": ("Group", "accumulate", "distribute"),
+    "errors": (
+        "BppsaError",
+        "CellError",
+        "CheckpointError",
+        "DataError",
+        "DeviceError",
+        "DistributedError",
+        "JacobianFileError",
+        "LabelError",
+        "NonFiniteError",
+        "PassError",
+        "PlanError",
+        "PlanMismatchError",
+        "PruneError",
+        "ShapeError",
+    ),
+    "jacobians.max_pool2d_exact": ("exact_max_pool2d",),
+    "network": ("Sequential", "check_cell", "fold_batch_norm", "prune", "regrow"),
+    "pipeline": ("Pipeline", "Placement", "balanced_ppv"),
+    "plan": ("Partition", "Plan"),
+    "products": ("PlannedProduct", "plan_product"),
+    "records.file": ("load_jacobians", "save_jacobians"),
+    "records.lyapunov": ("lyapunov_exponents",),
+    "records.record": ("JacobianRecord",),
+    "records.records": ("JacobianRecords",),
+    "records.spectra": ("SpanProduct", "log_gradient_norms", "singular_values", "span_product"),
+    "scan": ("scan",),
+    "tools.pictures.report": ("Report", "report"),
+    "timescan.linear_scan": ("ScanGradients", "linear_scan", "linear_scan_backward"),
+    "training.clipping": ("clip_grad_norm",),
+    "training.losses": ("cross_entropy", "mse_loss"),
+    "training.optimizers": ("SGD", "Adam", "AdamW"),
+    "training.rebuild": ("load_network",),
+    "training.sparsity": ("GradualPruning", "RigL"),
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+#: Rooms that are there as attributes without an import of their own.
+_ROOMS = (
+    "arguments", "cells", "conversion", "csr", "devices", "distributed", "errors", "functional", "geometry",
+    "jacobians", "layers", "network", "pipeline", "plan", "products", "raw_kernels", "records", "system",
+    "timescan", "training",
+)  # fmt: skip
+
+
+if not TYPE_CHECKING:  # which knows all names, and is to complain of others
+
+    def __getattr__(name: str) -> Any:
+        if name in _ROOMS:
+            return import_module(f"{__name__}.{name}")
+        if name == "__version__":
+            from importlib.metadata import version
+
+            value: Any = version("bppsa-cupy")
+        elif name == "__all__":
+            value = sorted((*_HOMES, "functional", *import_module(f"{__name__}.layers").__all__))
+        elif name in _HOMES:
+            value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        elif not name.startswith("_") and name in import_module(f"{__name__}.layers").__all__:
+            value = getattr(import_module(f"{__name__}.layers"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__"), *_ROOMS, "__all__", "__version__"})
+
+
+class _Package(ModuleType):
+    """`bp.scan` is the function, also where the folder of that name is imported later."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        is_room = name == "scan" and isinstance(value, ModuleType)
+        super().__setattr__(name, value.scan if is_room else value)
+
+
+sys.modules[__name__].__class__ = _Package

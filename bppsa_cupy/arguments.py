@@ -106,19 +106,19 @@ def as_number(
     return number
 
 
-def as_finite(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> float:
+def as_finite(owner: str, name: str, value: Any) -> float:
     """`value`, a real number that is finite, as a float."""
-    return as_number(owner, name, value, math.isfinite, "a finite number", error=error)
+    return as_number(owner, name, value, math.isfinite, "a finite number")
 
 
-def as_positive(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> float:
+def as_positive(owner: str, name: str, value: Any) -> float:
     """`value`, a finite number above 0, as a float."""
-    return as_number(owner, name, value, lambda v: 0 < v < math.inf, "a number above 0", error=error)
+    return as_number(owner, name, value, lambda v: 0 < v < math.inf, "a number above 0")
 
 
-def as_probability(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> float:
+def as_probability(owner: str, name: str, value: Any) -> float:
     """`value`, a number from 0 to 1, as a float."""
-    return as_number(owner, name, value, lambda v: 0 <= v <= 1, "a probability from 0 to 1", error=error)
+    return as_number(owner, name, value, lambda v: 0 <= v <= 1, "a probability from 0 to 1")
 
 
 def as_integers(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> np.ndarray:

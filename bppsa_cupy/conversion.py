@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import check_plain
-from bppsa_cupy.errors import BppsaError, ShapeError
+from bppsa_cupy.errors import ShapeError
+
+#: DLPack's number of CUDA's memory.
+CUDA = 2
 
 #: What this process has said.
 _said: set[str] = set()
@@ -27,30 +30,27 @@ def say_once(what: str, text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
-def of_dtype(
-    owner: str, what: str, array: Any, dtype: np.dtype, cure: str, *, error: type[BppsaError] = ShapeError
-) -> Any:
+def of_dtype(owner: str, what: str, array: Any, dtype: np.dtype, cure: str) -> Any:
     """`array`, of NumPy or CuPy, as `dtype`, where every value stays what it is; said once.
 
     owner, what  who takes it, and what it is, as "the network" and "input"
     cure         what the caller can do, as "convert the input, as x.astype('float32')"
 
-    Raises `error` where a value would change: one of float64 that float32 cannot hold, an integer beyond a
+    Raises ShapeError where a value would change: one of float64 that float32 cannot hold, an integer beyond a
     float's digits, a fraction as an integer.
     """
     if array.dtype == dtype:
         return array
     if array.dtype.kind not in "biuf" or not (converted := _exactly(array, dtype))[1]:
-        raise error(
+        raise ShapeError(
             f"{owner} takes {what} of {dtype} and got {array.dtype}, of which {dtype} cannot hold every "
             "value: "
             f"{cure}"
         )
     say_once(
         f"{owner} {what} {array.dtype} {dtype}",
-        f"{owner} got {what} of {array.dtype}, whose values {dtype} holds exactly, and takes them so; to "
-        "save "
-        f"the conversion, {cure}",
+        f"{owner} converted {what} from {array.dtype} to {dtype}, which holds each value "
+        f"exactly; to save the conversion, {cure}",
     )
     return converted[0]
 
@@ -67,7 +67,7 @@ def _exactly(array: Any, dtype: np.dtype) -> tuple[Any, bool]:
 
 def of_list(value: Any, dtype: np.dtype) -> Any:
     """A list or tuple of numbers as an array, fractions as `dtype`: Python's numbers have no precision that
-    the caller chose. Anything else, and lists of no equal lengths or other things, as they are."""
+    the caller chose. Anything else is returned as it is, and so are lists whose parts differ in length."""
     if not isinstance(value, (list, tuple)):
         return value
     try:
@@ -94,6 +94,11 @@ def without_gradient(array: Any) -> Any:
         "goes back to it, as of tensor.detach(); bppsa_cupy.torch has modules for PyTorch's autograd",
     )
     return array.detach()
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether an array of any library's that DLPack exports lies in a GPU's memory."""
+    return hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == CUDA
 
 
 def from_dlpack(array: Any) -> np.ndarray:

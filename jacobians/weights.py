@@ -15,12 +15,17 @@ from bppsa_cupy.raw_kernels.gather_fill import KERNEL
 
 
 class WeightJacobian(TransposedJacobian):
-    """A Jacobian linear in its input: entry e shows `weight.reshape(-1)[map[e]]`, for every sample."""
+    """A Jacobian linear in its input: entry e shows `weight.reshape(-1)[map[e]]`, for every sample.
+
+    mask  of the weight's shape, or None; `fill` takes a weight of this shape, or its kept values alone
+    """
 
     depends_on = "parameters"
 
+    mask: np.ndarray | None
+
     def __init__(self) -> None:
-        self._uploaded: dict[Device, Array] = {}
+        self._uploaded: dict[tuple[Device, bool], Array] = {}
 
     @abc.abstractmethod
     def make_entries(self) -> tuple[Pattern, np.ndarray]:
@@ -36,7 +41,12 @@ class WeightJacobian(TransposedJacobian):
     def fill(
         self, device: Device, parameters: Mapping[str, Array], saved: Mapping[str, Array], values: Array
     ) -> None:
-        if device not in self._uploaded:
-            self._uploaded[device] = device.upload_index(self.entries[1].astype(np.int32, copy=False))
         weight = parameters["weight"]
-        device.launch(KERNEL, weight, self._uploaded[device], values, weight.size, values.size)
+        key = device, weight.ndim == 1
+        if key not in self._uploaded:
+            positions = self.entries[1]
+            if weight.ndim == 1:  # of the kept weights alone
+                assert self.mask is not None
+                positions = np.cumsum(np.asarray(self.mask, bool))[positions] - 1
+            self._uploaded[key] = device.upload_index(positions.astype(np.int32, copy=False))
+        device.launch(KERNEL, weight, self._uploaded[key], values, weight.size, values.size)

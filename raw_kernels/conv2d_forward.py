@@ -15,8 +15,11 @@ def conv2d_forward(
     groups, biased,
 ):  # fmt: skip
     features, depth = out_channels // groups, in_channels // groups * kernel_height * kernel_width
+    steps = np.empty(depth, np.uint64)
+    for k in range(depth):
+        steps[k] = k
     convolve(
-        input, weight, np.arange(depth).astype(np.uint64), depth, features * depth,
+        input, weight, steps, depth, features * depth,
         bias if biased else bias[:0], output, batch, in_channels, in_height, in_width, out_channels,
         out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x,
         dilation_y, dilation_x, groups,

@@ -100,37 +100,40 @@ def _by_channels(
 
 
 @compiled()
+def _by_turned_kernels(
+    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
+    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
+    groups,
+):  # fmt: skip
+    # Strides of 1: the convolution of the padded gradient with the turned kernels.
+    channels, features = in_channels // groups, out_channels // groups
+    taps = kernel_height * kernel_width
+    steps = np.empty(features * taps, np.uint64)
+    for k in range(features * taps):
+        steps[k] = k // taps * channels * taps + taps - 1 - k % taps
+    convolve(
+        gradient, weight, steps, taps, features * channels * taps, weight[:0], input_gradient, batch,
+        out_channels, out_height, out_width, in_channels, in_height, in_width, kernel_height, kernel_width,
+        1, 1, dilation_y * (kernel_height - 1) - padding_y, dilation_x * (kernel_width - 1) - padding_x,
+        dilation_y, dilation_x, groups,
+        choose_way(batch, channels, in_width, 1, lanes_of(gradient.itemsize)),
+    )  # fmt: skip
+
+
 def conv2d_vjp(
     gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
     groups,
 ):  # fmt: skip
     if stride_y == 1 and stride_x == 1:
-        # The convolution of the padded gradient with the turned kernels.
-        channels, features = in_channels // groups, out_channels // groups
-        taps = kernel_height * kernel_width
-        steps = np.empty(features * taps, np.uint64)
-        for k in range(features * taps):
-            steps[k] = k // taps * channels * taps + taps - 1 - k % taps
-        convolve(
-            gradient, weight, steps, taps, features * channels * taps, weight[:0], input_gradient, batch,
-            out_channels, out_height, out_width, in_channels, in_height, in_width, kernel_height,
-            kernel_width, 1, 1, dilation_y * (kernel_height - 1) - padding_y,
-            dilation_x * (kernel_width - 1) - padding_x, dilation_y, dilation_x, groups,
-            choose_way(batch, channels, in_width, 1, lanes_of(gradient.itemsize)),
-        )  # fmt: skip
-    elif batch * out_height * out_width < FEW_TILES * LEAST_COLUMNS:
-        _by_channels(
-            gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
-            out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x,
-            dilation_y, dilation_x, groups,
-        )  # fmt: skip
+        by = _by_turned_kernels
     else:
-        _by_patches(
-            gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels,
-            out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x,
-            dilation_y, dilation_x, groups,
-        )  # fmt: skip
+        by = _by_channels if batch * out_height * out_width < FEW_TILES * LEAST_COLUMNS else _by_patches
+    by(
+        gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
+        out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
+        dilation_x, groups,
+    )  # fmt: skip
 
 
 KERNEL = kernel(

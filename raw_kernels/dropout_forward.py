@@ -9,13 +9,13 @@ from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def _span(start, end, input, output, kept, key, layer, draw, threshold, scale):
+def _span(start, end, input, output, kept, first, key, layer, draw, threshold, scale):
     """The groups of four elements from `start` to `end`."""
-    size, zero = np.uint64(input.size), input.dtype.type(0)
+    size, zero, before = np.uint64(input.size), input.dtype.type(0), np.uint64(first % 4)
     for group in range(start, end):
-        numbers = philox(group, layer, draw, key)
+        numbers = philox(np.uint64(first // 4) + group, layer, draw, key)
         for k in range(np.uint64(4)):
-            item = np.uint64(4) * group + k
+            item = np.uint64(4) * group + k - before  # wraps round before the first element
             if item < size:
                 keep = numbers[k] >= threshold
                 kept[item] = keep
@@ -26,9 +26,9 @@ _in_spans = spans_of(_span)
 
 
 @compiled()
-def dropout_forward(input, output, kept, size, key, layer, draw, threshold, scale):
-    groups, limit = (size + 3) // 4, np.uint64(threshold)
-    _in_spans(size, groups, (input, output, kept, key, layer, draw, limit, scale))
+def dropout_forward(input, output, kept, size, first, key, layer, draw, threshold, scale):
+    groups, limit = (first % 4 + size + 3) // 4, np.uint64(threshold)
+    _in_spans(size, groups, (input, output, kept, first, key, layer, draw, limit, scale))
 
 
-KERNEL = kernel(dropout_forward, lambda s: one_thread_per((s["size"] + 3) // 4))
+KERNEL = kernel(dropout_forward, lambda s: one_thread_per((s["first"] % 4 + s["size"] + 3) // 4))

@@ -26,7 +26,6 @@ SMALL, FEW = 1 << 18, 24
 PANELS = 4
 
 
-@compiled()
 def _is_by_samples(inputs, outputs, batch):
     filled = (batch + LANES - 1) // LANES * LANES
     return inputs * outputs <= SMALL and (batch == filled or (inputs <= FEW and 5 * batch >= 2 * filled))
@@ -79,39 +78,53 @@ _all_by_terms = tasks_of(_by_terms)
 
 
 @compiled()
-def _zeros(outputs, weight):
-    """Of this function's own: in a parallel one they would be a loop of all threads."""
-    return np.zeros(outputs, weight.dtype)
+def _shift_of(bias, biased, outputs):
+    return bias if biased else np.zeros(outputs, bias.dtype)
 
 
 @compiled()
+def _tasks_of(steps, outputs, inputs, batch):
+    return max(1, min(steps * outputs * (inputs + 4) * batch // LEAST, TASKS))
+
+
+@compiled()
+def _project_one(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
+    shift, across = _shift_of(bias, biased, outputs), PANEL * lanes_of(values.itemsize)
+    panels = (outputs + across - 1) // across
+    cuts = (panels + PANELS - 1) // PANELS
+    tasks = _tasks_of(steps, outputs, inputs, batch)
+    spans = (tasks + cuts - 1) // max(1, cuts)
+    _all_by_outputs(
+        spans * cuts, tasks > 1,
+        (values, weight, shift, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts),
+    )  # fmt: skip
+
+
+@compiled()
+def _project_lanes(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
+    tasks, shift = _tasks_of(steps, outputs, inputs, batch), _shift_of(bias, biased, outputs)
+    by_output, by_input = (1, outputs) if transposed else (inputs, 1)
+    packed = pack(weight, 0, by_output, by_input, outputs, inputs)
+    _all_by_samples(
+        tasks, tasks > 1, (tasks, values, packed, shift, out, steps, rows, inputs, outputs, batch)
+    )
+
+
+@compiled()
+def _project_some(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
+    tasks, shift = _tasks_of(steps, outputs, inputs, batch), _shift_of(bias, biased, outputs)
+    upright = weight
+    if transposed:
+        upright = np.empty(outputs * inputs, weight.dtype)
+        lanes_as_rows(weight, outputs, outputs, inputs, upright, np.uint64(0), inputs)
+    _all_by_terms(tasks, tasks > 1, (tasks, values, upright, shift, out, steps, rows, inputs, outputs, batch))
+
+
 def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
-    shift = bias if biased else _zeros(outputs, weight)
-    work = steps * outputs * (inputs + 4) * batch
-    tasks = max(1, min(work // LEAST, TASKS))
+    by = _project_lanes if _is_by_samples(inputs, outputs, batch) else _project_some
     if batch == 1:
-        across = PANEL * lanes_of(values.itemsize)
-        panels = (outputs + across - 1) // across
-        cuts = (panels + PANELS - 1) // PANELS
-        spans = (tasks + cuts - 1) // max(1, cuts)
-        _all_by_outputs(
-            spans * cuts, tasks > 1,
-            (values, weight, shift, out, steps, rows, inputs, outputs, transposed, panels, spans, cuts),
-        )  # fmt: skip
-    elif _is_by_samples(inputs, outputs, batch):
-        by_output, by_input = (1, outputs) if transposed else (inputs, 1)
-        packed = pack(weight, 0, by_output, by_input, outputs, inputs)
-        _all_by_samples(
-            tasks, tasks > 1, (tasks, values, packed, shift, out, steps, rows, inputs, outputs, batch)
-        )
-    else:
-        upright = weight
-        if transposed:
-            upright = np.empty(outputs * inputs, weight.dtype)
-            lanes_as_rows(weight, outputs, outputs, inputs, upright, np.uint64(0), inputs)
-        _all_by_terms(
-            tasks, tasks > 1, (tasks, values, upright, shift, out, steps, rows, inputs, outputs, batch)
-        )
+        by = _project_one
+    by(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased)
 
 
 KERNEL = kernel(sequence_project, lambda s: one_thread_per(s["steps"] * s["outputs"] * s["batch"]))

@@ -22,57 +22,66 @@ LEAST, TASKS, PANELS = 1 << 22, 8, 4
 WORTH_THREADS = 1 << 23
 
 
-@compiled()
-def _sums_of(
-    task, delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
-    columns, batch, parts, shifted, reverse, cuts,
-):  # fmt: skip
-    """The sums of one task: over the steps of a part, by the rows of some panels of a band."""
-    part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
-    start, end = steps * part // parts, steps * (part + 1) // parts
-    height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
-    panels = (height + across - 1) // across
-    inner = panels * cut // cuts * across
-    count = min(height, panels * (cut + 1) // cuts * across) - inner
-    top, taken = band * height + inner, band % sets * columns * batch
-    target = part * rows + top
-    seen, before = values[taken:], initial[taken if shifted else 0 :]
-    few = columns <= FEW or height * columns <= SMALL
-    former = flush_denormals()
-    if few and batch > 0 and batch % LANES == 0:
-        gradient_by_samples(
-            delta, seen, before, weights, biases, steps, delta_rows, first + top, count, value_rows, columns,
-            batch, shifted, reverse, start, end, target,
+def _summing(gradient):
+    """The twin where a task's sums are by `gradient`."""
+
+    @compiled()
+    def sums_of(
+        task, delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets,
+        value_rows, columns, batch, parts, shifted, reverse, cuts,
+    ):  # fmt: skip
+        """The sums of one task: over the steps of a part, by the rows of some panels of a band."""
+        part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
+        start, end = steps * part // parts, steps * (part + 1) // parts
+        height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
+        panels = (height + across - 1) // across
+        inner = panels * cut // cuts * across
+        count = min(height, panels * (cut + 1) // cuts * across) - inner
+        top, taken = band * height + inner, band % sets * columns * batch
+        former = flush_denormals()
+        gradient(
+            delta, values[taken:], initial[taken if shifted else 0 :], weights, biases, steps, delta_rows,
+            first + top, count, value_rows, columns, batch, shifted, reverse, start, end, part * rows + top,
         )  # fmt: skip
-    else:
-        gradient_by_rows(
-            delta, seen, before, weights, biases, steps, delta_rows, first + top, count, value_rows, columns,
-            batch, shifted, reverse, start, end, target,
+        restore_denormals(former)
+
+    all_sums = tasks_of(sums_of)
+
+    @compiled()
+    def sums(
+        delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
+        columns, batch, parts, shifted, reverse,
+    ):  # fmt: skip
+        # Tasks are parts, bands and panels of their rows; a sum depends on the parts alone.
+        height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
+        panels, work = (height + across - 1) // across, steps * batch * height * (columns + 1)
+        cuts = max(
+            (panels + PANELS - 1) // PANELS, min(panels, work // (parts * LEAST), TASKS // (parts * bands)), 1
+        )
+        tasks = parts * bands * cuts
+        all_sums(
+            tasks, tasks > 1 and work * bands >= WORTH_THREADS,
+            (
+                delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets,
+                value_rows, columns, batch, parts, shifted, reverse, cuts,
+            ),
         )  # fmt: skip
-    restore_denormals(former)
+
+    return sums
 
 
-_all_sums = tasks_of(_sums_of)
+_by_rows, _by_samples = _summing(gradient_by_rows), _summing(gradient_by_samples)
 
 
-@compiled()
 def sequence_weight_gradient(
     delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows, columns,
     batch, parts, shifted, reverse,
 ):  # fmt: skip
-    # Tasks are parts, bands and panels of their rows; a sum depends on the parts alone.
-    height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
-    panels, work = (height + across - 1) // across, steps * batch * height * (columns + 1)
-    cuts = max(
-        (panels + PANELS - 1) // PANELS, min(panels, work // (parts * LEAST), TASKS // (parts * bands)), 1
-    )
-    tasks = parts * bands * cuts
-    _all_sums(
-        tasks, tasks > 1 and work * bands >= WORTH_THREADS,
-        (
-            delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
-            columns, batch, parts, shifted, reverse, cuts,
-        ),
+    few = columns <= FEW or rows // bands * columns <= SMALL
+    by = _by_samples if few and batch > 0 and batch % LANES == 0 else _by_rows
+    by(
+        delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
+        columns, batch, parts, shifted, reverse,
     )  # fmt: skip
 
 

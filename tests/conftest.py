@@ -10,14 +10,10 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from emulator.build import compiler
-from emulator.device import EmulatedDevice
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.internal.conjecture import providers
+from executors import make_device
 from nvrtc import USAGES, usage_table
 
-from bppsa_cupy.devices import Device, get_device
-from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.devices import Device
 from bppsa_cupy.system import calibration
 
 # Whether kernels are in the cache changes no output that a test reads, here or in a process it starts.
@@ -33,29 +29,37 @@ with suppress(ModuleNotFoundError):
 
     torch.set_num_threads(1)
 
-# Hypothesis mixes constants of the modules imported so far into its examples; which these are depends on the
-# order of the tests and on the checkout's path, and the examples shall not.
-providers._get_local_constants = lambda: providers.Constants()  # type: ignore[attr-defined]
+# A GPU's machine may lack it: tests that draw examples are skipped there, and the others run.
+with suppress(ModuleNotFoundError):
+    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis.internal.conjecture import providers
 
-# "tests" draws the same examples in every run, "mutants" (`make mutants`) too, and looks for no smaller ones;
-# "fuzz" (`make fuzz`) others with every `--hypothesis-seed`.
-# The fixtures here hold nothing an example could change, so one per test serves all its examples.
-settings.register_profile(
-    "tests",
-    max_examples=25,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=False,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=False, max_examples=100)
-settings.register_profile("mutants", settings.get_profile("tests"), phases=(Phase.explicit, Phase.generate))
-settings.load_profile("tests")
+    # Hypothesis mixes constants of the modules imported so far into its examples; which these are depends on
+    # the order of the tests and on the checkout's path, and the examples shall not.
+    providers._get_local_constants = lambda: providers.Constants()  # type: ignore[attr-defined]
+
+    # "tests" draws the same examples in every run, "mutants" (`make mutants`) too, and looks for no smaller
+    # ones; "fuzz" (`make fuzz`) others with every `--hypothesis-seed`.
+    # The fixtures here hold nothing an example could change, so one per test serves all its examples.
+    settings.register_profile(
+        "tests",
+        max_examples=25,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        print_blob=False,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=False, max_examples=100)
+    settings.register_profile(
+        "mutants", settings.get_profile("tests"), phases=(Phase.explicit, Phase.generate)
+    )
+    settings.load_profile("tests")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile kernels for every GPU generation")
+    parser.addoption("--cell-pairs", type=int, default=64, help="pairs of cells whose keys are compared")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -72,18 +76,6 @@ def pytorchs_seed() -> None:
     """PyTorch's random numbers are the same in every test, whatever ran before it."""
     if "torch" in sys.modules:
         torch.manual_seed(0)
-
-
-def make_device(name: str) -> Device:
-    """The device called "host", "emulated" or "cuda"; where it is missing, skips the test and says why."""
-    if name == "emulated":
-        if compiler() is None:
-            pytest.skip("the emulated device needs g++")
-        return EmulatedDevice()
-    try:
-        return get_device(name)
-    except DeviceError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(params=["host", "emulated", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from bppsa_cupy.devices import get_device
@@ -14,16 +13,17 @@ from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks import find_benchmarks
 from bppsa_cupy.tools.benchmarks.harness import Row
-from bppsa_cupy.tools.benchmarks.machine import provenance
 from bppsa_cupy.tools.benchmarks.tables import table
-from bppsa_cupy.tools.benchmarks.workload import available_cores
+from bppsa_cupy.tools.machine import available_cores, provenance
+
+PROGRAM = "bppsa-bench"
 
 
-def parser() -> argparse.ArgumentParser:
-    """The command line, one subcommand a benchmark."""
-    result = cli.command("bppsa-bench", __doc__)
+def parser(benchmarks: Mapping[str, Any] | None = None, program: str = PROGRAM) -> argparse.ArgumentParser:
+    """The command line, one subcommand a benchmark (default: those of `tools/benchmarks/`)."""
+    result = cli.command(program, __doc__)
     commands = result.add_subparsers(dest="name", required=True, metavar="NAME")
-    for name, module in find_benchmarks().items():
+    for name, module in (find_benchmarks() if benchmarks is None else benchmarks).items():
         summary = module.__doc__ or name
         command = commands.add_parser(name, help=summary.rstrip("."), description=summary)
         command.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here")
@@ -35,10 +35,16 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def _add_measuring(command: argparse.ArgumentParser, module: ModuleType) -> None:
+def _add_measuring(command: argparse.ArgumentParser, module: Any) -> None:
     """The arguments of what measures on a device."""
     cli.add_device(command)
-    command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])
+    if getattr(module, "SEVERAL", False):
+        command.add_argument(
+            "--against", choices=module.AGAINST, nargs="+", default=list(module.AGAINST), metavar="RIVAL",
+            help=f"some of {', '.join(module.AGAINST)} (default: all)",
+        )  # fmt: skip
+    else:
+        command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])
     command.add_argument(
         "--threads", type=cli.positive, help="of either side on the host (default: all cores)"
     )
@@ -47,11 +53,15 @@ def _add_measuring(command: argparse.ArgumentParser, module: ModuleType) -> None
     command.set_defaults(run=module.run, make_report=make_report, table=getattr(module, "table", table))
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(
+    argv: list[str] | None = None,
+    benchmarks: Mapping[str, Any] | None = None,
+    program: str = PROGRAM,
+) -> int:
     """Entry point of bppsa-bench; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
-    arguments = parser().parse_args(words)
-    arguments.command = command_line(words)
+    arguments = parser(benchmarks, program).parse_args(words)
+    arguments.command = command_line(words, program)
     return cli.run(run, arguments)
 
 
@@ -92,14 +102,14 @@ def _as_json(rows: list[Row]) -> list[dict[str, Any]]:
     return [row.to_json() for row in rows]
 
 
-def command_line(words: list[str]) -> str:
+def command_line(words: list[str], program: str = PROGRAM) -> str:
     """The command, without the file it writes."""
     kept, skip = [], False
     for word in words:
         if not skip and word != "--json" and not word.startswith("--json="):
             kept.append(word)
         skip = word == "--json"
-    return " ".join(["bppsa-bench", *kept])
+    return " ".join([program, *kept])
 
 
 if __name__ == "__main__":

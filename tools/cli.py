@@ -87,11 +87,9 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
         return 0
 
 
-def write_json(
-    path: Path, value: Any, *, indent: int | None = 1, error: type[BppsaError] = BppsaError
-) -> None:
-    """Write a JSON document that replaces `path` when it is whole. Raises `error` where it cannot."""
-    write_text(path, json.dumps(value, indent=indent) + "\n", error=error)
+def write_json(path: Path, value: Any, *, indent: int | None = 1) -> None:
+    """Write a JSON document that replaces `path` when it is whole. Raises BppsaError where it cannot."""
+    write_text(path, json.dumps(value, indent=indent) + "\n")
 
 
 def shape(text: str) -> tuple[int, ...]:
@@ -242,14 +240,15 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
 
     It has the parameters and masks of the checkpoint that --from names, and is pruned as --prune says.
     """
-    if arguments.prune is None and arguments.prune_scope is not None:
+    gradually = getattr(arguments, "prune_to", None) is not None
+    if arguments.prune is None and arguments.prune_scope is not None and not gradually:
         raise BppsaError("--prune-scope says how to prune: give --prune F with it")
     wanted, classes = arguments.input_shape, arguments.classes
     if dataset is not None:
         wanted, classes = wanted or dataset.input_shape, classes or dataset.classes
     network = build_model(
         arguments.model,
-        input_shape=None if wanted is None else tuple(wanted),
+        input_shape=wanted,
         classes=classes,
         **taken(arguments, "seed", "dtype", "device"),
         **_recurrent_options(arguments, dataset),

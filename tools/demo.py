@@ -58,6 +58,10 @@ def run(arguments: argparse.Namespace) -> None:
     device = ("--device", arguments.device)
     short = () if arguments.iterations is None else ("--iterations", arguments.iterations)
 
+    print(
+        "Plans, trains and looks into a LeNet-5 on handwritten digits: about a minute on two idle cores, and "
+        "less than a minute more where kernels have to be compiled"
+    )
     heading("1  The network and its data: scikit-learn's handwritten digits, enlarged to 32 × 32")
     dataset = load("digits")
     assert dataset.test is not None
@@ -109,6 +113,11 @@ def run(arguments: argparse.Namespace) -> None:
         print(f"  {name:<15} {value:>8}   {remark}")
     print(f"  {'files':<15} {'':>8}   {folder}: {', '.join(sorted(p.name for p in folder.iterdir()))}")
     check(None if short else last["test_accuracy"], difference)
+
+    heading("To try next")
+    print(f"bppsa-jacobians report {folder / 'jacobians.h5'}   # all that the file tells, on one page")
+    print("bppsa-bench gru --against torch   # how fast it is here, with PyTorch installed")
+    print(f"bppsa-plan explain {folder / 'plan.h5'}   # why the scan goes as it does, and what it costs")
 
 
 def heading(text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a machine with a GPU can tell, in ten minutes, with its own packages: `make gpu OUT=DIR`.
+"""What a machine with a GPU can tell, in two calls of nine minutes, with its own packages: `make gpu`.
 
 Nothing is installed or downloaded, and the package need not be: it is put together of links, and runs
 tools/on_gpu/run.py, whose options these are.
@@ -48,7 +48,7 @@ def environment(tree: Path) -> dict[str, str]:
     """What the processes see: the tree before all else, its tests for plugins of pytest, and nothing written
     into the checkout."""
     others = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(tree), str(tree / "tests"), *([others] if others else [])])
+    path = os.pathsep.join([str(tree), str(tree / "tests" / "support"), *([others] if others else [])])
     return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
 
 

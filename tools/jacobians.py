@@ -19,10 +19,12 @@ from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures.chain_pictures import plot_lyapunov, plot_norms, plot_spectrum
-from bppsa_cupy.tools.figures.jacobian_picture import SHOWS, SMALL, Range, plot_records
-from bppsa_cupy.tools.figures.picture_file import check_picture
 from bppsa_cupy.tools.lines import aligned
+from bppsa_cupy.tools.pictures.chain_pictures import plot_lyapunov, plot_norms, plot_spectrum
+from bppsa_cupy.tools.pictures.jacobian_picture import SHOWS, SMALL, Range, plot_records
+from bppsa_cupy.tools.pictures.picture_file import check_picture
+from bppsa_cupy.tools.pictures.report import report
+from bppsa_cupy.tools.pictures.svg import check_drawing
 from bppsa_cupy.training.loop import check_dataset
 from bppsa_cupy.training.losses import cross_entropy
 
@@ -77,6 +79,12 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--columns", type=window, default=(None, None), metavar="C0:C1", help="crop")
     add_unsealed(plot)
     plot.set_defaults(run=run_plot)
+
+    page = commands.add_parser("report", help="all that a file tells, as one page of HTML")
+    page.add_argument("file", type=Path, metavar="FILE")
+    page.add_argument("-o", "--output", type=Path, metavar="HTML", help="default: FILE with the suffix .html")
+    add_unsealed(page)
+    page.set_defaults(run=run_report)
 
     for name, (draw, summary) in OVER_TIME.items():
         over_time = commands.add_parser(name, help=f"draw {summary}, of recurrent layers over time")
@@ -228,6 +236,17 @@ def run_plot(arguments: argparse.Namespace) -> None:
             f"{PANELS}, choose some with --layer or --step"
         )
     plot_records(records, arguments.output, **cli.taken(arguments, "rows", "columns", "sample", "show"))
+
+
+def run_report(arguments: argparse.Namespace) -> None:
+    """A page of the whole file."""
+    output = arguments.output or arguments.file.with_suffix(".html")
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise JacobianFileError(f"{output} names no page: give a name that ends in .html")
+    check_drawing()
+    check_writable(output, error=JacobianFileError)
+    size = report(load_file(arguments), title=arguments.file.name).save(output)
+    print(f"{output}: {in_bytes(size)}")
 
 
 def run_over_time(arguments: argparse.Namespace) -> None:

@@ -21,14 +21,17 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     """--ppv, --pipeline and what belongs to them."""
     group = parser.add_argument_group(
         "pipeline", "stages of the network that work on several batches; one process acts for all, or "
-        "mpiexec -n STAGES starts a process a stage",
+        "mpiexec -n STAGES starts a process a stage, or fewer that interleave several each",
     )  # fmt: skip
     add_ppv(group)
     group.add_argument(
-        "--pipeline", choices=tuple(SCHEDULES), help="the schedule (default stale: with stale weights)"
+        "--pipeline",
+        choices=tuple(SCHEDULES),
+        metavar="SCHEDULE",
+        help=f"{', '.join(SCHEDULES)} (default stale: with stale weights)",
     )
     group.add_argument(
-        "--micro-batches", type=cli.positive, help="of a batch, for gpipe and 1f1b (default 1)"
+        "--micro-batches", type=cli.positive, help="of a batch, for schedules that have them (default 1)"
     )
     group.add_argument(
         "--predict", action="store_true", default=None,

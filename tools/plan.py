@@ -17,7 +17,7 @@ from bppsa_cupy.plan.sizes import count
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.plans.balance import add_partition, make_partition
 from bppsa_cupy.tools.plans.explain import add_explain
 from bppsa_cupy.tools.plans.flops import flops, print_flops

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from bppsa_cupy.distributed import (
+    BatchSequential,
     Group,
     RankSequential,
     TimeSequential,
+    accumulate,
     distribute,
     guard,
-    launched_rank,
     launched_size,
 )
 from bppsa_cupy.distributed.choice import TRANSPORTS
+from bppsa_cupy.distributed.network import read_grid
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Partition
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.plans.balance import bounds
 
-#: What ranks may share: the layers of a network, or the steps of its sequences.
-WAYS = ("layers", "time")
+#: What ranks may share: the samples of each batch, the layers of a network, or the steps of its sequences.
+WAYS = ("batch", "layers", "time")
 
 
 def add_ranks(parser: argparse.ArgumentParser) -> None:
@@ -31,8 +35,29 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("ranks", "processes that mpiexec -n P starts, each with a device")
     group.add_argument(
         "--ranks",
-        choices=WAYS,
-        help="what the ranks share: the network's layers, or the steps of its sequences",
+        type=way,
+        metavar="|".join((*WAYS, "batch:R,layers:C")),
+        help="what the ranks share: each batch, the network's layers, or the steps of its sequences; or a "
+        "grid of R rows that share each batch, of C ranks that share layers (or steps, batch:R,time:C)",
+    )
+    group.add_argument(
+        "--micro-batch",
+        type=cli.positive,
+        metavar="B",
+        help="add up gradients of so many samples at a time; with --ranks batch the same bits for any number "
+        "of ranks (default: a rank's part), on one process gradient accumulation",
+    )
+    group.add_argument(
+        "--sync-batch-norm",
+        action="store_true",
+        help="with --ranks batch: batch normalisation takes the statistics of the whole batch, by three sums "
+        "over the ranks a layer (default: those of a rank's part)",
+    )
+    group.add_argument(
+        "--shard-optimizer",
+        action="store_true",
+        help="with --ranks batch: each of p ranks updates a slice of the parameters and holds 1/p of the "
+        "optimizer's state; the same parameters and checkpoints, to the bit",
     )
     group.add_argument(
         "--partition",
@@ -50,6 +75,13 @@ def add_ranks(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def way(text: str) -> str:
+    """The argument type of what ranks share."""
+    if text in WAYS or re.fullmatch(r"batch:[1-9]\d*,(layers|time):[1-9]\d*", text):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(WAYS)}, and no batch:R,layers:C")
+
+
 def partition(text: str) -> Partition:
     """The argument type of a partition: "0,4,9"."""
     try:
@@ -58,24 +90,26 @@ def partition(text: str) -> Partition:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def together() -> AbstractContextManager[None]:
+    """Over several processes, whatever ends one of them in the block ends all: also before they are ranks."""
+    return guard() if launched_size() > 1 else nullcontext()
+
+
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> int:
     """The exit code of `main`, run by every rank where ranks are asked for: an error on one ends all."""
 
     def over_ranks(arguments: argparse.Namespace) -> None:
         with guard():
+            if not _together(arguments):
+                raise BppsaError(
+                    f"mpiexec started {launched_size()} processes, and without --ranks each would do the "
+                    "same work and write the same files: give --ranks layers, --ppv for a pipeline, or start "
+                    "one process"
+                )
             main(arguments)
 
-    def refuse(arguments: argparse.Namespace) -> None:
-        raise BppsaError(
-            f"mpiexec started {launched_size()} processes, and without --ranks each would do the same work "
-            "and write the same files: give --ranks layers, --ppv for a pipeline, or start one process"
-        )
-
-    if _together(arguments):
-        return cli.run(over_ranks, arguments)
-    if launched_size() == 1:
-        return cli.run(main, arguments)
-    return cli.run(refuse, arguments) if launched_rank() == 0 else 1
+    alone = launched_size() == 1 and not _together(arguments)
+    return cli.run(main if alone else over_ranks, arguments)
 
 
 def _together(arguments: argparse.Namespace) -> bool:
@@ -90,14 +124,49 @@ def make_group(arguments: argparse.Namespace, agreed: Callable[[], dict[str, Any
 
     Raises BppsaError where an option is given that is of ranks alone.
     """
-    if arguments.ranks is None and arguments.partition is not None:
+    if arguments.ranks in (None, "batch") and arguments.partition is not None:
         raise BppsaError("--partition says which rank holds which layers: give --ranks layers with it")
+    whole = (arguments.ranks is None or arguments.ranks.startswith("batch")) and arguments.ppv is None
+    if arguments.micro_batch is not None and not whole:
+        raise BppsaError(
+            "--micro-batch is of batches that ranks share, or one process: give --ranks batch with it, or no "
+            "--ranks; a pipeline takes --micro-batches, their number"
+        )
+    for name in ("sync_batch_norm", "shard_optimizer"):
+        if getattr(arguments, name) and not (arguments.ranks or "").startswith("batch"):
+            option = f"--{name.replace('_', '-')}"
+            raise BppsaError(f"{option} is of batches that ranks share: give --ranks batch with it")
     if not _together(arguments):
         return None
     group = Group(device=arguments.device, transport=arguments.transport)
-    given = {name: value for name, value in sorted(vars(arguments).items()) if not callable(value)}
-    group.agree(arguments=given, **agreed())
+    given = {name: value for name, value in vars(arguments).items() if not callable(value)}
+    group.agree(**{f"--{name.replace('_', '-')}": value for name, value in given.items()}, **agreed())
     return group
+
+
+def in_micro_batches(
+    network: Sequential, group: Group | None, partition: Partition | None, arguments: argparse.Namespace
+) -> BatchSequential:
+    """The network by micro-batches, of a rank's part of a batch by default; says of which size."""
+    over, micro_batch = arguments.ranks, arguments.micro_batch
+    if group is None:
+        return accumulate(network, micro_batch)
+    rows, shared = (
+        group.size if over == "batch" else read_grid(over, group.size)[0],
+        arguments.sync_batch_norm,
+    )
+    how = "with the statistics of the whole"
+    if not shared:
+        micro_batch = micro_batch or -(-arguments.batch_size // rows)
+        how = f"by micro-batches of {micro_batch} samples"
+    result = distribute(
+        network, group, partition, over=over, micro_batch=micro_batch, sync_batch_norm=shared,
+        shard_optimizer=arguments.shard_optimizer,
+    )  # fmt: skip
+    assert isinstance(result, BatchSequential)
+    if result.writes:
+        print(f"{rows} parts of a batch, {how}", flush=True)
+    return result
 
 
 def over_ranks(
@@ -105,6 +174,7 @@ def over_ranks(
 ) -> RankSequential | TimeSequential:
     """The network over the group's ranks; says which layers each holds."""
     result = distribute(network, group, partition, over=over)
+    assert not isinstance(result, BatchSequential)
     if isinstance(result, TimeSequential):
         if result.writes:
             print(f"{group.size} ranks with equal parts of the steps", flush=True)

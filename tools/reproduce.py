@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures import (
-    figure6,
-    figure7,
-    figure13,
+from bppsa_cupy.tools.reproduction import (
+    command,
     forgetting,
-    image_curves,
-    pipeline_tables,
+    images,
+    lenet5,
     retraining,
+    sequences,
+    stale_weights,
 )
-from bppsa_cupy.tools.reproduction import command
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,22 +26,26 @@ def parser() -> argparse.ArgumentParser:
     command.add_arguments(everything)
     everything.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
     everything.set_defaults(run=command.run)
-    for name, module, summary in (
-        ("figure6", figure6, "LeNet-5 on CIFAR-10 by every method: the same loss curve"),
-        ("figure7", figure7, "an RNN on bitstreams, by us and by PyTorch"),
-        ("figure13", figure13, "a GRU on audio, by us and by PyTorch"),
-        ("forgetting", forgetting, "gradients on their way back over sequences, by cell and radius"),
-        ("pipeline", pipeline_tables, "training with stale weights, by the tables of its paper"),
-        ("prune", retraining, "VGG-11 pruned and retrained by back-propagation and by scan"),
-        ("resnet20", image_curves, "ResNet-20 on CIFAR-10, by us and by PyTorch"),
-    ):
+    for name, add_arguments, run, summary in (
+        ("figure6", lenet5.add_arguments, lenet5.run,
+         "LeNet-5 on CIFAR-10 by every method: the same loss curve"),
+        ("figure7", sequences.add_figure7, sequences.figure7, "an RNN on bitstreams, by us and by PyTorch"),
+        ("figure13", sequences.add_figure13, sequences.figure13, "a GRU on audio, by us and by PyTorch"),
+        ("forgetting", forgetting.add_arguments, forgetting.run,
+         "gradients on their way back over sequences, by cell and radius"),
+        ("pipeline", stale_weights.add_arguments, stale_weights.run,
+         "training with stale weights, by the tables of its paper"),
+        ("prune", retraining.add_arguments, retraining.run,
+         "VGG-11 pruned and retrained by back-propagation and by scan"),
+        ("resnet20", images.add_arguments, images.run, "ResNet-20 on CIFAR-10, by us and by PyTorch"),
+    ):  # fmt: skip
         figure = figures.add_parser(name, help=summary)
-        module.add_arguments(figure)
+        add_arguments(figure)
         figure.add_argument(
             "--out", type=Path, default="docs/results", help=f"folder of {name}.json and {name}.png"
         )
         cli.add_device(figure)
-        figure.set_defaults(run=module.run)
+        figure.set_defaults(run=run)
     return result
 
 

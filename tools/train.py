@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,17 @@ from bppsa_cupy.errors import BppsaError, CheckpointError, PlanError
 from bppsa_cupy.network.backward import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Plan
-from bppsa_cupy.tools import cli, pipelines, ranks
-from bppsa_cupy.tools.figures.curves import plot_history
-from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.system.units import in_bytes
+from bppsa_cupy.tools import cli, pipelines, ranks, resuming
+from bppsa_cupy.tools.pictures.history import plot_history
+from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 from bppsa_cupy.training.loop import check_dataset, train
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
 from bppsa_cupy.training.rebuild import network_of
 from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.sparsity import GradualPruning, RigL, Sparsity, sparsity_of
 from bppsa_cupy.training.steps import History
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
@@ -41,19 +44,16 @@ def parser() -> argparse.ArgumentParser:
     result.set_defaults(seed=None, dtype=None)
     result.add_argument(
         "--data",
-        required=True,
         help="'digits', or a path: CIFAR-10's binary layout, IDX, .npz, or sequences of bppsa-data",
     )
     result.add_argument("--plan", type=Path, help="a plan file of bppsa-plan; scans over layers need one")
-    result.add_argument(
-        "--method", choices=METHODS, default="auto", help="of the backward pass (default auto)"
-    )
+    result.add_argument("--method", choices=METHODS, help="of the backward pass (default auto)")
     result.add_argument(
         "--epochs", type=cli.positive, help="in all (default 1, or as many as --iterations takes)"
     )
     result.add_argument("--iterations", type=cli.positive, help="stop after so many steps in all")
     result.add_argument("--batch-size", type=cli.positive, help="default 64")
-    update = result.add_argument_group("optimizer", "with --resume, the checkpoint's by default")
+    update = result.add_argument_group("optimizer")
     update.add_argument("--optimizer", choices=tuple(OPTIMIZERS), help="default sgd")
     update.add_argument("--lr", type=float, help="learning rate (default 0.01)")
     update.add_argument("--momentum", type=float, help="of sgd (default 0.9)")
@@ -66,18 +66,38 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--lr-schedule", metavar="SCHEDULE",
         help="step:EPOCHS:GAMMA, half:EPOCHS, inv:GAMMA:POWER, cosine[:STEPS], warmup:STEPS, or several with "
-        "commas; with --resume, this, --augment and --label-smoothing are the checkpoint's by default",
+        "commas",
     )  # fmt: skip
     result.add_argument(
         "--augment", choices=AUGMENTATIONS, help="change training images at random: padded crops and flips"
     )
     result.add_argument("--label-smoothing", type=float, metavar="E", help="of the training loss (default 0)")
+    changes = result.add_argument_group(
+        "masks that change", "in training by bp, of one network without a plan"
+    )
+    changes.add_argument(
+        "--prune-to", type=cli.fraction, metavar="F",
+        help="prune gradually to this part of the weights, from that of --prune or none, along a cubic (Zhu "
+        "and Gupta 2017)",
+    )  # fmt: skip
+    changes.add_argument("--prune-from-step", type=cli.not_negative, metavar="S", help="default 0")
+    changes.add_argument("--prune-until-step", type=cli.positive, metavar="S", help="when F is reached")
+    changes.add_argument("--prune-every", type=cli.positive, metavar="N", help="steps (default 100)")
+    changes.add_argument(
+        "--rigl-until-step", type=cli.positive, metavar="S",
+        help="move what masks keep until this step: drop by magnitude, grow by gradient (RigL, Evci et al. "
+        "2020)",
+    )  # fmt: skip
+    changes.add_argument("--rigl-every", type=cli.positive, metavar="N", help="steps (default 100)")
+    changes.add_argument(
+        "--rigl-fraction", type=cli.fraction, metavar="F", help="dropped at first (default 0.3)"
+    )
     result.add_argument("--clip", type=float, metavar="NORM", help="scale gradients to this norm at most")
     result.add_argument("--checkpoint", type=Path, help="file written at every epoch's end")
     result.add_argument(
         "--resume", type=Path, metavar="CHECKPOINT",
-        help="go on from it; without MODEL, with its network. Of --dtype, --seed and --batch-size the "
-        "default is what it was trained with",
+        help="go on from it, and write it unless --checkpoint names another file; model, data and options "
+        "that are left out are those it was trained with",
     )  # fmt: skip
     result.add_argument("--log", type=Path, help="one JSON object an iteration")
     result.add_argument("--plot", type=Path, help="PNG of the loss")
@@ -97,22 +117,25 @@ def layer_rate(text: str) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     """Entry point of bppsa-train; returns the exit code."""
-    command = parser()
-    arguments = command.parse_args(argv)
-    if arguments.model is None and arguments.resume is None:
-        command.error("the following arguments are required: MODEL, or --resume CHECKPOINT")
-    return ranks.run(run, arguments)
+    with ranks.together():
+        command = parser()
+        arguments = command.parse_args(argv)
+        if arguments.resume is None and None in (arguments.model, arguments.data):
+            command.error("the following arguments are required: MODEL and --data, or --resume CHECKPOINT")
+        return ranks.run(run, arguments)
 
 
 def run(arguments: argparse.Namespace) -> None:
     """Train as the arguments say, and print what came out."""
     checkpoint = None if arguments.resume is None else load_checkpoint(arguments.resume)
-    _complete(arguments, checkpoint)
+    resuming.complete(arguments, checkpoint)
     settings = Settings(
         epochs=arguments.epochs or arguments.iterations or 1,
-        progress=sys.stderr.isatty(),
-        **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log", "clip"),
+        progress=True,
+        command=resuming.kept(arguments),
+        **cli.taken(arguments, "method", "iterations", "batch_size", "seed", "checkpoint", "log"),
         **_recipe(arguments, checkpoint),
+        sparsity=_sparsity(arguments, checkpoint),
     )
     if arguments.plot is not None:
         check_picture(arguments.plot)
@@ -123,11 +146,16 @@ def run(arguments: argparse.Namespace) -> None:
     pipeline = pipelines.make_pipeline(arguments, network, group)
     if pipeline is not None:
         network = pipeline.network
-    elif group is not None:
-        partition = arguments.partition
-        if partition is None and plan is not None and arguments.ranks == "layers":
+    elif group is not None or arguments.micro_batch is not None:
+        partition, over = arguments.partition, arguments.ranks or ""
+        if partition is None and plan is not None and "layers" in over:
             partition = plan.partition
-        network = ranks.over_ranks(network, group, partition, arguments.ranks)
+            if partition is not None and group is not None and over == "layers":
+                _check_ranks(arguments.plan, partition.ranks, group.size)
+        if group is None or over.startswith("batch"):
+            network = ranks.in_micro_batches(network, group, partition, arguments)
+        else:
+            network = ranks.over_ranks(network, group, partition, over)
     if plan is not None:
         network.use(plan)
         check_plan(plan, arguments.method, min(arguments.batch_size, len(dataset.train)))
@@ -140,6 +168,11 @@ def run(arguments: argparse.Namespace) -> None:
     check_dataset(network, dataset)
     if network.writes:
         print(f"device {network.device.name}, {network.dtype}, method {arguments.method}", flush=True)
+        if arguments.shard_optimizer:
+            held = sum(array.nbytes for array in optimizer.arrays.values())
+            print(f"{in_bytes(held)} of the optimizer's state on this rank", flush=True)
+        if checkpoint is not None:
+            print(f"from step {checkpoint.step} of {arguments.resume}", flush=True)
     started = time.perf_counter()
     history = train(pipeline or network, dataset, optimizer, settings, resume=arguments.resume)
     if pipeline is not None and arguments.trace is not None:
@@ -174,17 +207,6 @@ def check_plan(plan: Plan, method: str, batch_size: int) -> None:
         )
 
 
-def _complete(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> None:
-    """Set --dtype, --seed and --batch-size where they were left out: the checkpoint's, or the usual ones."""
-    usual: dict[str, Any] = {"dtype": "float32", "seed": 0, "batch_size": 64}
-    if checkpoint is not None:
-        stored = {**checkpoint.random_state, "dtype": checkpoint.dtype}
-        usual = {name: stored.get(name, value) for name, value in usual.items()}
-    for name, value in usual.items():
-        if getattr(arguments, name) is None:
-            setattr(arguments, name, value)
-
-
 def _network(arguments: argparse.Namespace, dataset: Dataset, checkpoint: Checkpoint | None) -> Sequential:
     """The network to train: of MODEL, or without it the checkpoint's. Raises BppsaError for an option that
     shapes a MODEL where there is none."""
@@ -206,9 +228,45 @@ def _network(arguments: argparse.Namespace, dataset: Dataset, checkpoint: Checkp
 
 def _recipe(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> dict[str, Any]:
     """The settings of `Settings.recipe`; what the arguments leave open is the checkpoint's to resume from."""
-    names = "lr_schedule", "augment", "label_smoothing"
+    names = "lr_schedule", "augment", "label_smoothing", "clip"
     stored = {} if checkpoint is None else checkpoint.recipe
     return {**{name: stored[name] for name in names if name in stored}, **cli.given(arguments, *names)}
+
+
+def _sparsity(arguments: argparse.Namespace, checkpoint: Checkpoint | None) -> Sparsity | None:
+    """How masks change: as the arguments say, or as in the checkpoint to resume from."""
+    found = []
+    for kind, prefix, needed in (
+        (GradualPruning, "prune", ("to", "until_step")),
+        (RigL, "rigl", ("until_step",)),
+    ):
+        names = [field.name for field in fields(kind) if hasattr(arguments, f"{prefix}_{field.name}")]
+        given = cli.given(arguments, *(f"{prefix}_{name}" for name in names))
+        own = {name.removeprefix(f"{prefix}_"): value for name, value in given.items()}
+        own.pop("scope", None)
+        if not own:
+            continue
+        lacking = [f"--{prefix}-{name.replace('_', '-')}" for name in needed if name not in own]
+        if lacking:
+            options = ", ".join(f"--{name.replace('_', '-')}" for name in given if name != "prune_scope")
+            raise BppsaError(f"{options} lacks {' and '.join(lacking)}: give it with them")
+        if kind is GradualPruning:
+            own |= {"start": arguments.prune or 0.0, "scope": arguments.prune_scope or "layer"}
+        found.append(kind(**own))
+    if len(found) > 1:
+        raise BppsaError("--prune-to and --rigl-until-step both change masks: give one of them")
+    if found:
+        return found[0]
+    return None if checkpoint is None else sparsity_of(checkpoint.recipe)
+
+
+def _check_ranks(plan: Path, planned: int, ranks: int) -> None:
+    """Raise PlanError where a plan is for another number of ranks."""
+    if planned != ranks:
+        raise PlanError(
+            f"{plan} is a plan for {planned} ranks, there are {ranks}: start {planned}, or build it by "
+            f"bppsa-plan build with --ranks {ranks}"
+        )
 
 
 def _optimizer(
@@ -245,15 +303,14 @@ def _print_summary(history: History, seconds: float) -> None:
     print(
         f"steps {rows[0]['step']} to {rows[-1]['step']}: loss {rows[0]['loss']:.4f} to {rows[-1]['loss']:.4f}"
     )
-    for row in history.evaluations():
-        loss, accuracy = row["test_loss"], row["test_accuracy"]
-        print(f"epoch {row['epoch']}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
     for line in ran["forward_ways"]:
         print(f"forward over time: {line}")
     schedules = "; ".join(ran["schedules"])
     print(f"backward: {ran['method']} ({ran['reason']}){', ' + schedules if schedules else ''}")
     for line in ran["backward_ways"]:
         print(f"backward over time: {line}")
+    if ran["by_kept_weights"]:
+        print(f"by the list of kept weights: layers {', '.join(ran['by_kept_weights'])}")
     print(f"time {seconds:.1f} s, {len(rows) / seconds:.1f} steps/s")
 
 

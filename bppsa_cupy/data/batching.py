@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +47,7 @@ def batches(
     start: int = 0,
     dtype: Any = np.float32,
     augment: str | None = None,
+    samples: Callable[[int], slice] | None = None,
 ) -> Iterator[Batch]:
     """One epoch of batches, their inputs of `dtype`.
 
@@ -55,6 +56,8 @@ def batches(
     where it stopped. Each batch is a copy; the split is only read. Raises DataError for a
     batch size below 1, and for seed and epoch below 0.
 
+    samples  which ones of a batch of so many are read (`net.own_samples`), by default all; the inputs of
+             others are 0, labels and lengths are there of all
     augment  one of data.augment.AUGMENTATIONS, by the same seed and epoch; None leaves samples as they are
     """
     count = number_of_batches(split, batch_size)
@@ -72,7 +75,8 @@ def batches(
     changes = None
     if augment is not None:
         changes = Augmentation(augment, len(split), split.inputs.shape[1:], seed, epoch)
-    return _batches(split, batch_size, seed, epoch, shuffle, range(start, count), _real_dtype(dtype), changes)
+    steps, real = range(start, count), _real_dtype(dtype)
+    return _batches(split, batch_size, seed, epoch, shuffle, steps, real, changes, samples)
 
 
 def _real_dtype(dtype: Any) -> np.dtype:
@@ -94,18 +98,26 @@ def _batches(
     steps: range,
     dtype: np.dtype,
     changes: Augmentation | None,
+    samples: Callable[[int], slice] | None,
 ) -> Iterator[Batch]:
     order = np.random.default_rng((seed, epoch)).permutation(len(split)) if shuffle else None
     for step in steps:
-        chosen: Any = slice(step * size, (step + 1) * size)
-        if order is not None:
-            chosen = order[chosen]
-        inputs = split.inputs[chosen]
+        first, stop = step * size, min((step + 1) * size, len(split))
+        chosen: Any = slice(first, stop) if order is None else order[first:stop]
+        part = slice(0, stop - first) if samples is None else samples(stop - first)
+        read = slice(first + part.start, first + part.stop) if order is None else chosen[part]
+        inputs = split.inputs[read]
         if changes is not None:
-            inputs = changes.apply(inputs, np.arange(len(split))[chosen])
+            inputs = changes.apply(inputs, np.arange(len(split))[read])
         if split.normalization is None:
             inputs = inputs.astype(dtype)
         else:
             inputs = split.normalization.apply(inputs, dtype)
+        if len(inputs) < stop - first:
+            whole = np.zeros(
+                (stop - first, *inputs.shape[1:]), dtype
+            )  # pages that nobody touches take no memory
+            whole[part] = inputs
+            inputs = whole
         lengths = None if split.lengths is None else split.lengths[chosen].copy()
         yield Batch(inputs, split.labels[chosen].copy(), lengths)

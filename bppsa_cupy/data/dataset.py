@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -97,6 +98,7 @@ class Dataset:
 
     input_shape  of one sample: (C, H, W), (T, F) or (D,)
     test         None where the source has no test samples
+    source       what `load` was given, a path as an absolute one; None for what was made otherwise
     """
 
     name: str
@@ -105,10 +107,11 @@ class Dataset:
     train: Split
     test: Split | None
     normalization: Normalization | None
+    source: str | None = None
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """SHA-256 of all samples and labels, in their order."""
+        """SHA-256 of all samples and labels, in their order; taken once."""
         state = hashlib.sha256(repr((self.input_shape, self.classes, self.normalization)).encode())
         for split in (self.train, self.test):
             arrays = () if split is None else (split.inputs, split.labels, split.lengths)

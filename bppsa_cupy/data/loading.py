@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
@@ -40,7 +41,8 @@ def load(
     normalize = as_flag("load", "normalize", normalize, error=DataError)
     seed = as_integer("load", "seed", seed, 0, None, error=DataError)
     if is_one_of(source, ["digits"]):
-        return make_dataset(RawDataset("digits", *digits.read(seed)), classes, normalize)
+        made = make_dataset(RawDataset("digits", *digits.read(seed)), classes, normalize)
+        return replace(made, source="digits")
     path = as_path("load", "source", source, error=DataError)
     if not path.exists():
         raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
@@ -48,7 +50,7 @@ def load(
         raw = _read(path)
     except OSError as cause:
         raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
-    return make_dataset(raw, classes, normalize)
+    return replace(make_dataset(raw, classes, normalize), source=os.path.abspath(path))
 
 
 def _read(path: Path) -> RawDataset:

@@ -38,6 +38,11 @@ DTYPES = {
 }
 VARIANT_OF = {(np.dtype(v.real), np.dtype(v.index)): v for v in VARIANTS}
 
+#: Types of scalars whose value is all that a launch takes of them.
+PLAIN = (int, float, bool)
+#: Checked launches that a device remembers: those of some networks.
+FOUND = 4096
+
 #: Bytes from which on free memory is asked about before an array is taken; the question costs some 20 µs.
 LARGE = 1 << 26
 
@@ -59,6 +64,7 @@ class Device(abc.ABC):
         self.launched: Counter[str] = Counter()
         self.allocated = 0
         self.naming_memory = NamingMemory(self)
+        self._found: dict[Hashable, tuple[Variant, LaunchShape, list[Any]]] = {}
 
     # ---- arrays ----
 
@@ -105,6 +111,12 @@ class Device(abc.ABC):
 
         Later writes to `array` do not change what is given.
         """
+
+    def mirror(self, array: Array) -> tuple[np.ndarray, Launch]:
+        """A host array of an array's values now, and a call that brings it up to date, for which nothing
+        waits: until the device has come to it, the host array is as before. Of one number, which is never
+        half there. On the host it is the array itself."""
+        return self.to_host(array), _nothing
 
     def upload_index(self, array: np.ndarray) -> Array:
         """A device copy of an integer array, viewed as the unsigned type kernels take as `index`."""
@@ -189,6 +201,41 @@ class Device(abc.ABC):
         return call
 
     def _check_launch(
+        self, kernel: Kernel, arguments: tuple[Any, ...]
+    ) -> tuple[Variant, LaunchShape, list[Any]]:
+        """The variant, the shape of the launch, and the arguments, of which scalars have their parameters'
+        types; what was found of equal scalars and arrays of equal dtypes is taken again."""
+        kind = self._kind(kernel, arguments)
+        known = None if kind is None else self._found.get(kind)
+        if known is not None:
+            variant, shape, scalars = known
+            return variant, shape, [a if s is None else s for a, s in zip(arguments, scalars, strict=True)]
+        variant, shape, checked = self._check_anew(kernel, arguments)
+        roles = [parameter.role == "scalar" for parameter in kernel.parameters]
+        is_plain = [type(value) in PLAIN for value in arguments]
+        if kind is not None and roles == is_plain:
+            if len(self._found) >= FOUND:
+                self._found.clear()
+            scalars = [v if scalar else None for scalar, v in zip(roles, checked, strict=True)]
+            self._found[kind] = variant, shape, scalars
+        return variant, shape, checked
+
+    def _kind(self, kernel: Kernel, arguments: tuple[Any, ...]) -> Hashable | None:
+        """What the check of a launch follows from; None where it is made anew."""
+        array_type: Any = self.xp.ndarray
+        kind: list[Hashable] = [kernel, self.shared_bytes]
+        for value in arguments:
+            if type(value) is array_type:
+                if not value.flags.c_contiguous:
+                    return None
+                kind.append(value.dtype)
+            elif type(value) in PLAIN:
+                kind.append(value or repr(value))  # -0.0 is equal to 0.0
+            else:
+                return None
+        return tuple(kind)
+
+    def _check_anew(
         self, kernel: Kernel, arguments: tuple[Any, ...]
     ) -> tuple[Variant, LaunchShape, list[Any]]:
         types, checked = self._check(kernel, arguments)

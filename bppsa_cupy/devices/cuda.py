@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
+from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
 from bppsa_cupy.devices.base import Device, Launch
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.order import branches, predecessors
@@ -84,8 +86,7 @@ class CudaDevice(Device):
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
             array = without_gradient(array)
-            on_gpu = hasattr(array, "__dlpack_device__") and array.__dlpack_device__()[0] == 2
-            array = self.xp.from_dlpack(array) if on_gpu else from_dlpack(array)
+            array = self.xp.from_dlpack(array) if is_on_gpu(array) else from_dlpack(array)
         check_array(array, dtype)
         with self.naming_memory:
             return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
@@ -104,6 +105,12 @@ class CudaDevice(Device):
             return copy
 
         return wait
+
+    def mirror(self, array: Any) -> tuple[np.ndarray, Launch]:
+        with self.naming_memory:
+            host = self.pinned(array.shape, array.dtype)
+        host[...] = self.to_host(array)
+        return host, lambda: array.get(out=host, blocking=False)
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised array of the host that copies from and to the GPU need not wait for."""
@@ -164,7 +171,7 @@ class CudaDevice(Device):
         """Work on the GPU of this number, on a stream of another library's, by its address."""
         cuda, both = self.xp.cuda, ExitStack()
         both.enter_context(cuda.Device(number))
-        both.enter_context(cuda.ExternalStream(stream))
+        both.enter_context(stream_at(cuda, stream))
         return both
 
     def use(self, number: int) -> None:
@@ -179,8 +186,10 @@ class CudaDevice(Device):
     def nccl(self) -> ModuleType:
         """CuPy's binding of NCCL. Raises DeviceError that names the package where NCCL is missing."""
         try:
-            nccl = self.xp.cuda.nccl
-        except (AttributeError, ImportError) as error:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a missing library, which is the DeviceError below
+                nccl = import_module("cupy.cuda.nccl")  # which cupy itself does not load
+        except ImportError as error:
             raise _no_nccl(error) from error
         if not nccl.available:
             raise _no_nccl("cupy.cuda.nccl is not available")
@@ -217,6 +226,24 @@ class CudaDevice(Device):
             function.max_dynamic_shared_size_bytes = shared_bytes
         packed = tuple(arguments)
         return lambda: function(grid, block, packed, shared_mem=shared_bytes)
+
+
+class _Foreign:
+    """A stream of another library's, as the protocol of CUDA streams tells its address."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._address
+
+
+def stream_at(cuda: Any, address: int) -> Any:
+    """CuPy's stream of this address, on the current GPU: CuPy 13 takes the address itself, which CuPy 14
+    deprecates."""
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(_Foreign(address))
+    return cuda.ExternalStream(address)
 
 
 #: Branches of a graph: kernels that one GPU runs at once, at the most.

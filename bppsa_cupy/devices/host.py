@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numba
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  Numba's np.dot calls it; loaded here so that it is limited too
 import threadpoolctl
 
 from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
@@ -59,6 +59,8 @@ class HostDevice(Device):
 
     def __init__(self) -> None:
         super().__init__()
+        # Numba's np.dot calls SciPy's BLAS, which is loaded here so that it is limited too.
+        import_module("scipy.linalg.cython_blas")
         threadpoolctl.threadpool_limits(limits=1, user_api="blas")
 
     def _take(self, shape: tuple[int, ...] | int, dtype: Any, nbytes: int) -> np.ndarray:
@@ -82,8 +84,9 @@ class HostDevice(Device):
             if dtype is None or array.dtype == dtype:
                 return array
         if not isinstance(array, np.ndarray):
+            array = without_gradient(array)
             is_cupy = hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
-            array = array.get() if is_cupy else from_dlpack(without_gradient(array))
+            array = array.get() if is_cupy else from_dlpack(array)
         check_array(array, dtype)
         return np.ascontiguousarray(array, dtype=dtype).reshape(array.shape)
 

@@ -67,8 +67,8 @@ def predecessors(launches: Sequence[Launch], address: Callable[[Any], int]) -> l
 
 
 def branches(before: Sequence[Sequence[int]], most: int) -> list[int]:
-    """A branch for each launch, by what it waits for: the one of such a launch that is the last of its
-    branch, else a new one; where there are `most`, the one that was left alone for the longest time."""
+    """The branch of a graph that each launch goes to: one whose latest launch it waits for, else a new one;
+    where there are `most` branches already, the one that has been idle for longest."""
     tails: list[int] = []
     found = []
     for number, waits in enumerate(before):

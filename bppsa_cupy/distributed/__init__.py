@@ -1,5 +1,6 @@
 """Ranks: processes that MPI starts, each with a device, and networks that lie on several of them."""
 
+from bppsa_cupy.distributed.batch_network import BatchSequential, accumulate
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.guard import guard
 from bppsa_cupy.distributed.launch import launched_rank, launched_size
@@ -8,10 +9,12 @@ from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.distributed.waiting import Handle
 
 __all__ = [
+    "BatchSequential",
     "Group",
     "Handle",
     "RankSequential",
     "TimeSequential",
+    "accumulate",
     "distribute",
     "guard",
     "launched_rank",

@@ -7,11 +7,11 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.scans import RankScans
-from bppsa_cupy.layers import Context, Layer
+from bppsa_cupy.layers import Context, Layer, Residual
 from bppsa_cupy.network.backward import METHODS, Backward
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.network.scan_walk import ScanWalk, no_plan
+from bppsa_cupy.network.scan_walk import ScanWalk
 from bppsa_cupy.plan import Partition
 
 #: The tags of activations and of gradients between layers, below `scan.ranks.FIRST_TAG`.
@@ -45,23 +45,17 @@ class RankBackward(Backward):
 
     def _by_scan(self, current: Pass, gradient: Array, method: str, input_gradient: bool) -> Array | None:
         """Scans over the runs, VJPs over what lies between them, from the last layer to the first."""
-        whole, stop = current.whole, len(current.layers)
-        inside = ScanWalk(self.scans, method)
+        whole, inside = current.whole, ScanWalk(self.scans, method)
         walk = _Walk(self._group, self._owners, current, gradient, input_gradient, inside)
-        for run in reversed(whole.section.runs):
-            walk.back_through(range(run.stop, stop))
-            if isinstance(self.scans, RankScans):
-                if walk.wants(run.stop):
-                    want_input = walk.wants(run.start)
-                    walk.move_to(run.elements[0], run.stop)
-                    walk.gradient = self.scans.back_through(run, whole, walk.gradient, method, want_input)
-                    walk.holder = self._owners[run.elements[-1]]
-            elif len(run.elements) == 1:
-                walk.back_through(range(run.start, run.stop))
-            else:
-                raise no_plan(method)
-            stop = run.start
-        walk.back_through(range(stop))
+        for run, layers in whole.section.back():
+            if run is None or not inside.scans(run):
+                walk.back_through(layers)
+            elif walk.wants(run.stop):
+                assert isinstance(self.scans, RankScans)
+                want_input = walk.wants(run.start)
+                walk.move_to(run.elements[0], run.stop)
+                walk.gradient = self.scans.back_through(run, whole, walk.gradient, method, want_input)
+                walk.holder = self._owners[run.elements[-1]]
         return walk.finish()
 
 
@@ -91,10 +85,11 @@ class _Walk:
     def wants(self, index: int) -> bool:
         """Whether the gradient by the input of layer `index`, by the output of the one before it, is
         needed."""
-        return self._input_gradient or self._current.architecture.first_trained < index
+        return self._current.whole.section.wants(index, self._input_gradient)
 
     def back_through(self, layers: range) -> None:
-        """Cross layers by their VJPs; parameter gradients wait for `finish` where they can."""
+        """Cross layers by their VJPs; parameter gradients wait for `finish`, but for those inside of blocks
+        that are scanned."""
         current = self._current
         for index in reversed(layers):
             if not self.wants(index + 1):
@@ -105,13 +100,11 @@ class _Walk:
                 continue
             layer, ctx = current.architecture.layers[index], current.layers[index]
             gradient = current.output_gradients[index] = self.gradient
-            if type(layer).backward is Layer.backward:
-                self._behind.append((layer, ctx, gradient))
-                self.gradient = layer.vjp(ctx, gradient) if self.wants(index) else None
-            elif self._inside is None:  # its parameter gradients come with its VJP
-                self.gradient = layer.backward(ctx, gradient, self.wants(index))
-            else:
+            if self._inside is not None and isinstance(layer, Residual):
                 self.gradient = self._inside.cross(current.whole, index, gradient, self.wants(index))
+            else:
+                self._behind.append((layer, ctx, gradient))
+                self.gradient = layer.backward_by_input(ctx, gradient, self.wants(index))
 
     def move_to(self, index: int, boundary: int) -> None:
         """Bring the gradient to the rank of layer `index`; it is by the input of layer `boundary`."""
@@ -131,7 +124,7 @@ class _Walk:
         """Write the parameter gradients that are left; the gradient by the input, on every rank, where it is
         asked for."""
         for layer, ctx, gradient in self._behind:
-            layer.parameter_gradients(ctx, gradient)
+            layer.backward_by_weights(ctx, gradient)
         if not self._input_gradient:
             return None
         current = self._current

@@ -51,12 +51,9 @@ def best_partition(times: LayerTimes, ranks: int) -> Partition:
     return equal if backward_seconds(times, equal) <= allowed else quickest
 
 
-def backward_seconds(times: LayerTimes, partition: Partition, message: float = 0.0) -> float:
+def backward_seconds(times: LayerTimes, partition: Partition) -> float:
     """The time of back-propagation over ranks: a rank starts when the gradient reaches it, sends its own on
-    after its VJPs, and works out its parameters' gradients then.
-
-    message  seconds that a gradient travels
-    """
+    after its VJPs, and works out its parameters' gradients then. Messages take no time."""
     start = end = 0.0
     for rank in reversed(range(partition.ranks)):
         own = partition.part(rank)
@@ -64,7 +61,6 @@ def backward_seconds(times: LayerTimes, partition: Partition, message: float = 0
             continue
         start += sum(times.vjp[own.start : own.stop])
         end = max(end, start + sum(times.gradients[own.start : own.stop]))
-        start += message
     return end
 
 

@@ -11,11 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed.choice import check_means, check_transport, cuda_transport, means
+from bppsa_cupy.distributed.launch import begin
 from bppsa_cupy.distributed.transport import MpiTransport, Transport
 from bppsa_cupy.distributed.waiting import Handle
+from bppsa_cupy.distributed.watch import Watch
 from bppsa_cupy.errors import DistributedError, ShapeError
 
 #: Kinds of dtypes that travel: bool, signed, unsigned, real.
@@ -24,18 +27,27 @@ KINDS = "biuf"
 BLOCK = 1 << 20
 #: Characters of a value that an error of `agree` shows.
 SHOWN = 200
+#: The groups that are not closed, in the order they were made.
+_open: list[Group] = []
 
 
 def import_mpi() -> ModuleType:
-    """mpi4py's MPI, which it initialises. Raises DistributedError where it cannot be imported."""
+    """mpi4py's MPI, which it initialises. Raises DistributedError where it cannot be had."""
     try:
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
+        return begin()
+    except ModuleNotFoundError as error:
         raise DistributedError(
-            f"ranks were asked for and mpi4py cannot be imported ({error}): install the extra mpi, as in "
-            "pip install 'bppsa-cupy[mpi]', and an MPI, as in pip install mpich"
+            f"ranks were asked for and mpi4py cannot be imported ({error}): install mpi4py and an MPI, as "
+            "in pip install mpi4py mpich"
         ) from error
-    return MPI
+    except (ImportError, RuntimeError) as error:
+        raise DistributedError(f"ranks were asked for and MPI does not begin: {error}") from error
+
+
+def end() -> None:
+    """Return when all ranks of all groups that are not closed have come to the end of the program."""
+    for group in _open:
+        group._begin("end")
 
 
 class Group:
@@ -54,9 +66,10 @@ class Group:
     collectives   number of collective calls so far, by name
 
     Arrays are C-contiguous, of bool, integer or real numbers, and travel as buffers. Every wait tests and
-    sleeps in turn (`wait_until`). Making a group, `allgather`, `sum`, `broadcast`, `agree` and `barrier`
-    are collective: every rank calls them, in the same order. Sends and posts are not collective; messages
-    of one source and tag are received in the order sent.
+    sleeps in turn (`wait_until`). Making a group, `allgather`, `sum`, `broadcast`, `agree`, `any`, `barrier`
+    and `close` are collective: every rank calls them, in the same order, with arrays of the same dtype and
+    shape in all. Where ranks do not, DistributedError names two of them and their calls. Sends and posts are
+    not collective; messages of one source and tag are received in the order sent.
 
     Raises DistributedError where mpi4py is missing or the transport cannot be had on some rank.
     """
@@ -82,9 +95,13 @@ class Group:
         self._last_tag = int(self._communicator.Get_attr(mpi.TAG_UB))
         self._sends: deque[Handle] = deque()
         self._mpi = MpiTransport(mpi, self._communicator)
+        self._watch = Watch(mpi, self._communicator.Dup())
         own = means(self.device, transport, mpi.Get_processor_name())
         check_means([json.loads(text) for text in self._gather_texts(json.dumps(own))])
         self._cuda = cuda_transport(self.device, transport, self._mpi)
+        _open.append(self)
+        # What calls of all ranks wait for may be a message that another one awaits before it begins its call.
+        self._watch.transport.meanwhile = self._mpi.meanwhile
 
     # ---- from one rank to another ----
 
@@ -115,7 +132,9 @@ class Group:
         The handle raises DistributedError where the message has another number of bytes.
         """
         what = self._check_peer("receive from", source, tag)
-        return self._transport_of(array, what, written=True).post(array, source, tag)
+        handle = self._transport_of(array, what, written=True).post(array, source, tag)
+        handle.late = self._watch.of_message(source, handle.nbytes)
+        return handle
 
     def receive(self, array: Array, source: int, tag: int = 0) -> None:
         """Fill `array` with a message, and wait for it. Raises as `post`."""
@@ -128,8 +147,21 @@ class Group:
         """
         if not 1 <= count <= self.size:
             raise DistributedError(f"a group of the first {count} ranks: it takes 1 to {self.size}")
+        return self._split(0 if self.rank < count else None)
+
+    def split(self, part: int) -> Group:
+        """A group of the ranks that give the same number, in their order, with the same device and transport.
+
+        Collective. Raises DistributedError for a number below 0.
+        """
+        group = self._split(as_integer("a group", "part", part, 0, None, error=DistributedError))
+        assert group is not None
+        return group
+
+    def _split(self, part: int | None) -> Group | None:
+        """The group of those that give the same number; None where that is None."""
         mpi = import_mpi()
-        communicator = self._communicator.Split(0 if self.rank < count else mpi.UNDEFINED, self.rank)
+        communicator = self._communicator.Split(mpi.UNDEFINED if part is None else part, self.rank)
         if communicator == mpi.COMM_NULL:
             return None
         group = Group(communicator, self.device, self.transport)
@@ -151,7 +183,10 @@ class Group:
     def close(self) -> None:
         """`finish`, and give the communicator back; collective. The group is not used after it."""
         self.finish()
+        self._begin("close")
+        _open.remove(self)
         self._communicator.Free()
+        self._watch.free()
 
     # ---- among all ranks ----
 
@@ -180,7 +215,7 @@ class Group:
                 f"allgather into {_text(into)}: rows {counts} of {_text(array)} take {array.dtype} {shape} "
                 "on the same device"
             )
-        self.collectives["allgather"] += 1
+        self._begin("allgather", into)
         row = array.nbytes // len(array) if len(array) else into.nbytes // max(sum(counts), 1)
         transport.allgather(array, into, [count * row for count in counts])
 
@@ -194,7 +229,7 @@ class Group:
         transport = self._transport_of(array, "sum", written=True)
         if array.dtype.kind == "b":
             raise ShapeError(f"sum: {_text(array)} was given: it takes numbers; give an integer array")
-        self.collectives["sum"] += 1
+        self._begin("sum", array)
         flat = array.reshape(-1)
         length = max(1, BLOCK // array.itemsize)
         empty = np.empty if transport is self._mpi else self.device.empty
@@ -215,7 +250,7 @@ class Group:
         transport = self._transport_of(array, "broadcast", written=True)
         if not 0 <= root < self.size:
             raise DistributedError(f"broadcast from rank {root}: the ranks are 0 to {self.size - 1}")
-        self.collectives["broadcast"] += 1
+        self._begin("broadcast", array)
         transport.broadcast(array, root)
 
     def agree(self, **values: object) -> None:
@@ -225,7 +260,7 @@ class Group:
         rank, that names what differs, two ranks and both values.
         """
         own = json.dumps({name: str(value) for name, value in sorted(values.items())})
-        self.collectives["agree"] += 1
+        self._begin("agree")
         digest = np.frombuffer(hashlib.sha256(own.encode()).digest(), np.uint8)
         digests = np.empty((self.size, digest.size), np.uint8)
         self._mpi.allgather(digest, digests, [digest.size] * self.size)
@@ -243,8 +278,21 @@ class Group:
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
-        self.collectives["barrier"] += 1
+        self._begin("barrier")
         self._mpi.wait(self._communicator.Ibarrier())
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is true on any rank."""
+        self._begin("any")
+        flags = np.empty(self.size, np.uint8)
+        self._mpi.allgather(np.array([flag], np.uint8), flags, [1] * self.size)
+        return bool(flags.any())
+
+    def _begin(self, name: str, array: Array | None = None) -> None:
+        """Count a collective call, and wait until all ranks have begun it. Raises DistributedError where they
+        have begun another."""
+        self.collectives[name] += 1
+        self._watch.begin(name if array is None else f"{name} of {array.dtype} {tuple(array.shape)}")
 
     def _gather_texts(self, text: str) -> list[str]:
         """The text of every rank, in rank order."""

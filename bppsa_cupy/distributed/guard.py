@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import NoReturn
 
-from bppsa_cupy.distributed.group import import_mpi
+from bppsa_cupy.distributed.group import end, import_mpi
 from bppsa_cupy.system.complaint import STATED, complaint
 
 #: The tag of COMM_WORLD by which a failing rank gives notice: the highest that every MPI has.
@@ -37,6 +37,7 @@ def guard() -> Iterator[None]:
     mpi = import_mpi()
     try:
         yield
+        end()
     except BaseException as error:
         done = isinstance(error, SystemExit) and error.code in (None, 0)
         if done or mpi.COMM_WORLD.size == 1 or mpi.Is_finalized():
@@ -57,6 +58,8 @@ def _end(mpi: ModuleType, error: BaseException) -> NoReturn:
             _let_it_be_read()
         elif text:
             time.sleep(PATIENCE)
+        else:
+            _let_it_be_read()
     finally:
         # MPI's own words on the end would hide ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

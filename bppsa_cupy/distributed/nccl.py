@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from bppsa_cupy.devices import Array
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.distributed.transport import MpiTransport, Transport
@@ -30,13 +28,11 @@ class NcclTransport(Transport):
         self.nccl = device.nccl()
         self._cuda, self._rank = device.xp.cuda, mpi.communicator.rank
         rank, size = self._rank, mpi.communicator.size
-        identifiers = np.zeros((2, 128), np.int64)
-        if rank == 0:
-            identifiers[...] = [self.nccl.get_unique_id() for _ in identifiers]
-        mpi.broadcast(identifiers, 0)
+        made = [self.nccl.get_unique_id() for _ in range(2)] if rank == 0 else []
+        # As objects: CuPy 13 makes and takes tuples of 128 signed bytes, CuPy 14 bytes.
         self._upward, self._downward = (
-            _Channel(device, self.nccl.NcclCommunicator(size, tuple(identifier.tolist()), rank))
-            for identifier in identifiers
+            _Channel(device, self.nccl.NcclCommunicator(size, identifier, rank))
+            for identifier in mpi.communicator.bcast(made, 0)
         )
         self._posted: list[deque[_NcclReceive]] = [deque() for _ in range(size)]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from bppsa_cupy.arguments import as_instance, as_integer, is_one_of
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.backward import FORWARD, RankBackward
 from bppsa_cupy.distributed.balance import best_partition, layer_times
+from bppsa_cupy.distributed.batch_network import BatchSequential
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.parameters import RankBuffers, RankParameters, owners_by_layer
 from bppsa_cupy.distributed.scans import RankScans
@@ -28,35 +30,78 @@ def distribute(
     *,
     over: str = "layers",
     chunk: int | None = None,
-) -> RankSequential | TimeSequential:
+    micro_batch: int | None = None,
+    sync_batch_norm: bool = False,
+    shard_optimizer: bool = False,
+) -> RankSequential | TimeSequential | BatchSequential:
     """A network over ranks.
 
     network    every rank gives the same one, of the same seed or state; it is left as it is, and may be
                dropped
     over       "layers": each rank holds parameters, activations, Jacobians and gradients of its own layers;
-               "time": each holds all parameters, and activations of its own steps of the sequences
+               "time": each holds all parameters, and activations of its own steps of the sequences;
+               "batch": each holds all parameters, and activations of its own samples;
+               "batch:R,layers:C", or "batch:R,time:C": R rows of C ranks, rank = row C + column; the rows
+               share each batch, the ranks of a row layers or steps
     partition  which layers each rank owns; by default equal parts by predicted seconds, or those by which
                back-propagation is much quicker. Ranks beyond the layers hold nothing and run along
     chunk      over time, steps that are reduced together; by default the cost model's choice
+    micro_batch  over the batch, samples whose gradients are one term of the sum, which is the same for any
+               number of ranks: a rank takes whole ones. By default a rank's part of each batch
+    sync_batch_norm  over the batch, whether batch normalisation takes the statistics of the whole batch, by
+               three sums over the ranks a layer, in place of those of a rank's part
+    shard_optimizer  over the batch, whether each rank updates a slice of the parameters and holds an
+               optimizer's state of it alone. Parameters and checkpoints are the same, to the bit
 
     Collective. Raises DistributedError where what the ranks give differs, the group has another device, or
     the network cannot be split over time, and PlanError where the partition does not cover the layers.
     """
     as_instance("distribute", "a network", network, Sequential, "a Sequential", error=DistributedError)
     as_instance("distribute", "a group", group, Group, "a bp.Group", error=DistributedError)
-    if not is_one_of(over, ["layers", "time"]):
-        raise DistributedError(f"over={over!r} was asked for: ranks share 'layers' or 'time'")
+    shared = {"sync_batch_norm": sync_batch_norm, "shard_optimizer": shard_optimizer}
+    if isinstance(over, str) and ":" in over:
+        _, columns, inside = read_grid(over, group.size)
+        row, column = group.split(group.rank // columns), group.split(group.rank % columns)
+        inner = distribute(network, row, partition, over=inside, chunk=chunk)
+        return BatchSequential(inner, column, micro_batch, **shared)
+    if not is_one_of(over, ["layers", "time", "batch"]):
+        raise DistributedError(
+            f"over={over!r} was asked for: ranks share 'layers', 'time' or the 'batch', or both as "
+            "'batch:2,layers:3'"
+        )
+    for name, value, of, what in (
+        ("a partition", partition, "layers", "layers"),
+        ("a chunk", chunk, "time", "steps"),
+        ("a micro-batch", micro_batch, "batch", "samples"),
+        ("sync_batch_norm", sync_batch_norm or None, "batch", "the batch's statistics"),
+        ("shard_optimizer", shard_optimizer or None, "batch", "ranks that hold all parameters"),
+    ):
+        if value is not None and over != of:
+            raise DistributedError(f"{name} is of {what}: leave it out with over={over!r}")
+    if over == "batch":
+        return BatchSequential(network, group, micro_batch, **shared)
     if over == "time":
-        if partition is not None:
-            raise DistributedError("a partition is of layers: leave it out with over='time'")
         return TimeSequential(
             network, group, None if chunk is None else as_integer("distribute", "chunk", chunk, 1)
         )
-    if chunk is not None:
-        raise DistributedError("a chunk is of steps: leave it out with over='layers'")
     if partition is None:
         partition = best_partition(layer_times(network.architecture, network.device.name), group.size)
     return RankSequential(network, group, partition)
+
+
+def read_grid(text: str, size: int) -> tuple[int, int, str]:
+    """Rows, columns, and what the ranks of a row share, of a grid as "batch:2,layers:3". Raises
+    DistributedError where it is none, or not one of so many ranks."""
+    found = re.fullmatch(r"batch:([1-9]\d*),(layers|time):([1-9]\d*)", text)
+    if found is None:
+        raise DistributedError(f"over={text!r} was asked for: a grid is given as 'batch:2,layers:3'")
+    rows, columns = int(found[1]), int(found[3])
+    if rows * columns != size:
+        raise DistributedError(
+            f"{text!r} is a grid of {rows} x {columns} = {rows * columns} ranks and the group has {size}: "
+            f"start {rows * columns}"
+        )
+    return rows, columns, found[2]
 
 
 class RankSequential(SharedSequential):

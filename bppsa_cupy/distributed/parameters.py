@@ -1,16 +1,17 @@
-"""One rank's part of a network's parameters, of their gradients, and of its buffers."""
+"""One rank's part of a network's parameters, of their gradients and updates, and of its buffers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import accumulate
+from itertools import pairwise
 
 import numpy as np
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.parameters import ParameterSet, lay_out
+from bppsa_cupy.network.layout import ALIGNMENT, lay_out
+from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.plan import Partition
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -20,10 +21,12 @@ class RankParameters(ParameterSet):
     """The arrays that this rank holds, by the network's names.
 
     shapes  of all of the network's arrays, by name
-    owners  the rank of each, by name; they do not fall
+    owners  the rank of each, by name
 
-    Law: the ranks' `flat` arrays, one behind another, are that of one process. `to_host`, `gathered`,
-    `of_all_ranks` and `set_where_any` are collective: every rank calls them, in the same order.
+    Law: what is gathered, and `part`, are in the network's order, as of one process: where owners do not
+    fall, the ranks' `flat` arrays one behind another, else units of these. `to_host`, `gathered`,
+    `of_all_ranks`, `units_of_all_ranks` and `set_where_any` are collective: every rank calls them, in the
+    same order.
     """
 
     def __init__(self, group: Group, dtype: np.dtype, shapes: Shapes, owners: Mapping[str, int]) -> None:
@@ -34,14 +37,21 @@ class RankParameters(ParameterSet):
         self._group = group
         self._whole, self._count = lay_out(dtype, shapes)
         self._rows = [lay_out(dtype, own)[1] for own in by_rank]
-        self._start = [0, *accumulate(self._rows)][group.rank]
+        self._step = ALIGNMENT // dtype.itemsize
+        # The network's units in the order in which the ranks hold them, and where each one is there.
+        spans = (self._whole[name][0] for own in by_rank for name in own)
+        held = [np.arange(span.start, span.stop, self._step) // self._step for span in spans]
+        every = np.concatenate([np.empty(0, np.int64), *held])
+        first, last = (sum(units(dtype, self._rows[: group.rank + end])) for end in (0, 1))
+        self._own, self._order = every[first:last], np.argsort(every)
+        self._in_order = bool((np.diff(every) > 0).all())
 
     @property
     def names(self) -> list[str]:
         return list(self._whole)
 
-    def set_masks(self, masks: Mapping[str, np.ndarray]) -> None:
-        super().set_masks({name: mask for name, mask in masks.items() if name in self})
+    def set_masks(self, masks: Mapping[str, np.ndarray], unread: Iterable[str] = ()) -> None:
+        super().set_masks({name: mask for name, mask in masks.items() if name in self}, unread)
 
     def to_host(self) -> dict[str, np.ndarray]:
         whole = self.gathered(self.flat)
@@ -50,20 +60,114 @@ class RankParameters(ParameterSet):
     def gathered(self, flat: Array) -> np.ndarray:
         whole = np.empty(self._count, self.flat.dtype)
         self._group.allgather(np.ascontiguousarray(self.device.to_host(flat)), whole, self._rows)
-        return whole
+        return whole if self._in_order else whole.reshape(-1, self._step)[self._order].reshape(-1)
 
     def part(self, whole: np.ndarray) -> np.ndarray:
         if whole.shape != (self._count,):
             return whole
-        return whole[self._start : self._start + self._rows[self._group.rank]]
+        return whole.reshape(-1, self._step)[self._own].reshape(-1)
 
     def of_all_ranks(self, value: Array) -> Array:
         every = self.device.empty((self._group.size, *value.shape), value.dtype)
         self._group.allgather(self.device.xp.ascontiguousarray(value[None]), every)
         return every
 
+    def units_of_all_ranks(self, values: Array) -> Array:
+        every = _joined(self._group, values, units(self.dtype, self._rows))
+        return every if self._in_order else every[self.device.asarray(self._order)]
+
     def set_where_any(self, flag: Array) -> None:
         flag[...] = self.of_all_ranks(flag).max(axis=0)
+
+
+class SlicedParameters(ParameterSet):
+    """A set of arrays of which each rank of a group updates a slice, as equal as units are, and has that part
+    of an optimizer's state: ZeRO's first stage (Rajbhandari et al. 2020, section 5.1).
+
+    whole   every rank of the group has the same; `flat` and the arrays are its own. Of gradients all ranks
+            together have the sums, each those of its slice
+
+    `gather_updates`, `gathered`, `of_all_ranks`, `units_of_all_ranks` and `set_where_any` are collective.
+    """
+
+    def __init__(self, whole: ParameterSet, group: Group) -> None:
+        self.device, self.dtype = whole.device, whole.dtype
+        self.flat, self.room = whole.settled(), whole.room
+        self._status, self._spans, self._views = whole._status, whole._spans, whole._views
+        self._group, self._whole = group, whole
+        cuts = slice_bounds(self.dtype, self._flat.size, group.size)
+        self._rows = [stop - start for start, stop in pairwise(cuts)]
+        self._own_slice = slice(cuts[group.rank], cuts[group.rank + 1])
+
+    @property
+    def names(self) -> list[str]:
+        return self._whole.names
+
+    @property
+    def own_slice(self) -> slice:
+        return self._own_slice
+
+    def set_masks(self, masks: Mapping[str, np.ndarray], unread: Iterable[str] = ()) -> None:
+        self._whole.set_masks(masks, unread)
+
+    def mask_own(self, array: Array) -> None:
+        whole = self.device.zeros(self._flat.shape, self.dtype)
+        whole[self._own_slice] = array
+        self.apply_masks(whole)
+        array[...] = whole[self._own_slice]
+
+    def gather_updates(self) -> None:
+        self._group.allgather(self._flat[self._own_slice].copy(), self._flat, self._rows)
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        return self._whole.to_host()
+
+    def gathered(self, own: Array) -> np.ndarray:
+        return self._whole.gathered(_joined(self._group, own, self._rows))
+
+    def part(self, whole: np.ndarray) -> np.ndarray:
+        held = self._whole.part(whole)
+        return held[self._own_slice] if held.shape == self._flat.shape else whole
+
+    def of_all_ranks(self, value: Array) -> Array:
+        within = self._whole.of_all_ranks(value)
+        return _joined(self._group, within, [len(within)] * self._group.size)
+
+    def units_of_all_ranks(self, values: Array) -> Array:
+        every = _joined(self._group, values, units(self.dtype, self._rows))
+        return self._whole.units_of_all_ranks(every)
+
+    def set_where_any(self, flag: Array) -> None:
+        flag[...] = self.of_all_ranks(flag).max(axis=0)
+
+
+class SlicedGradients(SlicedParameters):
+    """Gradients whose sums over a group's ranks are each in the slice of one rank. `to_host` is collective,
+    too: it gathers them."""
+
+    def to_host(self) -> dict[str, np.ndarray]:
+        self.gather_updates()
+        return super().to_host()
+
+
+def units(dtype: np.dtype, counts: Iterable[int]) -> list[int]:
+    """The units of so many values."""
+    return [count * dtype.itemsize // ALIGNMENT for count in counts]
+
+
+def slice_bounds(dtype: np.dtype, size: int, ranks: int) -> list[int]:
+    """Where the slices of `size` values begin, in whole units, and the last one ends."""
+    (count,) = units(dtype, [size])
+    step = ALIGNMENT // dtype.itemsize
+    return [*(count * rank // ranks * step for rank in range(ranks)), size]
+
+
+def _joined(group: Group, own: Array, rows: list[int]) -> Array:
+    """The rows of all ranks' arrays, on every rank."""
+    device = group.device
+    every = device.empty((sum(rows), *own.shape[1:]), own.dtype)
+    group.allgather(device.xp.ascontiguousarray(own), every, rows)
+    return every
 
 
 class RankBuffers(BufferSet):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
@@ -45,6 +47,10 @@ class RankScans(RunScans):
         if architecture is self.architecture:
             return self
         return RankScans(self.group, self.partition, architecture, self.plan, self.device, self.dtype)
+
+    def schedule(self, position: int, method: str, want_input: bool = False) -> Schedule:
+        """As of one device, with all elements filled: what travels is laid out as the scan has it."""
+        return replace(super().schedule(position, method, want_input), vjps=())
 
     def _set_up(self, position: int, schedule: Schedule) -> RankScan:
         chain = self.plan.chains[position]

@@ -17,6 +17,23 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.network.state import load_state
 
 
+def agree_on(network: Sequential, group: Group, **agreed: object) -> None:
+    """Raise DistributedError where the ranks' networks or versions differ, or what is `agreed`, or the group
+    has another device than the network; collective."""
+    if network.device is not group.device:
+        raise DistributedError(
+            f"the network is on {network.device!r} and the group on {group.device!r}: make the network "
+            "with device=group.device"
+        )
+    group.agree(
+        network=network.describe(),
+        dtype=network.dtype.name,
+        random_state=network.random_state,
+        versions=(version("bppsa-cupy"), np.__version__),
+        **agreed,
+    )
+
+
 class SharedSequential(Sequential):
     """A network that ranks share; each calls the same methods with the same arguments, in the same order.
 
@@ -37,18 +54,7 @@ class SharedSequential(Sequential):
         backward: Backward,
         **agreed: object,
     ) -> None:
-        if network.device is not group.device:
-            raise DistributedError(
-                f"the network is on {network.device!r} and the group on {group.device!r}: make the network "
-                "with device=group.device"
-            )
-        group.agree(
-            network=network.describe(),
-            dtype=network.dtype.name,
-            random_state=network.random_state,
-            versions=(version("bppsa-cupy"), np.__version__),
-            **agreed,
-        )
+        agree_on(network, group, **agreed)
         self.group, self.buffers = group, buffers
         self._geometry = Geometry(network.architecture)
         self.dtype, self.device = network.dtype, network.device
@@ -62,6 +68,9 @@ class SharedSequential(Sequential):
     @property
     def writes(self) -> bool:
         return self.group.rank == 0
+
+    def on_any_rank(self, flag: bool) -> bool:
+        return self.group.any(flag)
 
     def _part(self, layers: range) -> Sequential:
         raise DistributedError(

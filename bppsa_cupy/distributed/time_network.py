@@ -10,12 +10,8 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.shared import SharedSequential
-from bppsa_cupy.distributed.time_passes import (
-    RelayedForward,
-    TimeRanges,
-    backward_pass,
-    split_steps,
-)
+from bppsa_cupy.distributed.time_cost import best_chunk, split_steps
+from bppsa_cupy.distributed.time_passes import RelayedForward, TimeRanges, backward_pass
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import Linear, Recurrent, ReLU, Sigmoid, Tanh
 from bppsa_cupy.layers.activation import Activation
@@ -24,12 +20,14 @@ from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, by_vjp
 from bppsa_cupy.network.buffers import BufferSet
 from bppsa_cupy.network.forward import through
-from bppsa_cupy.network.parameters import ParameterSet, lay_out
+from bppsa_cupy.network.layout import lay_out
+from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.timescan import Stack, cost
+from bppsa_cupy.plan import model_of as link_model_of
+from bppsa_cupy.processors.models import model_of
+from bppsa_cupy.timescan import Stack
 from bppsa_cupy.timescan.direction import Direction
-from bppsa_cupy.timescan.models import model_of
 
 #: Layers that work at each step on its own, beside recurrent ones.
 PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh)
@@ -101,15 +99,16 @@ class TimeSequential(SharedSequential):
         return held + [0] * (self.group.size - len(held))
 
     def _cut(self, steps: int, batch: int) -> tuple[tuple[int, ...], int]:
-        """`TimeRanges.starts`, and the chunk length: as asked for, or the cost model's, so short that every
-        rank has one."""
+        """`TimeRanges.starts`, and the chunk length: as asked for, or `best_chunk` on rank 0."""
         if (steps, batch) not in self._cuts:
             chunk = self.chunk
             if chunk is None:
                 layer = next(iter(self.architecture.recurrent.values()))
                 size = layer.walk_size(steps, batch, self.dtype.itemsize)
-                choice = cost.choose(model_of(self.device), size, method="chunked")
-                chunk = max(1, min(choice.chunk, -(-steps // self.group.size)))
+                link = link_model_of(self.device.name).link
+                found = np.array([best_chunk(model_of(self.device), link, size, self.group.size)])
+                self.group.broadcast(found)
+                chunk = int(found[0])
             self._cuts[steps, batch] = split_steps(steps, self.group.size, chunk), chunk
         return self._cuts[steps, batch]
 
@@ -133,7 +132,7 @@ def _kept_stack(ctx: RecurrentContext, ranges: TimeRanges) -> Any:
     """What makes a stack over these ranges; one that was made over others is given up."""
     made = getattr(ctx.make_stack, "args", ())
     if made != (ranges,):
-        ctx.stack = None
+        ctx.unbind()
     return partial(RankStack, ranges)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.timescan import WalkSize, cost, serial
-from bppsa_cupy.timescan.chunked import WAYS, bind_reduce
+from bppsa_cupy.distributed.time_cost import predicted_seconds
+from bppsa_cupy.plan import model_of as link_model_of
+from bppsa_cupy.processors.models import model_of
+from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan.chunked import WAYS, ChunkScan, Elsewhere
 from bppsa_cupy.timescan.direction import Direction
-from bppsa_cupy.timescan.models import TimeModel, model_of
 
 #: The tags of states that go forward in time, and of gradients that go back.
 STATES, GRADIENTS = 0, 1
@@ -100,69 +100,38 @@ class RankTimeScan:
     """
 
     def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
-        self._device, self._direction, self._ranges = device, d, ranges
-        walk, group, dtype = d.walk, ranges.group, d.walk.state.dtype
-        size, walks, shape = walk.size.state, walk.size.walks, d.boundary.shape
-        order = ranges.order(walk.reverse)
-        place = order.index(group.rank)
+        group, order = ranges.group, ranges.order(d.walk.reverse)
+        counts = [ranges.chunks(rank) for rank in order]
+        self._ranges, self._order, self._chunks = ranges, order, sum(counts)
         # Nobody needs the map of a walk's first chunk.
-        rows = [ranges.chunks(rank) - (rank == order[0]) for rank in range(group.size)]
-        own, count, affine = rows[group.rank], sum(rows), d.by_output is not None
-        self._rows, self._order = rows, order
-        per_item = {"maps": (walks, size, size), "exponents": (walks, size), "offsets": shape}
-        dtypes = {"maps": dtype, "exponents": np.dtype(np.int32), "offsets": dtype}
-        names = [name for name in per_item if affine or name != "offsets"]
-        empty = device.empty((0,), dtype)
-        self._own = {name: device.empty((own, *per_item[name]), dtypes[name]) for name in names}
-        self._all = {name: device.empty((count, *per_item[name]), dtypes[name]) for name in names}
-        self._reduce = bind_reduce(
-            device, walk, d.by_output, ranges.chunk, int(place == 0),
-            self._own["maps"], self._own["exponents"], self._own.get("offsets", empty),
+        self._rows = [ranges.chunks(rank) - (rank == order[0]) for rank in range(group.size)]
+        relayed = RelayedBackward(device, d, ranges)
+
+        def again(flag: Array) -> Launch:
+            return lambda: relayed() if device.to_host(flag)[0] else None
+
+        first = sum(counts[: order.index(group.rank)])
+        self._scan = ChunkScan(
+            device, d.walk, d.by_output, d.boundary, d.delta, d.entering, ranges.chunk, again,
+            Elsewhere(first, self._chunks, self._gather),
         )  # fmt: skip
-        boundary = device.empty((count + 1, *shape), dtype)
-        self._scan = device.bind(
-            KERNELS["chunk_scan"], self._all["maps"], self._all["exponents"],
-            self._all.get("offsets", empty), d.boundary, boundary, count + 1,
-            *walk.size.boundary_scalars, affine,
-        )  # fmt: skip
-        self._flag = device.zeros(1, np.int32)
-        self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
-        chunks = [ranges.chunks(rank) for rank in order]
-        first = [0, *accumulate(chunks)][place]
-        self._entering = device.empty((chunks[place], *shape), dtype)
-        self._expand = serial.backward(
-            device, walk, d.by_output, boundary[first : first + chunks[place]], ranges.chunk, d.delta,
-            self._entering,
-        )  # fmt: skip
-        self._serial = RelayedBackward(device, d, ranges)
-        self._last = device.empty(shape, dtype)
-        self.description = ""
 
     def __call__(self) -> None:
-        self._last[...] = self._direction.boundary
-        self._reduce()
-        for name, own in self._own.items():
-            self._gather(own, self._all[name])
-        self._flag[...] = 0
         self._scan()
-        self._check()
-        self._expand()
-        self._direction.entering[...] = self._entering[0]
-        again = bool(self._device.to_host(self._flag)[0])
-        if again:
-            self._direction.boundary[...] = self._last
-            self._serial()
+
+    @property
+    def description(self) -> str:
+        """What the latest call ran, and why."""
         ranges = self._ranges
-        self.description = (
-            f"chunked, {sum(self._rows) + 1} chunks of {ranges.chunk} on {ranges.group.size} ranks"
-            + ("; a boundary was not finite: run again serially" if again else "")
+        return (
+            f"chunked, {self._chunks} chunks of {ranges.chunk} on {ranges.group.size} ranks{self._scan.reran}"
         )
 
     def _gather(self, own: Array, every: Array) -> None:
         """The rows of all ranks, in the walk's order."""
         self._ranges.group.allgather(own, every, self._rows)
         if self._order[0] != 0:
-            parts = np.split(np.arange(sum(self._rows)), np.cumsum(self._rows)[:-1])
+            parts = np.split(np.arange(len(every)), np.cumsum(self._rows)[:-1])
             every[...] = every[np.concatenate([parts[rank] for rank in self._order])]
 
 
@@ -170,34 +139,18 @@ def backward_pass(
     device: Device, d: Direction, ranges: TimeRanges, method: str
 ) -> RelayedBackward | RankTimeScan:
     """The way back of one direction by a method of net.backward; the same on every rank."""
-    way, size, model = WAYS[method], d.walk.size, model_of(device)
+    way, model = WAYS[method], model_of(device)
+    size = replace(d.walk.size, steps=ranges.starts[-1])
     chunks = sum(map(ranges.chunks, range(ranges.group.size)))
-    if way == "auto":
-        relayed, scanned = predicted_seconds(model, size, ranges)
-        way = "chunked" if scanned < relayed else "serial"
     if way == "serial" or chunks == 1 or size.state > cost.MAXIMAL_STATE:
         return RelayedBackward(device, d, ranges)
-    if model.lack(replace(size, steps=ranges.starts[-1]), "backward", ranges.chunk):
-        return RelayedBackward(device, d, ranges)
-    return RankTimeScan(device, d, ranges)
-
-
-def predicted_seconds(model: TimeModel, size: WalkSize, ranges: TimeRanges) -> tuple[float, float]:
-    """What the way back takes from rank to rank, and by chunks on all of them, by the first rank's share."""
-    ranks, chunk = ranges.group.size, ranges.chunk
-    own = replace(size, steps=ranges.starts[1])
-    whole = replace(size, steps=ranges.starts[-1])
-    scanned = (
-        model.reduce_seconds(own, chunk)
-        + model.scan_seconds(whole, whole.chunks(chunk))
-        + model.walk_seconds(own, "backward", own.chunks(chunk))
-    )
-    return ranks * model.walk_seconds(own, "backward", 1), scanned
-
-
-def split_steps(steps: int, ranks: int, chunk: int) -> tuple[int, ...]:
-    """Where the steps of each rank begin, and T: equal numbers of chunks, on as many ranks as there are
-    chunks."""
-    chunks = -(-steps // chunk)
-    holders = min(ranks, chunks)
-    return (*(-(-chunks * rank // holders) * chunk for rank in range(holders)), steps)
+    if way == "auto":
+        steps = np.diff(ranges.starts)[ranges.order(d.walk.reverse)].tolist()
+        link = link_model_of(device.name).link
+        relayed, scanned = predicted_seconds(model, link, size, steps, ranges.chunk)
+        way = "chunked" if scanned < relayed else "serial"
+    wanted = way == "chunked" and not model.lack(size, "backward", ranges.chunk)
+    # Ranks of other processors or numbers of threads may predict otherwise: rank 0 says.
+    chosen = np.array([wanted])
+    ranges.group.broadcast(chosen)
+    return RankTimeScan(device, d, ranges) if chosen[0] else RelayedBackward(device, d, ranges)

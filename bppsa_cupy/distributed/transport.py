@@ -69,14 +69,14 @@ class MpiTransport(Transport):
         request = self.communicator.Iallgatherv((array, self._byte), (into, sizes, self._byte))
         self.wait(request, into.nbytes)
 
-    def wait(self, request: Any, nbytes: int = 0) -> None:
-        """Return when a request of MPI is through, of so many bytes."""
+    def wait(self, request: Any, nbytes: int = 0, late: Callable[[], None] | None = None) -> None:
+        """Return when a request of MPI is through, of so many bytes; `late` is as in `wait_until`."""
 
         def done() -> bool:
             self.meanwhile()
             return bool(request.Test())
 
-        wait_until(done, nbytes)
+        wait_until(done, nbytes, late)
 
 
 class _MpiHandle(Handle):

@@ -23,9 +23,11 @@ class Handle(abc.ABC):
     nbytes  bytes of the message
     """
 
-    __slots__ = ("nbytes",)
+    __slots__ = ("late", "nbytes")
 
     nbytes: int
+    #: What `wait` calls from time to time where it is set; may raise.
+    late: Callable[[], None]
 
     @abc.abstractmethod
     def test(self) -> bool:
@@ -36,11 +38,13 @@ class Handle(abc.ABC):
 
     def wait(self) -> None:
         """Return when the message is through. Raises as `test`."""
-        wait_until(self.test, self.nbytes)
+        wait_until(self.test, self.nbytes, getattr(self, "late", None))
 
 
-def wait_until(done: Callable[[], bool], nbytes: int = 0) -> None:
+def wait_until(done: Callable[[], bool], nbytes: int = 0, late: Callable[[], None] | None = None) -> None:
     """Return when `done()` is true: it is asked at full speed for a bounded time, then between sleeps.
+
+    late  is called after each sleep
 
     A signal is taken between two calls, so Ctrl-C ends a wait. The bound grows with the bytes awaited,
     since a sender waits for as long as its receiver copies, and other ranks may take the core meanwhile.
@@ -57,4 +61,6 @@ def wait_until(done: Callable[[], bool], nbytes: int = 0) -> None:
     pause = SHORTEST
     while not done():
         time.sleep(pause)
+        if late is not None:
+            late()
         pause = min(pause * GROWTH, LONGEST)

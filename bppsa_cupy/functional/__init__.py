@@ -3,9 +3,11 @@ alive.
 
     y, saved = bp.functional.forward(layer, parameters, x)
     gradients = bp.functional.vjp(saved, g)
+    records = bp.functional.jacobians(layer, parameters, x)
 """
 
+from bppsa_cupy.functional.analysis import jacobians
 from bppsa_cupy.functional.passes import Gradients, Saved, forward, vjp
 from bppsa_cupy.functional.pool import release_memory
 
-__all__ = ["Gradients", "Saved", "forward", "release_memory", "vjp"]
+__all__ = ["Gradients", "Saved", "forward", "jacobians", "release_memory", "vjp"]

@@ -14,6 +14,7 @@ from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_stat
 from bppsa_cupy.functional.layout import check_beside, enter, forward_whole, put, shapes_of
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
 from bppsa_cupy.layers import Context, Layer, Recurrent
+from bppsa_cupy.layers.arguments import as_bits
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.timescan.chunked import WAYS
 
@@ -157,7 +158,7 @@ def _new_slot(
     own, own_buffers = arrays()
 
     def make() -> Context:
-        masks = {name: device.asarray(mask, dtype=dtype) for name, mask in layer.masks().items()}
+        masks = {name: as_bits(device, mask, dtype) for name, mask in layer.masks().items()}
         if place not in pool.gradients:
             pool.gradients[place] = {name: device.empty(a.shape, dtype) for name, a in own.items()}
         of_pool = pool.gradients[place]

@@ -27,6 +27,8 @@ from bppsa_cupy.system.optional import need
 
 need("bppsa_cupy.jax", "jax", "JAX", (0, 6, 2))  # whose buffer_callback it takes
 
+from bppsa_cupy.jax.analysis import jacobians  # noqa: E402
 from bppsa_cupy.jax.layers import GRU, LSTM, RNN, CellLayer  # noqa: E402
+from bppsa_cupy.jax.scan import linear_scan  # noqa: E402
 
-__all__ = ["GRU", "LSTM", "RNN", "CellLayer"]
+__all__ = ["GRU", "LSTM", "RNN", "CellLayer", "jacobians", "linear_scan"]

@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
-from jax.interpreters import ad
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.jax.operators import Operator
@@ -81,15 +82,24 @@ def _derivative(
     points, ways = (
         [value for v, value in zip(varies, values, strict=True) if v] for values in (primals, tangents)
     )
-    try:
-        return jax.jvp(of_those, points, ways)
-    except TypeError as error:
-        if "forward-mode" not in str(error):
-            raise
-        raise PassError(
-            f"{named(layer)} has no forward-mode derivatives in bppsa_cupy.jax: take reverse mode (jax.grad, "
-            "jax.vjp, jax.jacrev), or write the cell with jax.lax.scan"
-        ) from error
+    return jax.jvp(of_those, points, [_reverse_only.bind(way, layer=layer) for way in ways])
+
+
+def _refuse_forward(*_: Any, layer: Recurrent, **__: Any) -> Any:
+    raise PassError(
+        f"{named(layer)} has no forward-mode derivatives in bppsa_cupy.jax: take reverse mode (jax.grad, "
+        "jax.vjp, jax.jacrev), or write the cell with jax.lax.scan"
+    )
+
+
+#: A tangent as it is, as far as JAX traces and transposes it; refused where it is to be computed, as jax.jvp
+#: does at once and jax.linearize when its function is called.
+_reverse_only = Primitive("bppsa_cupy_reverse_only")
+_reverse_only.def_impl(_refuse_forward)
+_reverse_only.def_abstract_eval(lambda tangent, **_: tangent)
+ad.deflinear2(_reverse_only, lambda cotangent, *_, **__: (cotangent,))
+batching.primitive_batchers[_reverse_only] = _refuse_forward
+mlir.register_lowering(_reverse_only, _refuse_forward)
 
 
 def _refuse(primals: Any, tangents: Any, *, layer: Recurrent, **_: Any) -> Any:

@@ -64,12 +64,14 @@ class Operator:
         wanted: Wanted,
     ) -> tuple[list[Any], list[int | None]]:
         """The rule for vmap: all samples in one call; one call after another where parameters, or the
-        gradients by them, are others for each."""
+        gradients by them, are others for each, or where there is none."""
         bind = partial(self.primitive.bind, layer=layer, tree=tree, wanted=wanted)
         axes = batch_axes(layer, jax.tree.unflatten(tree, values))
         size = next(v.shape[dim] for v, dim in zip(values, dims, strict=True) if dim is not None)
-        if wanted.parameters or any(
-            axis is None and dim is not None for axis, dim in zip(axes, dims, strict=True)
+        if (
+            not size
+            or wanted.parameters
+            or any(axis is None and dim is not None for axis, dim in zip(axes, dims, strict=True))
         ):
             return _one_by_one(bind, values, dims)
         merged = [

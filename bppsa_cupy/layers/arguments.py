@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_plain_array
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.geometry import Pair
 
@@ -41,3 +42,22 @@ def check_images(layer: str, input_shape: tuple[int, ...], channels: int | None 
         raise ShapeError(f"{layer} got input {input_shape}: {input_shape[0]} channels, it takes {channels}")
     if min(input_shape) < 1:
         raise ShapeError(f"{layer} got input {input_shape}: every size must be at least 1")
+
+
+def as_bits(device: Device, mask: np.ndarray, dtype: np.dtype) -> Array:
+    """A mask for values of a dtype on a device: integers of as many bits, all set where a value is kept, so
+    that `hold` is one operation that NaN does not pass."""
+    bits = np.dtype(f"u{dtype.itemsize}")
+    return device.asarray(np.where(mask, np.iinfo(bits).max, 0).astype(bits))
+
+
+def hold(values: Array, bits: Array) -> None:
+    """Set to 0 what these bits hold at 0, in place."""
+    if is_writable(values):
+        kept = values.view(bits.dtype)
+        kept &= bits
+
+
+def is_writable(array: Array) -> bool:
+    """Whether an array can be set: one of a `DryDevice`, which computes nothing, cannot."""
+    return bool(getattr(array.flags, "writeable", True))

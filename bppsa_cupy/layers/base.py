@@ -7,7 +7,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -55,13 +55,25 @@ class StepJacobians(NamedTuple):
     gradient_norms: np.ndarray | None
 
 
+class SharedBatch(Protocol):
+    """A batch of which a pass has a part."""
+
+    @property
+    def samples(self) -> int:
+        """Of the whole batch."""
+
+    def sum(self, own: Array) -> Array:
+        """Replace an array by its sum over the parts, the same on every rank, and return it; collective."""
+
+
 @dataclass
 class Context:
     """One layer's part of a forward pass, and the arrays it works on; `ctx` in a layer's methods.
 
-    parameters  the layer's parameters by its own names ("weight"), shared with the network
+    parameters  the layer's parameters by its own names ("weight"), shared with the network; where a network
+                holds a weight's kept values alone, since its layer goes by their list, these, (kept,)
     gradients   where `parameter_gradients` writes, same names and shapes
-    masks       the layer's fixed weight masks by parameter name, of the network's dtype
+    masks       the layer's fixed weight masks by parameter name, as `layers.arguments.as_bits` makes them
     input_shape without the batch
     training    whether the network was in training mode
     module_buffers  the layer's buffers in PyTorch's sense by its own names ("running_mean"), shared with the
@@ -70,6 +82,8 @@ class Context:
     method      of net.backward that is asked for, "auto" included, which recurrent layers choose by
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
+    first_sample  the number of the pass's first sample in its batch, of which the pass may be a part
+    shared_batch  the batch whose statistics layers take that couple samples, where the pass has a part of it
     saved       what forward keeps for the backward pass; `output` is always there
     placed      arrays of the caller's, which `buffer` gives by these names, of the shape asked for, until
                 `let_go`
@@ -85,6 +99,8 @@ class Context:
     lengths: Array | None = None
     method: str = "auto"
     draw: tuple[int, int, int] = (0, 0, 0)
+    first_sample: int = 0
+    shared_batch: SharedBatch | None = None
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     placed: dict[str, Array] = field(default_factory=dict, repr=False)
@@ -183,6 +199,11 @@ class Layer(abc.ABC):
         """The names of the weights that take a mask; none by default."""
         return ()
 
+    def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
+        """The weights that go by a list of what their masks keep, on the device of that name, with the kept
+        positions in each, flattened, ascending; none by default."""
+        return {}
+
     def with_masks(self, masks: Mapping[str, Any]) -> Layer:
         """A copy with these masks, by the weight's name, in place of all it has; the layer itself where it
         takes none. Raises ShapeError naming both shapes."""
@@ -220,13 +241,22 @@ class Layer(abc.ABC):
 
     def parameter_gradients(self, ctx: Any, gradient: Array) -> None:
         """Write every parameter's gradient into `ctx.gradients` (equation 2); `gradient` is the one
-        by the output, (B, *output_shape). Overwrites; masked weights get 0."""
+        by the output, (B, *output_shape). Overwrites; masked weights get 0, or no place."""
 
     def backward(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
         """The whole way back, as back-propagation takes it: `parameter_gradients`, and then `vjp` where the
         gradient by the input is wanted, else None. A scan over layers calls the former alone."""
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None
+
+    def backward_by_input(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
+        """The first half of a `backward` in two: the gradient by the input, where it is wanted."""
+        return self.vjp(ctx, gradient) if want_input else None
+
+    def backward_by_weights(self, ctx: Any, gradient: Array) -> None:
+        """The other half, later: every parameter's gradient, `gradient` and the buffers that `ctx` has of the
+        first half being as they were. Law: both together leave what `backward` leaves, to the bit."""
+        self.parameter_gradients(ctx, gradient)
 
     def step_jacobians(self, ctx: Any, gradient: Array | None) -> Iterable[StepJacobians]:
         """The transposed Jacobians of a recurrent layer's state by the one before, of each inner layer and

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class BatchNorm(Normalization, abc.ABC):
         coupled = self.is_barrier(ctx.training)
         if not coupled:
             self.fix(ctx, ctx.module_buffers["running_mean"], ctx.module_buffers["running_var"])
-        elif math.prod(x.shape) == self.num_features:
+        elif _count(ctx, x) == 1:
             raise ShapeError(
                 f"{self.name} got input of shape {tuple(x.shape)}, one value a channel: it takes more than "
                 "one where it normalises by the batch's own statistics, as in training"
@@ -102,14 +102,43 @@ class BatchNorm(Normalization, abc.ABC):
             count = running["num_batches_tracked"].reshape(1)
             count += 1
         following = [running[name] if tracked else mean[:0] for name in ("running_mean", "running_var")]
-        ctx.device.launch(
-            batch_norm_statistics.KERNEL, x, count, mean, inverse, *following, *sizes(x), tracked, self.eps,
-            -1.0 if self.momentum is None else self.momentum,
-        )  # fmt: skip
+        if ctx.shared_batch is not None:
+            self._share_statistics(ctx, x, mean, inverse, following if tracked else [], count)
+        else:
+            ctx.device.launch(
+                batch_norm_statistics.KERNEL, x, count, mean, inverse, *following, *sizes(x), tracked,
+                self.eps, -1.0 if self.momentum is None else self.momentum,
+            )  # fmt: skip
         ctx.saved.update(mean=mean, inverse_std=inverse)
+
+    def _share_statistics(
+        self, ctx: Context, x: Array, mean: Array, inverse: Array, running: Sequence[Array], batches: Array
+    ) -> None:
+        """What the kernel takes of one batch, of a batch whose parts ranks have."""
+        xp, shared, count = ctx.device.xp, ctx.shared_batch, _count(ctx, x)
+        assert shared is not None
+        planes = x.reshape(sizes(x))
+        mean[...] = planes.sum(axis=(0, 2))
+        shared.sum(mean)
+        mean /= count
+        squares = shared.sum(xp.square(planes - mean[:, None]).sum(axis=(0, 2)))
+        inverse[...] = 1 / xp.sqrt(squares / count + self.eps)
+        share = (1 / batches).astype(x.dtype) if self.momentum is None else self.momentum
+        for array, value in zip(running, (mean, squares / (count - 1)), strict=False):
+            array[...] = (1 - share) * array + share * value
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
         sums = self._sums(ctx, gradient, self._scratch(ctx)) if ctx.saved["coupled"] else None
+        return self._through_input(ctx, gradient, sums)
+
+    def _through_input(self, ctx: Context, gradient: Array, sums: tuple[Array, Array] | None) -> Array:
+        """`through_input` by the sums over what is here, which are those of a whole batch's first where
+        ranks share one."""
+        if sums is not None and ctx.shared_batch is not None:
+            both = ctx.shared_batch.sum(ctx.device.xp.concatenate(sums))
+            # The kernel divides by the values that are here.
+            both *= gradient.size / self.num_features / _count(ctx, gradient)
+            sums = both[: self.num_features], both[self.num_features :]
         return self.through_input(ctx, gradient, ctx.parameters.get("weight"), sums)
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
@@ -120,7 +149,19 @@ class BatchNorm(Normalization, abc.ABC):
         if not self.affine or not ctx.saved["coupled"]:
             return super().backward(ctx, gradient, want_input)
         sums = self._sums(ctx, gradient, (ctx.gradients["weight"], ctx.gradients["bias"]))
-        return self.through_input(ctx, gradient, ctx.parameters["weight"], sums) if want_input else None
+        return self._through_input(ctx, gradient, sums) if want_input else None
+
+    def backward_by_weights(self, ctx: Context, gradient: Array) -> None:
+        if not self.affine or not ctx.saved["coupled"]:
+            super().backward_by_weights(ctx, gradient)
+            return
+        for name, found in zip(("weight", "bias"), self._scratch(ctx), strict=True):
+            ctx.gradients[name][...] = found
+
+    def backward_by_input(self, ctx: Context, gradient: Array, want_input: bool) -> Array | None:
+        if not want_input and self.affine and ctx.saved["coupled"]:
+            self._sums(ctx, gradient, self._scratch(ctx))
+        return super().backward_by_input(ctx, gradient, want_input)
 
     def _sums(self, ctx: Context, gradient: Array, into: tuple[Array, Array]) -> tuple[Array, Array]:
         """The channels' sums that are the gradients by γ and β."""
@@ -130,6 +171,12 @@ class BatchNorm(Normalization, abc.ABC):
 
     def _scratch(self, ctx: Context) -> tuple[Array, Array]:
         return self._kept(ctx, "products"), self._kept(ctx, "sums")
+
+
+def _count(ctx: Context, x: Array) -> int:
+    """The values a channel of which the statistics are."""
+    batch, _, positions = sizes(x)
+    return positions * (batch if ctx.shared_batch is None else ctx.shared_batch.samples)
 
 
 class BatchNorm1d(BatchNorm):

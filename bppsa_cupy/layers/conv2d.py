@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_pair, is_one_of
@@ -122,33 +121,27 @@ class Conv2d(Weighted):
     def jacobian(self, input_shape: Shape) -> Conv2dJacobian:
         return Conv2dJacobian(self.geometry(input_shape), self.mask)
 
-    def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        """Those of a dense transposed convolution, whatever the mask, padding included."""
-        return math.prod(self.weight_shape) * math.prod(self.geometry(input_shape).out_size)
+    def convolution(self, input_shape: Shape) -> Conv2dGeometry:
+        return self.geometry(input_shape)
 
-    def forward(self, ctx: Context, x: Array) -> Array:
+    def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
         geometry, batch = self.geometry(ctx.input_shape), x.shape[0]
-        y = ctx.buffer("output", (batch, self.out_channels, *geometry.out_size))
         weight, bias = ctx.parameters["weight"], ctx.parameters.get("bias")
         if unfolded.is_quicker(ctx, geometry, batch, "forward"):
             unfolded.forward(ctx, geometry, x, bias, y)
         else:
             sizes = batch, *geometry.scalars(), self.bias
             ctx.device.launch(conv2d_forward.KERNEL, x, weight, y[:0] if bias is None else bias, y, *sizes)
-        ctx.saved.update(input=x, output=y)
-        return y
 
-    def vjp(self, ctx: Context, gradient: Array) -> Array:
+    def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
         geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
-        result = ctx.buffer("input_gradient", (batch, *ctx.input_shape))
         if unfolded.is_quicker(ctx, geometry, batch, "vjp"):
             unfolded.vjp(ctx, geometry, gradient, result)
         else:
             sizes = batch, *geometry.scalars()
             ctx.device.launch(conv2d_vjp.KERNEL, gradient, ctx.parameters["weight"], result, *sizes)
-        return result
 
-    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+    def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         geometry, batch = self.geometry(ctx.input_shape), gradient.shape[0]
         x, weight, bias = ctx.saved["input"], ctx.gradients["weight"], ctx.gradients.get("bias")
         if unfolded.is_quicker(ctx, geometry, batch, "weight"):
@@ -156,5 +149,3 @@ class Conv2d(Weighted):
         else:
             sizes, bias = (batch, *geometry.scalars(), self.bias), gradient[:0] if bias is None else bias
             ctx.device.launch(conv2d_weight_gradient.KERNEL, x, gradient, weight, bias, *sizes)
-        if "weight" in ctx.masks:
-            weight *= ctx.masks["weight"]

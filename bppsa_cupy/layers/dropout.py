@@ -17,7 +17,8 @@ class Dropout(Elementwise):
     the output is the input. Any shape.
 
     What is dropped follows from the network's seed, the layer's index and the number of the training pass
-    (`Context.draw`): the same on every device and for both dtypes. Raises ShapeError unless 0 <= p <= 1.
+    (`Context.draw`), and from the number of the sample in its batch: the same on every device and for both
+    dtypes. Raises ShapeError unless 0 <= p <= 1.
     """
 
     diagonal = DropoutJacobian
@@ -34,7 +35,10 @@ class Dropout(Elementwise):
             return x
         y, kept = ctx.buffer("output", x.shape), ctx.buffer("kept", x.shape, "uint8")
         scale = 1 / (1 - self.p) if self.p < 1 else 0.0
-        ctx.device.launch(dropout_forward.KERNEL, x, y, kept, y.size, *ctx.draw, round(self.p * 2**32), scale)
+        first = ctx.first_sample * (y.size // max(len(y), 1))
+        ctx.device.launch(
+            dropout_forward.KERNEL, x, y, kept, y.size, first, *ctx.draw, round(self.p * 2**32), scale
+        )
         ctx.saved.update(output=y, kept=kept, scale=scale)
         return y
 

@@ -8,6 +8,7 @@ from typing import Any
 from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.jacobians.linear import LinearJacobian
 from bppsa_cupy.layers.arguments import as_mask
 from bppsa_cupy.layers.base import Context, Shape
@@ -45,29 +46,23 @@ class Linear(Weighted):
     def jacobian(self, input_shape: Shape) -> LinearJacobian:
         return LinearJacobian(self.in_features, self.out_features, math.prod(input_shape[:-1]), self.mask)
 
-    def vjp_multiply_adds(self, input_shape: Shape) -> int:
-        """Those of a dense product, whatever the mask."""
-        return math.prod(input_shape) * self.out_features
+    def convolution(self, input_shape: Shape) -> Conv2dGeometry:
+        return Conv2dGeometry(self.in_features, (1, 1), self.out_features, (1, 1))
 
-    def forward(self, ctx: Context, x: Array) -> Array:
-        y = ctx.buffer("output", (*x.shape[:-1], self.out_features))
+    def samples(self, array: Array) -> Array:
+        return array.reshape(-1, array.shape[-1], 1, 1)
+
+    def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
         ctx.device.xp.matmul(x, ctx.parameters["weight"].T, out=y)
         if self.bias:
             y += ctx.parameters["bias"]
-        ctx.saved.update(input=x, output=y)
-        return y
 
-    def vjp(self, ctx: Context, gradient: Array) -> Array:
-        result = ctx.buffer("input_gradient", (*gradient.shape[:-1], self.in_features))
+    def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
         ctx.device.xp.matmul(gradient, ctx.parameters["weight"], out=result)
-        return result
 
-    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+    def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         rows = gradient.reshape(-1, self.out_features)
         x = ctx.saved["input"].reshape(-1, self.in_features)
-        weight = ctx.gradients["weight"]
-        ctx.device.xp.matmul(rows.T, x, out=weight)
-        if "weight" in ctx.masks:
-            weight *= ctx.masks["weight"]
+        ctx.device.xp.matmul(rows.T, x, out=ctx.gradients["weight"])
         if self.bias:
             ctx.device.xp.sum(rows, axis=0, out=ctx.gradients["bias"])

@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_flag, as_integer, as_number, is_one_of
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.devices import Array
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.layers.base import Layer, Shape, StepJacobians, uniform_fan_in
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
@@ -208,6 +208,14 @@ class Recurrent(Layer):
         stack.weight_gradients()
         return self._input_gradient(ctx, stack) if want_input else None
 
+    def backward_by_input(self, ctx: RecurrentContext, gradient: Array, want_input: bool) -> Array | None:
+        stack = self._go_back(ctx, gradient)
+        return self._input_gradient(ctx, stack) if want_input else None
+
+    def backward_by_weights(self, ctx: RecurrentContext, gradient: Array) -> None:
+        assert ctx.stack is not None
+        ctx.stack.weight_gradients()
+
     def parameter_gradients(self, ctx: RecurrentContext, gradient: Array) -> None:
         self._go_back(ctx, gradient).weight_gradients()
 
@@ -225,7 +233,13 @@ class Recurrent(Layer):
         else:
             for number, last in enumerate(stack.layers[-1]):
                 last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
-        stack.backward(ctx.method)
+        try:
+            stack.backward(ctx.method)
+        except DeviceError:
+            if not ctx.drop_others():
+                raise
+            stack.backward(ctx.method)
+        ctx.make_room()
         ctx.went_back = True
         if ctx.want_states:
             ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
@@ -258,20 +272,30 @@ class Recurrent(Layer):
         return kept_shapes(self._stack_size(batch, steps, 0))
 
     def _make_stack(self, ctx: RecurrentContext, batch: int, steps: int) -> Stack:
-        """The bound passes for this batch and number of steps, made again where they were others."""
-        stack = ctx.stack
-        if stack is None or (stack.sizes.walk.batch, stack.sizes.walk.steps) != (batch, steps):
+        """The bound passes for this batch and number of steps, made where none are kept of them."""
+        key = batch, steps
+        if not ctx.recall(key):
             sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
             shapes = stack_shapes(sizes, ctx.device)
-            taken = ctx.missing_bytes(shapes)
-            if taken <= ctx.device.free_memory():  # else reserve says so
-                check_forward(ctx.device, sizes, self.forward_method, taken)
-            buffers = ctx.reserve(shapes)
-            buffers["lengths"] = ctx.buffer("lengths", (batch,), np.int64)
-            ctx.stack = stack = ctx.make_stack(
-                ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method
-            )
-        return stack
+            if ctx.missing_bytes(shapes):
+                ctx.unbind()  # what is kept is bound to buffers that are too small
+            try:
+                stack = self._bind_stack(ctx, sizes, shapes)
+            except DeviceError:
+                if not ctx.drop_others():
+                    raise
+                stack = self._bind_stack(ctx, sizes, shapes)
+            ctx.keep(key, stack)
+        assert ctx.stack is not None
+        return ctx.stack
+
+    def _bind_stack(self, ctx: RecurrentContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:
+        taken = ctx.missing_bytes(shapes)
+        if taken <= ctx.device.free_memory():  # else reserve says so
+            check_forward(ctx.device, sizes, self.forward_method, taken)
+        buffers = ctx.reserve(shapes)
+        buffers["lengths"] = ctx.buffer("lengths", (sizes.walk.batch,), np.int64)
+        return ctx.make_stack(ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method)
 
     # ---- states ----
 

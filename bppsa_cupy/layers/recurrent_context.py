@@ -11,6 +11,9 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.layers.base import Context, Shape
 from bppsa_cupy.timescan import Stack
 
+#: Batches and numbers of steps whose bound passes a context keeps, at most.
+MOST_STACKS = 4
+
 
 @dataclass
 class RecurrentContext(Context):
@@ -22,6 +25,8 @@ class RecurrentContext(Context):
     went_back       whether it went back since its forward pass
     make_stack      makes the passes over time, from the arguments of Stack
     stack           these, bound to buffers for the present batch and number of steps
+    stacks          those for the last few of both, by them, the one used last at the end: on the same
+                    buffers, so that an epoch's last batch costs no binding of launches and no new graphs
     """
 
     initial: tuple[Array, ...] | None = None
@@ -30,6 +35,7 @@ class RecurrentContext(Context):
     went_back: bool = False
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
     stack: Stack | None = field(default=None, repr=False)
+    stacks: dict[tuple[int, int], Stack] = field(default_factory=dict, repr=False)
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
@@ -47,7 +53,44 @@ class RecurrentContext(Context):
 
     def rebind(self, parameters: dict[str, Array]) -> None:
         """Take other parameters: the next pass binds its launches anew, on the same buffers."""
-        self.parameters, self.stack = parameters, None
+        self.parameters = parameters
+        self.unbind()
+
+    def unbind(self) -> None:
+        """Let the passes over time go, and the memory that is theirs alone; the buffers stay."""
+        self.stack = None
+        self.stacks.clear()
+
+    def recall(self, key: tuple[int, int]) -> bool:
+        """Make the stack of this batch and number of steps the present one, if it is kept."""
+        self.stack = self.stacks.pop(key, None)
+        if self.stack is None:
+            return False
+        self.stacks[key] = self.stack
+        return True
+
+    def keep(self, key: tuple[int, int], stack: Stack) -> None:
+        """Take a stack as the present one."""
+        self.stack = self.stacks[key] = stack
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Drop stacks beyond MOST_STACKS, and others than the present one whose own memory is more than that
+        of the buffers: those first that were not used for longest."""
+        buffers = sum(array.nbytes for array in self._buffers.values())
+        while len(self.stacks) > 1:
+            first, *_, present = self.stacks
+            own = sum(stack.own_bytes for key, stack in self.stacks.items() if key != present)
+            if len(self.stacks) <= MOST_STACKS and own <= buffers:
+                break
+            del self.stacks[first]
+
+    def drop_others(self) -> bool:
+        """Drop all stacks but the present one; whether there were others."""
+        others = [key for key, stack in self.stacks.items() if stack is not self.stack]
+        for key in others:
+            del self.stacks[key]
+        return bool(others)
 
     def missing_bytes(self, shapes: Mapping[str, Shape]) -> int:
         """Bytes that a `reserve` of these would take from the device."""

@@ -53,14 +53,6 @@ class ResidualContext(Context):
             for ctx in contexts:
                 ctx.let_go()
 
-    def forget_gradients(self) -> None:
-        """Drop the gradients by outputs, those of blocks inside too."""
-        self.by_outputs.clear()
-        for contexts in self.inner.values():
-            for ctx in contexts:
-                if isinstance(ctx, ResidualContext):
-                    ctx.forget_gradients()
-
 
 class Residual(Layer):
     """y = body(x) + shortcut(x), each a sequence of layers; the shortcut of no layers is the identity.
@@ -153,6 +145,13 @@ class Residual(Layer):
     def maskable(self) -> tuple[str, ...]:
         return tuple(self._by_name(lambda layer: dict.fromkeys(layer.maskable())))
 
+    def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
+        return {
+            f"{branch}.{name}": index
+            for branch, stack in self.stacks(input_shape).items()
+            for name, index in stack.kept(device).items()
+        }
+
     def with_masks(self, masks: Mapping[str, Any]) -> Residual:
         branches: dict[str, list[Layer]] = {name: [] for name in BRANCHES}
         for name, layers in self.branches.items():
@@ -179,7 +178,8 @@ class Residual(Layer):
             if branch not in ctx.inner:
                 ctx.inner[branch] = self._contexts(ctx, branch, stack)
             for inner in ctx.inner[branch]:
-                inner.lengths = ctx.lengths
+                inner.lengths, inner.first_sample = ctx.lengths, ctx.first_sample
+                inner.shared_batch = ctx.shared_batch
             draws = partial(inner_draw, ctx.draw, branch)
             try:
                 results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))
@@ -210,6 +210,19 @@ class Residual(Layer):
             return stacks[branch].backward(inner, gradient, want_input, by_outputs)
 
         return self.backward_by(ctx, gradient, want_input, by_vjps)
+
+    def backward_by_input(self, ctx: ResidualContext, gradient: Array, want_input: bool) -> Array | None:
+        stacks = self.stacks(ctx.input_shape)
+
+        def by_input(branch: str, gradient: Array, want_input: bool) -> Array | None:
+            inner, by_outputs = ctx.inner[branch], ctx.by_outputs[branch]
+            return stacks[branch].backward_by_input(inner, gradient, want_input, by_outputs)
+
+        return self.backward_by(ctx, gradient, want_input, by_input)
+
+    def backward_by_weights(self, ctx: ResidualContext, gradient: Array) -> None:
+        for branch, stack in self.stacks(ctx.input_shape).items():
+            stack.backward_by_weights(ctx.inner[branch], ctx.by_outputs[branch])
 
     def backward_by(
         self, ctx: ResidualContext, gradient: Array, want_input: bool, cross: BranchCrossing

@@ -84,6 +84,16 @@ class LayerStack:
         """The names of the weights that take a mask."""
         return self._names(layer.maskable() for layer in self.layers)
 
+    def kept(self, device: str) -> dict[str, np.ndarray]:
+        """The weights that go by a list of what their masks keep, on the device of that name, with the kept
+        positions in each, flattened, ascending."""
+        return _by_name(layer.kept(shape, device) for layer, shape in self._placed)
+
+    @property
+    def _placed(self) -> Iterable[tuple[Layer, Shape]]:
+        """The layers, each with the shape of its input."""
+        return zip(self.layers, self.shapes[:-1], strict=True)
+
     def layers_with_masks(self, masks: Mapping[str, Any]) -> list[Layer]:
         """Copies of the layers with these masks, by the weight's name, in place of all they have."""
         result = []
@@ -101,7 +111,7 @@ class LayerStack:
 
     def describe_layers(self) -> list[dict[str, Any]]:
         """Each layer's geometry as JSON holds it."""
-        return [layer.describe(shape) for layer, shape in zip(self.layers, self.shapes[:-1], strict=True)]
+        return [layer.describe(shape) for layer, shape in self._placed]
 
     # ---- passes ----
 
@@ -136,12 +146,7 @@ class LayerStack:
         """The output of `layers`, by default all, for `x`, the input of the first; fills their contexts.
         Raises what the layers raise, a ShapeError with its place."""
         for index in range(len(self.layers)) if layers is None else layers:
-            ctx = contexts[index]
-            ctx.training, ctx.draw = training, draws(index)
-            try:
-                x = self.layers[index].forward(ctx, x)
-            except ShapeError as error:
-                raise error.at(str(index)) from error
+            x = forward_through(self.layers[index], contexts[index], x, training, draws(index), str(index))
         return x
 
     def backward(
@@ -171,9 +176,35 @@ class LayerStack:
                 break
         return result
 
+    def backward_by_input(
+        self, contexts: Sequence[Context], gradient: Array, want_input: bool, by_outputs: dict[int, Array]
+    ) -> Array | None:
+        """The first half of a `backward` in two, which leaves `by_outputs` to the second."""
+
+        def cross(index: int, gradient: Array, wanted: bool) -> Array | None:
+            return self.layers[index].backward_by_input(contexts[index], gradient, wanted)
+
+        return self.backward(contexts, gradient, want_input, by_outputs, cross=cross)
+
+    def backward_by_weights(self, contexts: Sequence[Context], by_outputs: Mapping[int, Array]) -> None:
+        """The second half: the parameters' gradients of the layers that the first one went through."""
+        for index, gradient in by_outputs.items():
+            self.layers[index].backward_by_weights(contexts[index], gradient)
+
     @staticmethod
     def _names(of_layers: Iterable[Iterable[str]]) -> tuple[str, ...]:
         return tuple(f"{index}.{name}" for index, own in enumerate(of_layers) for name in own)
+
+
+def forward_through(
+    layer: Layer, ctx: Context, x: Array, training: bool, draw: tuple[int, int, int], place: str
+) -> Array:
+    """A layer's output in a pass. Raises what it raises, a ShapeError with its place."""
+    ctx.training, ctx.draw = training, draw
+    try:
+        return layer.forward(ctx, x)
+    except ShapeError as error:
+        raise error.at(place) from error
 
 
 def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

@@ -13,34 +13,25 @@ from collections.abc import Iterator
 from bppsa_cupy.devices import Array
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.layers.base import Context
+from bppsa_cupy.processors.models import estimates
+from bppsa_cupy.processors.sizes import ConvolutionSize
 from bppsa_cupy.raw_kernels import conv2d_fold, conv2d_unfold
 
 #: Bytes of the patches of some samples at a time, at most: they stay in L2.
 PATCH_BYTES = 16 << 20
 
-#: A GPU, uncalibrated: instructions of all its lanes a second; those that a multiply-add takes in the kernels
-#: that go through windows (docs/performance-gpu-predictions.md); multiply-adds a second of a matrix product;
-#: bytes a second; seconds of a launch, CuPy's own work with it.
-ISSUE, MACS, BYTES, LAUNCH = 2.9e13, 2e13, 4e12, 1e-5
-INSTRUCTIONS = {"forward": 37.0, "vjp": 9.2, "weight": 34.0}
-#: Launches a part of the batch and, of each part, a group.
-LAUNCHES = {"forward": (2, 1), "vjp": (2, 1), "weight": (3, 1)}
-
 
 def is_quicker(ctx: Context, geometry: Conv2dGeometry, batch: int, work: str) -> bool:
-    """Whether matrix products are predicted to be quicker, for "forward", "vjp" or "weight"; never where the
-    device is no GPU."""
-    if ctx.device.name != "cuda" or not batch:
-        return False
-    depth, positions = _depth(geometry), batch * math.prod(geometry.out_size)
-    macs = positions * depth * geometry.out_channels
-    moved = 2 * positions * (geometry.groups * depth + geometry.out_channels) * ctx.dtype.itemsize
-    parts, (once, of_group) = -(-batch // _samples(ctx, geometry)), LAUNCHES[work]
-    launches = parts * (once + of_group * geometry.groups)
-    # A product has no fewer rows than a tile of cuBLAS.
-    rows = max(geometry.out_channels // geometry.groups, 16) * geometry.groups
-    matrix = LAUNCH * launches + moved / BYTES + positions * depth * rows / MACS
-    return matrix < LAUNCH + macs * INSTRUCTIONS[work] / ISSUE
+    """Whether matrix products are predicted to be quicker, for "forward", "vjp" or "weight"."""
+    size = ConvolutionSize(
+        positions=batch * math.prod(geometry.out_size),
+        depth=_depth(geometry),
+        outputs=geometry.out_channels,
+        groups=geometry.groups,
+        parts=-(-batch // _samples(ctx, geometry)),
+        itemsize=ctx.dtype.itemsize,
+    )
+    return batch > 0 and estimates(ctx.device.name).prefers_unfolding(size, work)
 
 
 def forward(ctx: Context, geometry: Conv2dGeometry, x: Array, bias: Array | None, y: Array) -> None:

@@ -1,4 +1,9 @@
-"""What layers share that are linear in their input: a weight, which a mask may thin out, and a bias."""
+"""What layers share that are linear in their input: a weight, which a mask may thin out, and a bias.
+
+A masked weight is absent, in whichever way a layer is computed: by the list of those that are kept, where
+that is predicted to be quicker, or else by all, masked ones being 0. In the latter case the samples that hold
+NaN or infinity, which a product with 0 would spread, go by the list after all.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.layers.arguments import as_mask
-from bppsa_cupy.layers.base import Layer, Shape, uniform_fan_in
+from bppsa_cupy.devices import Array
+from bppsa_cupy.geometry import Conv2dGeometry
+from bppsa_cupy.layers import kept_weights
+from bppsa_cupy.layers.arguments import as_mask, hold, is_writable
+from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
+from bppsa_cupy.layers.kept_weights import KeptWeights
 
 
 class Weighted(Layer):
@@ -30,6 +39,92 @@ class Weighted(Layer):
     def weight_shape(self) -> Shape:
         """The weight's shape, (outputs, ...); one output sums over the rest."""
 
+    @abc.abstractmethod
+    def convolution(self, input_shape: Shape) -> Conv2dGeometry:
+        """The layer as a convolution of samples, of which an input of this shape may be several."""
+
+    def samples(self, array: Array) -> Array:
+        """An input, an output or the gradient by one as that convolution has it: (samples, channels, height,
+        width)."""
+        return array
+
+    @abc.abstractmethod
+    def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
+        """Write the output `y` of `x` by all weights."""
+
+    @abc.abstractmethod
+    def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
+        """Write the gradient by the input, `result`, from the one by the output, by all weights."""
+
+    @abc.abstractmethod
+    def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        """Write the gradients by all weights, and by the bias."""
+
+    def kept(self, input_shape: Shape, device: str) -> dict[str, np.ndarray]:
+        kept = self._lists(input_shape)
+        return {"weight": kept.index} if kept is not None and kept.is_quicker(device) else {}
+
+    def vjp_multiply_adds(self, input_shape: Shape) -> int:
+        """Those of a dense product, padding included, or as many as take the time of one by list."""
+        geometry = self.convolution(input_shape)
+        samples = math.prod(input_shape) // (geometry.in_channels * math.prod(geometry.in_size))
+        weights, kept = math.prod(self.weight_shape), self._lists(input_shape)
+        if kept is not None and kept.is_quicker("host"):
+            weights = math.ceil(kept_weights.cost(geometry, "host") * kept.index.size)
+        return samples * weights * math.prod(geometry.out_size)
+
+    def forward(self, ctx: Context, x: Array) -> Array:
+        y = ctx.buffer("output", (x.shape[0], *self.output_shape(x.shape[1:])))
+        self._pass(ctx, x, y, "forward")
+        ctx.saved.update(input=x, output=y)
+        return y
+
+    def vjp(self, ctx: Context, gradient: Array) -> Array:
+        result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
+        self._pass(ctx, gradient, result, "back")
+        return result
+
+    def _pass(self, ctx: Context, given: Array, result: Array, way: str) -> None:
+        """Write the output, or the gradient by the input, by kept weights or by all."""
+        kept, by_all = (
+            self._lists(ctx.input_shape),
+            self.dense_forward if way == "forward" else self.dense_vjp,
+        )
+        if kept is None:
+            by_all(ctx, given, result)
+        elif kept.is_quicker(ctx.device.name):
+            kept.go(ctx, self.samples(given), self.samples(result), way)
+        else:
+            with np.errstate(invalid="ignore"):
+                by_all(ctx, given, result)
+            samples, found = self.samples(given), self.samples(result)
+            finite = ctx.device.xp.isfinite(samples).all(axis=(1, 2, 3))
+            if not finite.all():
+                other = ctx.device.empty((int((~finite).sum()), *found.shape[1:]), ctx.dtype)
+                kept.go(ctx, ctx.device.xp.ascontiguousarray(samples[~finite]), other, way)
+                found[~finite] = other
+
+    def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
+        kept = self._lists(ctx.input_shape)
+        if kept is None or not kept.is_quicker(ctx.device.name):
+            with np.errstate(invalid="ignore" if kept is not None else None):
+                self.dense_parameter_gradients(ctx, gradient)
+            if kept is not None:
+                hold(ctx.gradients["weight"], ctx.masks["weight"])
+            return
+        x, weight = ctx.saved["input"], ctx.gradients["weight"]
+        own = weight if weight.ndim == 1 else ctx.buffer("kept_gradient", (kept.index.size,))
+        kept.weight_gradient(ctx, self.samples(x), self.samples(gradient), own, ctx.gradients.get("bias"))
+        if own is not weight and is_writable(weight):
+            weight[...] = 0
+            weight.reshape(-1)[kept.on(ctx.device, "index")[0]] = own
+
+    def _lists(self, input_shape: Shape) -> KeptWeights | None:
+        """The lists of the weights that are kept; None without a mask."""
+        if self.mask is None:
+            return None
+        return kept_weights.of(self, self.convolution(input_shape), self.mask)
+
     def parameter_shapes(self) -> dict[str, Shape]:
         weight = self.weight_shape
         return {"weight": weight, "bias": weight[:1]} if self.bias else {"weight": weight}
@@ -39,7 +134,7 @@ class Weighted(Layer):
         shapes = self.parameter_shapes()
         arrays = {name: uniform_fan_in(generator, shape, fan_in) for name, shape in shapes.items()}
         if self.mask is not None:
-            arrays["weight"] *= self.mask
+            arrays["weight"][~self.mask] = 0
         return arrays
 
     def masks(self) -> dict[str, np.ndarray]:

@@ -6,4 +6,5 @@ from bppsa_cupy.network.cell_check import check_cell
 from bppsa_cupy.network.fold import fold_batch_norm
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.prune import prune
+from bppsa_cupy.network.regrow import regrow
 from bppsa_cupy.network.sequential import Sequential

@@ -103,6 +103,13 @@ class Architecture(LayerStack):
         """The chains a plan is made for: one a maximal run of layers, from its last layer to its first."""
         return tuple(section.chain(run) for section, run in self._placed_runs)
 
+    def vjp_multiply_adds(self) -> tuple[tuple[int | None, ...], ...]:
+        """Of each element of each chain those of its layer's VJP of one sample; None where they are its
+        entries. No pattern is made."""
+        return tuple(
+            tuple(map(section.vjp_multiply_adds, run.elements)) for section, run in self._placed_runs
+        )
+
     def with_masks(self, masks: Mapping[str, Any]) -> Architecture:
         """The architecture with these masks, by the weight's name, in place of all it has: copies of the
         layers. Raises ShapeError for a name that is no weight of such a layer, or a mask of another shape."""
@@ -143,6 +150,8 @@ class Architecture(LayerStack):
                     f"the plan was made for other runs of layers: chain {position} is {theirs} in the plan, "
                     f"{ours} in the network; build it again"
                 )
+        for made, (section, run) in zip(plan.chains, self._placed_runs, strict=True):
+            section.check_own(run, made.chain)
 
 
 def _checked_shape(input_shape: Sequence[int]) -> tuple[int, ...]:

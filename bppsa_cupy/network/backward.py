@@ -70,7 +70,7 @@ class Backward:
         """
         if not is_one_of(method, METHODS):
             raise PlanError(f"method {method!r} was asked for: the methods are {', '.join(METHODS)}")
-        gradient = _checked_gradient(current, given)
+        gradient = checked_gradient(current, given)
         set_state_gradients(current, state_gradients)
         requested, reason = method, "as asked for"
         if method != "bp" and self.scans is not None:
@@ -127,7 +127,7 @@ def by_vjp(current: Pass, gradient: Array, layers: range, input_gradient: bool) 
     return current.architecture.backward(current.layers, gradient, input_gradient, by_outputs, layers)
 
 
-def _checked_gradient(current: Pass, given: Any) -> Array:
+def checked_gradient(current: Pass, given: Any) -> Array:
     """The gradient by the output, on the device. Raises ShapeError."""
     array, expected = current.device.asarray(given), current.output.shape
     if array.shape != expected or array.dtype != current.dtype:

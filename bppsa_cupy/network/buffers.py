@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.network.parameters import lay_out
+from bppsa_cupy.network.layout import lay_out
 
 
 class BufferSet(Mapping[str, Array]):

@@ -17,7 +17,9 @@ from bppsa_cupy.network.sequences import set_sequences
 def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
     """Take a batch into a pass; it is on the device then. Raises what `Sequential.forward` raises."""
     given = take_input("the network", current.device, current.dtype, x, current.architecture.check_input)
-    current.parameters.apply_masks()
+    current.parameters.apply_masks(unread=False)
+    if current.parameters.kept is not None:
+        current.parameters.kept.refresh()
     current.output = None  # until the pass has come to its end
     current.input, current.version = given, current.parameters.version
     current.values = current.parameters.watched_values()

@@ -21,18 +21,23 @@ class ParameterPart(ParameterSet):
     def __init__(self, whole: ParameterSet, names: Mapping[str, str]) -> None:
         self.device, self.dtype = whole.device, whole.dtype
         place = whole.part_of(list(names.values()))
-        self.flat = whole.flat[place]
+        self.flat = whole.settled()[place]
         self._status, self._names = whole._status, dict(names)
         self._spans = {}
         for name, theirs in names.items():
             span, shape = whole._spans[theirs]
             self._spans[name] = slice(span.start - place.start, span.stop - place.start), shape
-        self._views = {name: whole[theirs] for name, theirs in names.items()}
+        self._views = {name: whole.raw[theirs] for name, theirs in names.items()}
 
     @property
     def masks(self) -> Mapping[str, Array]:
         given = self._status.masks
         return {name: given[theirs] for name, theirs in self._names.items() if theirs in given}
+
+    @property
+    def unread(self) -> frozenset[str]:
+        given = self._status.unread
+        return frozenset(name for name, theirs in self._names.items() if theirs in given)
 
 
 class BufferPart(BufferSet):

@@ -10,9 +10,10 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import PassError
-from bppsa_cupy.layers import Context, Layer, Residual
+from bppsa_cupy.layers import Context, Layer
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.layers.residual import ResidualContext
+from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sections import Section
@@ -88,9 +89,9 @@ class Pass:
     def forget_gradients(self) -> None:
         """Drop the gradients by the layers' outputs, inside of residual blocks too."""
         self.output_gradients.clear()
-        for ctx in self.layers:
-            if isinstance(ctx, ResidualContext):
-                ctx.forget_gradients()
+        for place in walk(self.architecture, self.layers):
+            if isinstance(place.ctx, ResidualContext):
+                place.ctx.by_outputs.clear()
 
     @property
     def recurrent(self) -> dict[int, RecurrentContext]:
@@ -120,7 +121,9 @@ class Pass:
 
     def walkers(self) -> Iterator[Walker]:
         """The recurrent layers, those inside of residual blocks among them."""
-        return _walkers(self.architecture.layers, self.layers, "")
+        for place in walk(self.architecture, self.layers):
+            if isinstance(place.ctx, RecurrentContext):
+                yield Walker(place.path, place.layer, place.ctx)
 
     def _saved(self, name: str) -> dict[int, Any]:
         return {index: ctx.saved[name] for index, ctx in self.recurrent.items() if name in ctx.saved}
@@ -137,15 +140,6 @@ class Walker:
     def labelled(self, ways: Iterable[str]) -> Iterator[str]:
         """Ways over time, with the layer they are of."""
         return (f"{self.place} {type(self.layer).__name__} {way}" for way in ways)
-
-
-def _walkers(layers: Sequence[Layer], contexts: Sequence[Context], path: str) -> Iterator[Walker]:
-    for index, (layer, ctx) in enumerate(zip(layers, contexts, strict=True)):
-        if isinstance(ctx, RecurrentContext):
-            yield Walker(f"{path}{index}", layer, ctx)
-        elif isinstance(ctx, ResidualContext) and isinstance(layer, Residual):
-            for branch, inner in ctx.inner.items():
-                yield from _walkers(layer.branches[branch], inner, f"{path}{index}.{branch}.")
 
 
 def own_pass(given: Pass, parameters: ParameterSet) -> Pass:

@@ -9,6 +9,7 @@ from bppsa_cupy.errors import PruneError
 from bppsa_cupy.network.sequential import Sequential
 
 SCOPES = ("layer", "global")
+A_SHARE = "a number from 0 to 1, as 0.97"
 
 
 def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[str, np.ndarray]:
@@ -32,8 +33,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
     layer; nothing is pruned then.
     """
     as_instance("prune", "a network", network, Sequential, "a Sequential", error=PruneError)
-    takes = "a number from 0 to 1, as 0.97"
-    fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, takes, error=PruneError)
+    fraction = as_number("prune", "fraction", fraction, lambda f: 0 <= f <= 1, A_SHARE, error=PruneError)
     if not is_one_of(scope, SCOPES):
         raise PruneError(f"prune got scope={scope!r}: it takes 'layer' or 'global'")
     present = {name: network.masks.get(name) for name in network.architecture.maskable}
@@ -47,7 +47,7 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
         together = _kept(np.concatenate(list(magnitudes.values())), fraction)
         kept = dict(zip(magnitudes, np.split(together, ends[:-1]), strict=True))
     masks = {
-        name: kept[name].reshape(network.parameters[name].shape)
+        name: kept[name].reshape(network.parameters.raw[name].shape)
         for name, mask in present.items()
         if mask is not None or not kept[name].all()
     }
@@ -57,7 +57,8 @@ def prune(network: Sequential, fraction: float, scope: str = "layer") -> dict[st
 
 def _magnitudes(network: Sequential, name: str, mask: np.ndarray | None) -> np.ndarray:
     """|w| in float32, flat; -1 where it is masked. Raises PruneError where a weight is not finite."""
-    weights = np.asarray(network.device.to_host(network.parameters[name]))
+    network.parameters.settled()
+    weights = np.asarray(network.device.to_host(network.parameters.raw[name]))
     if not np.isfinite(weights).all():
         raise PruneError(f"{name} holds NaN or infinity: it cannot be pruned by magnitude")
     values = np.abs(weights.astype(np.float32)).ravel()

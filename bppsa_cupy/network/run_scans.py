@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,16 +35,39 @@ class RunScans:
     def back_through(
         self, run: Run, at: SectionPass, gradient: Array, method: str, want_input: bool
     ) -> Array | None:
-        """Go back through a run of a section: fill, scan, parameter gradients (equation 2).
+        """Go back through a run of a section: fill, scan with VJPs, parameter gradients (equation 2).
 
         gradient  by the run's output, (B, ...); the one by its input is returned where it is wanted
         """
-        scan = self.scan(run.position, method, want_input)
+        scan, batch, stack = self.scan(run.position, method, want_input), at.batch, at.section.stack
         self.fill(scan, run, at)
-        scan.vector(1, at.batch)[...] = gradient.reshape(at.batch, -1).T
-        scan.run(at.batch)
-        self.parameter_gradients(scan, run, at, range(1, len(run.elements) + 1))
-        return self.input_gradient(scan, run, at) if want_input else None
+        as_layers: dict[int, Array] = {}  # v(k) in the layers' layout, as VJPs take and give it
+
+        def came(k: int, vector: Array) -> None:
+            as_layers[k] = vector
+            if k in scan.vectors_read:
+                scan.vector(k, batch)[...] = vector.reshape(batch, -1).T
+
+        def cross(k: int) -> None:
+            index = run.elements[k - 1]
+            layer, ctx = stack.layers[index], at.contexts[index]
+            by_output = as_layers[k] if k in as_layers else self._as_layer(scan, k, index, at)
+            at.by_outputs[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
+            result = layer.backward(ctx, by_output, True)
+            assert result is not None
+            came(k + 1, result)
+
+        came(1, gradient)
+        scan.run(batch, cross)
+        crossed = {step.split for step in scan.schedule.steps if step.kind == "vjp"}
+        filled = [k for k in range(1, len(run.elements) + 1) if k not in crossed]
+        self.parameter_gradients(scan, run, at, filled, as_layers)
+        if not want_input:
+            return None
+        last = len(run.elements) + 1
+        if last not in as_layers:
+            return self.input_gradient(scan, run, at)
+        return as_layers[last].reshape(batch, *stack.shapes[run.start])
 
     def fill(self, scan: NumericScan, run: Run, at: SectionPass) -> None:
         """Write the values of every Jacobian that the scan reads."""
@@ -54,18 +78,35 @@ class RunScans:
             jacobian.fill(self.device, ctx.parameters, ctx.saved, scan.element(k, at.batch))
 
     def parameter_gradients(
-        self, scan: NumericScan, run: Run, at: SectionPass, elements: Iterable[int]
+        self,
+        scan: NumericScan,
+        run: Run,
+        at: SectionPass,
+        elements: Iterable[int],
+        as_layers: Mapping[int, Array] = MappingProxyType({}),
     ) -> None:
-        """Equation 2 for the layers of these elements, from the vectors of a scan that has run."""
+        """Equation 2 for the layers of these elements, from the vectors of a scan that has run.
+
+        as_layers  those that are in the layers' layout already
+        """
         batch, stack = at.batch, at.section.stack
         for k in elements:
             index = run.elements[k - 1]
-            at.by_outputs[index] = scan.vector(k, batch).T
-            layer, ctx = stack.layers[index], at.contexts[index]
-            if layer.parameter_shapes():
-                by_output = ctx.buffer("output_gradient", (batch, *stack.shapes[index + 1]))
-                by_output.reshape(batch, -1)[...] = scan.vector(k, batch).T
-                layer.parameter_gradients(ctx, by_output)
+            by_output = as_layers.get(k)
+            if by_output is None and stack.layers[index].parameter_shapes():
+                by_output = self._as_layer(scan, k, index, at)
+            if by_output is None:
+                at.by_outputs[index] = scan.vector(k, batch).T
+                continue
+            at.by_outputs[index] = by_output = by_output.reshape(batch, *stack.shapes[index + 1])
+            stack.layers[index].parameter_gradients(at.contexts[index], by_output)
+
+    def _as_layer(self, scan: NumericScan, k: int, index: int, at: SectionPass) -> Array:
+        """A copy of v(k), the gradient by the output of the layer at `index`, as layers have it."""
+        shape = (at.batch, *at.section.stack.shapes[index + 1])
+        by_output = at.contexts[index].buffer("output_gradient", shape)
+        by_output.reshape(at.batch, -1)[...] = scan.vector(k, at.batch).T
+        return by_output
 
     def input_gradient(self, scan: NumericScan, run: Run, at: SectionPass) -> Array:
         """The gradient by the run's input, (B, ...), of a scan that has run."""
@@ -76,9 +117,7 @@ class RunScans:
 
     def scan(self, position: int, method: str, want_input: bool) -> NumericScan:
         """The scan of one run; another method's buffers are given back before it is set up."""
-        schedule = self.plan.schedule(position, method)
-        if want_input:
-            schedule = with_input_gradient(schedule)
+        schedule = self.schedule(position, method, want_input)
         present = self._scans[position].schedule if position in self._scans else None
         if present != schedule:
             if present is not None and present.name != schedule.name:
@@ -86,6 +125,11 @@ class RunScans:
             self._scans.pop(position, None)
             self._scans[position] = self._set_up(position, schedule)
         return self._scans[position]
+
+    def schedule(self, position: int, method: str, want_input: bool = False) -> Schedule:
+        """The schedule of one run."""
+        schedule = self.plan.schedule(position, method)
+        return with_input_gradient(schedule) if want_input else schedule
 
     def _set_up(self, position: int, schedule: Schedule) -> NumericScan:
         """A new scan of one run."""
@@ -107,7 +151,8 @@ class RunScans:
         lines = []
         for _, scan in sorted(self._scans.items()):
             counts = Counter(step.kind for step in scan.schedule.steps)
-            what = f"{counts['mv']} mv and {counts['mm']} mm in {scan.schedule.depth} levels"
+            crossed = f", {counts['vjp']} VJPs" if counts["vjp"] else ""
+            what = f"{counts['mv']} mv and {counts['mm']} mm{crossed} in {scan.schedule.depth} levels"
             lines.append(f"{scan.schedule.label}: {what}")
         return tuple(lines)
 
@@ -152,7 +197,7 @@ class RunScans:
                     self.dtype.itemsize,
                     input_gradient=by_input,
                     indices=self._maps.copies,
-                ).bytes(self.plan.chains[position].sizes, self.plan.schedule(position, name))
+                ).bytes(self.plan.chains[position].sizes, self.schedule(position, name))
                 for position, by_input in wanted.items()
             )
         held = sum(scan.memory.total_bytes for scan in self._scans.values())

@@ -10,6 +10,7 @@ from bppsa_cupy.layers import Residual
 from bppsa_cupy.layers.residual import ResidualContext
 from bppsa_cupy.network.passes import SectionPass
 from bppsa_cupy.network.run_scans import RunScans
+from bppsa_cupy.network.sections import Run
 
 
 class ScanWalk:
@@ -25,23 +26,28 @@ class ScanWalk:
     def back_through(self, at: SectionPass, gradient: Array, want_input: bool) -> Array | None:
         """Go back through all layers of a section, from the gradient by its output; the one by its input
         where it is wanted. Raises PlanError where there is something to scan and no plan."""
-        stop, first_trained = len(at.contexts), at.section.stack.first_trained
         result: Array | None = gradient
-        for run in reversed(at.section.runs):
-            result = self._by_vjps(at, result, range(run.stop, stop), want_input)
-            wanted = want_input or first_trained < run.start
+        for run, layers in at.section.back():
             if result is None:
                 return None
-            if self._scans is not None:
+            if run is not None and self.scans(run):
+                assert self._scans is not None
+                wanted = at.section.wants(run.start, want_input)
                 result = self._scans.back_through(run, at, result, self._method, wanted)
-            elif len(run.elements) == 1:
-                result = self._by_vjps(at, result, range(run.start, run.stop), wanted)
             else:
-                raise no_plan(self._method)
-            if result is None:
-                return None
-            stop = run.start
-        return self._by_vjps(at, result, range(stop), want_input)
+                stack, cross = at.section.stack, partial(self.cross, at)
+                result = stack.backward(at.contexts, result, want_input, at.by_outputs, layers, cross)
+        return result
+
+    def scans(self, run: Run) -> bool:
+        """Whether a run is scanned, and not crossed by its one element's VJP. Raises PlanError where there is
+        something to scan and no plan."""
+        if self._scans is None and len(run.elements) > 1:
+            raise PlanError(
+                f"method {self._method!r} scans by a plan and none is in use: net.use(net.plan()), or "
+                "net.use(Plan.load(path)) with a file of bppsa-plan build"
+            )
+        return self._scans is not None
 
     def cross(self, at: SectionPass, index: int, gradient: Array, want_input: bool) -> Array | None:
         """Go back through one layer by its VJP, through a residual block by the scans inside."""
@@ -53,15 +59,3 @@ class ScanWalk:
             return self.back_through(at.branch(index, name), gradient, want_input)
 
         return layer.backward_by(ctx, gradient, want_input, cross_branch)
-
-    def _by_vjps(self, at: SectionPass, gradient: Array, layers: range, want_input: bool) -> Array | None:
-        cross = partial(self.cross, at)
-        return at.section.stack.backward(at.contexts, gradient, want_input, at.by_outputs, layers, cross)
-
-
-def no_plan(method: str) -> PlanError:
-    """What is raised where a run has something to scan and no plan is in use."""
-    return PlanError(
-        f"method {method!r} scans by a plan and none is in use: net.use(net.plan()), or "
-        "net.use(Plan.load(path)) with a file of bppsa-plan build"
-    )

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bppsa_cupy.errors import PlanMismatchError
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.layers import Layer, Residual
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.plan import Chain, Element
 
 
@@ -62,14 +64,32 @@ class Section:
 
     def chain(self, run: Run) -> Chain:
         """What is planned for a run: its Jacobians, from its last layer to its first."""
-        stack, elements = self.stack, []
+        elements = []
         for index in run.elements:
             jacobian = self.jacobians[index]
             assert jacobian is not None
-            terms = stack.layers[index].vjp_multiply_adds(stack.shapes[index])
+            terms = self.vjp_multiply_adds(index)
             item = index if self.outermost is None else self.outermost
             elements.append(Element(self.label(index), jacobian.pattern, jacobian.shared, terms, item))
         return Chain(tuple(elements))
+
+    def vjp_multiply_adds(self, index: int) -> int | None:
+        """Those of a layer's VJP of one sample; None where they are its Jacobian's entries."""
+        return self.stack.layers[index].vjp_multiply_adds(self.stack.shapes[index])
+
+    def check_own(self, run: Run, planned: Chain) -> None:
+        """Raise PlanMismatchError unless layers that are not the library's have the patterns that were
+        planned: those of the library's follow from what it says of them, the text of others may change."""
+        for index, element in zip(run.elements, planned.elements, strict=True):
+            layer, jacobian = self.stack.layers[index], self.jacobians[index]
+            if type(layer).__module__.partition(".")[0] != __name__.partition(".")[0]:
+                assert jacobian is not None
+                if jacobian.pattern != element.pattern:
+                    found, theirs = jacobian.pattern, element.pattern
+                    raise PlanMismatchError(
+                        f"layer {self.label(index)} has the pattern {found.digest[:12]} with {found.nnz} "
+                        f"entries, {theirs.digest[:12]} with {theirs.nnz} in the plan; build it again"
+                    )
 
     def scanned(self, input_gradient: bool) -> Iterator[tuple[Run, bool]]:
         """The runs that a way back scans, from the last on, each with whether the gradient by its input is
@@ -77,21 +97,33 @@ class Section:
 
         input_gradient  whether the one by the section's input is needed
         """
-        stop, first_trained = len(self.stack.layers), self.stack.first_trained
-        for run in (*reversed(self.runs), None):
-            for index in reversed(range(0 if run is None else run.stop, stop)):
-                wanted = input_gradient or first_trained < index
+        for run, layers in self.back():
+            if run is not None:
+                wanted = self.wants(run.start, input_gradient)
+                yield run, wanted
+                if not wanted:
+                    return
+                continue
+            for index in reversed(layers):
+                wanted = self.wants(index, input_gradient)
                 for branch in self.branches.get(index, {}).values():
                     yield from branch.scanned(wanted)
                 if not wanted:
                     return
-            if run is None:
-                return
-            wanted = input_gradient or first_trained < run.start
-            yield run, wanted
-            if not wanted:
-                return
+
+    def back(self) -> Iterator[tuple[Run | None, range]]:
+        """The layers from the last to the first: each run with its own, and what lies between them."""
+        stop = len(self.stack.layers)
+        for run in reversed(self.runs):
+            yield None, range(run.stop, stop)
+            yield run, range(run.start, run.stop)
             stop = run.start
+        yield None, range(stop)
+
+    def wants(self, index: int, input_gradient: bool) -> bool:
+        """Whether the gradient by the input of layer `index` is needed: the one by the section's input is, or
+        layers with parameters lie before."""
+        return input_gradient or self.stack.first_trained < index
 
 
 @dataclass
@@ -145,9 +177,4 @@ class SectionMaker:
 
 def has_modes(stack: LayerStack) -> bool:
     """Whether a layer, of those inside of blocks too, is a barrier in one mode alone."""
-    for layer, shape in zip(stack.layers, stack.shapes, strict=False):
-        if layer.is_barrier(True) != layer.is_barrier(False):
-            return True
-        if isinstance(layer, Residual) and any(map(has_modes, layer.stacks(shape).values())):
-            return True
-    return False
+    return any(place.layer.is_barrier(True) != place.layer.is_barrier(False) for place in walk(stack))

@@ -1,26 +1,41 @@
-"""A network of layers: forward passes, and backward passes by back-propagation or by scan."""
+"""A network of layers: what it holds, forward passes, and backward passes by back-propagation or by scan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
-from bppsa_cupy.arguments import as_flag
-from bppsa_cupy.devices import Array, get_device
-from bppsa_cupy.errors import PlanError
+import numpy as np
+
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer
+from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.layers import Context, Layer
+from bppsa_cupy.layers.arguments import as_bits
 from bppsa_cupy.network.analysis import jacobian_records
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
-from bppsa_cupy.network.forward import begin, through
-from bppsa_cupy.network.holder import Holder
-from bppsa_cupy.network.parts import consecutive
+from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.forward import begin, draw, through
+from bppsa_cupy.network.geometry import Geometry, PartGeometry
+from bppsa_cupy.network.gradients import GradientSet
+from bppsa_cupy.network.kept import KeptValues
+from bppsa_cupy.network.layout import KeptLayout
+from bppsa_cupy.network.parameters import ParameterSet, real_dtype
+from bppsa_cupy.network.parts import BufferPart, ParameterPart, consecutive, names_in_whole
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
-from bppsa_cupy.plan import Partition, Plan, build_plan, model_of
+from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
+from bppsa_cupy.network.summary import Summary, summarize
+from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, model_of
 from bppsa_cupy.records.records import JacobianRecords
 
+Self = TypeVar("Self", bound="Sequential")
 
-class Sequential(Holder):
+
+class Sequential:
     """Layers one after another, their parameters, and the latest forward pass.
 
     layers       Layer objects in order
@@ -37,7 +52,117 @@ class Sequential(Holder):
     layer does not take what the one before it gives.
     """
 
-    # ---- forward ----
+    #: The number of training passes before the latest forward pass, where that was one.
+    _passes_before: int | None = None
+
+    #: Whether gradients are those of all weights, also where layers go by the lists of what is kept.
+    _whole_gradients = False
+
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        input_shape: Sequence[int] | None = None,
+        seed: int = 0,
+        dtype: Any = "float32",
+        device: str | Device = "auto",
+    ) -> None:
+        if isinstance(input_shape, Layer):
+            raise ShapeError(
+                "Sequential got its layers one by one: it takes a list of them, as "
+                f"Sequential([{layers!r}, {input_shape!r}], input_shape=(3, 32, 32))"
+            )
+        if input_shape is None:
+            raise ShapeError(
+                "Sequential got no input_shape: it takes the shape of one sample, as (3, 32, 32) of images, "
+                "(T, F) of sequences"
+            )
+        self._geometry = Geometry(Architecture(layers, input_shape))
+        self.dtype = real_dtype(dtype)
+        self.device = get_device(device)
+        self.training = True
+        self.last_pass: Pass | None = None
+        self.last_backward: BackwardReport | None = None
+        shapes = self.architecture.parameter_shapes()
+        self.buffers = BufferSet(self.device, self.dtype, self.architecture.initial_buffers())
+        self.parameters = ParameterSet(self.device, self.dtype, shapes)
+        self.gradients: ParameterSet = GradientSet(self.device, self.dtype, shapes)
+        generator = np.random.default_rng(as_integer("Sequential", "seed", seed, 0, None))
+        self.parameters.assign(self.architecture.initialize(generator))
+        self._take_masks(self.architecture)
+        self.random_state = {"key": int(generator.integers(2**63)), "passes": 0}
+        self._backward = Backward()
+
+    # ---- what the architecture says ----
+
+    @property
+    def architecture(self) -> Architecture:
+        """The layers with their masks, their shapes and Jacobians, in the present mode; `set_masks` makes
+        another one."""
+        return self._geometry.current.in_mode(self.training)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        return self.architecture.layers
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return self.architecture.input_shape
+
+    @property
+    def output_shape(self) -> tuple[int, ...]:
+        return self.architecture.output_shape
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return self.architecture.shapes
+
+    @property
+    def jacobians(self) -> tuple[Any, ...]:
+        return self.architecture.jacobians
+
+    @property
+    def masks(self) -> dict[str, np.ndarray]:
+        return self.architecture.masks
+
+    @property
+    def needs_plan(self) -> bool:
+        return self.architecture.needs_plan
+
+    @property
+    def fingerprint(self) -> str:
+        return self.architecture.fingerprint
+
+    def describe(self) -> dict[str, Any]:
+        return self.architecture.describe()
+
+    def summary(self) -> Summary:
+        """Every layer's shapes, parameters and Jacobian; as text, `print(net.summary())`, a table of at most
+        100 columns. Jacobians' patterns that were not asked for yet are made: of a VGG-11 in some seconds."""
+        return summarize(self.architecture, self.dtype, self.device.name)
+
+    @property
+    def by_kept_weights(self) -> tuple[str, ...]:
+        """The layers, by the paths that name their parameters, "3.body.1", that go by the list of the weights
+        that their masks keep, since they are predicted to be quicker so."""
+        return tuple(name.rpartition(".")[0] for name in self.architecture.kept(self.device.name))
+
+    def chains(self) -> tuple[Chain, ...]:
+        return self.architecture.chains()
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def train(self: Self) -> Self:
+        """Training mode, for layers that differ in it."""
+        self.training = True
+        return self
+
+    def eval(self: Self) -> Self:
+        """Evaluation mode."""
+        self.training = False
+        return self
+
+    # ---- layers on their own, and parts ----
 
     @overload
     def __getitem__(self, index: int) -> BoundLayer: ...
@@ -66,8 +191,102 @@ class Sequential(Holder):
         part._share(self, layers)
         return part
 
+    def _share(self, whole: Sequential, layers: range) -> None:
+        """Hold consecutive layers of another network, in place of `__init__`: see `__getitem__`."""
+        self._geometry = PartGeometry(whole._geometry, layers)
+        self.dtype, self.device, self.training = whole.dtype, whole.device, whole.training
+        names = names_in_whole(self.architecture.parameter_shapes(), layers.start)
+        whole.use_whole_gradients()
+        self.parameters = ParameterPart(whole.parameters, names)
+        self.gradients = ParameterPart(whole.gradients, names)
+        buffers = names_in_whole(self.architecture.initial_buffers(), layers.start)
+        self.buffers = BufferPart(whole.buffers, buffers)
+        self.random_state = whole.random_state
+        self.last_pass, self.last_backward, self._backward = None, None, Backward()
+
     def __iter__(self) -> Iterator[BoundLayer]:
         return (self[index] for index in range(len(self)))
+
+    # ---- ranks ----
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files and speaks; of several ranks one alone does."""
+        return True
+
+    def on_any_rank(self, flag: bool) -> bool:
+        """Whether the flag is true here, or on another of several ranks; collective."""
+        return flag
+
+    def own_samples(self, batch: int) -> slice:
+        """Which samples of a batch this process reads; of several ranks that share batches a part."""
+        return slice(0, batch)
+
+    # ---- masks ----
+
+    def set_masks(self, masks: Mapping[str, Any]) -> None:
+        """Give weights these masks, by parameter name, in place of all the network has: those that are 0 or
+        False in a mask are set to 0 and stay 0, through the steps of an optimizer whose momentum is older
+        too. What the caller sets in place no pass reads; it is set back in `state_dict`.
+
+        A plan made for other masks does not fit any more, and raises PlanMismatchError when it is used.
+        Raises ShapeError for a name that is no weight of a Conv2d or Linear, and for a mask of another shape,
+        DeviceError where the device has too little memory; nothing is set then.
+        """
+        takes = "arrays by the weight's name"
+        as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
+        masked = self._geometry.with_masks(masks)
+        self._take_masks(masked)  # all that can fail for want of memory
+        self._geometry.take(masked)
+        if self._backward.scans is not None:
+            self._backward.scans.clear()
+        self.parameters.apply_masks()
+        self.parameters.changed()
+
+    def described_with_masks(self, masks: Mapping[str, Any]) -> dict[str, Any]:
+        """`describe()` as it would be with these masks, which `set_masks` takes or refuses."""
+        return self._geometry.with_masks(masks).describe()
+
+    def _take_masks(self, masked: Architecture) -> None:
+        """Let parameters and gradients know the masks of an architecture, and which layers go by lists; all
+        or nothing where memory is too little."""
+        kept = masked.kept(self.device.name)
+        shapes = masked.parameter_shapes()
+        listed = kept if not self._whole_gradients else {}
+        layout = KeptLayout(self.device, self.dtype, shapes, listed) if listed else None
+        before, gradients = self.parameters.layout, self.gradients
+        masks = {name: as_bits(self.device, mask, self.dtype) for name, mask in masked.masks.items()}
+        if isinstance(gradients, GradientSet) and (before is not None or layout is not None):
+            room, handed_out = self.parameters.room, self.parameters.handed_out
+            self.parameters.settled()
+            values = None if layout is None else KeptValues(layout, room, handed_out)
+            gradients.lay_out(layout)
+            self.parameters.layout, self.parameters.kept = layout, values
+        self.parameters.set_masks(masks, kept)
+
+    def use_whole_gradients(self) -> None:
+        """Hold gradients of all weights from now on, whatever the masks, in `gradients.flat`, laid out as
+        `parameters.flat` is: for what takes parts of it. A pass from before has to be made again."""
+        self._whole_gradients = True
+        if self.parameters.layout is not None:
+            self._take_masks(self.architecture)
+            self._geometry.take(self._geometry.current.part(range(len(self))))
+            self.parameters.changed()
+
+    # ---- contexts ----
+
+    def _context(self, index: int) -> Context:
+        """A new context of one layer, on the network's parameters and gradients."""
+        gradients = self.gradients.own if isinstance(self.gradients, GradientSet) else self.gradients
+        arrays = self.parameters.in_passes(), gradients, self.parameters.masks, self.buffers
+        ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
+        ctx.training, ctx.draw = self.training, draw(self.random_state, index)
+        return ctx
+
+    def _contexts(self) -> list[Context]:
+        return [self._context(index) for index in range(len(self))]
+
+    # ---- forward ----
 
     def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
         """The output for a batch `x` (B, *input_shape), B >= 1. A list of numbers takes the network's
@@ -192,6 +411,7 @@ class Sequential(Holder):
             memory_limit=limit,
             model=model_of(self.device.name),
             partition=partition,
+            vjps=True,
             progress=as_flag("plan", "progress", progress, error=PlanError),
             tell=tell,
         )
@@ -199,6 +419,12 @@ class Sequential(Holder):
     def use(self, plan: Plan) -> None:
         """Let `backward` scan by `plan`. Raises PlanMismatchError naming what differs."""
         self._backward.scans = RunScans(self.architecture, plan, self.device, self.dtype)
+
+    @property
+    def plan_in_use(self) -> Plan | None:
+        """The plan that `use` has set; None before."""
+        scans = self._backward.scans
+        return None if scans is None else scans.plan
 
     # ---- analysis ----
 
@@ -212,6 +438,51 @@ class Sequential(Holder):
         """
         given = self._or_last(of)
         return jacobian_records(current_pass(given, self.parameters, "transposed_jacobians"))
+
+    # ---- state ----
+
+    def _keep_state(self) -> None:
+        """Keep what a forward pass of the present mode changes, for `undo_forward`."""
+        self._passes_before = None
+        if self.training:
+            self.buffers.keep()
+            self._passes_before = self.random_state["passes"]
+
+    def undo_forward(self) -> None:
+        """Set buffers (running statistics) and random state to what they were before the latest forward pass,
+        if that was in training mode: for a training step that cannot be ended, as where memory ran out in
+        the backward pass, and is to be made again from its beginning. The pass itself stays."""
+        if self._passes_before is not None:
+            self.buffers.restore()
+            self.random_state["passes"] = self._passes_before
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Copies of the parameters and buffers on the host, by name, in PyTorch's order; masked weights
+        are 0."""
+        return state_of(self.architecture, self.parameters, self.buffers)
+
+    def load_state_dict(self, arrays: Mapping[str, Any], *, by_order: bool = False) -> None:
+        """Set parameters and buffers from arrays of the same names and shapes, PyTorch's state dicts among
+        them. The names may have one prefix before them all ("module.0.weight"), and where a single layer has
+        parameters or buffers, be that layer's own: `torch.nn.LSTM(…).state_dict()`.
+
+        With `by_order` names are left aside and arrays taken one after another: a state dict of the same
+        network, whose modules have other names. Masked weights are set to 0. What torch.nn.utils.prune has
+        pruned, "weight_orig" and "weight_mask", is taken as weights and their masks. Raises CheckpointError
+        or ShapeError, and DeviceError where the device has too little memory; sets nothing then.
+        """
+        ordered = as_flag("load_state_dict", "by_order", by_order)
+        whole, masks = without_masks(arrays)
+        named = (in_order if ordered else matched)(self.architecture, whole)
+        if masks:
+            own = {id(array): name for name, array in named.items()}
+            given = {own[id(whole[name])]: mask for name, mask in masks.items()}
+            self._geometry.with_masks({**self.masks, **given})
+        load_state(self.architecture, self.parameters, self.buffers, named)
+        if masks:
+            self.set_masks({**self.masks, **given})
+
+    # ---- copies, text ----
 
     def _or_last(self, given: Pass | None) -> Pass | None:
         return self.last_pass if given is None else given

@@ -43,6 +43,30 @@ def load_state(
     parameters.apply_masks()
 
 
+def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """A state dict and its masks by the weights' names, of one that torch.nn.utils.prune has left, whose
+    "weight_orig" and "weight_mask" stand for a weight; others as they are, without masks. Raises
+    CheckpointError
+    for parametrizations, which are anything."""
+    check_mapping(arrays)
+    names = [name for name in arrays if isinstance(name, str)]
+    for name in names:
+        if ".parametrizations." in f".{name}":
+            raise CheckpointError(
+                f"the state dict holds {name!r}, which is not the weight but what it is computed from: call "
+                "torch.nn.utils.parametrize.remove_parametrizations on the module first; masks of "
+                "torch.nn.utils.prune are taken as they are"
+            )
+    pruned = [name.removesuffix("_orig") for name in names if name.endswith("_orig")]
+    masks = {name: arrays[f"{name}_mask"] for name in pruned if f"{name}_mask" in arrays}
+    left_out = {f"{name}_mask" for name in masks}
+    return {
+        name.removesuffix("_orig") if str(name).removesuffix("_orig") in masks else name: array
+        for name, array in arrays.items()
+        if name not in left_out
+    }, masks
+
+
 def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
     """Arrays by the network's names, where theirs are these, or those of the only layer that has any, behind
     one prefix that ends with a dot, or none; else as they are."""

@@ -30,6 +30,7 @@ class SummaryRow:
     input_shape, output_shape  of one sample; None where the number of steps is left open
     parameters    learnt numbers; those of a residual block are its layers', whose rows follow
     kept          those of them that masks keep
+    by_kept       whether the layer goes by the list of these
     jacobians     transposed Jacobians of a sample: 1, or of a recurrent layer one a step, inner layer and
                   direction; 0 of a barrier and of what only reshapes; None where the steps are left open
     nnz           stored entries of each of them
@@ -42,6 +43,7 @@ class SummaryRow:
     output_shape: tuple[int | None, ...]
     parameters: int
     kept: int
+    by_kept: bool
     jacobians: int | None
     nnz: int
     jacobian_bytes: int | None
@@ -104,6 +106,8 @@ class Summary:
         itemsize, masked = self.dtype.itemsize, self.parameters - self.kept
         held = f", of which masks hold {masked:,} at 0" if masked else ""
         yield f"{counted(self.parameters, 'parameter')}, {in_bytes(self.parameters * itemsize)}{held}"
+        if listed := [f"{row.name} {row.layer}" for row in self.rows if row.by_kept]:
+            yield _cut(f"By the list of kept weights: {', '.join(listed)}", WIDTH)
         if self.nnz is None or self.jacobian_bytes is None:
             yield "Jacobians: as many as there are steps, which the input's shape leaves open"
         else:
@@ -111,15 +115,20 @@ class Summary:
             yield f"Jacobians of one sample: {entries}, {in_bytes(self.jacobian_bytes)}"
 
 
-def summarize(architecture: Architecture, dtype: np.dtype) -> Summary:
-    """The summary of an architecture, in its mode."""
-    masks, training = architecture.masks, architecture.training
-    rows = tuple(_rows(architecture.section, masks, "", dtype.itemsize, training))
+def summarize(architecture: Architecture, dtype: np.dtype, device: str) -> Summary:
+    """The summary of an architecture, in its mode, on the device of that name."""
+    masks, training, kept = architecture.masks, architecture.training, architecture.kept(device)
+    rows = tuple(_rows(architecture.section, masks, kept, "", dtype.itemsize, training))
     return Summary(rows, dtype, architecture.input_shape)
 
 
 def _rows(
-    section: Section, masks: Mapping[str, np.ndarray], place: str, itemsize: int, training: bool
+    section: Section,
+    masks: Mapping[str, np.ndarray],
+    kept: Mapping[str, np.ndarray],
+    place: str,
+    itemsize: int,
+    training: bool,
 ) -> Iterator[SummaryRow]:
     stack = section.stack
     for index, layer in enumerate(stack.layers):
@@ -131,11 +140,11 @@ def _rows(
         own_bytes = pattern.indices.nbytes + pattern.indptr.nbytes if pattern else 0
         yield SummaryRow(
             name, type(layer).__name__, shape, stack.shapes[index + 1], sum(sizes.values()),
-            sum(sizes.values()) - lost, count, pattern.nnz if pattern else 0,
+            sum(sizes.values()) - lost, f"{name}.weight" in kept, count, pattern.nnz if pattern else 0,
             None if values is None else values + own_bytes,
         )  # fmt: skip
         for branch, inner in section.branches.get(index, {}).items():
-            yield from _rows(inner, masks, f"{name}.{branch}.", itemsize, training)
+            yield from _rows(inner, masks, kept, f"{name}.{branch}.", itemsize, training)
 
 
 def _jacobians(section: Section, index: int, training: bool) -> tuple[Pattern | None, int | None]:

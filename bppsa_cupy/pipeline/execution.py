@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
 from bppsa_cupy.pipeline.part import Part
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.rows import Rows
-from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
+from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, WEIGHTS, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.pipeline.weights import Stash, predicted
@@ -29,11 +30,13 @@ from bppsa_cupy.training.steps import Row, Work
 class _Alive(NamedTuple):
     """A pass between its forward and its backward action.
 
-    given  what entered the stage
+    given     what entered the stage
+    returned  what was given for the way back, between its halves
     """
 
     current: StagePass
     given: Parcel
+    returned: Parcel = ()
 
 
 class Execution:
@@ -42,7 +45,7 @@ class Execution:
     network  whose parameters, gradients and buffers the stages work on
     stages   those of this process
     whole    whether the last run left everything as a whole number of steps does: see `_Run.close`
-    received bytes of what entered them from other ranks, in the last run
+    received by stage the bytes of what entered it from other ranks, in the last run
     """
 
     def __init__(
@@ -55,7 +58,8 @@ class Execution:
     ) -> None:
         self.network, self._group, self._trace = network, group, trace
         self.placement, self.stages = placement, stages
-        self._last, self.received, self.whole = len(placement.stages) - 1, 0, True
+        self._last, self.whole = len(placement.stages) - 1, True
+        self.received: Mapping[int, int] = Counter()
         arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
         self.parts = {
             stage: Part(
@@ -83,10 +87,12 @@ class Execution:
                         run.pass_through(action)
                         continue
                     held.append(action)
-                    if schedule.kind.overlaps or action.stage == first:
-                        run.update(held)
-                        held.clear()
-                if action.stage == first and action.batch:
+                    if not schedule.kind.overlaps and len(held) < len(self.parts):
+                        continue
+                    run.update(sorted(held, key=lambda update: -update.stage))
+                told = action.batch and any(update.stage == first for update in held)
+                held.clear()
+                if told:
                     yield run.rows.take(action.batch - 1)
             with named:
                 run.end()
@@ -115,17 +121,19 @@ class _Run:
         for part in self._parts.values():
             part.begin()
             part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
-        self._links: Links = LocalLinks()
-        if execution._group is not None:
-            self._links = RankLinks(execution._group, network.dtype, self._awaited(execution._group.rank))
+        self._links: Links = LocalLinks(copies=schedule.kind.splits)
+        if execution._group is not None and execution._group.size > 1:
+            self._links = RankLinks(
+                execution._group, network.dtype, self._last + 1, self._awaited(execution._group.rank)
+            )
         self.rows = Rows(work, self._links, execution.stages.start, self._last)
 
     # ---- actions ----
 
     def pass_through(self, action: Action) -> None:
-        """Run a forward or backward action."""
+        """Run an action that is no update."""
         begun = self._ready = time.perf_counter()
-        (self._forward if action.kind == FORWARD else self._backward)(action)
+        {FORWARD: self._forward, BACKWARD: self._backward, WEIGHTS: self._by_weights}[action.kind](action)
         self._trace(action, begun)
 
     def update(self, actions: Sequence[Action]) -> None:
@@ -207,7 +215,7 @@ class _Run:
 
     def _backward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
-        alive = self._alive.pop((stage, *key), None)
+        alive = self._alive.get((stage, *key))
         if alive is None:  # a micro-batch of no sample
             return
         part, current = self._parts[stage], alive.current
@@ -219,11 +227,25 @@ class _Run:
         self._ready = time.perf_counter()
         weights = nullcontext() if part.stash is None else part.stash.back(action.batch)
         with weights:
-            part.stage.backward(current, given, lambda parcel: self._links.put(BACKWARD, stage, key, parcel))
+            part.stage.backward_by_input(
+                current, given, lambda parcel: self._links.put(BACKWARD, stage, key, parcel)
+            )
+            self._alive[(stage, *key)] = alive._replace(returned=given)
+            if not self._schedule.kind.splits:
+                self._by_weights(action)
+
+    def _by_weights(self, action: Action) -> None:
+        """The second half of a way back."""
+        stage = action.stage
+        alive = self._alive.pop((stage, action.batch, action.micro), None)
+        if alive is None:
+            return
+        part, current = self._parts[stage], alive.current
+        part.stage.backward_by_weights(current)
         if stage < self._last:
-            self._links.done(BACKWARD, given)
+            self._links.done(BACKWARD, stage, alive.returned)
         if stage > 0:
-            self._links.done(FORWARD, alive.given)
+            self._links.done(FORWARD, stage, alive.given)
         current.gradient = None
         part.free.append(current)
         if self._schedule.micro > 1:
@@ -254,9 +276,10 @@ class _Run:
         self._ended = True
 
     def close(self) -> bool:
-        """Count the steps that all stages of this process have made, also where the run was broken off; and
-        whether all stages of the network have made the same ones, and buffers are those behind them: set
-        back, where they are kept."""
+        """Count the steps that all stages of this process have made, also where the run was broken off.
+
+        Returns whether every stage has made the same steps, and running statistics are those after the last
+        of them: they are set back where a copy was kept."""
         even = self._work.optimizer.settle([part.own for part in self._parts.values()])
         updates = set(self._updates.values())
         self._network.random_state["passes"] += min(updates)
@@ -270,11 +293,15 @@ class _Run:
         return not self._alive
 
     def _awaited(self, rank: int) -> Iterator[Awaited]:
-        """What this rank will take from others, in order."""
+        """What others send to this rank, of each in the order in which it sends."""
         boundaries = self._execution.placement.boundaries
         steps = self._batch(0).inputs.shape[1] if self._work.sizes else None
-        for action in self._schedule.actions(rank):
-            samples = self._samples(action.batch, action.micro)
-            size, neighbour = samples.stop - samples.start, rank + int(action.kind == BACKWARD)
-            if size and action.kind != UPDATE and 0 < neighbour <= self._last:
-                yield Awaited(action.kind, boundaries[neighbour].of_batch(size, steps))
+        for action in self._schedule.actions():
+            if action.kind not in (FORWARD, BACKWARD):
+                continue
+            target = action.stage + (1 if action.kind == FORWARD else -1)
+            samples, key = self._samples(action.batch, action.micro), (action.batch, action.micro)
+            size = samples.stop - samples.start
+            if size and 0 <= target <= self._last and target in self._parts:
+                shapes = boundaries[max(target, action.stage)].of_batch(size, steps)
+                yield Awaited(action.rank, action.kind, target, key, shapes)

@@ -9,6 +9,7 @@ from functools import cached_property
 from bppsa_cupy.layers import Layer, Recurrent, Residual
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.layers.weighted import Weighted
 
 
@@ -75,16 +76,13 @@ def is_counted(layer: Layer) -> bool:
     return isinstance(layer, (Weighted, Recurrent))
 
 
-def counted_layers(stack: LayerStack, path: str = "") -> tuple[str, ...]:
+def counted_layers(stack: LayerStack) -> tuple[str, ...]:
     """The counted layers in order, each by place and kind: "3.body.0 Conv2d". Those of shortcuts are not."""
-    found: list[str] = []
-    for index, layer in enumerate(stack.layers):
-        if is_counted(layer):
-            found.append(f"{path}{index} {type(layer).__name__}")
-        elif isinstance(layer, Residual):
-            body = layer.stacks(stack.shapes[index])["body"]
-            found += counted_layers(body, f"{path}{index}.body.")
-    return tuple(found)
+    return tuple(
+        f"{place.path} {type(place.layer).__name__}"
+        for place in walk(stack)
+        if is_counted(place.layer) and ".shortcut." not in place.path
+    )
 
 
 def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int = 0) -> Iterator[Item]:

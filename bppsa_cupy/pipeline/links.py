@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ from bppsa_cupy.distributed import Group, Handle
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD
 from bppsa_cupy.pipeline.stage import Parcel
 
-#: Tags of ranks: reports; and from here on those of the arrays of activations and of gradients, in turn.
+#: Tags of ranks: reports; and from here on those of the arrays of activations and of gradients by stage, in
+#: turn.
 REPORTS, FIRST = 2, 3
 #: Gradients that may be under way when another one is sent.
 MOST_SENT = 4
@@ -24,14 +25,24 @@ SENT = -1
 
 
 class Awaited(NamedTuple):
-    """A parcel that a rank will take: FORWARD from the stage before, BACKWARD from the one behind."""
+    """A parcel that a rank will take.
 
+    source  the rank that sends it
+    kind    FORWARD from the stage before, BACKWARD from the one behind
+    stage   that takes it
+    key     batch and micro-batch
+    shapes  of its arrays
+    """
+
+    source: int
     kind: int
+    stage: int
+    key: tuple[int, int]
     shapes: tuple[tuple[int, ...], ...]
 
 
 class Links(abc.ABC):
-    """What stages hand to each other, each parcel in the order of the batches in which it is made."""
+    """What stages hand to each other."""
 
     @abc.abstractmethod
     def put(self, kind: int, stage: int, key: tuple[int, int], parcel: Parcel) -> None:
@@ -43,8 +54,8 @@ class Links(abc.ABC):
         """What the neighbour of `stage` handed over; waits for it."""
 
     @abc.abstractmethod
-    def done(self, kind: int, parcel: Parcel) -> None:
-        """Give back what was taken."""
+    def done(self, kind: int, stage: int, parcel: Parcel) -> None:
+        """Give back what a stage has taken."""
 
     @abc.abstractmethod
     def report(self, stage: int, batch: int, values: np.ndarray) -> None:
@@ -55,26 +66,31 @@ class Links(abc.ABC):
         """What the stage behind has told of a batch; waits for it."""
 
     @abc.abstractmethod
-    def finish(self) -> int:
-        """Return when all that was put has been taken: the bytes of the buffers for what was taken."""
+    def finish(self) -> Counter[int]:
+        """Return when all that was put has been taken: by stage the bytes of the buffers for what it took."""
 
 
 @dataclass
 class LocalLinks(Links):
-    """Between stages of one process."""
+    """Between stages of one process.
 
+    copies  whether activations are copied too: where a stage's ways back are split, the one behind it reads
+            them longer than it does itself
+    """
+
+    copies: bool = False
     _parcels: dict[tuple[int, int, tuple[int, int]], Parcel] = field(default_factory=dict)
     _reports: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
 
     def put(self, kind: int, stage: int, key: tuple[int, int], parcel: Parcel) -> None:
-        if kind == BACKWARD:
+        if kind == BACKWARD or self.copies:
             parcel = tuple(array.copy() for array in parcel)
         self._parcels[kind, stage, key] = parcel
 
     def take(self, kind: int, stage: int, key: tuple[int, int]) -> Parcel:
         return self._parcels.pop((kind, stage - 1 if kind == FORWARD else stage + 1, key))
 
-    def done(self, kind: int, parcel: Parcel) -> None:
+    def done(self, kind: int, stage: int, parcel: Parcel) -> None:
         pass
 
     def report(self, stage: int, batch: int, values: np.ndarray) -> None:
@@ -83,92 +99,105 @@ class LocalLinks(Links):
     def told(self, stage: int, batch: int) -> np.ndarray:
         return self._reports.pop((stage + 1, batch))
 
-    def finish(self) -> int:
+    def finish(self) -> Counter[int]:
         assert not self._parcels
-        return 0
+        return Counter()
 
 
 class RankLinks(Links):
-    """Between ranks of a group, one a stage: sends do not wait, and the next parcel of each kind is awaited
-    before the present one is worked on.
+    """Between ranks of a group, of p ranks stage s on rank s mod p: sends do not wait, and of each rank the
+    next parcel is awaited before the present one is worked on.
 
-    group     whose rank is the stage
     dtype     of activations and gradients
-    expected  what this rank will take, of each kind in the order in which it is taken
+    stages    of the pipeline
+    expected  what this rank will take, of each source in the order in which it sends
     """
 
-    def __init__(self, group: Group, dtype: np.dtype, expected: Iterator[Awaited]) -> None:
-        self._group, self._dtype = group, dtype
-        self._expected: dict[int, deque[Awaited]] = {FORWARD: deque(), BACKWARD: deque()}
+    def __init__(self, group: Group, dtype: np.dtype, stages: int, expected: Iterable[Awaited]) -> None:
+        self._group, self._dtype, self._stages = group, dtype, stages
+        self._expected: dict[int, deque[Awaited]] = defaultdict(deque)
         for awaited in expected:
-            self._expected[awaited.kind].append(awaited)
-        self._posted: dict[int, deque[tuple[Parcel, list[Handle]]]] = {FORWARD: deque(), BACKWARD: deque()}
-        self._free: dict[tuple[int, tuple[int, ...]], list[Array]] = {}
-        self._sending: deque[tuple[Array, Handle]] = deque()
-        for kind in (FORWARD, BACKWARD):
-            self._post(kind)
+            self._expected[awaited.source].append(awaited)
+        self._posted: dict[tuple[int, int, tuple[int, int]], tuple[Parcel, list[Handle]]] = {}
+        self._free: dict[tuple[int, int, tuple[int, ...]], list[Array]] = defaultdict(list)
+        self._sending: dict[int, deque[tuple[Array, Handle]]] = defaultdict(deque)
+        for source in list(self._expected):
+            self._post(source)
 
-    def _post(self, kind: int) -> None:
-        """Await the next parcel of a kind, if there is one."""
-        if not self._expected[kind]:
+    def _rank(self, stage: int) -> int:
+        return stage % self._group.size
+
+    def _tag(self, kind: int, target: int, index: int) -> int:
+        """Of an array of a parcel for a stage."""
+        return FIRST + 2 * (index * self._stages + target) + kind
+
+    def _post(self, source: int) -> None:
+        """Await the next parcel of a rank, if there is one."""
+        if not self._expected[source]:
             return
-        source = self._group.rank + (-1 if kind == FORWARD else 1)
-        awaited = self._expected[kind].popleft()
-        parcel = tuple(self._array(kind, shape) for shape in awaited.shapes)
-        handles = [self._group.post(array, source, _tag(kind, index)) for index, array in enumerate(parcel)]
-        self._posted[kind].append((parcel, handles))
+        _, kind, stage, key, shapes = self._expected[source].popleft()
+        parcel = tuple(self._array(kind, stage, shape) for shape in shapes)
+        handles = [
+            self._group.post(array, source, self._tag(kind, stage, index))
+            for index, array in enumerate(parcel)
+        ]
+        self._posted[kind, stage, key] = parcel, handles
 
-    def _array(self, kind: int, shape: tuple[int, ...]) -> Array:
-        free = self._free.get((kind, shape))
+    def _array(self, kind: int, stage: int, shape: tuple[int, ...]) -> Array:
+        free = self._free[kind, stage, shape]
         return free.pop() if free else self._group.device.empty(shape, self._dtype)
 
     def put(self, kind: int, stage: int, key: tuple[int, int], parcel: Parcel) -> None:
         target = stage + (1 if kind == FORWARD else -1)
         for index, array in enumerate(parcel):
             if kind == BACKWARD:
-                array = self._copied(array, MOST_SENT * len(parcel))
+                array = self._copied(stage, array, MOST_SENT * len(parcel))
             else:
                 array = self._group.device.xp.ascontiguousarray(array)
-            handle = self._group.isend(array, target, _tag(kind, index))
+            handle = self._group.isend(array, self._rank(target), self._tag(kind, target, index))
             if kind == BACKWARD:
-                self._sending.append((array, handle))
+                self._sending[stage].append((array, handle))
 
-    def _copied(self, array: Array, most: int) -> Array:
-        """A copy in a buffer whose last message is through; waits while more than `most` are under way."""
-        if len(self._sending) > most:
-            self._sending[0][1].wait()
-        while self._sending and self._sending[0][1].test():
-            buffer, _ = self._sending.popleft()
-            self._free.setdefault((SENT, tuple(buffer.shape)), []).append(buffer)
-        copy = self._array(SENT, tuple(array.shape))
+    def _copied(self, stage: int, array: Array, most: int) -> Array:
+        """A copy in a buffer whose last message is through; waits while more than `most` of the stage are
+        under way."""
+        sending = self._sending[stage]
+        if len(sending) > most:
+            sending[0][1].wait()
+        while sending and sending[0][1].test():
+            buffer, _ = sending.popleft()
+            self._free[SENT, stage, tuple(buffer.shape)].append(buffer)
+        copy = self._array(SENT, stage, tuple(array.shape))
         copy[...] = array
         return copy
 
     def take(self, kind: int, stage: int, key: tuple[int, int]) -> Parcel:
-        parcel, handles = self._posted[kind].popleft()
-        self._post(kind)
+        source = self._rank(stage - 1 if kind == FORWARD else stage + 1)
+        while (kind, stage, key) not in self._posted:  # what was sent before it is taken later
+            self._post(source)
+        parcel, handles = self._posted.pop((kind, stage, key))
+        self._post(source)
         for handle in handles:
             handle.wait()
         return parcel
 
-    def done(self, kind: int, parcel: Parcel) -> None:
+    def done(self, kind: int, stage: int, parcel: Parcel) -> None:
         for array in parcel:
-            self._free.setdefault((kind, tuple(array.shape)), []).append(array)
+            self._free[kind, stage, tuple(array.shape)].append(array)
 
     def report(self, stage: int, batch: int, values: np.ndarray) -> None:
-        self._group.isend(values, stage - 1, REPORTS)
+        self._group.isend(values, self._rank(stage - 1), REPORTS)
 
     def told(self, stage: int, batch: int) -> np.ndarray:
         values = np.empty(2)
-        self._group.receive(values, stage + 1, REPORTS)
+        self._group.receive(values, self._rank(stage + 1), REPORTS)
         return values
 
-    def finish(self) -> int:
+    def finish(self) -> Counter[int]:
         self._group.finish()
         self._sending.clear()
-        taken = (arrays for (kind, _), arrays in self._free.items() if kind != SENT)
-        return sum(array.nbytes for arrays in taken for array in arrays)
-
-
-def _tag(kind: int, index: int) -> int:
-    return FIRST + 2 * index + kind
+        taken: Counter[int] = Counter()
+        for (kind, stage, _), arrays in self._free.items():
+            if kind != SENT:
+                taken[stage] += sum(array.nbytes for array in arrays)
+        return taken

@@ -12,11 +12,12 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.devices.dry import DryDevice
 from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.layers.arguments import as_bits
 from bppsa_cupy.layers.base import Shape
-from bppsa_cupy.network.parameters import lay_out
+from bppsa_cupy.network.layout import lay_out
 from bppsa_cupy.pipeline.links import MOST_SENT
 from bppsa_cupy.pipeline.placement import Boundary, Placement
-from bppsa_cupy.pipeline.schedules import SCHEDULES, live_passes, staleness
+from bppsa_cupy.pipeline.schedules import SCHEDULES, live_passes, make_schedule, staleness
 from bppsa_cupy.pipeline.stage import Parcel, Stage
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ class StageMemory:
     received     what entered the stage, for each pass alive, and what is awaited ahead: activations of the
                  stage before, or the network's input; gradients of the stage behind, or of the loss
     sent         copies of gradients on their way to the stage before, the most there may be
-    scratch      buffers of the way back, one set for all passes
+    scratch      buffers of the way back, among them the gradients by the layers' outputs: one set for all
+                 passes, or where the schedule splits the way back one for each pass between its halves
     weights      the parameters, with the zeros that align them
     gradients    as many
     optimizer    its state
@@ -74,17 +76,17 @@ def stage_memory(
     over_ranks: bool = True,
     predict: bool = False,
     optimizer_arrays: int = 1,
-    steps: int | None = None,
+    ranks: int | None = None,
 ) -> tuple[StageMemory, ...]:
     """The bytes of every stage under the schedule `name` while the pipeline is full.
 
     batch             samples
     device            name of the one whose buffers are reckoned
-    over_ranks        whether each stage is a rank's; a process that acts for all hands on activations without
-                      a copy
+    ranks             as `make_schedule` takes them
+    over_ranks        whether stages are of several ranks; a process that acts for all hands on activations
+                      without a copy, but where ways back are split
     predict           whether forward passes take predicted weights
-    optimizer_arrays  of the optimizer's state, each as large as the parameters: 1 of SGD with momentum
-    steps             of sequences, where the network leaves their number open
+    optimizer_arrays  of the optimizer's state, each as large as the parameters: 1 of momentum, 2 of Adam
 
     The buffers are those that layers ask for in a pass through a device that computes nothing, so the bytes
     are exact; where micro-batches differ in size, they are the most there may be. A smaller last batch has
@@ -93,26 +95,29 @@ def stage_memory(
     """
     samples, stages = -(-batch // micro), len(placement.stages)
     ends = *placement.boundaries, Boundary((placement.architecture.output_shape,))
-    passing = [_bytes_of(end.of_batch(samples, steps), dtype) for end in ends]
+    passing = [_bytes_of(end.of_batch(samples, None), dtype) for end in ends]
     # Parcels of other ranks have buffers by size.
     sizes = {samples, batch // micro} if over_ranks else {samples}
-    awaited = [sum(_bytes_of(end.of_batch(size, steps), dtype) for size in sizes) for end in ends]
+    awaited = [sum(_bytes_of(end.of_batch(size, None), dtype) for size in sizes) for end in ends]
     found = []
+    one = make_schedule(name, stages, 1, micro, ranks)
     for number in range(stages):
-        alive, missed = live_passes(name, stages, number, micro), staleness(name, stages, number)
-        kept, scratch = pass_bytes(placement, number, samples, dtype, device, steps)
+        alive, missed = live_passes(name, stages, number, micro, ranks), staleness(name, stages, number)
+        pending = one.pending_passes(number)
+        kept, scratch = pass_bytes(placement, number, samples, dtype, device)
         weights = parameter_bytes(placement, number, dtype)
         first, last = number == 0, number + 1 == stages
         # Activations, then gradients, which the loss gives to the last stage as soon as it is forward.
-        entered = alive * passing[0] if first else (alive + 1) * awaited[number] if over_ranks else 0
-        returned = alive * passing[-1] if last else (1 + over_ranks) * awaited[number + 1]
+        entering = alive + 1 if over_ranks else alive * SCHEDULES[name].splits
+        entered = alive * passing[0] if first else entering * awaited[number]
+        returned = alive * passing[-1] if last else (pending + over_ranks) * awaited[number + 1]
         copies = missed if SCHEDULES[name].stashes else 2 if predict and missed else 0
         found.append(
             StageMemory(
                 activations=alive * kept,
                 received=entered + returned,
                 sent=(MOST_SENT + 1) * passing[number] if over_ranks and not first else 0,
-                scratch=scratch,
+                scratch=pending * scratch,
                 weights=weights,
                 gradients=weights,
                 optimizer=optimizer_arrays * weights,
@@ -135,8 +140,8 @@ def measured_memory(execution: Execution, optimizer: Optimizer) -> dict[int, Sta
         names = execution.placement.buffer_names[number]
         found[number] = StageMemory(
             activations=_held(array for current in part.free for array in current.kept()),
-            received=execution.received,
-            scratch=_held(array for own in part.stage.scratch for array in own.every()),
+            received=execution.received[number],
+            scratch=_held(part.stage.scratch_arrays()),
             weights=network.parameters.flat[part.own].nbytes,
             gradients=network.gradients.flat[part.own].nbytes,
             optimizer=_held(array[part.own] for array in optimizer.arrays.values()),
@@ -156,21 +161,21 @@ def parameter_bytes(placement: Placement, number: int, dtype: np.dtype) -> int:
 
 
 def pass_bytes(
-    placement: Placement, number: int, samples: int, dtype: np.dtype, device: str, steps: int | None = None
+    placement: Placement, number: int, samples: int, dtype: np.dtype, device: str
 ) -> tuple[int, int]:
     """The bytes that one pass of a stage keeps from forward to backward, and those of the stage's scratch."""
     dry, net = DryDevice(device), placement.architecture
     shapes = net.parameter_shapes()
     owned = {name: dry.empty(shapes[name], dtype) for name in placement.parameter_names[number]}
-    masks = {name: owned[name] for name in net.masks if name in owned}
+    masks = {name: as_bits(dry, mask, dtype) for name, mask in net.masks.items() if name in owned}
     initial = net.initial_buffers()
     buffers = {name: dry.asarray(initial[name]) for name in placement.buffer_names[number]}
     stage = Stage(placement, number, dry, dtype, owned, owned, masks, buffers)
     current = stage.new_pass()
-    given = tuple(dry.empty(shape, dtype) for shape in placement.boundaries[number].of_batch(samples, steps))
+    given = tuple(dry.empty(shape, dtype) for shape in placement.boundaries[number].of_batch(samples, None))
     made = stage.forward(current, given)
     stage.backward(current, tuple(dry.empty(array.shape, dtype) for array in made), _no_send)
-    return _held(current.kept()), _held(a for own in stage.scratch for a in own.every())
+    return _held(current.kept()), _held(stage.scratch_arrays())
 
 
 def _no_send(parcel: Parcel) -> None:

@@ -1,4 +1,4 @@
-"""One rank's stage of a pipelined network, with the interface of Sequential."""
+"""One rank's stages of a pipelined network, with the interface of Sequential."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ RELAY = 1
 
 
 class StageSequential(SharedSequential):
-    """A network of which this rank has a stage; made by `Pipeline`.
+    """A network of which this rank has stages, of p ranks every p-th; made by `Pipeline`.
 
     Every rank calls `forward`, `state_dict`, `load_state_dict` and the optimizer's `state_dict` with the same
-    arguments, in the same order. `parameters`, `gradients` and `buffers` are those of the stage, by the names
-    of the whole network; `state_dict` is whole. `forward` is for evaluation: the output is given to all
-    ranks, and no pass is kept; the pipeline's own passes go back. Raises what `SharedSequential` raises.
+    arguments, in the same order. `parameters`, `gradients` and `buffers` are those of the stages, by the
+    names of the whole network; `state_dict` is whole. `forward` is for evaluation: the output is given to
+    all ranks, and no pass is kept; the pipeline's own passes go back. Raises what `SharedSequential` raises.
     """
 
     def __init__(self, network: Sequential, group: Group, placement: Placement) -> None:
         shapes, dtype = network.architecture.parameter_shapes(), network.dtype
         owners = {
-            name: stage
+            name: stage % group.size
             for names in (placement.parameter_names, placement.buffer_names)
             for stage, own in enumerate(names)
             for name in own
@@ -45,8 +45,11 @@ class StageSequential(SharedSequential):
         super().__init__(network, group, parameters, gradients, buffers, Backward(), ppv=placement.ppv)
         self.placement = placement
         arrays = parameters, gradients, parameters.masks, buffers
-        self._stage = Stage(placement, group.rank, self.device, dtype, *arrays)
-        self._evaluation = self._stage.new_pass()
+        stages = [
+            Stage(placement, number, self.device, dtype, *arrays)
+            for number in range(group.rank, len(placement.stages), group.size)
+        ]
+        self._evaluations = [(stage, stage.new_pass()) for stage in stages]
 
     def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
         if self.training or states is not None:
@@ -64,22 +67,24 @@ class StageSequential(SharedSequential):
         batch, steps = len(given), given.shape[1]
         self.parameters.apply_masks()
         group.finish()
-        parcel: tuple[Array, ...] = (given,)
-        if group.rank > 0:
-            shapes = self.placement.boundaries[group.rank].of_batch(batch, steps)
-            parcel = tuple(self.device.empty(shape, self.dtype) for shape in shapes)
-            for array in parcel:
-                group.receive(array, group.rank - 1, RELAY)
         taken = None if lengths is None else take_lengths(self.device, lengths, batch, steps)
-        made = self._stage.forward(self._evaluation, parcel, lengths=taken, training=False)
-        made = tuple(map(xp.ascontiguousarray, made))
-        last = group.size - 1
-        if group.rank < last:
-            for array in made:
-                group.isend(array, group.rank + 1, RELAY)
+        last, made = len(self.placement.stages) - 1, (given,)
+        for stage, evaluation in self._evaluations:
+            number = stage.number
+            if number > 0 and group.size > 1:
+                shapes = self.placement.boundaries[number].of_batch(batch, steps)
+                made = tuple(self.device.empty(shape, self.dtype) for shape in shapes)
+                for array in made:
+                    group.receive(array, (number - 1) % group.size, RELAY)
+            made = stage.forward(evaluation, made, lengths=taken, training=False)
+            made = tuple(map(xp.ascontiguousarray, made))
+            if number < last and group.size > 1:
+                for array in made:
+                    group.isend(array, (number + 1) % group.size, RELAY)
+        if group.rank != last % group.size:
             shape = (steps if size is None else size for size in self.output_shape)
             made = (self.device.empty((batch, *shape), self.dtype),)
-        group.broadcast(made[0], last)
+        group.broadcast(made[0], last % group.size)
         return made[0]
 
     def backward(self, *_: Any, **__: Any) -> NoReturn:

@@ -141,14 +141,9 @@ def balanced_ppv(net: Sequential, cuts: int) -> tuple[int, ...]:
         )
     seconds = np.zeros(counted)
     for item in items_of(architecture, range(1, counted)):
-        seconds[max(item.number, 1) - 1] += item_seconds(item, net.device.name)
+        seconds[max(item.number, 1) - 1] += math.fsum(item_times(item, net.device.name))
     bounds = Partition.balanced(seconds, cuts + 1).bounds
     return bounds[1:-1]
-
-
-def item_seconds(item: Item, device: str) -> float:
-    """The predicted time of a training step through an item, forward and back."""
-    return math.fsum(item_times(item, device))
 
 
 def item_times(item: Item, device: str, batch: int = BATCH) -> tuple[float, float, float]:

@@ -16,7 +16,7 @@ from bppsa_cupy.pipeline.items import Item
 from bppsa_cupy.pipeline.memory import StageMemory, check_free, measured_memory, stage_memory
 from bppsa_cupy.pipeline.network import StageSequential
 from bppsa_cupy.pipeline.placement import Placement
-from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, make_schedule
+from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, checked_ranks, make_schedule
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
@@ -31,11 +31,14 @@ class Pipeline:
                same seed or state, and `network` is this rank's part
     ppv        where it is cut, as `Placement` takes it: K cuts make K + 1 stages
     schedule   one of SCHEDULES: "stale" (the paper's section 3), "none" (non-pipelined), "gpipe", "1f1b",
-               "pipedream", "stale-1f1b"
-    group      of K + 1 ranks, one a stage, which run at the same time; None lets this process act for all,
-               with the same values
-    micro_batches  of a batch, for "gpipe" and "1f1b": they differ by one sample at most, and weigh by their
-               size
+               "pipedream", "stale-1f1b", "interleaved-1f1b", "zb-h1", "interleaved-zb"
+    group      of K + 1 ranks, one a stage, which run at the same time, or of p where each has (K + 1) / p
+               stages, rank r the stages r, r + p, …, by a schedule that interleaves; None lets this process
+               act for all, with the same values
+    micro_batches  of a batch, for schedules that have them: they differ by one sample at most, and weigh by
+               their size; a multiple of the ranks where the schedule interleaves
+    ranks      that the schedule is for where this process acts for all: by default one a stage; where it
+               interleaves, the most that have several stages each
     predict    whether forward passes with stale weights take W − lr · s · velocity in place of the weights
                W, s their staleness; for SGD with momentum
     non_pipelined_after  steps after which training goes on by the schedule "none" (the paper's section 4,
@@ -43,12 +46,12 @@ class Pipeline:
     trace      a Trace that gets the time of every action
 
     Each epoch, and each change of the schedule, begins and ends with an empty pipeline. Where an error, such
-    as a device out of memory, breaks a run off in one process, "none", "gpipe" and "1f1b" leave parameters,
-    buffers, random state and the optimizer's state as the last whole step did. By the other schedules stages
-    are at different steps then, and training raises BppsaError until a state was loaded into network and
-    optimizer.
+    as a device out of memory, breaks a run off in one process, schedules that end each batch with an empty
+    pipeline leave parameters, buffers, random state and the optimizer's state as the last whole step did. By
+    the others ("stale", "stale-1f1b", "pipedream") stages are at different steps then, and training raises
+    BppsaError until a state was loaded into network and optimizer.
 
-    Raises BppsaError for arguments that do not fit, and DistributedError where there are not K + 1 ranks;
+    Raises BppsaError for arguments that do not fit, and DistributedError where there are not as many ranks;
     with a group it is collective.
     """
 
@@ -63,12 +66,14 @@ class Pipeline:
         predict: bool = False,
         non_pipelined_after: int | None = None,
         trace: Trace | None = None,
+        ranks: int | None = None,
     ) -> None:
         as_instance("Pipeline", "a network", net, Sequential, "a Sequential", error=BppsaError)
         for name, value, kind in (("group", group, Group), ("trace", trace, Trace)):
             if value is not None:
                 as_instance("Pipeline", name, value, kind, f"a {kind.__name__}, or None", error=BppsaError)
         check_schedule(schedule, micro_batches)
+        net.use_whole_gradients()
         self.placement = Placement(net, ppv)
         self.schedule, self.micro_batches = schedule, micro_batches
         self.predict = as_flag("Pipeline", "predict", predict, error=BppsaError)
@@ -81,18 +86,25 @@ class Pipeline:
         self.group, self.trace = group, trace
         self.network = net
         if group is not None:
-            if group.size != self.stages:
+            if group.size != self.stages and not SCHEDULES[schedule].interleaves:
                 raise DistributedError(
                     f"the pipeline has {self.stages} stages by ppv {self.placement.ppv} and the group "
                     f"{group.size} ranks: start {self.stages}, one a stage, or give {group.size - 1} cuts"
                 )
+            if ranks not in (None, group.size):
+                raise DistributedError(
+                    f"ranks={ranks} was given and the group has {group.size}: leave ranks out with a group"
+                )
+            ranks = group.size
+        self.ranks = checked_ranks(schedule, self.stages, micro_batches, ranks)
+        if group is not None:
             self.network = StageSequential(net, group, self.placement)
         self._execution = self._new_execution()
         self._broken_at: int | None = None
 
     def _new_execution(self) -> Execution:
         group = self.group
-        own = range(self.stages) if group is None else range(group.rank, group.rank + 1)
+        own = range(self.stages) if group is None else range(group.rank, self.stages, group.size)
         return Execution(self.placement, self.network, own, group, self.trace)
 
     @property
@@ -132,7 +144,7 @@ class Pipeline:
         device, execution = self.network.device, self._execution
         needed = stage_memory(
             self.placement, self.schedule, batch_size, self.network.dtype, micro=self.micro_batches,
-            device=device.name, over_ranks=self.group is not None, predict=self.predict,
+            device=device.name, over_ranks=self.group is not None, predict=self.predict, ranks=self.ranks,
         )  # fmt: skip
         held = sum(own.of_passes for own in self.memory(optimizer).values())
         check_free(execution.stages, needed, held, device.free_memory(), device.name)
@@ -157,7 +169,7 @@ class Pipeline:
         self._check_whole(work.optimizer)
         name = self.schedule_at(work.first - 1)
         micro = self.micro_batches if SCHEDULES[name].micro else 1
-        schedule = make_schedule(name, self.stages, len(work.sizes), micro)
+        schedule = make_schedule(name, self.stages, len(work.sizes), micro, self.ranks)
         history = work.history
         if work.sizes and work.sizes[0] > history.largest_batch:
             history.ran, history.largest_batch = self._what_runs(name), work.sizes[0]
@@ -189,7 +201,7 @@ class Pipeline:
 
     def _what_runs(self, name: str) -> dict[str, Any]:
         """As `what_ran`."""
-        how = "simulated by one process" if self.group is None else f"on {self.stages} ranks"
+        how = "simulated by one process" if self.group is None else f"on {self.ranks} ranks"
         kind, parts, stages = SCHEDULES[name], self.micro_batches, f"{self.stages} stages"
         micro = f" of {parts} micro-batches" if kind.micro and parts > 1 else ""
         predicted = ", with predicted weights" if self.predict and kind.stale else ""
@@ -199,6 +211,7 @@ class Pipeline:
             "schedules": [],
             "forward_ways": [],
             "backward_ways": [],
+            "by_kept_weights": list(self.network.by_kept_weights),
         }
 
 

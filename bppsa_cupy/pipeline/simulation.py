@@ -50,8 +50,7 @@ class Simulation:
 def simulate(
     schedule: PipelineSchedule, times: StageTimes, messages: Sequence[float] | None = None
 ) -> Simulation:
-    """The schedule on a rank a stage: each runs its actions in their order, as soon as what they take is
-    there.
+    """The schedule on its ranks: each runs its actions in their order, as soon as what they take is there.
 
     times     of an action each
     messages  (K,) seconds that a parcel travels between a stage and the next, either way, while its sender
@@ -63,9 +62,9 @@ def simulate(
     travel = [0.0] * (schedule.stages - 1) if messages is None else list(messages)
     rows = schedule.table.tolist()
     starts, ends = np.zeros(len(rows)), np.zeros(len(rows))
-    free = [0.0] * schedule.stages
+    free = [0.0] * schedule.ranks
     there: dict[tuple[int, int, int, int], float] = {}
-    seconds = times.forward, times.backward, times.update
+    seconds = times.by_kind(split=schedule.kind.splits)
     for position, (_, rank, kind, stage, batch, micro) in enumerate(rows):
         start = max(free[rank], there.pop((kind, stage, batch, micro), 0.0))
         free[rank] = end = start + seconds[kind][stage]
@@ -74,7 +73,7 @@ def simulate(
             there[kind, stage + 1, batch, micro] = end + travel[stage]
         elif kind == BACKWARD and stage > 0:
             there[kind, stage - 1, batch, micro] = start + times.sent[stage] + travel[stage - 1]
-    return Simulation(schedule, schedule.table[:, RANK], starts, ends, schedule.stages)
+    return Simulation(schedule, schedule.table[:, RANK], starts, ends, schedule.ranks)
 
 
 def simulate_accelerators(schedule: PipelineSchedule, times: StageTimes) -> Simulation:
@@ -91,7 +90,7 @@ def simulate_accelerators(schedule: PipelineSchedule, times: StageTimes) -> Simu
         )
     table, last = schedule.table, schedule.stages - 1
     places = np.where(table[:, KIND] == FORWARD, table[:, STAGE], 2 * last - table[:, STAGE])
-    seconds = np.array([times.forward, times.backward, times.update])[table[:, KIND], table[:, STAGE]]
+    seconds = np.array(times.by_kind())[table[:, KIND], table[:, STAGE]]
     cells = table[:, CYCLE] * (2 * last + 1) + places  # a cycle of an accelerator
     before, sums = np.zeros(len(table)), np.zeros(schedule.cycles * (2 * last + 1))
     for position, cell in enumerate(cells.tolist()):
@@ -101,18 +100,6 @@ def simulate_accelerators(schedule: PipelineSchedule, times: StageTimes) -> Simu
     begins = np.concatenate([[0.0], np.cumsum(lengths)])[:-1]
     starts = begins[table[:, CYCLE]] + before
     return Simulation(schedule, places, starts, starts + seconds, 2 * last + 1)
-
-
-def hybrid_speedup(iterations: float, pipelined: float, cuts: int) -> float:
-    """The paper's speed-up of hybrid training (section 4): `pipelined` of `iterations` go through 2 K + 1
-    accelerators of equal work, the others through one: n_np / (n_p / (2 K + 1) + n_np − n_p). Raises
-    BppsaError unless 0 <= pipelined <= iterations, which is positive."""
-    if not 0 <= pipelined <= iterations or not iterations:
-        raise BppsaError(
-            f"{pipelined} pipelined of {iterations} iterations were given: it takes 0 <= pipelined <= "
-            "iterations"
-        )
-    return iterations / (pipelined / (2 * cuts + 1) + iterations - pipelined)
 
 
 def _check(schedule: PipelineSchedule, times: StageTimes) -> None:

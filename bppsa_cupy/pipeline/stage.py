@@ -12,9 +12,10 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import Context, Layer
+from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.base import Scratch
 from bppsa_cupy.layers.residual import inner_draw
+from bppsa_cupy.layers.stack import forward_through
 from bppsa_cupy.pipeline.items import Item
 from bppsa_cupy.pipeline.placement import Placement
 
@@ -31,11 +32,15 @@ class StagePass:
     contexts  by item: of its layer; of a block's end first one of its own, then those of its shortcut
     gradient  by the stage's output, of the last stage alone, which the loss gives
     batch     samples
+    behind    between the halves of a way back, what writes the gradients by parameters; with them the
+              `scratch`, by item, that the first half took its buffers from
     """
 
     contexts: list[list[Context]]
     gradient: Array | None = None
     batch: int = 0
+    behind: list[Callable[[], None]] = field(default_factory=list)
+    scratch: list[Scratch] = field(default_factory=list)
 
     def kept(self) -> Iterator[Array]:
         """The arrays that the pass keeps from forward to backward, and for the next pass in its place."""
@@ -49,9 +54,9 @@ class Stage:
     """The items of one stage on a device, with the arrays of a network.
 
     parameters, gradients, masks, buffers  by the network's names; those of the stage are among them
+    scratch  buffers of the way back, by item: as many sets as there were ways back at once
 
-    `forward` and `backward` are those of `Sequential` by back-propagation, to the bit. Buffers of the way
-    back are the stage's, one set for all of its passes.
+    `forward` and `backward` are those of `Sequential` by back-propagation, to the bit.
     """
 
     placement: Placement
@@ -62,11 +67,10 @@ class Stage:
     gradients: Mapping[str, Array]
     masks: Mapping[str, Array]
     buffers: Mapping[str, Array]
-    scratch: list[Scratch] = field(default_factory=list)
+    scratch: list[list[Scratch]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.items = self.placement.stages[self.number]
-        self.scratch = [Scratch() for _ in self.items]
         trained = [bool(item.parameter_names) for item in self.items]
         # Whether the gradient by an item's input is needed: by another stage, or for parameters before it.
         self._wanted = [self.number > 0 or any(trained[:index]) for index in range(len(self.items))]
@@ -87,6 +91,10 @@ class Stage:
                 shortcut.new_context(index, *arrays, prefix=prefix) for index in range(len(shortcut.layers))
             ]
         return own
+
+    def scratch_arrays(self) -> Iterator[Array]:
+        """The buffers of the way back, while no pass is between its halves."""
+        return (array for own in self.scratch for scratch in own for array in scratch.every())
 
     # ---- forward ----
 
@@ -115,8 +123,7 @@ class Stage:
             if item.kind == "open":
                 carried.append(x)
             elif item.kind == "close":
-                block = _draw(item, draw)
-                draws = partial(inner_draw, block, "shortcut")
+                draws = partial(inner_draw, _draw(item, draw), "shortcut")
                 for inner in contexts[1:]:
                     inner.lengths, inner.method = lengths, method
                 try:
@@ -126,26 +133,26 @@ class Stage:
                 y = ctx.buffer("output", x.shape)
                 x = self.device.xp.add(x, aside, out=y)
             else:
-                ctx.training, ctx.draw = training, _draw(item, draw)
                 ctx.lengths, ctx.method = lengths, method
-                try:
-                    x = item.layer.forward(ctx, x)
-                except ShapeError as error:
-                    raise error.at(item.place) from error
+                x = forward_through(item.layer, ctx, x, training, _draw(item, draw), item.place)
         return (x, *carried)
 
     # ---- back ----
 
     def backward(self, current: StagePass, given: Parcel, send: Send) -> None:
-        """Write the stage's gradients, from those by its output, at the present values of its parameters.
+        """Write the stage's gradients, from those by its output, at the present values of its parameters."""
+        self.backward_by_input(current, given, send)
+        self.backward_by_weights(current)
 
-        send  takes the gradients by the stage's input, of all stages but the first, as soon as they are known
-        """
-        for contexts, scratch in zip(current.contexts, self.scratch, strict=True):
+    def backward_by_input(self, current: StagePass, given: Parcel, send: Send) -> None:
+        """The first half of `backward`: `send` takes the gradients by the stage's input, of all stages but
+        the first. The pass has buffers of its own from here to the end of the second half, and what was
+        `given` is to stay as it is."""
+        current.scratch = self.scratch.pop() if self.scratch else [Scratch() for _ in self.items]
+        for contexts, scratch in zip(current.contexts, current.scratch, strict=True):
             for index, ctx in enumerate(contexts):
                 ctx.lend(scratch.inside(str(index)))
         gradient, *carried = given
-        behind: list[tuple[Layer, Context, Array]] = []
         result: Array | None = gradient if self._any else None
         for position in reversed(range(len(self.items))):
             if result is None:
@@ -156,20 +163,27 @@ class Stage:
                 total = ctx.buffer("input_gradient", result.shape)
                 result = self.device.xp.add(result, carried.pop(), out=total)
             elif item.kind == "close":
-                carried.append(item.shortcut.backward(contexts[1:], result, True, {}))
-            elif type(item.layer).backward is Layer.backward:
-                behind.append((item.layer, ctx, result))
-                result = item.layer.vjp(ctx, result) if wanted else None
-            else:  # its parameters' gradients come with its VJP
-                result = item.layer.backward(ctx, result, wanted)
+                shortcut, inside = item.shortcut, contexts[1:]
+                by_outputs: dict[int, Array] = {}
+                carried.append(shortcut.backward_by_input(inside, result, True, by_outputs))
+                current.behind.append(partial(shortcut.backward_by_weights, inside, by_outputs))
+            else:
+                current.behind.append(partial(item.layer.backward_by_weights, ctx, result))
+                result = item.layer.backward_by_input(ctx, result, wanted)
         if self.number > 0:
             assert result is not None
             send((result, *carried))
-        for layer, ctx, by_output in behind:
-            layer.parameter_gradients(ctx, by_output)
+
+    def backward_by_weights(self, current: StagePass) -> None:
+        """The second half: the gradients by the stage's parameters."""
+        for write in current.behind:
+            write()
+        current.behind.clear()
         for contexts in current.contexts:
             for ctx in contexts:
                 ctx.lend(None)
+        self.scratch.append(current.scratch)
+        current.scratch = []
 
 
 def _draw(item: Item, draw: tuple[int, int, int]) -> tuple[int, int, int]:

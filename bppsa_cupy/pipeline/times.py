@@ -13,7 +13,7 @@ import numpy as np
 from bppsa_cupy.distributed.balance import STEPS
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.pipeline.placement import Placement, item_times
-from bppsa_cupy.pipeline.schedules import KINDS
+from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, KINDS, UPDATE, WEIGHTS
 from bppsa_cupy.plan import model_of
 
 
@@ -50,6 +50,11 @@ class StageTimes:
         """The seconds of a batch of so many micro-batches on each stage."""
         rows = zip(self.forward, self.backward, self.update, strict=True)
         return tuple(micro * (forward + backward) + update for forward, backward, update in rows)
+
+    def by_kind(self, *, split: bool = False) -> tuple[tuple[float, ...], ...]:
+        """The seconds of an action of each of KINDS by stage; where the way back is split, of its halves."""
+        weights = tuple(whole - sent for whole, sent in zip(self.backward, self.sent, strict=True))
+        return self.forward, self.sent if split else self.backward, self.update, weights
 
     def scaled(self, share: float) -> StageTimes:
         """Passes that take this share of the time, and updates as long."""
@@ -90,8 +95,8 @@ def measured_times(events: Iterable[Mapping[str, Any]], stages: int) -> StageTim
 
     events  as `Trace.events` gives them, and its file holds them under "traceEvents"
 
-    When a gradient was sent is not in a trace: it is taken to be sent at the end of the way back. Raises
-    BppsaError where the trace is of another number of stages.
+    When a gradient was sent is not in a trace: it is taken to be sent at the end of the way back, or of its
+    first half where the trace has both. Raises BppsaError where the trace is of another number of stages.
     """
     worked = [event for event in events if event["cat"] in KINDS]
     micro = 1 + max((event["args"]["micro"] for event in worked), default=0)
@@ -102,16 +107,17 @@ def measured_times(events: Iterable[Mapping[str, Any]], stages: int) -> StageTim
         if event["args"]["batch"] in cut:
             found.setdefault((event["cat"], int(event["tid"])), []).append(event["dur"] / 1e6)
     there = 1 + max((stage for _, stage in found), default=-1)
+    kinds = [kind for kind in KINDS if kind != KINDS[WEIGHTS] or any(of == kind for of, _ in found)]
     missing = [
-        f"{kind} of stage {stage}" for stage in range(stages) for kind in KINDS if (kind, stage) not in found
+        f"{kind} of stage {stage}" for stage in range(stages) for kind in kinds if (kind, stage) not in found
     ]
     if missing or there != stages:
         lack = f", without {missing[0]}" if missing else ""
         raise BppsaError(f"the trace has {there} stages{lack}: the pipeline has {stages}")
-    forward, backward, update = (
-        tuple(median(found[kind, stage]) for stage in range(stages)) for kind in KINDS
-    )
-    return StageTimes(forward, backward, update, backward).scaled(micro)
+    rows = {kind: tuple(median(found[kind, stage]) for stage in range(stages)) for kind in kinds}
+    sent, weights = rows[KINDS[BACKWARD]], rows.get(KINDS[WEIGHTS], (0.0,) * stages)
+    backward = tuple(map(sum, zip(sent, weights, strict=True)))
+    return StageTimes(rows[KINDS[FORWARD]], backward, rows[KINDS[UPDATE]], sent).scaled(micro)
 
 
 def measured_bubbles(events: Sequence[Mapping[str, Any]]) -> dict[int, float]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bppsa_cupy.layers import Flatten, Residual
+from bppsa_cupy.layers import Flatten
 from bppsa_cupy.layers.base import Shape
 from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.stack import LayerStack
+from bppsa_cupy.layers.walk import Place, walk
 from bppsa_cupy.pipeline.items import Item
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.schedules import staleness
@@ -62,21 +62,13 @@ def _outputs(item: Item) -> int:
     if item.kind == "open":
         return 0
     if item.kind == "close":
-        return sum(_of_stack(item.shortcut)) + _size(item.output_shape)
-    return _of_layer(item.stack, item.index)
+        return sum(map(_own, walk(item.shortcut))) + _size(item.output_shape)
+    return sum(_own(place) for place in walk(LayerStack([item.layer], item.input_shape)))
 
 
-def _of_stack(stack: LayerStack) -> Iterator[int]:
-    return (_of_layer(stack, index) for index in range(len(stack.layers)))
-
-
-def _of_layer(stack: LayerStack, index: int) -> int:
-    layer, own = stack.layers[index], _size(stack.shapes[index + 1])
-    if isinstance(layer, (Elementwise, Flatten)):
-        return 0
-    if isinstance(layer, Residual):
-        return own + sum(sum(_of_stack(inner)) for inner in layer.stacks(stack.shapes[index]).values())
-    return own
+def _own(place: Place) -> int:
+    """Values of one sample that a module gives itself."""
+    return 0 if isinstance(place.layer, (Elementwise, Flatten)) else _size(place.output_shape)
 
 
 def _size(shape: Shape) -> int:

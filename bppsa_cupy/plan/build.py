@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,18 +13,18 @@ from tqdm import tqdm
 
 from bppsa_cupy.arguments import as_integer, as_list, is_one_of
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.algorithms import blelloch, hybrid_of_at_most, linear
+from bppsa_cupy.plan.algorithms import blelloch, every_hybrid, hybrid_of_at_most, linear
 from bppsa_cupy.plan.budget import Budget, too_large
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.chain_plan import ChainPlan, multiply_chain
-from bppsa_cupy.plan.cost import find_model, schedule_cost
+from bppsa_cupy.plan.cost import find_model, scan_seconds, schedule_cost, with_vjps
 from bppsa_cupy.plan.cost_model import CostModel
 from bppsa_cupy.plan.partition import Partition, as_partition
 from bppsa_cupy.plan.plan import Plan
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import KIND, SCHEDULES, Schedule, up_sweep_levels
 from bppsa_cupy.plan.search import compute_schedule, searched_segments
-from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 
 
 def build_plan(
@@ -39,6 +40,7 @@ def build_plan(
     memory_limit: int | None = None,
     model: str | CostModel = "host",
     partition: Partition | None = None,
+    vjps: bool = False,
     progress: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Plan:
@@ -54,6 +56,8 @@ def build_plan(
     model         the cost model for `levels="auto"` and for the steps' workers
     partition     of the network's layers over ranks, which are the workers then: each step is its owner's,
                   `levels="auto"` counts the messages' time, and the memory limit is of the fullest rank
+    vjps          whether elements are layers whose VJPs may be run in place of filled entries, by the hybrid
+                  schedule; of a partition none is, since what travels is laid out as the scan has it
     progress      show a bar on a terminal
     tell          called with a line on each schedule that is left out: where it passes the limit, what fits
 
@@ -81,6 +85,8 @@ def build_plan(
         budget if partition is None else replace(budget, owners=chain.owners(partition)) for chain in chains
     ]
     made = {name: _make_schedules(name, sizes, asked, budgets) for name in names}
+    if "hybrid" in names and vjps and partition is None:
+        made["hybrid"] = _with_vjps(sizes, made["hybrid"], asked, budgets)
     needed = {name: sum(map(Budget.bytes, budgets, sizes, made[name])) for name in names}
     left_out = {name: amount for name, amount in needed.items() if not budget.fits(amount)}
     if left_out and (schedules is not None or len(left_out) == len(names)):
@@ -114,7 +120,7 @@ def build_plan(
 
 def _too_large(
     name: str,
-    sizes: Sequence[CountedSizes],
+    sizes: Sequence[ChainSizes],
     schedules: Sequence[Schedule],
     budget: Budget,
     partition: Partition | None,
@@ -155,7 +161,7 @@ def _checked_levels(levels: int | str, chains: Sequence[Chain]) -> int | None:
 
 def _count_all(
     chains: Sequence[Chain], names: Sequence[str], levels: int | None, progress: bool
-) -> list[CountedSizes]:
+) -> list[ChainSizes]:
     """The sizes of each chain; chains of equal matrices, as equal residual blocks have, share theirs."""
     keys = [tuple(element.matrix for element in chain.elements) for chain in chains]
     different = dict(zip(keys, chains, strict=True))
@@ -163,13 +169,13 @@ def _count_all(
     return [counted[key] for key in keys]
 
 
-def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> CountedSizes:
+def _count(chain: Chain, names: Sequence[str], levels: int | None, progress: bool) -> ChainSizes:
     """Count what the named schedules compute, or the search may choose from."""
     if "hybrid" in names and levels is None:
         segments = searched_segments(chain)
     else:
         segments = np.vstack([_fixed(name, len(chain), levels).out for name in names])
-    return CountedSizes(chain, segments, progress=progress)
+    return ChainSizes(chain, segments, progress=progress)
 
 
 def _fixed(name: str, n: int, levels: int | None) -> Schedule:
@@ -180,7 +186,7 @@ def _fixed(name: str, n: int, levels: int | None) -> Schedule:
 
 
 def _make_schedules(
-    name: str, sizes: Sequence[CountedSizes], levels: int | None, budgets: Sequence[Budget]
+    name: str, sizes: Sequence[ChainSizes], levels: int | None, budgets: Sequence[Budget]
 ) -> list[Schedule]:
     """The schedule called `name` of each chain, by its budget.
 
@@ -198,3 +204,18 @@ def _make_schedules(
         made.append(compute_schedule(own, replace(budget, memory=left)))
         spent += budget.bytes(own, made[-1])
     return made
+
+
+def _with_vjps(
+    sizes: Sequence[ChainSizes], made: Sequence[Schedule], levels: int | None, budgets: Sequence[Budget]
+) -> list[Schedule]:
+    """The hybrid schedules with VJPs; of a computed one's chain the quickest that takes no more memory, of
+    it and of the hybrids of every number of levels."""
+    found = []
+    for own, schedule, budget in zip(sizes, made, budgets, strict=True):
+        others = every_hybrid(len(own.chain)) if levels is None and budget.workers == 1 else []
+        every = [with_vjps(own, one, budget) for one in (schedule, *others)]
+        most = budget.bytes(own, schedule)
+        fitting = [one for one in every if budget.memory is None or budget.bytes(own, one) <= most]
+        found.append(min(fitting, key=partial(scan_seconds, own, budget=budget)))
+    return found

@@ -13,7 +13,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.product import Product, multiply
 from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, Schedule, Segment, Step
-from bppsa_cupy.plan.sizes import PlannedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.interrupts import interruptible
 
 
@@ -60,9 +60,9 @@ class ChainPlan:
         return self.products[key]
 
     @cached_property
-    def sizes(self) -> PlannedSizes:
+    def sizes(self) -> ChainSizes:
         """The sizes of every segment that a schedule computes, and of the products that make them."""
-        return PlannedSizes(self.chain, self._patterns, self.products)
+        return ChainSizes.planned(self.chain, self._patterns, self.products)
 
 
 def multiply_chain(

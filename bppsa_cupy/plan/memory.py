@@ -111,8 +111,8 @@ def _memory_plan(sizes: ChainSizes, live: Live, depth: int, batch_size: int, ite
 def _live(schedule: Schedule) -> Live:
     """Segments (k, 2) that take space, and the first (k,) and last level (k,) at which each is needed.
 
-    Inputs begin at -1; those that no step reads, as a_n where no input gradient is asked for, are left out,
-    but for a_0.
+    Inputs begin at -1; those whose values no step reads, as those of a_n where no input gradient is asked
+    for, and of what is crossed by VJPs, are left out, but for a_0.
     """
     end, n = schedule.depth, schedule.n
     table, makers = schedule.table, schedule.makers
@@ -124,6 +124,7 @@ def _live(schedule: Schedule) -> Live:
     np.maximum.at(step_last, makers[~is_input], reading[~is_input])
     step_last[table[:, BEGIN] == 0] = end
     element_last[0] = end
+    element_last[list(schedule.vjps)] = -1
     elements = np.flatnonzero(element_last >= 0)
     return (
         np.vstack([np.stack([elements, elements + 1], 1), schedule.out]),

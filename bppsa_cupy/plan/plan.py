@@ -12,7 +12,7 @@ from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
-from bppsa_cupy.plan.cost import model_of, preparation_seconds, schedule_cost, vjp_seconds
+from bppsa_cupy.plan.cost import model_of, scan_seconds, vjp_seconds
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel
 from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
 from bppsa_cupy.plan.partition import Partition, Placement, place
@@ -115,11 +115,9 @@ class Plan:
         both = list(zip(self.chains, budgets, strict=True))
         seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, budget) for chain, budget in both)}
         if batch_size <= self.batch_size:
-            around = sum(preparation_seconds(chain.chain, budget) for chain, budget in both)
             for name in self.schedules:
-                seconds[name] = around + sum(
-                    schedule_cost(chain.sizes, chain.schedules[name], budget).seconds
-                    for chain, budget in both
+                seconds[name] = sum(
+                    scan_seconds(chain.sizes, chain.schedules[name], budget) for chain, budget in both
                 )
         return Prediction(model.label, seconds)
 

@@ -29,6 +29,7 @@ class Step(NamedTuple):
     level   steps of one level are independent; levels run one after the other
     kind    "mm": M(begin, end) = M(split, end)·M(begin, split), 1 <= begin
             "mv": v(end) = M(split, end)·v(split), begin = 0
+            "vjp": the same for an element, end = split + 1, by its layer's VJP: no values of it are needed
     worker  which worker runs it; as made, the step's position in its level
     """
 
@@ -71,6 +72,8 @@ class Schedule:
     table   (steps, 6) int64, read-only: level, begin, split, end, kind (its number in KINDS), worker
     levels  of the up-sweep, for a "hybrid" of blocks of 2**levels elements; None for the others, and for
             a computed one
+    vjps    the elements that are crossed by their layers' VJPs, ascending: a step multiplies each by a vector
+            (a_n, where there is a step that does), and no other step reads it
 
     Laws: a segment is computed at most once, and read only at a later level than the one that
     computes it (a_k at any level); v(1), …, v(n) are all computed; no product is dead. The in-place
@@ -81,6 +84,7 @@ class Schedule:
     n: int
     table: np.ndarray
     levels: int | None = None
+    vjps: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         table = np.ascontiguousarray(self.table, np.int64).reshape(-1, 6).view()
@@ -93,10 +97,16 @@ class Schedule:
         rows = [(*step[:KIND], KINDS.index(step.kind), step.worker) for step in steps]
         return cls(name, n, np.array(rows, np.int64), levels)
 
+    @cached_property
+    def crossed(self) -> np.ndarray:
+        """(steps,) which steps are VJPs."""
+        by_vjp = np.isin(self.table[:, SPLIT], self.vjps) & (self.table[:, KIND] == 0)
+        return np.asarray(by_vjp & (self.table[:, END] == self.table[:, SPLIT] + 1))
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Schedule)
-            and (self.name, self.n, self.levels) == (other.name, other.n, other.levels)
+            and (self.name, self.n, self.levels, self.vjps) == (other.name, other.n, other.levels, other.vjps)
             and np.array_equal(self.table, other.table)
         )
 
@@ -104,13 +114,16 @@ class Schedule:
     def steps(self) -> tuple[Step, ...]:
         """The rows of the table, one by one: of a long schedule they take longer to make than it did."""
         columns = self.table.T.tolist()
-        columns[KIND] = [KINDS[kind] for kind in columns[KIND]]
+        columns[KIND] = [
+            "vjp" if crossed else KINDS[kind]
+            for kind, crossed in zip(columns[KIND], self.crossed.tolist(), strict=True)
+        ]
         return tuple(map(Step, *columns))
 
     def step(self, position: int) -> Step:
         """One of the steps."""
         level, begin, split, end, kind, worker = self.table[position].tolist()
-        return Step(level, begin, split, end, KINDS[kind], worker)
+        return Step(level, begin, split, end, "vjp" if self.crossed[position] else KINDS[kind], worker)
 
     @property
     def left(self) -> np.ndarray:
@@ -174,7 +187,8 @@ class Schedule:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of its steps."""
-        return hashlib.sha256(self.table.tobytes()).hexdigest()
+        crossed = np.array(self.vjps, np.int64)
+        return hashlib.sha256(self.table.tobytes() + crossed.tobytes()).hexdigest()
 
     def by_level(self) -> list[list[Step]]:
         """The steps of each level, 0 to `depth` - 1."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, device_of
@@ -15,50 +18,116 @@ from bppsa_cupy.scan.operands import matrix_of, on_host
 REALS = np.dtype(np.float32), np.dtype(np.float64)
 
 
-def pattern_of(name: str, given: Any) -> Pattern:
-    """The pattern of a factor, which is a Pattern, a JacobianRecord, or a CSR matrix of SciPy or cupyx.
+#: SciPy's formats whose values are an array in an order that follows from others: these.
+STRUCTURES = {"csr": ("indptr", "indices"), "csc": ("indptr", "indices"), "bsr": ("indptr", "indices"),
+              "coo": ("row", "col")}  # fmt: skip
 
-    Stored zeros are entries. Raises ShapeError where it is none of these, and where the order of the matrix's
-    own values is not the pattern's: for another format, unsorted rows, or duplicates.
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A factor as it was planned.
+
+    pattern    its CSR pattern
+    kind       SciPy's class of the matrix that was given, None for another thing
+    format     SciPy's name of its format; "csr" for another thing
+    structure  copies of the arrays that `format` has beside its values, () where it has none
+    shape      of its values, before samples
+    order      (nnz,) which of its values, flattened, each entry of the pattern has; None where they are in
+               the pattern's order
+    """
+
+    pattern: Pattern
+    kind: type | None
+    format: str
+    structure: tuple[np.ndarray, ...]
+    shape: tuple[int, ...]
+    order: np.ndarray | None
+
+    @classmethod
+    def of_pattern(cls, pattern: Pattern, kind: type | None = None) -> Factor:
+        """One whose values are in the pattern's order."""
+        return cls(pattern, kind, "csr", (pattern.indptr, pattern.indices), (pattern.nnz,), None)
+
+    def is_of(self, matrix: Any) -> bool:
+        """Whether a matrix of SciPy has the pattern and the order that were planned, by its arrays' bytes."""
+        return (
+            matrix.format == self.format
+            and bool(self.structure)
+            and matrix.shape == self.pattern.shape
+            and matrix.data.shape == self.shape
+            and all(map(np.array_equal, self.structure, _structure(matrix)))
+        )
+
+
+def _structure(matrix: Any) -> list[np.ndarray]:
+    return [getattr(matrix, name) for name in STRUCTURES[matrix.format]]
+
+
+def factor_of(name: str, given: Any) -> Factor:
+    """A factor from a Pattern, a JacobianRecord, or a matrix of SciPy or cupyx in any format.
+
+    Stored zeros are entries. Raises ShapeError where it is none of these, and where a matrix has duplicates.
     """
     if isinstance(given, Pattern):
-        return given
+        return Factor.of_pattern(given)
     if isinstance(given, JacobianRecord):
-        return given.pattern
+        return Factor.of_pattern(given.pattern)
     host = on_host(given)
     if host is None:
         raise ShapeError(
             f"plan_product got {name} of {type(given).__name__}: it takes a Pattern, a JacobianRecord, or a "
-            "CSR matrix of SciPy or cupyx"
+            "sparse matrix of SciPy or cupyx"
         )
-    if host.format != "csr":
-        raise ShapeError(
-            f"plan_product got {name} in the format {host.format}, whose values have another order than "
-            "those of CSR, which it takes: give its tocsr()"
-        )
+    kind = type(host) if host is given else None
+    if host.format == "csr":
+        with suppress(ShapeError):  # of rows that are not sorted
+            return Factor.of_pattern(Pattern(host.shape, host.indptr.copy(), host.indices.copy()), kind)
     try:
-        return Pattern(host.shape, host.indptr.copy(), host.indices.copy())
-    except ShapeError as error:
+        if host.format in STRUCTURES and hasattr(host, "check_format"):
+            host.check_format(full_check=True)
+        if len(host.shape) != 2:
+            raise ValueError(f"{len(host.shape)} axes, and not two")
+    except ValueError as error:
+        kind_name = type(host).__name__
+        raise ShapeError(f"plan_product got {name} of {kind_name} that is no matrix: {error}") from error
+    if host.format not in STRUCTURES:
+        return replace(Factor.of_pattern(Pattern.from_scipy(host), kind), format=host.format, structure=())
+    numbered = host.copy()
+    numbered.data = np.arange(1, host.data.size + 1).reshape(host.data.shape)
+    csr = scipy.sparse.csr_array(numbered)
+    csr.sum_duplicates()
+    if csr.nnz != host.data.size:
         raise ShapeError(
-            f"plan_product got {name} whose values are not in the order of a pattern: {error}; its "
-            "sum_duplicates() does both, in place"
-        ) from error
+            f"plan_product got {name} with {host.data.size} values for {csr.nnz} entries, so that some are "
+            "there twice: its sum_duplicates() adds them up, in place"
+        )
+    pattern, order = Pattern(csr.shape, csr.indptr, csr.indices), csr.data - 1
+    in_order = bool((order[1:] > order[:-1]).all())
+    structure = tuple(array.copy() for array in _structure(host))
+    return Factor(pattern, kind, host.format, structure, host.data.shape, None if in_order else order)
 
 
-def data_of(name: str, pattern: Pattern, given: Any) -> Any:
-    """The values that a caller gives of a factor: an array, or what a matrix with its pattern holds.
+def data_of(name: str, factor: Factor, given: Any) -> tuple[Any, np.ndarray | None]:
+    """The values that a caller gives of a factor, an array or what a matrix with its pattern holds, and which
+    of them each entry of the pattern has, where they are in another order.
 
     Raises PlanMismatchError, naming both patterns, where the matrix has another one.
     """
-    matrix = None if isinstance(given, np.ndarray) else matrix_of(given)
+    if isinstance(given, np.ndarray):
+        has_own_shape = len(factor.shape) > 1 and given.shape[: len(factor.shape)] == factor.shape
+        shape = (factor.pattern.nnz, *given.shape[len(factor.shape) :])
+        return given.reshape(shape) if has_own_shape else given, factor.order
+    if scipy.sparse.issparse(given) and factor.is_of(given):
+        return given.data.reshape(-1), factor.order
+    matrix = matrix_of(given)
     if matrix is None:
-        return given
-    if matrix.pattern != pattern:
+        return given, factor.order
+    if matrix.pattern != factor.pattern:
         raise PlanMismatchError(
-            f"{name} has {described(matrix.pattern)}, the product was planned for {described(pattern)}: plan "
-            "one of that factor"
+            f"{name} has {described(matrix.pattern)}, the product was planned for "
+            f"{described(factor.pattern)}: plan one of that factor"
         )
-    return matrix.values
+    return matrix.values, None
 
 
 def described(pattern: Pattern) -> str:

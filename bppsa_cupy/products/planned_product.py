@@ -13,7 +13,7 @@ from bppsa_cupy.arguments import as_flag, as_integer
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch, device_of, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.products.factors import arrays_of, checked_output, common_device, data_of, pattern_of
+from bppsa_cupy.products.factors import Factor, arrays_of, checked_output, common_device, data_of, factor_of
 from bppsa_cupy.products.file import read_multiplications, write_multiplications
 from bppsa_cupy.products.multiplications import Multiplication, plan_multiplications
 from bppsa_cupy.products.program import Program
@@ -43,8 +43,11 @@ class PlannedProduct:
         factors: Sequence[Pattern],
         multiplications: Sequence[Multiplication],
         device: str | Device | None = None,
+        *,
+        given: Sequence[Factor] | None = None,
     ) -> None:
         self.factors, self.multiplications = tuple(factors), tuple(multiplications)
+        self._given = tuple(map(Factor.of_pattern, self.factors) if given is None else given)
         self._names = [f"factor {number}" for number in range(1, len(self.factors) + 1)]
         self._device = None if device is None else get_device(device)
         self._maps: dict[Device, IndexMaps] = {}
@@ -63,10 +66,12 @@ class PlannedProduct:
     def __call__(self, *values: Any, out: Array | None = None) -> Array:
         """The product's values for these of the factors, in the order of `pattern`: by rows, columns rising.
 
-        values  of each factor (nnz,), one set for every sample, or (nnz, B), in the order of its pattern: of
-                a CSR matrix with sorted rows its `data`. From NumPy, CuPy or anything with DLPack, copied
-                where not C-contiguous. Or a matrix of SciPy or cupyx of any format, a JacobianRecord or a
-                (Pattern, values) pair, whose pattern is compared with the planned one
+        values  of each factor (nnz,), one set for every sample, or (nnz, B): in the order of the `data` of
+                the matrix that was planned, else of the pattern. From NumPy, CuPy or anything with DLPack,
+                copied where not C-contiguous or where that order is not the pattern's. Or a matrix of SciPy
+                or cupyx of any format, a JacobianRecord or a (Pattern, values) pair, whose pattern is
+                compared with the planned one: one of SciPy in the format and order that was planned by the
+                bytes of its indices, others by their digest once they are sorted
         out     where the product goes, C-contiguous and apart from all values; a new array without it, which
                 costs the time to take its memory
 
@@ -107,7 +112,7 @@ class PlannedProduct:
             if not isinstance(given, type(array)) or device.address(array) != device.address(given):
                 raise ShapeError(
                     f"{name} would be copied, and its later values not be seen: bind takes {array.dtype} "
-                    f"arrays on {device.name}, C-contiguous"
+                    f"arrays on {device.name}, C-contiguous, in the order of the pattern"
                 )
         out = checked_output(device, out, shape, arrays)
         room = self._take_room(device, arrays, batch)
@@ -117,11 +122,14 @@ class PlannedProduct:
         """What a call is given: the device, the factors' values on it, the batch, and the product's shape."""
         if len(values) != len(self.factors):
             raise ShapeError(f"a product of {len(self.factors)} factors got values of {len(values)}")
-        given = zip(self._names, self.factors, values, strict=True)
-        data = [data_of(name, pattern, value) for name, pattern, value in given]
-        device = self._device or common_device(self._names, data)
+        given = zip(self._names, self._given, values, strict=True)
+        data, orders = zip(*(data_of(name, factor, value) for name, factor, value in given), strict=True)
+        device = self._device or common_device(self._names, list(data))
         device.check_process()
-        arrays, batch = arrays_of(device, self._names, self.factors, data)
+        arrays, batch = arrays_of(device, self._names, self.factors, list(data))
+        for number, order in enumerate(orders):
+            if order is not None:
+                arrays[number] = arrays[number][device.asarray(order)]
         nnz = self.pattern.nnz
         return device, arrays, batch, (nnz,) if batch is None else (nnz, batch)
 
@@ -166,8 +174,9 @@ class PlannedProduct:
             room.append(device.empty(shape, arrays[0].dtype))
         return room
 
-    def to_scipy(self, values: Array, sample: int = 0) -> scipy.sparse.csr_array:
-        """The product's matrix for one sample, a copy with sorted rows.
+    def to_scipy(self, values: Array, sample: int = 0) -> Any:
+        """The product's matrix for one sample, a copy with sorted indices: of SciPy's class and format of the
+        first factor, csr_array where that was no matrix of SciPy's.
 
         values  as a call returns them, (nnz,) or (nnz, B); `sample` is from 0 to B - 1
         Raises ShapeError where they do not fit.
@@ -179,7 +188,22 @@ class PlannedProduct:
         samples = int(values.shape[1]) if values.ndim == 2 else 1
         sample = as_integer("to_scipy", "sample", sample, 0, samples - 1)
         column = values[:, sample] if values.ndim == 2 else values
-        return self.pattern.to_scipy(np.array(device_of(column).to_host(column)))
+        matrix = self.pattern.to_scipy(np.array(device_of(column).to_host(column)))
+        first = self._given[0]
+        if first.kind is None:
+            return matrix
+        if issubclass(first.kind, scipy.sparse.spmatrix):
+            matrix = scipy.sparse.csr_matrix(matrix)
+        return matrix.asformat(first.format)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickles and copies hold: the plan, and its device by name; no arrays of calls."""
+        name = None if self._device is None else self._device.name
+        return {**self.__dict__, "_device": name, "_maps": {}, "_programs": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        device = state["_device"]
+        self.__dict__.update(state, _device=None if device is None else get_device(device))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""
@@ -207,15 +231,17 @@ class PlannedProduct:
 def plan_product(*factors: Any, device: str | Device | None = None) -> PlannedProduct:
     """Plan the product of sparse matrices whose patterns stay the same while their values change.
 
-    factors  two or more, A·B or R·A·P: CSR matrices of SciPy or cupyx with sorted rows, of which stored zeros
-             are entries and values are not read; Patterns; JacobianRecords
+    factors  two or more, A·B or R·A·P: matrices of SciPy or cupyx in any format, of which stored zeros are
+             entries and values are not read; Patterns; JacobianRecords. CSR with sorted rows costs least: the
+             values of CSR with unsorted rows, CSC, BSR and COO are permuted at each call, others converted
     device   where values are computed: "host", "cuda", or "auto"; without it, where a call's values are
 
     What planning takes grows with entries and multiply-adds; three factors or more are multiplied in the
-    order of the fewest multiply-adds. Raises ShapeError where sizes do not fit, and where a matrix's own
-    values are in another order than the plan's (another format, unsorted rows, duplicates); DeviceError.
+    order of the fewest multiply-adds. Raises ShapeError where sizes do not fit, and where a matrix has
+    duplicates; DeviceError.
     """
     if len(factors) < 2:
         raise ShapeError(f"plan_product got {len(factors)} factors: it takes two or more")
-    patterns = [pattern_of(f"factor {number}", given) for number, given in enumerate(factors, 1)]
-    return PlannedProduct(patterns, plan_multiplications(patterns), device)
+    given = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
+    patterns = [factor.pattern for factor in given]
+    return PlannedProduct(patterns, plan_multiplications(patterns), device, given=given)

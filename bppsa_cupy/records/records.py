@@ -9,6 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from bppsa_cupy.arguments import as_instance, as_integer, as_integers, as_list
+from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.records.chain import Chain, chain_key, chain_label, make_chain
 from bppsa_cupy.records.record import JacobianRecord
@@ -124,6 +125,22 @@ class JacobianRecords(Sequence[JacobianRecord]):
         return make_chain("lengths", self).lengths.copy()
 
 
+def step_records(name: str, matrices: np.ndarray) -> JacobianRecords:
+    """The records of a chain of dense steps.
+
+    name      what the steps are of; records call it "NAME l0"
+    matrices  (T, B, S, S), the transposed Jacobian of each: rows are the elements of the state before it
+    """
+    steps, batch, size = matrices.shape[:3]
+    pattern = Pattern.dense(size, size)
+    values = matrices.reshape(steps, batch, size * size).swapaxes(1, 2)
+    geometry = {"type": name, "state": size}
+    return JacobianRecords(
+        JacobianRecord(0, f"{name} l0", pattern, data, step, geometry=geometry)
+        for step, data in enumerate(np.ascontiguousarray(values))
+    )
+
+
 def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[Chain, np.ndarray]:
     """The chain of records that a caller gave, and how many steps of each sample are no padding.
 
@@ -134,8 +151,9 @@ def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[Chain, np.n
         records = (records,)
     if not isinstance(records, Sequence):
         raise ShapeError(
-            f"{owner} got a {type(records).__name__}: it takes the records of net.transposed_jacobians() or "
-            "load_jacobians()"
+            f"{owner} got a {type(records).__name__}: it takes the records of net.transposed_jacobians(), "
+            "load_jacobians(path), or of a model elsewhere: bppsa_cupy.torch.jacobians(module, x), "
+            "bppsa_cupy.jax.jacobians(function, params, x)"
         )
     chain = make_chain(owner, records)
     if lengths is None:

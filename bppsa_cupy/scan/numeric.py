@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from bppsa_cupy.plan import (
     too_large,
     vector_sizes,
 )
-from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 
@@ -31,6 +32,10 @@ MAXIMAL_RUNS = 64
 
 class NumericScan:
     """One schedule over one planned chain, for batches up to `capacity`.
+
+    A schedule with VJPs takes `cross` at each run, which is called with k where v(k + 1) is due by the VJP of
+    the layer of a_k. Launches read the v(k) of `vectors_read` alone: `cross` writes such a v(k + 1), and may
+    keep others where it likes.
 
     Use: write the values of every element in `elements_read` into `element(k, batch)` and the gradient
     into `vector(1, batch)`, call `run(batch)`, read `vector(k, batch)` for k = 1, …, n (and n + 1 where
@@ -65,13 +70,19 @@ class NumericScan:
         injected = self._affine_sizes() if affine else {}
         self._affine_arena = device.empty((sum(injected.values()),), self.dtype)
         self._affine_offsets = dict(zip(injected, accumulate(injected.values(), initial=0), strict=False))
-        self._runs: dict[int, Launch] = {}
+        self._runs: dict[int, list[Launch | int]] = {}
 
     @cached_property
     def elements_read(self) -> frozenset[int]:
         """The elements whose values the schedule reads; the others need not be filled."""
-        operands = [segment for step in self.schedule.steps for segment in (step.left, step.right)]
+        steps = [step for step in self.schedule.steps if step.kind != "vjp"]
+        operands = [segment for step in steps for segment in (step.left, step.right)]
         return frozenset(begin for begin, end in operands if begin >= 1 and end == begin + 1)
+
+    @cached_property
+    def vectors_read(self) -> frozenset[int]:
+        """The k of the v(k) that matrices are multiplied by."""
+        return frozenset(step.split for step in self.schedule.steps if step.kind == "mv")
 
     def element(self, k: int, batch: int) -> Array:
         """Where the values of element k go: (nnz,) where it is shared, else (nnz, batch)."""
@@ -87,14 +98,30 @@ class NumericScan:
         """e_k, (d, batch), added after element k; written before a run of an affine scan."""
         return self._affine_vector((k, k + 1), batch)
 
-    def run(self, batch: int) -> None:
+    def run(self, batch: int, cross: Callable[[int], None] | None = None) -> None:
         """Compute every v(k) of the schedule from the element values and v(1)."""
         if batch not in self._runs:
             self._check_batch(batch)
-            self._keep(batch, self.device.sequence(self._bind(batch)))
-        self._runs[batch]()
+            self._keep(batch, self._parts(batch))
+        for part in self._runs[batch]:
+            if isinstance(part, int):
+                assert cross is not None
+                cross(part)
+            else:
+                part()
 
-    def _keep(self, batch: int, run: Launch) -> None:
+    def _parts(self, batch: int) -> list[Launch | int]:
+        """What a run does one after another: launches between VJPs, and the elements that these cross."""
+        parts: list[Launch | int] = []
+        for crossed, steps in groupby(self.schedule.steps, key=lambda step: step.kind == "vjp"):
+            if crossed:
+                parts += [step.split for step in steps]
+            else:
+                launches = [launch for step in steps for launch in self._bind_step(step, batch)]
+                parts.append(self.device.sequence(launches))
+        return parts
+
+    def _keep(self, batch: int, run: list[Launch | int]) -> None:
         """Keep the run of a batch size."""
         if len(self._runs) >= MAXIMAL_RUNS:
             del self._runs[next(iter(self._runs))]
@@ -111,7 +138,7 @@ class NumericScan:
             affine=self.affine,
         )
         if not budget.fits(budget.bytes(self.chain_plan.sizes, self.schedule)):
-            counted = CountedSizes(self.chain_plan.chain)
+            counted = ChainSizes(self.chain_plan.chain)
             available = f"{self.device.name} has {{}} bytes free"
             raise DeviceError(too_large(self.schedule.name, [counted], [self.schedule], budget, available))
 
@@ -144,9 +171,6 @@ class NumericScan:
         return _view(self._affine_arena, self._affine_offsets[segment], rows, batch)
 
     # ---- launches ----
-
-    def _bind(self, batch: int) -> list[Launch]:
-        return [launch for step in self.schedule.steps for launch in self._bind_step(step, batch)]
 
     def _bind_step(self, step: Step, batch: int) -> list[Launch]:
         right = self._matrix(step.right, batch)

@@ -103,12 +103,9 @@ class RankScan(NumericScan):
         """Whether v(1) is written on this rank: it owns a_1."""
         return bool(self.placement.owners[0] == self.group.rank)
 
-    def run(self, batch: int) -> None:
-        """Compute this rank's segments, with the other ranks, which call it too."""
-        if batch not in self._runs:
-            self._check_batch(batch)
-            self._keep(batch, self._program(batch))
-        self._runs[batch]()
+    def _parts(self, batch: int) -> list[Callable[[], None] | int]:
+        """This rank's segments, with the other ranks, which run theirs too; none is due by a VJP."""
+        return [self._program(batch)]
 
     # ---- memory ----
 

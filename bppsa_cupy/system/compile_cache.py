@@ -2,39 +2,60 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import pickle
+import platform
 import sys
-from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from numba.core import compiler, event
+import llvmlite
+import numba
+import numpy as np
+from llvmlite import binding
+from numba.core import compiler
+from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 from numba.np.ufunc.parallel import _launch_threads
 
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.system.files import whole_file
+from bppsa_cupy.system.function_digest import NoDigestError, function_digest
 
 #: Seconds to wait for another process that compiles the same function, before compiling it here as well.
 PATIENCE = 300.0
+
+#: Numba's settings, by environment variables NUMBA_NAME, that change what it compiles a function to.
+SETTINGS = (
+    "BOUNDSCHECK DEBUGINFO_DEFAULT DEBUG_NRT DISABLE_INTEL_SVML EXTEND_VARIABLE_LIFETIMES "
+    "LLVM_REFPRUNE_FLAGS LLVM_REFPRUNE_PASS LOOP_VECTORIZE OPT PARFOR_MAX_TUPLE_SIZE SLP_VECTORIZE"
+)
 
 
 class CompileCache(FunctionCache):
     """One function's compiled forms: a file for each signature and machine, written whole.
 
+    A file's name holds the digest of all that the code was made of (`function_digest`, types, options, the
+    machine, versions, Numba's settings), its first bytes the digest of what follows: a file that is not as
+    it was written is compiled anew. A function that has no digest is compiled in each process.
+
     Of processes that need the same form at the same time, one compiles it; the others wait, and load it:
     ranks and test workers share a first run. (Numba's own cache keeps an index file for each function, in a
     folder named by the sources' path. Processes that write there at the same time can lose a form, or find
     another's code under its name.)
+
+    room  a package whose files' text is in the folder's name
     """
 
-    def __init__(self, function: Callable[..., Any], folder: Path, parallel: bool) -> None:
-        self._py_func, self._parallel = function, parallel
+    def __init__(self, dispatcher: Any, folder: Path, room: str = "") -> None:
+        function = dispatcher.py_func
+        self._dispatcher, self._path, self._room = dispatcher, folder, room
         self._name = f"{function.__module__}.{function.__name__}-{function.__code__.co_firstlineno}"
-        self._path = folder
         self._locks: dict[Path, Any] = {}
 
     @property
@@ -45,11 +66,13 @@ class CompileCache(FunctionCache):
         """The compiled form for these types, or None: then this process is the one to compile and save it."""
         target_context.refresh()
         file = self._file(sig, target_context.codegen())
-        if not file.exists():
+        if file is None:
+            return None
+        content = _unsealed(file)
+        if content is None:
             self._lock(file)
-        try:
-            content = file.read_bytes()
-        except OSError:
+            content = _unsealed(file)
+        if content is None:
             return None
         self._unlock(file)
         # The code may call what the threading layer brings along, a parallel loop's or `thread_count`.
@@ -59,9 +82,12 @@ class CompileCache(FunctionCache):
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a form that was compiled, and let those who wait for it have it."""
         file = self._file(sig, data.codegen)
+        if file is None:
+            return
         try:
+            content = dumps(data._reduce())
             with suppress(BppsaError), whole_file(file) as temporary:
-                temporary.write_bytes(dumps(data._reduce()))
+                temporary.write_bytes(sha256(content).digest() + content)
         finally:
             self._unlock(file)
 
@@ -75,10 +101,14 @@ class CompileCache(FunctionCache):
         for file in self._path.glob(f"{self._name}-*"):
             file.unlink(missing_ok=True)
 
-    def _file(self, sig: Any, codegen: Any) -> Path:
-        meaning = sig, codegen.magic_tuple(), self._parallel, described(self._py_func)
-        key = repr((sys.implementation.cache_tag, meaning))
-        return self._path / f"{self._name}-{sha256(key.encode()).hexdigest()[:24]}"
+    def _file(self, sig: Any, codegen: Any) -> Path | None:
+        try:
+            digest = function_digest(self._dispatcher, self._room)
+        except NoDigestError:
+            return None
+        settings = [getattr(numba.config, name, None) for name in SETTINGS.split()]
+        key = repr((digest, sig, codegen.magic_tuple(), settings, _here()))
+        return self._path / f"{self._name}-{sha256(key.encode()).hexdigest()[:32]}"
 
     def _lock(self, file: Path) -> None:
         from filelock import FileLock, Timeout  # 30 ms to import, for a first run alone
@@ -99,27 +129,33 @@ class CompileCache(FunctionCache):
             lock.release()
 
 
-def described(function: Any) -> Any:
-    """A function by its code and what it encloses, in every process the same."""
-    function = getattr(function, "py_func", getattr(function, "_defn", function))  # of a loop, an intrinsic
-    if not callable(function) or not hasattr(function, "__code__"):
-        return repr(function)
-    enclosed = [described(cell.cell_contents) for cell in function.__closure__ or ()]
-    name = f"{function.__module__}.{function.__qualname__}"
-    return name, sha256(function.__code__.co_code).hexdigest(), enclosed
+def _unsealed(file: Path) -> bytes | None:
+    """What a file holds behind its seal; None where there is no file, or not what was written."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    seal, content = content[:32], content[32:]
+    return content if sha256(content).digest() == seal else None
 
 
-class _Failures(event.Listener):
-    """Compilations that end with an error or Ctrl-C: nothing will be saved."""
-
-    def on_start(self, event: Any) -> None:
-        pass
-
-    def on_end(self, event: Any) -> None:
-        dispatcher = event.data["dispatcher"]
-        made = tuple(event.data["args"]) in dispatcher.overloads
-        if not made and isinstance(dispatcher._cache, CompileCache):
-            dispatcher._cache.release()
+@cache
+def _here() -> tuple[Any, ...]:
+    """The machine and the versions, of which sources may choose by themselves."""
+    processor = binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten()
+    versions = sys.version, numba.__version__, llvmlite.__version__, np.__version__
+    return sys.platform, platform.machine(), *processor, *versions
 
 
-event.register("numba:compile", _Failures())
+def _count_apart() -> None:
+    """Have Numba number functions from a number of this process's own.
+
+    It names machine code by a function's name and number. Code of two processes with equal names would be
+    taken for one another where a third loads both.
+    """
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(7), "little"))
+
+
+_count_apart()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_apart)

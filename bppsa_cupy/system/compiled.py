@@ -9,16 +9,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba import types
+from numba.core.cpu import ParallelOptions
 
-from bppsa_cupy.system import compilation
-from bppsa_cupy.system.compile_cache import CompileCache, described
+from bppsa_cupy.system import compilation, linking
+from bppsa_cupy.system.compile_cache import CompileCache
+from bppsa_cupy.system.linking import Function
 
 
 def sources_digest(package: str) -> str:
-    """SHA-256 over the Python sources of a package or module, by their names, and of this file."""
-    state = sha256(numba.__version__.encode() + Path(__file__).read_bytes())
+    """SHA-256 over the Python sources of a package or module, by their names, this file and `linking`."""
+    state = sha256(Path(__file__).read_bytes() + Path(linking.__file__).read_bytes())
     source = Path(str(sys.modules[package].__file__))
     paths = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
     for path in paths:
@@ -32,17 +32,33 @@ def cache_folder(package: str) -> Path:
     return compilation.kept_in() / "numba" / sources_digest(package)[:16]
 
 
-def _without_literals(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a constant in a call stand for its type: Numba would compile the callee once more for each."""
-
-    def call(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        named = {name: types.unliteral(kind) for name, kind in keywords.items()}
-        return get_call_template(tuple(map(types.unliteral, arguments)), named)
-
-    return call
+def _room_of(module: str) -> str:
+    """A function's room: `bppsa_cupy.NAME` of the package, elsewhere its module alone."""
+    return ".".join(module.split(".")[:2]) if module.startswith("bppsa_cupy.") else module
 
 
-def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+#: What becomes a loop of all threads in a parallel function: `prange` alone. Numba would make loops of every
+#: array expression too, look for some to fuse, and compile each by itself.
+PRANGE = ParallelOptions(
+    {
+        "prange": True, "comprehension": False, "fusion": False, "inplace_binop": False, "numpy": False,
+        "reduction": False, "setitem": False, "stencil": False,
+    }
+)  # fmt: skip
+
+
+def part(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Function]:
+    """Decorate a loop that compiled ones alone call: as `compiled`, and kept on disk with what calls it."""
+    options |= {
+        "boundscheck": None,
+        "parallel": PRANGE if parallel else False,
+        "nogil": True,
+        "error_model": "numpy",
+    }
+    return lambda function: Function(function, targetoptions=options)
+
+
+def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Function]:
     """Decorate a loop: nopython, no Python object, no fastmath, kept on disk (`CompileCache`); a first run
     says what it compiles (`compilation`).
 
@@ -52,21 +68,16 @@ def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..
     the cache folder cannot be made, functions are compiled in each process.
     """
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        if function.__closure__:
-            # Numba names machine code by this name and a number of its own, which two processes may give to
-            # two functions that differ in what they enclose alone; from disk one of them would be taken for
-            # the other.
-            function.__qualname__ += f"_{sha256(repr(described(function)).encode()).hexdigest()[:16]}"
-        dispatcher = numba.njit(parallel=parallel, nogil=True, error_model="numpy", **options)(function)
-        dispatcher.get_call_template = _without_literals(dispatcher.get_call_template)
-        compilation.announce(dispatcher)
-        folder = cache_folder(".".join(function.__module__.split(".")[:2]))
+    def decorate(function: Callable[..., Any]) -> Function:
+        made = part(parallel=parallel, **options)(function)
+        compilation.announce(made)
+        room = _room_of(function.__module__)
+        folder = cache_folder(room)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError:
-            return dispatcher
-        dispatcher._cache = CompileCache(function, folder, parallel)
-        return dispatcher
+            return made
+        made.kept = CompileCache(made, folder, room)
+        return made
 
     return decorate

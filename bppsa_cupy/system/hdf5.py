@@ -101,7 +101,7 @@ def open_file(
     except error:
         raise
     except FileNotFoundError as cause:
-        raise error(f"{path} does not exist: give the path of a file that was written before") from cause
+        raise error(f"{path} does not exist: give the path of an existing file") from cause
     except (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, MemoryError) as cause:
         raise error(f"{path} cannot be read ({reason_of(cause)}): write it again") from cause
 

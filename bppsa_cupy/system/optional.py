@@ -11,7 +11,7 @@ def need(part: str, package: str, called: str, oldest: tuple[int, ...]) -> None:
     part     who takes it, `package` being the name of its extra too
     called   what the package calls itself
     """
-    cure = f"pip install 'bppsa-cupy[{package}]'"
+    cure = f"in the checkout, pip install -e '.[{package}]'"
     wanted = f"{called} {'.'.join(map(str, oldest))} or later"
     try:
         version: str = import_module(package).__version__

@@ -7,16 +7,18 @@ chunk at once, each from its boundary.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import cost, serial
-from bppsa_cupy.timescan.models import model_of
 from bppsa_cupy.timescan.walk import Walk
 
 #: Which way over time a method of net.backward asks for.
@@ -48,6 +50,92 @@ def bind_reduce(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """Where the chunks of a walk stand that are here, while others hold the rest.
+
+    first   the number of the first chunk here, in the walk's order
+    chunks  of the whole walk
+    gather  (own, every): fills the rows of all chunks but the walk's first, in its order, from everyone's own
+    """
+
+    first: int
+    chunks: int
+    gather: Callable[[Array, Array], None]
+
+
+class ChunkScan:
+    """Reduce, scan and expand of one walk, bound to its arrays: calling it fills `delta` and `entering`.
+
+    last, delta, entering  as `TimeScan` takes them, of the steps here
+    again      makes the launch that follows of a flag, (1,) int32 on the device, which is not 0 where a
+               boundary is not finite: the serial pass, where it is wanted
+    elsewhere  which chunks are here; all of them where it is None
+    reduce, scan, expand  the three phases, one launch each
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        walk: Walk,
+        gradient: Array | None,
+        last: Array,
+        delta: Array,
+        entering: Array,
+        chunk: int,
+        again: Callable[[Array], Launch],
+        elsewhere: Elsewhere | None = None,
+    ) -> None:
+        dtype, size, affine = walk.state.dtype, walk.size, gradient is not None
+        here = size.chunks(chunk)
+        first, chunks = (0, here) if elsewhere is None else (elsewhere.first, elsewhere.chunks)
+        skipped = int(first == 0)  # nobody needs the map of a walk's first chunk
+        walks, state = size.walks, size.state
+
+        def maps_of(count: int) -> tuple[Array, Array, Array]:
+            return (
+                device.empty((count, walks, state, state), dtype),
+                device.empty((count, walks, state), np.int32),
+                device.empty((count, *last.shape) if affine else 0, dtype),
+            )
+
+        own = every = maps_of(here - skipped)
+        self._gathers: list[Launch] = []
+        if elsewhere is not None:
+            every = maps_of(chunks - 1)
+            pairs = list(zip(own, every, strict=True))[: 2 + affine]
+            self._gathers = [partial(elsewhere.gather, *pair) for pair in pairs]
+        boundary = device.empty((chunks, *last.shape), dtype)
+        self._entering, self._entering_all = entering, device.empty((here, *last.shape), dtype)
+        self._flag = device.zeros(1, np.int32)
+        self._seen, self._look = device.mirror(self._flag)
+        self._again = again(self._flag)
+        self.reduce = bind_reduce(device, walk, gradient, chunk, skipped, *own)
+        self.scan = device.bind(
+            KERNELS["chunk_scan"], *every, last, boundary, chunks, *size.boundary_scalars, affine
+        )
+        self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
+        ends = boundary[first : first + here]
+        self.expand = serial.backward(device, walk, gradient, ends, chunk, delta, self._entering_all)
+
+    def __call__(self) -> None:
+        self._flag[...] = 0
+        self.reduce()
+        for gather in self._gathers:
+            gather()
+        self.scan()
+        self._check()
+        self._look()
+        self.expand()
+        self._entering[...] = self._entering_all[0]
+        self._again()
+
+    @property
+    def reran(self) -> str:
+        """Of the latest call that is through, for a description: that it was run again serially, if so."""
+        return "; a boundary was not finite: run again serially" if self._seen[0] else ""
+
+
 class TimeScan:
     """A backward pass of one walk, bound to its arrays: calling it fills `delta` and `entering`.
 
@@ -56,14 +144,19 @@ class TimeScan:
     delta     out, (T, cell.deltas * H, B)
     entering  out, (P H, B), the gradient by the initial state
     method    "auto", "bp", "linear" (serial), "blelloch" or "hybrid" (by chunks), as net.backward takes them
-    reduce, scan, expand  the three phases of a scan by chunks, one launch each
     chunk     its length in steps; by default the cost model's
     free      bytes it may take; by default all the device has
+    by_chunks  the scan by chunks, where that was chosen
 
     Law: every method and chunk length gives the same gradients up to rounding. Where a boundary is not
     finite, as where the products of Jacobians left the range and the gradients might not have, the
-    pass is run again serially, and `description` says so. Raises DeviceError with the bytes needed and
-    free, and the chunk length that would fit, before anything is allocated.
+    pass is run again serially, and `description` says so. The device decides that by a flag of its own:
+    the serial walk is always launched, and returns at once where it is not wanted. So the host waits for
+    nothing, and a call can be captured into a graph; what `reran` and `description` tell is what the host
+    knows by then, of a GPU as a rule of the call before.
+
+    Raises DeviceError with the bytes needed and free, and the chunk length that would fit, before anything is
+    allocated.
     """
 
     def __init__(
@@ -78,15 +171,15 @@ class TimeScan:
         chunk: int | None = None,
         free: int | None = None,
     ) -> None:
-        self._device, self._entering = device, entering
-        self.reran = False
-        size, model, way = walk.size, model_of(device), WAYS[method]
+        self._size = size = walk.size
+        model, way = model_of(device), WAYS[method]
         free = device.free_memory() if free is None else free
         self.choice = cost.choose(model, size, method=way, chunk=chunk, free=free if chunk is None else None)
         if way == "serial":
             self.choice = replace(self.choice, reason=f"method {method!r}")
-        self._serial = serial.backward(device, walk, gradient, last, size.steps, delta, entering)
+        self.by_chunks: ChunkScan | None = None
         if self.choice.method == "serial":
+            self._run = serial.backward(device, walk, gradient, last, size.steps, delta, entering)
             return
         needed = size.chunk_bytes(self.choice.chunk)
         if needed > free:
@@ -96,42 +189,26 @@ class TimeScan:
                 f"{device.name}: a scan over {size.steps} steps by chunks of {self.choice.chunk} takes "
                 f"{needed} bytes, {free} are free for it: {advice}"
             )
-        self._bind(walk, gradient, last, delta)
-
-    def _bind(self, walk: Walk, gradient: Array | None, last: Array, delta: Array) -> None:
-        device, dtype, size = self._device, walk.state.dtype, walk.size
-        chunks, chunk, walks, state = self.choice.chunks, self.choice.chunk, size.walks, size.state
-        maps = device.empty((chunks - 1, walks, state, state), dtype)
-        exponents = device.empty((chunks - 1, walks, state), np.int32)
-        offsets = device.empty((chunks - 1, *last.shape) if gradient is not None else 0, dtype)
-        boundary, self._entering_all = (device.empty((chunks, *last.shape), dtype) for _ in range(2))
-        self._flag = device.zeros(1, np.int32)
-        self.reduce = bind_reduce(device, walk, gradient, chunk, 1, maps, exponents, offsets)
-        self.scan = device.bind(
-            KERNELS["chunk_scan"], maps, exponents, offsets, last, boundary, chunks, *size.boundary_scalars,
-            gradient is not None,
-        )  # fmt: skip
-        self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
-        self.expand = serial.backward(device, walk, gradient, boundary, chunk, delta, self._entering_all)
+        again = partial(serial.backward_in_blocks, device, walk, gradient, last, size.steps, delta, entering)
+        self._run = self.by_chunks = ChunkScan(
+            device, walk, gradient, last, delta, entering, self.choice.chunk, again
+        )
 
     def __call__(self) -> None:
-        if self.choice.method == "serial":
-            self._serial()
-            return
-        self._flag[...] = 0
-        self.reduce()
-        self.scan()
-        self._check()
-        flag = self._device.fetch(self._flag)
-        self.expand()
-        self._entering[...] = self._entering_all[0]
-        self.reran = bool(flag()[0])  # waits for the scan, while chunks expand
-        if self.reran:
-            self._serial()
+        self._run()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return 0 if self.by_chunks is None else self._size.chunk_bytes(self.choice.chunk)
+
+    @property
+    def reran(self) -> bool:
+        """Whether the latest call that is through was run again serially."""
+        return self.by_chunks is not None and bool(self.by_chunks.reran)
 
     @property
     def description(self) -> str:
-        """What the latest call ran, and why."""
-        again = "; a boundary was not finite: run again serially" if self.reran else ""
-        how = serial.told(self._serial) if self.choice.method == "serial" else ""
-        return f"{self.choice}{how}{again}"
+        """What the latest call that is through ran, and why."""
+        how = serial.told(self._run) if self.by_chunks is None else self.by_chunks.reran
+        return f"{self.choice}{how}"

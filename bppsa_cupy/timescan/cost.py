@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bppsa_cupy.processors.models import Processor
+from bppsa_cupy.processors.sizes import WalkSize
 from bppsa_cupy.raw_kernels.twins.reduce import MAXIMAL_STATE
-from bppsa_cupy.timescan.models import TimeModel
-from bppsa_cupy.timescan.sizes import WalkSize
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,43 @@ class Choice:
         )
 
 
-def chunked_seconds(model: TimeModel, size: WalkSize, chunk: int, verb: str = "backward") -> float:
-    """Reduce, scan, look at the boundaries, expand: a pass back, or an iteration of Newton's "forward"."""
+def chunked_seconds(model: Processor, size: WalkSize, chunk: int, verb: str = "backward") -> float:
+    """Reduce, scan, look at the boundaries, expand: a pass back, or an iteration of Newton's "forward". The
+    host waits for what the latter finds; behind a pass back comes the launch of a walk that as a rule is not
+    wanted."""
     chunks = size.chunks(chunk)
     return (
         model.reduce_seconds(size, chunk)
         + model.scan_seconds(size, chunks)
         + model.walk_seconds(size, verb, chunks)
         + 3 * model.launch
+        + (model.launch if verb == "backward" else model.check)
+    )
+
+
+#: Walks in which boundaries settle behind Newton's last iteration where the dynamics contract, and launches
+#: of each of them; launches at the two ends of the pass.
+SETTLING_WALKS, SETTLING_LAUNCHES, LAUNCHES_AT_ENDS = 2, 6, 12
+
+
+def newton_seconds(model: Processor, size: WalkSize, chunk: int, iterations: int) -> float:
+    """A forward pass by so many of Newton's iterations: these, the copies into chunks and back, and the walks
+    in which boundaries settle, behind each of which the host looks at them."""
+    settling = (
+        model.walk_seconds(size, "forward", size.chunks(chunk))
+        + SETTLING_LAUNCHES * model.launch
         + model.check
+    )
+    return (
+        iterations * chunked_seconds(model, size, chunk, "forward")
+        + model.copy_seconds(size.newton_copied)
+        + SETTLING_WALKS * settling
+        + LAUNCHES_AT_ENDS * model.launch
     )
 
 
 def choose(
-    model: TimeModel,
+    model: Processor,
     size: WalkSize,
     *,
     method: str = "auto",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.processors.models import model_of
+from bppsa_cupy.processors.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan import cost, serial
-from bppsa_cupy.timescan.models import model_of
 from bppsa_cupy.timescan.newton import NewtonForward
-from bppsa_cupy.timescan.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan.walk import Walk
 
 #: Iterations a contracting network takes, by which the cost of the way is predicted.
@@ -25,6 +25,8 @@ class TimeForward:
         diagonal = method == "quasi-newton"
         self._newton = NewtonForward(device, walk, chunk, diagonal=diagonal) if chunk else None
         self._call = self._newton or serial.forward(device, walk)
+        #: Bytes that it takes.
+        self.nbytes = walk.size.newton_bytes(chunk) if chunk else 0
 
     def __call__(self) -> None:
         self._call()
@@ -59,7 +61,7 @@ def choose_forward(
     fitting = [c for c, needed in lengths.items() if needed <= free]
     seconds = {c: cost.chunked_seconds(model, size, c, "forward") for c in fitting or [choice.chunk]}
     chunk = min(seconds, key=lambda c: seconds[c])
-    expected = EXPECTED_ITERATIONS * seconds[chunk] * 1e3
+    expected = cost.newton_seconds(model, size, chunk, EXPECTED_ITERATIONS) * 1e3
     serially = choice.serial_seconds * 1e3
     if method == "auto" and expected >= serially:
         return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration on {model.label}"

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.conversion import is_on_gpu
+from bppsa_cupy.devices import Array, Device, get_device
 from bppsa_cupy.errors import ShapeError
 
 
@@ -25,7 +26,15 @@ def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
 
 
 def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
-    """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T."""
-    array = np.asarray(device.to_host(device.asarray(lengths)))
-    check_lengths(array, batch, steps)
+    """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T.
+
+    Those of the host are copied once, and nothing waits; for those of a GPU, which are looked at on the host,
+    it waits until the GPU has made them.
+    """
+    if isinstance(lengths, device.xp.ndarray) or is_on_gpu(lengths):
+        array = device.asarray(lengths)
+        check_lengths(device.to_host(array), batch, steps)
+    else:
+        array = get_device("host").asarray(lengths)
+        check_lengths(array, batch, steps)
     return device.asarray(array, dtype=np.int64)

@@ -235,8 +235,9 @@ class NewtonForward:
         return NewtonReport(False, iteration, error, self._tolerance, chunks, self._diagonal)
 
     def _left(self, starts: Array, ends: Array, error: float) -> float:
-        """The states' error by their sizes once the correction is within the tolerance: 0 where boundaries
-        settle, else the correction and what rounding may become; infinite beyond the tolerance."""
+        """The error left in the states, relative to their size, once the correction is within the tolerance:
+        0 where the boundaries no longer move, else the correction plus how far rounding may have grown;
+        infinite where that is beyond the tolerance."""
         xp, walks = self._device.xp, max(SETTLING_WALKS, -(-SETTLING_STEPS // self._chunk))
         for _ in range(walks):
             moved = xp.stack([xp.max(xp.abs(ends[:-1] - starts[1:]))])

@@ -3,11 +3,13 @@ sequence of wide states a launch a step."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.processors.models import model_of
+from bppsa_cupy.processors.sizes import WalkSize
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.timescan import by_steps
-from bppsa_cupy.timescan.models import model_of
-from bppsa_cupy.timescan.sizes import WalkSize
 from bppsa_cupy.timescan.walk import Walk
 
 
@@ -74,6 +76,21 @@ def backward(
     """
     if chunk >= walk.size.steps and model_of(device).goes_by_steps(walk.size, "backward"):
         return by_steps.backward(device, walk, gradient, boundary, delta, entering)
+    return backward_in_blocks(device, walk, gradient, boundary, chunk, delta, entering)
+
+
+def backward_in_blocks(
+    device: Device,
+    walk: Walk,
+    gradient: Array | None,
+    boundary: Array,
+    chunk: int,
+    delta: Array,
+    entering: Array,
+    wanted: Array | None = None,
+) -> Launch:
+    """The same by one launch, a block for each of some samples; where there is a `wanted`, (1) int32 on the
+    device, and it is 0 when the launch runs, nothing is done."""
     return device.bind(
         kernels_of(walk.size.cell)["backward"],
         walk.state,
@@ -83,10 +100,12 @@ def backward(
         walk.or_none(gradient),
         boundary,
         walk.lengths,
+        device.empty(0, np.int32) if wanted is None else wanted,
         delta,
         entering,
         *walk.size.scalars,
         chunk,
         gradient is not None,
         walk.reverse,
+        wanted is not None,
     )

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.processors.sizes import StackSize
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import products
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.direction import Direction, make_directions
 from bppsa_cupy.timescan.exchange import Gather, Scatter
 from bppsa_cupy.timescan.forward import TimeForward
-from bppsa_cupy.timescan.sizes import StackSize
 
 
 class Pass(Protocol):
@@ -192,6 +192,11 @@ class Stack:
     def _backward_pass(self, d: Direction, method: str, free: int) -> Pass:
         """The pass of one direction from its last step to its first."""
         return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that its passes over time take beside the buffers."""
+        return sum(getattr(one, "nbytes", 0) for one in (*self._forwards, *self._scans))
 
     @property
     def backward_ways(self) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """Recurrent modules for PyTorch: torch.nn's RNN, GRU and LSTM, and layers of any `bp.Cell`, on this package's
-kernels.
+kernels; and pruned Conv2d and Linear.
 
     import bppsa_cupy.torch
     model = bppsa_cupy.torch.convert(model)
+    records = bppsa_cupy.torch.jacobians(model, x)
 
 docs/pytorch.md says what works and what is refused. Importing this without PyTorch raises ImportError that
 names the extra to install; nothing else in the package needs it.
@@ -12,7 +13,21 @@ from bppsa_cupy.system.optional import need
 
 need("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))  # whose torch.library registers what the modules take
 
+from bppsa_cupy.torch.analysis import jacobians  # noqa: E402
 from bppsa_cupy.torch.convert import convert, revert  # noqa: E402
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
+from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
+from bppsa_cupy.torch.scan import linear_scan  # noqa: E402
 
-__all__ = ["GRU", "LSTM", "RNN", "CellLayer", "convert", "revert"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "RNN",
+    "CellLayer",
+    "PrunedConv2d",
+    "PrunedLinear",
+    "convert",
+    "jacobians",
+    "linear_scan",
+    "revert",
+]

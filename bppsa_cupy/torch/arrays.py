@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any, TypeVar
 
+import numba
 import torch
 
 from bppsa_cupy.devices import Array, Device, get_device
+
+Result = TypeVar("Result")
+
+#: That Numba has.
+MOST_THREADS = numba.config.NUMBA_NUM_THREADS
 
 
 @cache
 def host() -> Device:
     """The engine's device of tensors on the CPU."""
+    threads = torch.get_num_threads()
+    numba.set_num_threads(numba.get_num_threads())  # starts Numba's, and sets OpenMP's number, PyTorch's too
+    torch.set_num_threads(threads)
     return get_device("host")
+
+
+def on_host(call: Callable[..., Result], *arguments: Any) -> Result:
+    """`call` of the host's device and arguments, on no more threads than torch.set_num_threads gave."""
+    device, limit = host(), torch.get_num_threads()
+    if limit >= MOST_THREADS:
+        return call(device, *arguments)
+    own = numba.get_num_threads()
+    numba.set_num_threads(min(own, limit))
+    try:
+        return call(device, *arguments)
+    finally:
+        numba.set_num_threads(own)
 
 
 @contextmanager

@@ -59,6 +59,11 @@ def check_tensors(
 ) -> None:
     """Raise where input, states and parameters are not of one dtype and device that the engine takes."""
     name, weight = type(module).__name__, parameters[0]
+    if not isinstance(x, torch.Tensor):
+        raise ShapeError(
+            f"{name} got input of {type(x).__name__}: it takes a tensor, as torch.from_numpy(array) or "
+            "torch.tensor(list)"
+        )
     dtype, on_host = weight.dtype, weight.is_cpu
     if dtype not in DTYPES:
         raise ShapeError(
@@ -82,10 +87,14 @@ def check_tensors(
                 f"{name} lies on {weight.device} and has {what} on {tensor.device}: move one to the other, "
                 f"as by .to('{weight.device}')"
             )
+
+
+def check_pack(module: Any) -> None:
+    """Raise PassError for a pack inside of a transform of torch.func, where PyTorch cannot pad it."""
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         raise PassError(
-            f"{name} is no function for torch.func (vmap, grad, jvp, jacrev): give it the "
-            "whole batch, and take torch.autograd; revert(model) gives torch.nn's module"
+            f"{type(module).__name__} got a PackedSequence inside of torch.func, where PyTorch cannot pad "
+            "it: give padded sequences, or take torch.autograd"
         )
 
 

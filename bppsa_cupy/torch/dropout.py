@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
+from bppsa_cupy.torch.autograd import run
 from bppsa_cupy.torch.geometry import Arguments
-from bppsa_cupy.torch.passes import run
 
 
 def with_dropout(

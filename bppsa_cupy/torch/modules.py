@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,12 +13,12 @@ from torch.nn.utils.rnn import PackedSequence
 import bppsa_cupy.torch.operator  # noqa: F401  torch.ops.bppsa_cupy, which compiled graphs call
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.torch import checks
+from bppsa_cupy.torch.autograd import apply, run
 from bppsa_cupy.torch.dropout import with_dropout
 from bppsa_cupy.torch.geometry import Arguments, geometry_of, mode_of
 from bppsa_cupy.torch.packs import repack, unpack
-from bppsa_cupy.torch.passes import apply, run
 
 
 class OverTime(torch.nn.Module):
@@ -50,8 +51,7 @@ class OverTime(torch.nn.Module):
         hx     the state before the first step, (num_layers D, B, H), or (num_layers D, H) without a batch; of
                an LSTM (h, c), of a cell as many as it has states; zeros without it
 
-        Raises ShapeError and DeviceError naming both sides, PassError where a transform of torch.func is at
-        work.
+        Raises ShapeError and DeviceError naming both sides, PassError for packs inside of torch.func.
         """
         known = self._parameters
         parameters: list[Any] = [
@@ -77,9 +77,35 @@ class OverTime(torch.nn.Module):
         y, *after = self._over(x, None, self.batch_first, states, parameters)
         return y.squeeze(axis), _state([state.squeeze(1) for state in after])
 
+    def __prepare_scriptable__(self) -> None:
+        """What torch.jit.script calls first. Raises PassError."""
+        raise PassError(
+            f"{type(self).__name__} has no text for torch.jit.script: take torch.compile, or revert(model), "
+            "which gives torch.nn's module"
+        )
+
+    @property
+    def qconfig(self) -> Any:
+        """How torch.ao.quantization is to quantize this module, which it leaves in floating point."""
+        return self.__dict__.get("qconfig")
+
+    @qconfig.setter
+    def qconfig(self, value: Any) -> None:
+        self.__dict__["qconfig"] = value
+        warnings.warn(
+            f"{type(self).__name__} of bppsa_cupy.torch is not quantized: take revert(model) before, which "
+            "gives torch.nn's module",
+            stacklevel=2,
+        )
+
+    @qconfig.deleter
+    def qconfig(self) -> None:
+        self.__dict__.pop("qconfig", None)
+
     def _over_pack(self, pack: PackedSequence, states: Any, parameters: Any) -> tuple[PackedSequence, Any]:
         """`forward` of a pack: states come and go in the order of the sequences before they were packed."""
         checks.check_tensors(self, pack.data, states, parameters)
+        checks.check_pack(self)
         x, lengths = unpack(type(self).__name__, pack, self.input_size)
         checks.check_states(self, states, x.shape[0])
         order, back = pack.sorted_indices, pack.unsorted_indices

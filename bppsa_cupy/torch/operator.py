@@ -7,9 +7,13 @@ from typing import Any
 
 import torch
 
+from bppsa_cupy.torch.autograd import Gradients, second_derivatives
 from bppsa_cupy.torch.geometry import geometry_named
-from bppsa_cupy.torch.passes import go_back, go_forward
+from bppsa_cupy.torch.passes import go_forward
 from bppsa_cupy.torch.tickets import ticket_of
+
+#: Of `Gradients`: by parameters and input, as the operator always gives them.
+ALL = True, True
 
 
 @torch.library.custom_op("bppsa_cupy::over_time", mutates_args=())
@@ -49,44 +53,64 @@ def _(
 @torch.library.custom_op("bppsa_cupy::back_through_time", mutates_args=())
 def back_through_time(
     ticket: torch.Tensor,
+    lengths: torch.Tensor | None,
+    x: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
     by_output: torch.Tensor,
     by_states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-    input_shape: Sequence[int],
+    text: str,
 ) -> list[torch.Tensor]:
     """The gradients by input, first states and parameters."""
-    by_input, by_first, by_parameters = go_back(ticket, by_output, by_states, True, True, True)
-    assert by_input is not None
-    return [by_input, *by_first, *by_parameters]
+    tensors = x, *states, *parameters, by_output, *by_states
+    return list(Gradients.forward(geometry_named(text), ALL, len(states), ticket, lengths, *tensors))
 
 
 @back_through_time.register_fake
 def _(
     ticket: torch.Tensor,
+    lengths: torch.Tensor | None,
+    x: torch.Tensor,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
     by_output: torch.Tensor,
     by_states: Sequence[torch.Tensor],
-    parameters: Sequence[torch.Tensor],
-    input_shape: Sequence[int],
+    text: str,
 ) -> list[torch.Tensor]:
-    return [
-        by_output.new_empty(tuple(input_shape)),
-        *(g.new_empty(g.shape) for g in by_states),
-        *(p.new_empty(p.shape) for p in parameters),
-    ]
+    return [tensor.new_empty(tensor.shape) for tensor in (x, *states, *parameters)]
 
 
 def _keep(ctx: Any, inputs: Any, output: Any) -> None:
-    x, _, states, parameters, _, _ = inputs
-    ctx.save_for_backward(output[-1], *parameters)
-    ctx.shape, ctx.count = tuple(x.shape), len(states)
+    x, lengths, states, parameters, ctx.text, _ = inputs
+    ctx.save_for_backward(output[-1], lengths, x, *states, *parameters)
+    ctx.end = 3 + len(states)
 
 
 def _back(ctx: Any, gradients: Any) -> Any:
-    ticket, *parameters = ctx.saved_tensors
+    given, end = ctx.saved_tensors, ctx.end
+    (ticket, lengths, x, *states), parameters = given[:end], given[end:]
     by_output, *by_states = gradients[:-1]
-    found = back_through_time(ticket, by_output, by_states, parameters, ctx.shape)
-    by_first = found[1 : 1 + len(by_states)]
-    return found[0], None, by_first[: ctx.count], found[1 + len(by_states) :], None, None
+    found = back_through_time(ticket, lengths, x, states, parameters, by_output, by_states, ctx.text)
+    return found[0], None, found[1 : 1 + len(states)], found[1 + len(states) :], None, None
 
 
 over_time.register_autograd(_back, setup_context=_keep)
+
+
+def _keep_gradients(ctx: Any, inputs: Any, output: Any) -> None:
+    _, lengths, x, states, parameters, by_output, by_states, ctx.text = inputs
+    ctx.save_for_backward(lengths, x, *states, *parameters, by_output, *by_states)
+    ctx.counts = len(states), len(parameters)
+
+
+def _back_from_gradients(ctx: Any, gradients: Any) -> Any:
+    lengths, *tensors = ctx.saved_tensors
+    states, parameters = ctx.counts
+    needed = [tensor.requires_grad for tensor in tensors]
+    geometry = geometry_named(ctx.text)
+    found = list(second_derivatives(geometry, ALL, states, lengths, tensors, needed, gradients))
+    first, last = 1 + states, 1 + states + parameters
+    return (None, None, found[0], found[1:first], found[first:last], found[last], found[last + 1 :], None)
+
+
+back_through_time.register_autograd(_back_from_gradients, setup_context=_keep_gradients)

@@ -17,6 +17,8 @@ from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 
 FORMAT, VERSION = "bppsa-checkpoint", 1
+#: Attributes that files of older versions may lack.
+LATER = ("recipe", "data", "options")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,9 @@ class Checkpoint:
     random_state  what the order of samples and other random numbers follow from, as JSON holds it;
                   a NumPy bit generator's `state` is such a value
     recipe        further settings that the steps follow from (`Settings.recipe`), as JSON holds them
+    data          name, digest and source of the data set (`Dataset`)
+    options       what was asked for that may be others when training goes on (`Settings.options`), as JSON
+                  holds it
     epoch, step   epochs and steps that are done
     """
 
@@ -41,6 +46,8 @@ class Checkpoint:
     optimizer: dict[str, Any] = field(default_factory=dict)
     random_state: dict[str, Any] = field(default_factory=dict)
     recipe: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     epoch: int = 0
     step: int = 0
 
@@ -69,7 +76,7 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
         "network": checkpoint.network,
         "optimizer": optimizer,
         "random_state": checkpoint.random_state,
-        "recipe": checkpoint.recipe,
+        **{name: getattr(checkpoint, name) for name in LATER},
     }
     with create(path, error=CheckpointError) as file:
         file.attrs.update(format=FORMAT, format_version=VERSION, dtype=checkpoint.dtype)
@@ -100,8 +107,7 @@ def load_checkpoint(path: str | os.PathLike[str], *, foreign: bool = False) -> C
                 f"{path} has the format {kind!r}, version {version}: it must be {FORMAT!r}, version {VERSION}"
             )
         values = {name: _from_json(file, name) for name in ("network", "optimizer", "random_state")}
-        # A checkpoint of a version without further settings has none.
-        values["recipe"] = _from_json(file, "recipe") if "recipe" in file.attrs else {}
+        values.update((name, _from_json(file, name)) for name in LATER if name in file.attrs)
         arrays = {name: _arrays(file, name) for name in ("parameters", "masks", "optimizer")}
         if values["optimizer"]:
             values["optimizer"]["arrays"] = arrays["optimizer"]

@@ -9,6 +9,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance, as_number
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.network.layout import ALIGNMENT
 from bppsa_cupy.network.parameters import ParameterSet
 
 
@@ -16,20 +17,24 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     """Scale all gradients (net.gradients) in place so that their common 2-norm is at most `max_norm`.
 
     As PyTorch's clip_grad_norm_: the factor is min(1, max_norm / (norm + 1e-6)). Returns the norm before, an
-    array of no dimensions, float64, on the device; nothing waits for it. The squares cannot overflow. A NaN
+    array of no dimensions, float64, on the device; nothing waits for it. Over ranks the bits are those of one
+    process. The squares cannot overflow. A NaN
     or an infinity makes all gradients NaN, so that the optimizer applies none. Raises BppsaError unless
     `max_norm` is above 0, and these are gradients; DeviceError, and scales none, where memory is too little.
     """
     takes = "a network's gradients, net.gradients"
     as_instance("clip_grad_norm", "gradients", gradients, ParameterSet, takes, error=BppsaError)
     max_norm = check_max_norm(max_norm)
-    flat, xp = gradients.flat, gradients.device.xp
-    with np.errstate(invalid="ignore"), gradients.device.naming_memory:
+    flat, device, xp = gradients.flat[gradients.own_slice], gradients.device, gradients.device.xp
+    with np.errstate(invalid="ignore"), device.naming_memory:
         own = xp.abs(flat).max() if flat.size else xp.zeros((), flat.dtype)
         largest = gradients.of_all_ranks(own).max()
         scale = largest + (largest == 0)
-        squares = gradients.of_all_ranks(xp.square(flat / scale).sum(dtype=np.float64)).sum()
-        norm = xp.sqrt(squares) * scale.astype(np.float64)
+        # By unit and then over units: in an order that does not depend on which rank holds what.
+        sums = xp.square(flat / scale).astype(np.float64)
+        for _ in range((ALIGNMENT // flat.itemsize).bit_length() - 1):
+            sums = sums[::2] + sums[1::2]
+        norm = xp.sqrt(gradients.units_of_all_ranks(sums).sum()) * scale.astype(np.float64)
         flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
     return norm
 

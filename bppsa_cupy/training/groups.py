@@ -9,7 +9,8 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer, as_list
 from bppsa_cupy.errors import BppsaError
-from bppsa_cupy.network.parameters import ALIGNMENT, ParameterSet
+from bppsa_cupy.network.layout import ALIGNMENT
+from bppsa_cupy.network.parameters import ParameterSet
 
 #: One group: its parameters' names under "params", and the hyper-parameters that differ from the optimizer's.
 Group = dict[str, Any]
@@ -53,14 +54,17 @@ def read_groups(
 
 
 def group_of_units(parameters: ParameterSet, groups: Sequence[Group]) -> tuple[np.ndarray, int]:
-    """The group of each unit of `flat`, uint8: 0 where a parameter is in none, k + 1 in groups[k]; and the
+    """The group of each unit of an array laid out as the gradients are, uint8: 0 where a parameter is in
+    none, k + 1 in groups[k]; and the
     parameters a unit has. Arrays begin at whole units, so that a unit is of one group."""
     unit = ALIGNMENT // parameters.dtype.itemsize
-    numbers = np.zeros(parameters.flat.size, np.uint8)
+    numbers = np.zeros(parameters.settled().size, np.uint8)
     for number, group in enumerate(groups, 1):
         for name in group["params"]:
             if name in parameters:
                 parameters.view(numbers, name)[...] = number
+    if parameters.layout is not None:
+        numbers = parameters.layout.compress(numbers)
     return np.ascontiguousarray(numbers[::unit]), unit
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,8 +26,9 @@ from bppsa_cupy.training.log import TrainingLog
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.sparsity import check_sparsity
 from bppsa_cupy.training.state import restore_from, snapshot
-from bppsa_cupy.training.steps import History, Runner, Serial, Work, not_finite
+from bppsa_cupy.training.steps import History, Row, Runner, Serial, Work, not_finite
 
 
 @np.errstate(over="ignore", invalid="ignore")  # told once, as NonFiniteError
@@ -39,8 +42,8 @@ def train(
     """Train a network on `dataset` and return the history.
 
     trained  the network, or a pipeline of one (`bp.Pipeline`)
-    resume   a checkpoint to go on from; the same device and thread count give the very bits that
-             training without a stop gives
+    resume   a checkpoint to go on from, and to write unless `settings` name another; the same device and
+             thread count give the very bits that training without a stop gives
 
     The loss is read back a step late, so that the device never waits. The optimizer's `lr_factor` follows
     the schedule, and is then what it was before. Raises NonFiniteError naming the step where a loss, of
@@ -58,9 +61,13 @@ def train(
         as_instance("train", name, given, kind, takes, error=BppsaError)
     if resume is not None:
         resume = as_path("train", "resume", resume, error=CheckpointError)
+        settings = replace(settings, checkpoint=settings.checkpoint or resume)
     network = runner.network
     check_dataset(network, dataset)
     runner.check(optimizer, settings, min(settings.batch_size, len(dataset.train)))
+    if settings.sparsity is not None:
+        alone = network if isinstance(runner, Serial) else runner
+        check_sparsity(alone, settings.method, settings.sparsity)
     if optimizer.parameters is not network.parameters:
         raise BppsaError("the optimizer holds another network's parameters: make it of network.parameters")
     if settings.checkpoint is not None and network.writes:
@@ -72,7 +79,8 @@ def train(
     last = settings.last_step(per_epoch)
     history = History()
     shown = settings.progress and network.writes
-    bar = tqdm(total=last, initial=step, unit="step", disable=not shown, dynamic_ncols=True)
+    # None: on a terminal alone.
+    bar = tqdm(total=last, initial=step, unit="step", disable=None if shown else True, dynamic_ncols=True)
     own_log = TrainingLog(settings.log if network.writes else None, step)
     with own_log as log, bar, _telling_of(lambda: good), _rates_kept(optimizer):
         while step < last and not ended:
@@ -87,8 +95,9 @@ def train(
                     if not math.isfinite(loss):
                         raise not_finite(f"the test loss is {loss} after", stop)
                     row.update(test_loss=loss, test_accuracy=accuracy)
-                    if shown:
-                        bar.write(f"epoch {row['epoch']}: test loss {loss:.4f}, test accuracy {accuracy:.2%}")
+                if shown and row["step"] == end:
+                    bar.write(_told(row))
+                    sys.stdout.flush()
                 history.rows.append(row)
                 # Batches of an epoch do not grow, so the first row's step is the one that was noted last.
                 log.write(row if log.begun else {**row, "ran": history.ran})
@@ -101,8 +110,15 @@ def train(
                 if network.writes:
                     save_checkpoint(settings.checkpoint, state)
                 good = settings.checkpoint
-            ended = wanted and step == end
+            ended = step == end and network.on_any_rank(wanted)
     return history
+
+
+def _told(row: Row) -> str:
+    """The line of an epoch that has ended."""
+    if "test_loss" not in row:
+        return f"epoch {row['epoch']}: loss {row['loss']:.4f}"
+    return f"epoch {row['epoch']}: test loss {row['test_loss']:.4f}, test accuracy {row['test_accuracy']:.2%}"
 
 
 def _work(
@@ -126,6 +142,7 @@ def _work(
         start=done,
         dtype=network.dtype,
         augment=settings.augment,
+        samples=network.own_samples,
     )
     sizes = [min(size, len(split) - number * size) for number in range(done, done + stop - start)]
     return Work(
@@ -165,7 +182,7 @@ def _is_finite(network: Sequential) -> bool:
     """Whether all parameters and buffers are; reductions on the device, and one wait."""
     device = network.device
     flag = device.zeros((1,), np.int32)
-    for array in (network.parameters.flat, *network.buffers.values()):
+    for array in (network.parameters.settled(), *network.buffers.values()):
         if array.dtype == network.dtype:
             device.launch(KERNELS["finite_check"], array, flag, array.size)
     network.parameters.set_where_any(flag)
@@ -185,7 +202,8 @@ def evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float,
 
 def _evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float, float]:
     total, right, count, current = 0.0, 0, 0, None
-    for batch in ahead(batches(split, batch_size, shuffle=False, dtype=network.dtype)):
+    read = batches(split, batch_size, shuffle=False, dtype=network.dtype, samples=network.own_samples)
+    for batch in ahead(read):
         labels, lengths = batch.labels, batch.label_lengths
         scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
         current = network.last_pass

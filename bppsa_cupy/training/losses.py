@@ -24,6 +24,7 @@ def cross_entropy(
     lengths: Any = None,
     ignore_index: int = IGNORED,
     label_smoothing: float = 0.0,
+    counted: int | None = None,
     device: Device | None = None,
 ) -> tuple[Array, Array]:
     """Softmax cross entropy, mean over the labels that count, and its gradient.
@@ -35,6 +36,8 @@ def cross_entropy(
     ignore_index  a label that is left out, as in PyTorch
     label_smoothing  the part of every target, from 0 to 1, that all classes share evenly, as in PyTorch
                   (Szegedy et al. 2016)
+    counted       of a part of a batch, how many labels of the whole batch count: the mean is over these, and
+                  the part may have none; by default those here
     Padded steps and ignored labels are in neither loss nor mean, and their gradient is 0. Returns the loss
     as an array of no dimensions on the scores' device (`float(loss)` waits for it) and the gradient by the
     scores, of their shape. Raises ShapeError, LabelError naming the first bad label or where none counts, and
@@ -59,7 +62,9 @@ def cross_entropy(
         cure = "give integers, as labels.astype(int)"
         array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
     rows = math.prod(shape)
-    targets, real = _targets(array, lengths, ignore_index, classes)
+    targets, real = _targets(array, lengths, ignore_index, classes, whole=counted is None)
+    if counted is not None:
+        real = as_integer("cross_entropy", "counted", counted, max(real, 1), error=LabelError)
     losses = device.empty((rows,), scores.dtype)
     gradient = device.empty(scores.shape, scores.dtype)
     launch = _launch_of(device, scores.dtype, rows, classes, real, label_smoothing)
@@ -117,19 +122,25 @@ def _launch_of(
     )
 
 
-def _targets(labels: np.ndarray, lengths: Any, ignore_index: int, classes: int) -> tuple[np.ndarray, int]:
-    """The labels as the kernel takes them, int64, -1 for those that do not count, and how many count. Raises
-    what `counted_labels` and `_check_labels` raise."""
+def _targets(
+    labels: np.ndarray, lengths: Any, ignore_index: int, classes: int, *, whole: bool
+) -> tuple[np.ndarray, int]:
+    """The labels as the kernel takes them, int64, -1 for those that do not count, and how many count, one at
+    least of a whole batch. Raises what `counted_labels` and `_check_labels` raise."""
     ignored = as_integer("cross_entropy", "ignore_index", ignore_index)
     if lengths is None and not 0 <= ignored < classes and labels.min() >= 0 and labels.max() < classes:
         return labels.astype(np.int64, copy=False), labels.size
     counted = counted_labels(labels, lengths, ignored)
     _check_labels(labels, counted, classes)
+    if whole and not counted.any():
+        raise LabelError(
+            "every label is ignored, so the mean is over none: give at least one that is not ignore_index"
+        )
     return np.where(counted, labels, -1).astype(np.int64), int(np.count_nonzero(counted))
 
 
 def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None:
-    """Raise LabelError naming the first counted label that is no class, or that none counts."""
+    """Raise LabelError naming the first counted label that is no class."""
     wrong = counted & ((labels < 0) | (labels >= classes))
     if wrong.any():
         first = tuple(np.argwhere(wrong)[0].tolist())
@@ -137,8 +148,4 @@ def _check_labels(labels: np.ndarray, counted: np.ndarray, classes: int) -> None
         raise LabelError(
             f"label {int(labels[first])} of sample {first[0]}{step} is out of range: the network has "
             f"{classes} classes, labels run from 0 to {classes - 1}"
-        )
-    if not counted.any():
-        raise LabelError(
-            "every label is ignored, so the mean is over none: give at least one that is not ignore_index"
         )

@@ -69,6 +69,7 @@ class Optimizer(abc.ABC):
         self._whole = Progress(*(parameters.device.zeros((1,), kind) for kind in (np.int32, np.int64)))
         self._parts: dict[tuple[int, int], Progress] = {}
         self._state: dict[str, Array] = {}
+        self._layout = parameters.layout
         self._add_arrays()
         self._masks: Mapping[str, Array] | None = parameters.masks
         self._fitting: ParameterSet | None = None
@@ -85,21 +86,24 @@ class Optimizer(abc.ABC):
     def prepared_step(self, gradients: ParameterSet, part: slice | None = None) -> Callable[[], None]:
         """The call that does what `step` does, with all that can fail for want of memory done before it;
         to be made before anything else of the optimizer's."""
-        if gradients is None or gradients is not self._fitting:
+        if gradients is None or gradients is not self._fitting or gradients.layout is not self._layout:
             self._check_gradients(gradients)
         rows = self._checked_rows()
         with (device := self.parameters.device).naming_memory:
+            self._fit_layout()
             self._add_arrays()
-            progress, own = self._progress(part), slice(None) if part is None else part
-            values, updated = gradients.flat[own], self.parameters.flat[own]
+            progress, own = self._progress(part), self.parameters.own_slice if part is None else part
+            values, kept = gradients.settled()[own], self.parameters.kept
+            updated = self.parameters.settled()[own] if kept is None else kept.flat
             kernel, arrays, flag = self._kernel()
-            units = self._units if part is None else self._units[part.start // self._unit :]
+            arrays = arrays if part is None else [array[part] for array in arrays]
+            units = self._units[own.start // self._unit :]
             if rows != self._rows:
                 self._table, self._rows = device.asarray(np.array(rows, np.float64).ravel()), rows
             check = device.bind(KERNELS["finite_check"], values, progress.flag, values.size)
             count = device.bind(KERNELS["step_count"], progress.flag, progress.steps)
             update = device.bind(
-                kernel, progress.flag, progress.steps, values, updated, *(array[own] for array in arrays),
+                kernel, progress.flag, progress.steps, values, updated, *arrays,
                 units, self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
             )  # fmt: skip
 
@@ -111,7 +115,13 @@ class Optimizer(abc.ABC):
                 if part is None:
                     self.parameters.set_where_any(progress.flag)
                 count()
-                update()
+                if kept is None:
+                    update()
+                    self.parameters.gather_updates()
+                else:
+                    kept.refresh(every=True)
+                    update()
+                    kept.stepped()
             self.parameters.changed()
 
         return update_now
@@ -143,9 +153,23 @@ class Optimizer(abc.ABC):
     def _mask_state(self) -> None:
         """Set the state to 0 where masks that are newer hold the parameters."""
         if self._masks is not self.parameters.masks:
-            for array in self._state.values():
-                self.parameters.apply_masks(array)
+            if self._layout is None:
+                for array in self._state.values():
+                    self.parameters.mask_own(array)
             self._masks = self.parameters.masks
+
+    def _fit_layout(self) -> None:
+        """Lay the state out as the gradients are now, which follows from the masks."""
+        layout, state = self.parameters.layout, {}
+        if layout is self._layout:
+            return
+        for name, array in self.arrays.items():
+            dense = array.copy() if array is self._state[name] else array
+            self.parameters.apply_masks(dense)
+            state[name] = dense if layout is None else layout.compress(dense)
+        self._layout = layout
+        self.groups, self._units = self._grouped(self.groups)
+        self._state = state
 
     def _grouped(self, groups: Sequence[Mapping[str, Any]]) -> tuple[list[Group], Array]:
         """These groups as they are kept, and the group of each unit on the device."""
@@ -155,7 +179,8 @@ class Optimizer(abc.ABC):
 
     def _add_arrays(self) -> None:
         """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
-        flat = self.parameters.flat
+        kept = self.parameters.kept
+        flat = self.parameters.settled()[self.parameters.own_slice] if kept is None else kept.flat
         missing = [name for name in self._arrays() if name not in self._state]
         self._state |= {name: self.parameters.device.zeros(flat.shape, flat.dtype) for name in missing}
 
@@ -170,6 +195,11 @@ class Optimizer(abc.ABC):
             return self._whole
         who = type(self).__name__
         as_instance(who, "part", part, slice, "a slice of `flat`, or None", error=BppsaError)
+        if self._layout is not None:
+            raise BppsaError(
+                f"{who} got part={part!r}: the network keeps gradients of its kept weights alone, so that "
+                "none lies where its parameter does; call net.use_whole_gradients() first"
+            )
         key = part.start, part.stop
         if part.step is not None or not self.parameters.ends_arrays(*key):
             raise BppsaError(
@@ -211,8 +241,10 @@ class Optimizer(abc.ABC):
 
     @property
     def arrays(self) -> Mapping[str, Array]:
-        """The state by name, each laid out as the parameters are."""
-        return self._state
+        """The state by name, each laid out as the parameters are; new arrays where it is held of kept weights
+        alone."""
+        layout = self._layout
+        return self._state if layout is None else {n: layout.expand(a) for n, a in self._state.items()}
 
     def predict(self, updates: int, part: slice) -> Array:
         """What a part of `flat` would be after further updates that go on as the last ones did: a new array
@@ -245,7 +277,7 @@ class Optimizer(abc.ABC):
             "hyperparameters": {name: getattr(self, name) for name in self.hyperparameters},
             "groups": [dict(group) for group in self.groups],
             "steps": self.steps,
-            "arrays": {name: self.parameters.gathered(array) for name, array in self._state.items()},
+            "arrays": {name: self.parameters.gathered(array) for name, array in self.arrays.items()},
         }
 
     def check_state_dict(self, state: dict[str, Any]) -> None:
@@ -253,7 +285,8 @@ class Optimizer(abc.ABC):
         check_kind(type(self).__name__, self.hyperparameters, state)
         self._check_settings(state)
         differing, part = self.differing_hyperparameters(state), self.parameters.part
-        check_arrays(type(self).__name__, self._state, state["arrays"], differing, part)
+        expected = dict.fromkeys(self._state, self.parameters.settled()[self.parameters.own_slice])
+        check_arrays(type(self).__name__, expected, state["arrays"], differing, part)
 
     def _check_settings(self, state: Mapping[str, Any]) -> None:
         """Raise CheckpointError unless the hyper-parameters of `state`, and those of its groups, fit."""
@@ -280,10 +313,15 @@ class Optimizer(abc.ABC):
     def prepared_state(self, state: dict[str, Any]) -> Callable[[], None]:
         """The call that does what `load_state_dict` does, with all that can fail done before it; raises as
         that does."""
+        self._fit_layout()
         self.check_state_dict(state)
-        device, dtype = self.parameters.device, self.parameters.flat.dtype
+        device, dtype = self.parameters.device, self.parameters.dtype
         own = {name: self.parameters.part(np.asarray(array)) for name, array in state["arrays"].items()}
         arrays = {name: device.asarray(array, dtype) for name, array in own.items()}
+        if self._layout is not None:
+            for array in arrays.values():
+                self.parameters.apply_masks(array)
+            arrays = {name: self._layout.compress(array) for name, array in arrays.items()}
         groups, units = self._grouped(state.get("groups", []))
 
         def take() -> None:

@@ -36,7 +36,7 @@ class SGD(Optimizer):
         self.lr, self.momentum, self.dampening = lr, momentum, dampening
         self.weight_decay, self.nesterov = weight_decay, nesterov
         super().__init__(parameters, groups)
-        self._none = parameters.device.empty((0,), parameters.flat.dtype)
+        self._none = parameters.device.empty((0,), parameters.dtype)
 
     def _arrays(self) -> tuple[str, ...]:
         return ("velocity",) if any(own["momentum"] for own in self._settings()) else ()
@@ -61,9 +61,10 @@ class SGD(Optimizer):
         """W − lr · updates · velocity."""
         if not self._state:
             return super().predict(updates, part)
-        xp, values = self.parameters.device.xp, self.parameters.flat[part]
+        xp, values = self.parameters.device.xp, self.parameters.settled()[part]
         rates = np.array([own["lr"] * self.lr_factor * updates for own in self._settings()], values.dtype)
         with self.parameters.device.naming_memory:
+            self._fit_layout()
             self._mask_state()
             by_unit = xp.asarray(rates)[self._units[part.start // self._unit :]]
             rate = xp.repeat(by_unit, self._unit)[: values.size]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.clipping import check_max_norm
 from bppsa_cupy.training.losses import check_smoothing
 from bppsa_cupy.training.schedules import Schedule
+from bppsa_cupy.training.sparsity import Sparsity, check_kind, to_recipe
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,24 @@ class Settings:
     iterations        most steps over all, None for no such end
     batch_size        samples a step; an epoch's last batch may be smaller
     seed              of the order of the samples, which follows from seed and epoch alone
-    checkpoint        file that every epoch's end, and training's, writes; None for none
+    checkpoint        file that every epoch's end, and training's, writes; None for none, and for the one that
+                      training goes on from
     log               file that gets one JSON object an iteration; None for none
-    progress          whether to show a progress bar
+    progress          whether to print a line on stdout as each epoch ends, and to show a bar on a terminal
     clip              largest 2-norm of all gradients together, None for no clipping
     lr_schedule       what the optimizer's rates are multiplied by (`Schedule`), as "warmup:500,cosine"
     augment           random changes of training samples, one of data.augment.AUGMENTATIONS; None for none
     label_smoothing   of the training loss (`cross_entropy`)
+    sparsity          how masks change in training: a `GradualPruning`, a `RigL`, or None. `gradient_hook` and
+                      `clip` are left out at the steps at which RigL changes them
     gradient_hook     called after each backward pass and before clipping and step, e.g. to perturb gradients
     callbacks         each is called with the network and the row of a step (`History.rows`), once it is
                       known: a step late, but at an epoch's end, whose row has test_loss and
                       test_accuracy, with the network as that step left it. One that returns True ends
                       training behind the epoch: its checkpoint is written, and may be gone on from. Over
-                      ranks, every rank calls its own
+                      ranks, every rank calls its own, and one that returns True on any of them ends
+                      training on all
+    command           options of a command that trains, as JSON holds them: checkpoints keep them
 
     Raises BppsaError for numbers, flags and paths of another kind or range, and for a method, schedule,
     augmentation or smoothing that is none.
@@ -56,8 +62,10 @@ class Settings:
     lr_schedule: str | None = None
     augment: str | None = None
     label_smoothing: float = 0.0
+    sparsity: Sparsity | None = None
     gradient_hook: Callable[[Sequential], None] | None = None
     callbacks: tuple[Callable[[Sequential, dict[str, Any]], Any], ...] = ()
+    command: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("batch_size", 1), ("seed", 0), ("iterations", 0)):
@@ -80,6 +88,7 @@ class Settings:
         if self.augment is not None:
             check_augmentation(self.augment)
         check_smoothing(self.label_smoothing)
+        check_kind(self.sparsity)
         takes = "functions of (network, row), as [early_stop]"
         callbacks = tuple(as_list("training", "callbacks", self.callbacks, takes, error=BppsaError))
         for callback in callbacks:
@@ -110,4 +119,10 @@ class Settings:
             **({} if schedule is None else {"lr_schedule": str(schedule)}),
             **({"augment": self.augment} if self.augment is not None else {}),
             **({"label_smoothing": float(self.label_smoothing)} if self.label_smoothing else {}),
+            **({"clip": float(self.clip)} if self.clip is not None else {}),
+            **(to_recipe(self.sparsity) if self.sparsity is not None else {}),
         }
+
+    def options(self) -> dict[str, Any]:
+        """What was asked for that may be others when training goes on, as JSON holds it."""
+        return {name: getattr(self, name) for name in ("epochs", "iterations", "method")} | dict(self.command)

@@ -30,8 +30,10 @@ def snapshot(
         parameters=network.state_dict(),
         masks=network.masks,
         optimizer=optimizer.state_dict(),
-        random_state={**_order(settings, dataset), "network": dict(network.random_state)},
+        random_state={**_order(settings), "network": dict(network.random_state)},
         recipe=settings.recipe(per_epoch),
+        data={"name": dataset.name, "digest": dataset.digest, "source": dataset.source},
+        options=settings.options(),
         epoch=step // per_epoch,
         step=step,
     )
@@ -63,8 +65,19 @@ def restore(
     seed, batch size and recipe are those it was trained with, and DeviceError where the device has too little
     memory; sets nothing then.
     """
-    checkpoint.check(network.describe(), network.dtype.name)
-    for name, wanted in _order(settings, dataset).items():
+    if settings.sparsity is None:
+        geometry = network.describe()
+    else:  # whose masks are those of the step that it goes on from
+        geometry = network.described_with_masks(checkpoint.masks)
+    checkpoint.check(geometry, network.dtype.name)
+    digest = checkpoint.data.get("digest")
+    if digest is not None and digest != dataset.digest:  # files of older versions have none
+        raise CheckpointError(
+            f"the checkpoint was trained with data {checkpoint.data.get('name')} (SHA-256 "
+            f"{str(digest)[:12]}…) and {dataset.name} ({dataset.digest[:12]}…) is asked for: give the same "
+            "samples and labels"
+        )
+    for name, wanted in _order(settings).items():
         theirs = checkpoint.random_state.get(name)
         if theirs != wanted:
             raise CheckpointError(
@@ -99,6 +112,8 @@ def restore(
         )
     for name, value in numbers.items():
         as_integer("the checkpoint", name, value, 0, error=CheckpointError)
+    if settings.sparsity is not None:
+        network.set_masks(checkpoint.masks)
     set_optimizer = optimizer.prepared_state(checkpoint.optimizer)
     network.load_state_dict(checkpoint.parameters)
     network.random_state.update(numbers)
@@ -106,9 +121,9 @@ def restore(
     return checkpoint.step
 
 
-def _order(settings: Settings, dataset: Dataset) -> dict[str, int | str]:
+def _order(settings: Settings) -> dict[str, int]:
     """What the order of the samples follows from."""
-    return {"seed": settings.seed, "batch_size": settings.batch_size, "data": dataset.name}
+    return {"seed": settings.seed, "batch_size": settings.batch_size}
 
 
 def _named(differing: dict[str, tuple[object, object]], side: int) -> str:

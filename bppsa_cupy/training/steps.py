@@ -12,13 +12,18 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from bppsa_cupy.data import Batch
+from bppsa_cupy.data.labels import counted_labels
+from bppsa_cupy.devices import Array
+from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import NonFiniteError
+from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.schedules import Schedule
 from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.sparsity import MaskChanges, kept_share
 
 Row = dict[str, Any]
 
@@ -26,7 +31,8 @@ Row = dict[str, Any]
 @dataclass
 class History:
     """What training saw: a dict an iteration (step, epoch, loss; lr, the optimizer's rate, where it follows a
-    schedule; gradient_norm, before clipping, where there is any; test_loss and test_accuracy where the test
+    schedule; gradient_norm, before clipping, where there is any; kept, the share of weights that masks
+    keep, where they have changed; test_loss and test_accuracy where the test
     set was evaluated after it), and what ran (`what_ran`) in the first step whose batch was as large as any,
     empty where there was none, with the samples of that batch."""
 
@@ -115,15 +121,29 @@ class Serial:
         device = network.device
         pending: Callable[[], Row] | None = None
         current = None
+        changes = MaskChanges(network, settings.sparsity)
+        if work.first == 1:
+            changes.begin()
         for step, batch in enumerate(work.batches, work.first):
-            scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
+            if changes.grows_at(step):
+                if pending is not None:
+                    yield pending()
+                pending, current = None, None
+                yield self._grow(changes, work, step, batch)
+                continue
+            scores = None
+            if isinstance(network, BatchSequential):
+                loss = by_micro_batches(network, batch, settings, current)
+            else:
+                scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
             current = network.last_pass
             with _forward_undone_by_errors(network):
-                loss, gradient = cross_entropy(
-                    scores, batch.labels, lengths=batch.label_lengths, device=device,
-                    label_smoothing=settings.label_smoothing,
-                )  # fmt: skip
-                network.backward(gradient, method=settings.method)
+                if scores is not None:
+                    loss, gradient = cross_entropy(
+                        scores, batch.labels, lengths=batch.label_lengths, device=device,
+                        label_smoothing=settings.label_smoothing,
+                    )  # fmt: skip
+                    network.backward(gradient, method=settings.method)
                 if settings.gradient_hook is not None:
                     settings.gradient_hook(network)
                 norm = None
@@ -132,13 +152,59 @@ class Serial:
                 rate = work.set_rate(step)
                 fetched = device.fetch(loss)
                 optimizer.step(network.gradients)
+            pruned = changes.behind(step)
+            if pruned:
+                current = None
             if len(batch.labels) > history.largest_batch:
                 history.ran, history.largest_batch = what_ran(network), len(batch.labels)
             if pending is not None:
                 yield pending()
-            pending = partial(row_of, step, work.epoch, fetched, norm, rate, optimizer.fetch_blocked())
+            kept = kept_share(network) if pruned else None
+            blocked = optimizer.fetch_blocked()
+            pending = partial(row_of, step, work.epoch, fetched, norm, rate, blocked, kept)
         if pending is not None:
             yield pending()
+
+    def _grow(self, changes: MaskChanges, work: Work, step: int, batch: Batch) -> Row:
+        """A step that moves masks by the gradients by all weights, and updates nothing; its row."""
+        network, settings = self.network, work.settings
+        changes.open()
+        moved = None
+        try:
+            scores = network.forward(batch.inputs, lengths=batch.lengths)
+            with _forward_undone_by_errors(network):
+                loss, gradient = cross_entropy(
+                    scores, batch.labels, lengths=batch.label_lengths, device=network.device,
+                    label_smoothing=settings.label_smoothing,
+                )  # fmt: skip
+                network.backward(gradient, method="bp")
+                value = float(network.device.to_host(loss))
+                finite = all(network.device.xp.isfinite(g).all() for g in network.gradients.values())
+                if not math.isfinite(value) or not finite:
+                    found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
+                    raise not_finite(f"{found} at", step)
+                moved = step
+        finally:
+            changes.close(moved)
+        row: Row = {"step": step, "epoch": work.epoch + 1, "loss": value}
+        rate = work.set_rate(step)
+        return {**row, **({} if rate is None else {"lr": rate}), "kept": kept_share(network)}
+
+
+def by_micro_batches(
+    network: BatchSequential, batch: Batch, settings: Settings, current: Pass | None
+) -> Array:
+    """The loss of a batch, and its gradients, one micro-batch after another."""
+    labels, lengths = batch.labels, batch.label_lengths
+    counted = int(np.count_nonzero(counted_labels(labels, lengths))) or None
+
+    def loss(scores: Array, samples: slice) -> tuple[Array, Array]:
+        return cross_entropy(
+            scores, labels[samples], lengths=None if lengths is None else lengths[samples], counted=counted,
+            label_smoothing=settings.label_smoothing, device=network.device,
+        )  # fmt: skip
+
+    return network.gradients_of(batch.inputs, loss, batch.lengths, method=settings.method, into=current)
 
 
 @contextmanager
@@ -154,7 +220,7 @@ def _forward_undone_by_errors(network: Sequential) -> Iterator[None]:
 
 def what_ran(network: Sequential) -> dict[str, Any]:
     """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
-    one; the ways of recurrent layers over time, forward and back.
+    one; the ways of recurrent layers over time, forward and back; the layers that go by their kept weights.
     """
     report, current = network.last_backward, network.last_pass
     assert report is not None and current is not None
@@ -164,6 +230,7 @@ def what_ran(network: Sequential) -> dict[str, Any]:
         "schedules": list(report.schedules),
         "forward_ways": list(current.forward_ways),
         "backward_ways": list(report.backward_ways),
+        "by_kept_weights": list(network.by_kept_weights),
     }
 
 
@@ -174,6 +241,7 @@ def row_of(
     norm: Callable[[], np.ndarray] | None,
     rate: float | None,
     blocked: Callable[[], np.ndarray],
+    kept: float | None = None,
 ) -> Row:
     """The row of a step: waits for its loss, the norm of its gradients and whether it was blocked, and
     checks them."""
@@ -188,6 +256,8 @@ def row_of(
         row["gradient_norm"] = norm().item()
         if not math.isfinite(row["gradient_norm"]):
             raise not_finite("the norm of the gradients is not finite at", step)
+    if kept is not None:
+        row["kept"] = kept
     return row
 
 

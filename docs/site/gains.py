@@ -92,7 +92,7 @@ def read(name: str) -> dict[str, Any]:
 
 def table() -> str:
     """The table, a line a kind of work, with the command that measured it."""
-    lines = ["| to | against | times as fast | measured by |", "|---|---|---|---|"]
+    lines = ["| task | rival | speed-up | measured by |", "|---|---|---|---|"]
     for line in LINES:
         results = read(line.file)
         rows = [row for row in results["rows"] if row["quantity"] == line.quantity and row["ratio"]]

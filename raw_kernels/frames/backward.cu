@@ -2,6 +2,7 @@
 // its end: the cell's gradients by x, u, parameters and former states, and by h what W_hh hands on of u's.
 // Gradients by each step's output come in on the way where `per_step`. A step with t >= lengths[b] hands sample
 // b's gradient on as it is, and its own counts for nothing. Each set of weights has a walk a sample.
+// Where `guarded` and what is `wanted` is 0, nothing is written.
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -32,13 +33,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward(
                                             // states at each chunk's end, from later steps; chunks are of
                                             // steps, not times
     const long long* __restrict__ lengths,  // (batch)
+    const int* __restrict__ wanted,         // (1) if guarded else (0)
     real* __restrict__ delta,               // (steps, DELTAS, sets, hidden, batch) output only, by time: by x; by
                                             // u where it differs from x's; by the parameters
     real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch) output
                                             // only, by the states before each chunk
     size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, size_type chunk,
-    int per_step, int reverse)
+    int per_step, int reverse, int guarded)
 {
+    if (guarded && !*wanted) return;
     const Chunks chunks = {lengths, steps, sets, batch, walks, chunk, 0, reverse};
     if (per_step)
         walk_back<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,

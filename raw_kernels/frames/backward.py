@@ -1,6 +1,7 @@
 """The twin of a cell's NAME_backward: every sample's walk through every chunk, by the way that `teams` takes
 to be the quickest."""
 
+import numba
 import numpy as np
 from numba import prange
 
@@ -15,7 +16,7 @@ from bppsa_cupy.raw_kernels.frames.samples import (
     take_states,
     units_of_sets,
 )
-from bppsa_cupy.raw_kernels.frames.teams import ROWS, share, shares
+from bppsa_cupy.raw_kernels.frames.teams import share, shares
 from bppsa_cupy.raw_kernels.frames.ways import Ways
 from bppsa_cupy.raw_kernels.twins.addresses import call_at
 from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wait
@@ -24,7 +25,7 @@ from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_deno
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.panels import aligned
 from bppsa_cupy.raw_kernels.twins.walks import start_of
-from bppsa_cupy.system.compiled import compiled
+from bppsa_cupy.system.compiled import compiled, part
 
 
 def make_backward(form):
@@ -33,33 +34,40 @@ def make_backward(form):
     # Rows that a unit takes with units as lanes: what was kept, states after and before, a gradient, deltas.
     counts = form.gates, form.states, form.parameters, form.kept + 2 * form.states + 1 + form.deltas
     steps_of = make_backward_lanes(form, True), make_backward_lanes(form, False), make_backward_rows(form)
-    ways = Ways(form.gates, steps_of, before=6, behind=4, integers=14)
+    ways = Ways(steps_of, before=6, behind=4, integers=14)
 
     def backward(
-        state, gates, initial, weight_hh, unit, gradient, boundary, lengths, delta, entering, steps, hidden,
-        sets, batch, walks, chunk, per_step, reverse,
+        state, gates, initial, weight_hh, unit, gradient, boundary, lengths, wanted, delta, entering, steps,
+        hidden, sets, batch, walks, chunk, per_step, reverse, guarded,
     ):  # fmt: skip
-        _backward(
-            *ways.addresses(state.dtype, hidden, batch), *counts, state, gates, initial, weight_hh, unit,
-            gradient, boundary, lengths, delta, entering, steps, hidden, sets, batch, chunk, per_step,
-            reverse,
-        )  # fmt: skip
+        if guarded and not wanted[0]:
+            return
+        sizes, chunks = (hidden, sets, batch), (steps + chunk - 1) // chunk
+        bytes_of_set = form.gates * hidden * hidden * state.itemsize
+        for walk in shares(
+            numba.get_num_threads(), form.gates, min(chunk, steps), *sizes, chunks, bytes_of_set, form.gates
+        ):
+            _backward(
+                *walk.forms(), ways.address(walk.way, state.dtype), *counts, state, gates, initial, weight_hh,
+                unit, gradient, boundary, lengths, delta, entering, steps, *sizes, chunk, per_step, reverse,
+                walk.firsts, walk.samples, walk.parts,
+            )  # fmt: skip
 
     return backward
 
 
 @compiled()
-def _pack_part(way, gate_rows, weight_hh, hidden, item, parts, packed):
-    if way == ROWS:
-        pack_rows_part(gate_rows, weight_hh, hidden, item, parts, packed[item])
-    else:
+def _pack_part(rows, gate_rows, weight_hh, hidden, item, parts, packed):
+    if rows is None:
         pack_lanes_part(gate_rows, weight_hh, hidden, item, parts, packed[item])
+    else:
+        pack_rows_part(gate_rows, weight_hh, hidden, item, parts, packed[item])
 
 
 @compiled()
-def _room_of(way, taken_rows, like, walks, width, samples):
+def _room_of(rows, taken_rows, like, walks, width, samples):
     """What the rounds of each walk and part need beside, `width` being the units of its sums."""
-    size = width * samples * (1 + taken_rows) if way == ROWS else width * blocks_of(samples) * LANES
+    size = width * blocks_of(samples) * LANES if rows is None else width * samples * (1 + taken_rows)
     return np.zeros((walks, size), like.dtype)
 
 
@@ -70,26 +78,26 @@ def _place_in(chunks, states, walk, firsts, hidden, sets, batch):
 
 
 @compiled()
-def _carried_of(way, states, boundary, chunks, firsts, samples, hidden, sets, batch):
+def _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, sets, batch):
     """The gradients behind the chunk of every walk."""
-    carried = np.zeros((firsts.size, states * held_values(way, hidden, samples)), boundary.dtype)
+    carried = np.zeros((firsts.size, states * held_values(rows, hidden, samples)), boundary.dtype)
     for walk in range(firsts.size):
         place = _place_in(chunks, states, walk, firsts, hidden, sets, batch)
-        take_states(way, boundary, place, states, hidden, sets, batch, samples, carried[walk])
+        take_states(rows, boundary, place, states, hidden, sets, batch, samples, carried[walk])
     return carried
 
 
 @compiled()
-def _through_of(way, gate_rows, like, firsts, samples, hidden):
+def _through_of(rows, gate_rows, like, firsts, samples, hidden):
     """What W_hh takes of a round and of the one before, of every walk."""
-    return np.zeros((firsts.size, 2 * gate_rows * held_values(way, hidden, samples)), like.dtype)
+    return np.zeros((firsts.size, 2 * gate_rows * held_values(rows, hidden, samples)), like.dtype)
 
 
 @compiled()
-def _give_entering(way, states, carried, entering, chunks, firsts, samples, hidden, sets, batch):
+def _give_entering(rows, states, carried, entering, chunks, firsts, samples, hidden, sets, batch):
     for walk in range(firsts.size):
         place = _place_in(chunks, states, walk, firsts, hidden, sets, batch)
-        give_states(way, carried[walk], entering, place, states, hidden, sets, batch, samples)
+        give_states(rows, carried[walk], entering, place, states, hidden, sets, batch, samples)
 
 
 @compiled()
@@ -118,14 +126,17 @@ def _rounds_of(
 
 @compiled()
 def _rounds_together(
-    way, gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state, gates,
+    gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state, gates,
     initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts, grain,
     rounds, barrier, part,
 ):  # fmt: skip
     """One thread's part of the weights' packing, and of every round of all walks if all threads of the team
     are there."""
-    for number in range(sets):
-        _pack_part(way, gate_rows, weight_hh, hidden, number * parts + part, parts, packed)
+    for item in range(part, sets * parts, parts):
+        if grain == LANES:
+            _pack_part(True, gate_rows, weight_hh, hidden, item, parts, packed)
+        else:
+            _pack_part(None, gate_rows, weight_hh, hidden, item, parts, packed)
     if not meet(barrier, parts, part):
         return
     for start in range(rounds):
@@ -141,53 +152,53 @@ def _rounds_together(
 _all_rounds = tasks_of(_rounds_of)
 
 
-@compiled(parallel=True)
+@part(parallel=True)
+def _team(parts, arguments):
+    """The rounds of all walks, each shared out among as many threads as there are parts; whether all came."""
+    barrier = new_barrier(parts)
+    for member in prange(parts):
+        _rounds_together(*arguments, barrier, np.int64(member))
+    return have_met(barrier)
+
+
+@compiled()
 def _backward(
-    full_steps, partial_steps, rows_steps, gate_rows, states, numbers, taken_rows, state, gates, initial,
+    rows, team, side_by_side, address, gate_rows, states, numbers, taken_rows, state, gates, initial,
     weight_hh, unit, gradient, boundary, lengths, delta, entering, steps, hidden, sets, batch, chunk,
-    per_step, reverse,
+    per_step, reverse, firsts, samples, parts,
 ):  # fmt: skip
-    chunks = (steps + chunk - 1) // chunk
-    weight_bytes = gate_rows * hidden * hidden * state.itemsize
-    for remains in range(2):
-        way, firsts, samples, parts = shares(
-            gate_rows, min(chunk, steps), hidden, sets, batch, chunks, weight_bytes, gate_rows, remains
-        )
-        items = firsts.size * parts
-        if not items:
-            continue
-        address = full_steps if not remains else rows_steps if way == ROWS else partial_steps
-        grain = LANES if way == ROWS else 1
-        width = part_width(way, hidden, parts)
-        size = width * gate_rows * hidden
-        packed = aligned(sets * parts * size, state).reshape(sets * parts, size)
-        room = _room_of(way, taken_rows, state, items, width, samples)
-        carried = _carried_of(way, states, boundary, chunks, firsts, samples, hidden, sets, batch)
-        through = _through_of(way, gate_rows, state, firsts, samples, hidden)
-        ends = ends_of_walks(way, lengths, firsts, samples, steps, batch)
-        own = units_of_sets(way, unit, numbers, hidden, sets)
-        rounds = min(chunk, steps) + 1
-        stride, done = rounds if parts == 1 else 1, False
-        if parts > 1:
-            barrier = new_barrier(parts)
-            for part in prange(parts):
-                _rounds_together(
-                    way, gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts,
-                    state, gates, initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step,
-                    reverse, samples, parts, grain, rounds, barrier, np.int64(part),
-                )  # fmt: skip
-            done = have_met(barrier)
-        else:
-            for item in range(sets):
-                _pack_part(way, gate_rows, weight_hh, hidden, item, parts, packed)
-        if not done:
-            for start in range(0, rounds, stride):
-                _all_rounds(
-                    items, items > 1,
-                    (
-                        address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
-                        gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
-                        grain, start, stride,
-                    ),
-                )  # fmt: skip
-        _give_entering(way, states, carried, entering, chunks, firsts, samples, hidden, sets, batch)
+    chunks, items = (steps + chunk - 1) // chunk, firsts.size * parts
+    grain = 1 if rows is None else LANES
+    width = part_width(rows, hidden, parts)
+    size = width * gate_rows * hidden
+    packed = aligned(sets * parts * size, state).reshape(sets * parts, size)
+    room = _room_of(rows, taken_rows, state, items, width, samples)
+    carried = _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, sets, batch)
+    through = _through_of(rows, gate_rows, state, firsts, samples, hidden)
+    ends = ends_of_walks(rows, lengths, firsts, samples, steps, batch)
+    own = units_of_sets(rows, unit, numbers, hidden, sets)
+    rounds = min(chunk, steps) + 1
+    stride, done = rounds if parts == 1 else 1, False
+    if team is None:
+        for item in range(sets):
+            _pack_part(rows, gate_rows, weight_hh, hidden, item, parts, packed)
+    else:
+        done = _team(
+            parts,
+            (
+                gate_rows, weight_hh, address, packed, own, ends, carried, through, room, firsts, state,
+                gates, initial, gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse,
+                samples, parts, grain, rounds,
+            ),
+        )  # fmt: skip
+    if not done:
+        for start in range(0, rounds, stride):
+            _all_rounds(
+                items, side_by_side,
+                (
+                    address, packed, own, ends, carried, through, room, firsts, state, gates, initial,
+                    gradient, delta, steps, hidden, sets, batch, chunk, per_step, reverse, samples, parts,
+                    grain, start, stride,
+                ),
+            )  # fmt: skip
+    _give_entering(rows, states, carried, entering, chunks, firsts, samples, hidden, sets, batch)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.frames.samples import blocks_of
+from bppsa_cupy.raw_kernels.frames.samples import blocks_of, earliest
 from bppsa_cupy.raw_kernels.frames.teams import share
 from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks
@@ -38,7 +38,7 @@ def make_backward_lanes(form, full):
         H, B, L = np.uint64(hidden), np.uint64(batch), np.uint64(LANES)
         plane, block, whole = np.uint64(sets) * H * B, H * L, np.uint64(states * hidden) * L
         apart, many, zero = np.uint64(gates) * block, np.uint64(blocks_of(samples)), np.uint64(0)
-        some, least = np.uint64(end - begin) * L, ends.min()
+        some, least = np.uint64(end - begin) * L, earliest(ends)
         for back in range(start, stop):
             s = last - back
             t = steps - 1 - s if reverse else s

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.frames.samples import blocks_of
+from bppsa_cupy.raw_kernels.frames.samples import blocks_of, earliest
 from bppsa_cupy.raw_kernels.frames.teams import share
 from bppsa_cupy.raw_kernels.twins.lane_products import multiply_blocks
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, lanes_before
@@ -32,7 +32,7 @@ def make_forward_lanes(form, full):
         H, B, L, none = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(0)
         plane, block, part = np.uint64(sets) * H * B, H * L, np.uint64(end - begin) * L
         apart, width, many = np.uint64(states) * block, np.uint64(gates) * part, np.uint64(blocks_of(samples))
-        least = ends.min()
+        least = earliest(ends)
         for s in range(start, stop):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * many * apart
@@ -74,4 +74,5 @@ def pack_lanes_part(gates, weight_hh, bias_hh, hidden, item, parts, packed, bias
     pack_parts(weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed)
     for gate in range(gates):
         source, target = (number * gates + gate) * hidden, gate * (end - begin)
-        bias[target : target + end - begin] = bias_hh[source + begin : source + end]
+        for j in range(begin, end):
+            bias[target + j - begin] = bias_hh[source + j]

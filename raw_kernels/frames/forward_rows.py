@@ -86,5 +86,5 @@ def pack_rows_part(gates, weight_hh, bias_hh, hidden, item, parts, packed, bias)
     pack_rows(weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed)
     for gate in range(gates):
         source, target = (number * gates + gate) * hidden, gate * width
-        bias[target : target + end - begin] = bias_hh[source + begin : source + end]
-        bias[target + end - begin : target + width] = 0
+        for j in range(width):
+            bias[target + j] = bias_hh[source + begin + j] if j < end - begin else bias.dtype.type(0)

@@ -1,9 +1,13 @@
 """What the walks of a frame hold of states: whole blocks of samples as lanes, or a sample's units side by
-side."""
+side.
+
+Of each function only what a walk needs is compiled: `rows` is None where samples are its lanes, True where
+units are.
+"""
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.frames.teams import ROWS, largest_share
+from bppsa_cupy.raw_kernels.frames.teams import largest_share
 from bppsa_cupy.raw_kernels.twins.lane_blocks import copy_from_lanes, copy_to_lanes
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.row_products import whole_vectors
@@ -18,24 +22,26 @@ def blocks_of(samples):
 
 
 @compiled()
-def held_values(way, hidden, samples):
+def held_values(rows, hidden, samples):
     """Values that a row of units of so many samples takes."""
-    return samples * whole_vectors(hidden) if way == ROWS else blocks_of(samples) * LANES * hidden
+    if rows is None:
+        return blocks_of(samples) * LANES * hidden
+    return samples * whole_vectors(hidden)
 
 
 @compiled()
-def part_width(way, hidden, parts):
+def part_width(rows, hidden, parts):
     """Values that a row of the units of a part takes, at most."""
-    return (
-        whole_vectors(largest_share(hidden, parts, LANES)) if way == ROWS else largest_share(hidden, parts, 1)
-    )
+    if rows is None:
+        return largest_share(hidden, parts, 1)
+    return whole_vectors(largest_share(hidden, parts, LANES))
 
 
 @compiled()
-def take_states(way, source, place, states, hidden, sets, batch, samples, held):
+def take_states(rows, source, place, states, hidden, sets, batch, samples, held):
     """Copy (states, sets, hidden, batch) from `place` on to what a walk of so many samples holds."""
     plane = sets * hidden * batch
-    if way != ROWS:
+    if rows is None:
         blocks = blocks_of(samples)
         count = samples - (blocks - 1) * LANES
         copy_to_lanes(source, place, plane, states, batch, hidden, blocks, count, held)
@@ -46,10 +52,10 @@ def take_states(way, source, place, states, hidden, sets, batch, samples, held):
 
 
 @compiled()
-def give_states(way, held, target, place, states, hidden, sets, batch, samples):
+def give_states(rows, held, target, place, states, hidden, sets, batch, samples):
     """The inverse of `take_states`."""
     plane = sets * hidden * batch
-    if way != ROWS:
+    if rows is None:
         blocks = blocks_of(samples)
         count = samples - (blocks - 1) * LANES
         copy_from_lanes(held, target, place, plane, states, batch, hidden, blocks, count)
@@ -60,23 +66,32 @@ def give_states(way, held, target, place, states, hidden, sets, batch, samples):
 
 
 @compiled()
-def ends_of_walks(way, lengths, firsts, samples, steps, batch):
+def ends_of_walks(rows, lengths, firsts, samples, steps, batch):
     """The lengths of the samples of each walk; in whole blocks unless units are the lanes."""
-    blocks = blocks_of(samples)
-    ends = np.full((firsts.size, samples if way == ROWS else blocks * LANES), steps, np.int64)
+    width = blocks_of(samples) * LANES if rows is None else samples
+    ends = np.empty((firsts.size, width), np.int64)
     for walk in range(firsts.size):
-        first = firsts[walk] % batch
-        ends[walk, :samples] = lengths[first : first + samples]
+        for sample in range(width):
+            ends[walk, sample] = lengths[firsts[walk] % batch + sample] if sample < samples else steps
     return ends
 
 
 @compiled()
-def units_of_sets(way, unit, numbers, hidden, sets):
+def earliest(ends):
+    """The least of the lengths."""
+    least = ends[0]
+    for end in ends:
+        least = min(least, end)
+    return least
+
+
+@compiled()
+def units_of_sets(rows, unit, numbers, hidden, sets):
     """Unit parameters (sets, numbers, hidden), each row in whole vectors where units are the lanes."""
-    width = whole_vectors(hidden) if way == ROWS else hidden
+    width = hidden if rows is None else whole_vectors(hidden)
     own = np.zeros((sets, numbers * width), unit.dtype)
     for number in range(sets):
         for row in range(numbers):
-            first = (number * numbers + row) * hidden
-            own[number, row * width : row * width + hidden] = unit[first : first + hidden]
+            for i in range(hidden):
+                own[number, row * width + i] = unit[(number * numbers + row) * hidden + i]
     return own

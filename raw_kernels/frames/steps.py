@@ -100,7 +100,8 @@ def make_backward_step(form: CellForm, walk: Callable[..., None]) -> Callable[..
         boundary[: handed.size] += handed.reshape(-1)
         walk(
             state, gates, before, np.zeros_like(weight), unit, gradient, boundary,
-            np.clip(lengths - time, 0, 1), delta, entering, 1, hidden, sets, batch, walks, 1, per_step, 0,
+            np.clip(lengths - time, 0, 1), lengths[:0], delta, entering, 1, hidden, sets, batch, walks, 1,
+            per_step, 0, 0,
         )  # fmt: skip
 
     return backward_step

@@ -1,9 +1,11 @@
 """How the walks over time are shared out among lanes and threads, by what was measured on two processors."""
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
-from bppsa_cupy.raw_kernels.twins.threads import thread_count
 from bppsa_cupy.system.compiled import compiled
 
 #: How a walk goes: blocks of samples that are full, one that is not, or with units as lanes.
@@ -43,68 +45,89 @@ def largest_share(units, parts, grain):
     return min(units, (whole + parts - 1) // parts * grain)
 
 
-@compiled()
 def step_of_rows(gates, hidden, samples):
     """What a step of a few samples costs with units as lanes."""
     return samples * gates * ((hidden + LANES - 1) // LANES) * (hidden + CELL_OF_ROWS)
 
 
-@compiled()
 def step_of_lanes(gates, hidden, blocks):
     """What a step of blocks of samples costs with samples as lanes."""
     return blocks * gates * hidden * (hidden + CELL)
 
 
-@compiled()
 def way_of_rest(gates, hidden, samples):
     """The way of fewer samples than a block has."""
     return ROWS if step_of_rows(gates, hidden, samples) < step_of_lanes(gates, hidden, 1) else PARTIAL
 
 
-@compiled()
-def team(steps, cost, least, walks, weight_bytes, units):
-    """Threads that share out each step of a walk: 1 where walks go alone. `walks` are those that could go
-    side by side, a step of all that share a set of weights costs `cost`, and is shared out from `least`."""
-    threads = min(thread_count(), units)
+def team(threads, steps, cost, least, walks, weight_bytes, units):
+    """How many of the threads share out each step of a walk: 1 where walks go alone. `walks` are those that
+    could go side by side; a step of all that share a set of weights costs `cost`, and is shared out from
+    `least`."""
+    threads = min(threads, units)
     if threads < 2 or steps * (cost - least) < 2 * WAKING:
         return 1
     return threads if walks < threads or weight_bytes >= FAR_WEIGHTS else 1
 
 
-@compiled()
-def together(blocks, walks):
+def together(threads, blocks, walks):
     """Blocks of samples that go together, of a walk of so many blocks: as many as leave all threads some of
     the `walks` that there are of each."""
     count = min(blocks, TOGETHER)
-    while count > 1 and (blocks % count or blocks // count * walks < thread_count()):
+    while count > 1 and (blocks % count or blocks // count * walks < threads):
         count -= 1
     return count
 
 
-@compiled()
-def shares(gates, steps, hidden, sets, batch, chunks, weight_bytes, handed, remains):
-    """How the walks of whole blocks go, or where `remains` those of the samples behind them: the way, each
-    walk's first sample (`chunks` of them in a row, of so many steps), the samples of a walk, and the parts
-    of its units. A step hands on `handed` numbers a unit and sample."""
-    full, rest = batch // LANES, batch % LANES
-    way, samples, each, parts = FULL, LANES, full, 1
-    if remains:
-        way, samples, each = way_of_rest(gates, hidden, rest), rest, 1 if rest else 0
-        if way == ROWS:
-            # Weights are loaded once for all samples, which costs as much as one more.
-            cost, vectors = step_of_rows(gates, hidden, rest + 1), (hidden + LANES - 1) // LANES
-            least = BARRIER + HANDED_BY_ROWS * handed * hidden * rest
-            parts = team(steps, cost, least, chunks * sets, weight_bytes, vectors)
-    else:
-        cost, least = (
-            step_of_lanes(gates, hidden, full),
-            BARRIER + HANDED_BY_LANES * handed * hidden * full * LANES,
-        )
-        parts = team(steps, cost, least, chunks * sets * full, weight_bytes, hidden)
-        count = full if parts > 1 else max(1, together(full, chunks * sets))
-        samples, each = count * LANES, full // count if full else 0
-    firsts = np.empty(chunks * sets * each, np.int64)
-    for walk in range(firsts.size):
-        number = walk // chunks
-        firsts[walk] = number // each * batch + (full * LANES if remains else number % each * samples)
-    return way, firsts, samples, parts
+class Shares(NamedTuple):
+    """How the walks of whole blocks go, or those of the samples behind them.
+
+    way      FULL, PARTIAL or ROWS
+    firsts   each walk's first sample, as many in a row as there are chunks
+    samples  of a walk
+    parts    of its units, a thread each
+    """
+
+    way: int
+    firsts: np.ndarray
+    samples: int
+    parts: int
+
+    def forms(self):
+        """Which compiled form such walks need, each True or None: units as lanes, a team of threads for each,
+        walks side by side."""
+        team, many = self.parts > 1, self.firsts.size * self.parts > 1
+        return tuple(needed or None for needed in (self.way == ROWS, team, many))
+
+
+@lru_cache(maxsize=256)
+def shares(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
+    """The shares of every kind of walk that there is, in `chunks` of so many steps. A step hands on `handed`
+    numbers a unit and sample."""
+    sizes = threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed
+    return [one for one in (_of_blocks(*sizes), _of_rest(*sizes)) if one.firsts.size]
+
+
+def _of_blocks(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
+    full = batch // LANES
+    if not full:
+        return Shares(FULL, np.empty(0, np.int64), LANES, 1)
+    cost = step_of_lanes(gates, hidden, full)
+    least = BARRIER + HANDED_BY_LANES * handed * hidden * full * LANES
+    parts = team(threads, steps, cost, least, chunks * sets * full, weight_bytes, hidden)
+    count = full if parts > 1 else together(threads, full, chunks * sets)
+    number = np.repeat(np.arange(sets * (full // count)), chunks)
+    firsts = number // (full // count) * batch + number % (full // count) * count * LANES
+    return Shares(FULL, firsts, count * LANES, parts)
+
+
+def _of_rest(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
+    rest, parts = batch % LANES, 1
+    way = way_of_rest(gates, hidden, rest)
+    if way == ROWS:
+        # Weights are loaded once for all samples, which costs as much as one more.
+        cost, vectors = step_of_rows(gates, hidden, rest + 1), (hidden + LANES - 1) // LANES
+        least = BARRIER + HANDED_BY_ROWS * handed * hidden * rest
+        parts = team(threads, steps, cost, least, chunks * sets, weight_bytes, vectors)
+    number = np.repeat(np.arange(sets if rest else 0), chunks)
+    return Shares(way, number * batch + batch - rest, rest, parts)

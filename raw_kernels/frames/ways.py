@@ -5,9 +5,7 @@ from functools import cache
 import numpy as np
 from numba import float32, float64, int64, void
 
-from bppsa_cupy.raw_kernels.frames.teams import FULL, way_of_rest
 from bppsa_cupy.raw_kernels.twins.addresses import address_of
-from bppsa_cupy.raw_kernels.twins.lanes import LANES
 
 REALS = {np.dtype(np.float32): float32, np.dtype(np.float64): float64}
 
@@ -16,21 +14,14 @@ class Ways:
     """A cell's steps in one direction over time, (full, partial, rows), as `teams` numbers the ways; each of
     so many arguments: arrays of reals, then the int64 array of the walk's ends, arrays of reals, integers."""
 
-    def __init__(self, gates, steps, before, behind, integers):
-        self.gates, self.steps = gates, steps
+    def __init__(self, steps, before, behind, integers):
+        self.steps = steps
         self._counts = before, behind, integers
-        self._address = cache(self._address_of)
+        self.address = cache(self._address_of)
 
     def _address_of(self, way, dtype):
+        """Where the steps by a way are."""
         before, behind, integers = self._counts
         array = REALS[dtype][::1]
         signature = void(*[array] * before, int64[::1], *[array] * behind, *[int64] * integers)
         return address_of(self.steps[way], signature.args)
-
-    def addresses(self, dtype, hidden, batch):
-        """The address by way, 0 for those that no walk of `batch` samples goes by."""
-        rest = batch % LANES
-        taken = {FULL} if batch >= LANES else set()
-        if rest:
-            taken.add(way_of_rest(self.gates, hidden, rest))
-        return tuple(self._address(way, dtype) if way in taken else 0 for way in range(len(self.steps)))

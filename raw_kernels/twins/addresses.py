@@ -14,10 +14,7 @@ def address_of(function, signature):
     The function gives nothing back and raises nothing. Arrays are taken as they lie in memory: whether one
     may be written to is no part of it.
     """
-    if signature not in function.overloads:
-        function.compile(signature)
-    found = function.overloads[signature]
-    return found.library.get_pointer_to_function(found.fndesc.llvm_cfunc_wrapper_name)
+    return function.address(signature)
 
 
 @intrinsic

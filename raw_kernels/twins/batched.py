@@ -6,7 +6,6 @@ groups of LANES: `count` says how many the group from `sample` on has, and where
 are neither read nor written.
 """
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -15,6 +14,7 @@ from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, Lanes, load, spread, store, vector_pointer
+from bppsa_cupy.system.compiled import part
 
 #: The step of a loop over groups of samples.
 GROUP = np.uint64(LANES)
@@ -85,20 +85,20 @@ def one_block_per(count, block):
     return LaunchShape((min(count, MAXIMAL_GRID), 1, 1), (block, 1, 1))
 
 
-@numba.njit(nogil=True)
+@part()
 def is_streamed(out, width):
     """Whether values of the entries of `out` bypass the caches: large, in whole groups, aligned."""
     large = out.size * out.itemsize >= STREAMED_BYTES
     return large and width % GROUP == 0 and out.ctypes.data % 64 == 0
 
 
-@numba.njit(nogil=True, forceinline=True)
+@part(forceinline=True)
 def group_size(width, sample):
     """How many samples the group from `sample` on has."""
     return min(GROUP, width - sample)
 
 
-@numba.njit(nogil=True, forceinline=True)
+@part(forceinline=True)
 def read(values, entry, batched, width, sample, count):
     """The values of an entry for `count` samples from `sample` on; the same one in all lanes if shared."""
     if not batched:
@@ -108,7 +108,7 @@ def read(values, entry, batched, width, sample, count):
     return load_some(values, entry * width + sample, count)
 
 
-@numba.njit(nogil=True, forceinline=True)
+@part(forceinline=True)
 def write(out, entry, width, sample, count, value, streamed):
     """Set the values of an entry for `count` samples from `sample` on."""
     if streamed:

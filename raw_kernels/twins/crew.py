@@ -7,7 +7,6 @@ that others have not begun. While others have not come, who works gives way betw
 thread that finds itself on the core of another then moves on to the next that it may use.
 """
 
-import numba
 import numpy as np
 from numba import prange
 
@@ -19,7 +18,7 @@ from bppsa_cupy.raw_kernels.twins.barrier import (
     number_at,
 )
 from bppsa_cupy.raw_kernels.twins.threads import thread_count
-from bppsa_cupy.system.compiled import compiled
+from bppsa_cupy.system.compiled import compiled, part
 
 #: Words from one member's numbers to the next one's, and where they are, in cache lines of their own: tasks
 #: taken of its run, and its core plus one, 0 where it has not come. Behind them all is how many have come,
@@ -75,20 +74,31 @@ def take(crew, member, tasks):
 
 def tasks_of(act):
     """run(tasks, together, arguments): act(task, *arguments) of each of so many tasks, by all threads where
-    they work `together`. Compiled into the twin that calls it, and cached with that."""
+    they work `together`; where that is None, no code for it is compiled. Compiled into the twin that calls
+    it, and cached with that."""
 
-    @numba.njit(parallel=True, nogil=True, error_model="numpy")
-    def run(tasks, together, arguments):
-        if not together:
-            for task in range(tasks):
+    @part(parallel=True)
+    def by_all(tasks, arguments):
+        crew = new_crew(tasks)
+        for member in prange(members_of(crew)):
+            join(crew, np.int64(member))
+            task = take(crew, np.int64(member), tasks)
+            while task >= 0:
                 act(task, *arguments)
-        else:
-            crew = new_crew(tasks)
-            for member in prange(members_of(crew)):
-                join(crew, np.int64(member))
                 task = take(crew, np.int64(member), tasks)
-                while task >= 0:
-                    act(task, *arguments)
-                    task = take(crew, np.int64(member), tasks)
+
+    @part()
+    def one_by_one(tasks, arguments):
+        for task in range(tasks):
+            act(task, *arguments)
+
+    @part()
+    def run(tasks, together, arguments):
+        if together is None:
+            one_by_one(tasks, arguments)
+        elif together:
+            by_all(tasks, arguments)
+        else:
+            one_by_one(tasks, arguments)
 
     return run

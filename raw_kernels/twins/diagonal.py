@@ -1,10 +1,10 @@
 """Values of transposed Jacobians that are whole diagonals: a frame that takes the element's function."""
 
-import numba
 import numpy as np
 
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.spans import spans_of, tile_width
+from bppsa_cupy.system.compiled import part
 
 
 def diagonal_filling(slope):
@@ -14,7 +14,7 @@ def diagonal_filling(slope):
     slope  compiled with inline="always", so that the loop is as fast as one that spells it
     """
 
-    @numba.njit(nogil=True, error_model="numpy")
+    @part()
     def fill_tiles(start, end, source, values, features, batch, scale):
         width, samples, stride = tile_width(batch), np.uint64(batch), np.uint64(features)
         for left in range(start, end, width):
@@ -26,7 +26,7 @@ def diagonal_filling(slope):
 
     run = spans_of(fill_tiles)
 
-    @numba.njit(nogil=True, error_model="numpy")
+    @part()
     def fill(source, values, features, batch, scale):
         run(features * batch, features, (source, values, features, batch, scale))
 

@@ -1,11 +1,11 @@
 """Activations with their slopes: a frame that takes the definition of one."""
 
-import numba
 import numpy as np
 from numba import types
 from numba.extending import overload
 
 from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.system.compiled import part
 
 
 def activation_of(definition):
@@ -16,14 +16,14 @@ def activation_of(definition):
     definition  compiled; gives f(x) and f'(x), both of x's type
     """
 
-    @numba.njit(nogil=True, error_model="numpy")
+    @part()
     def span(start, end, input, output, slope, *arguments):
         for i in range(start, end):
             output[i], slope[i] = definition(input[i], *arguments)
 
     run = spans_of(span)
 
-    @numba.njit(nogil=True, error_model="numpy")
+    @part()
     def apply(size, input, output, slope, *arguments):
         run(size, size, (input, output, slope, *arguments))
 

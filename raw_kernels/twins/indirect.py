@@ -11,13 +11,12 @@ BY_PATCHES  neighbours in the matrix of unfolded patches, each element copied on
 All give the same results to the bit.
 """
 
-import numba
 import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.twins.tiles import ROWS, add_products, lanes_of
 from bppsa_cupy.raw_kernels.twins.unfold import unfold
-from bppsa_cupy.system.compiled import compiled
+from bppsa_cupy.system.compiled import compiled, part
 
 BY_ROWS, BY_SAMPLES, BY_PATCHES = 0, 1, 2
 
@@ -111,9 +110,7 @@ def _write_patches(sums, row, start, end, y, feature, features, plane, shift):
         position += count
 
 
-# Compiled into each twin that calls it, and cached with that: what is linked to a parallel function that came
-# from the cache fails when it comes from the cache itself.
-@numba.njit(parallel=True, nogil=True, error_model="numpy")
+@part(parallel=True)
 def convolve(
     x, weight, steps, row, group_size, bias, y, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, top, left, dilation_y, dilation_x,

@@ -1,92 +1,74 @@
-"""Loops of the reductions of recurrent layers.
+"""Loops of the reductions of recurrent layers, on columns of maps with samples as lanes.
 
-A twin forms the transposed Jacobian of a step in a scratch matrix and multiplies the columns by it.
+Of a state of S elements the lanes of row i and column c of a map lie at (c S + i) LANES.
 """
 
 import math
 
 import numpy as np
 
+from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, magnitude, select, spread, store
 from bppsa_cupy.raw_kernels.twins.walks import element_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Steps after which a column's power of two is taken out of it.
 RENORMALISED = 8
+#: Columns that are scaled and multiplied together: what is read twice stays in the nearest cache.
+AT_ONCE = 4
 #: The largest state for which a block holds a slice of a map in shared memory.
 MAXIMAL_STATE = 448
 
 
 @compiled()
-def map_count(steps, walks, chunk, first):
-    """Maps that a reduction makes: chunks from `first` on, times walks."""
-    return ((steps + chunk - 1) // chunk - first) * walks
+def groups_of(batch):
+    """Groups of lanes that hold so many samples."""
+    return (batch + LANES - 1) // LANES
 
 
 @compiled()
-def span(number, steps, chunk, length, reverse):
-    """The steps [begin, end) of chunk `number` at which a sample of `length` is not padded."""
-    begin, end = number * chunk, min(number * chunk + chunk, steps)
-    if reverse:
-        return max(begin, steps - length), end
-    return begin, min(end, length)
-
-
-@compiled()
-def unit_columns(like, size):
-    """The identity, and a column of zeros for the chunk's own gradients; (size, size + 1)."""
-    columns = np.zeros((size, size + 1), like.dtype)
+def identity(like, size, width):
+    """The identity of every lane, and zeros in columns behind it."""
+    columns = np.zeros(size * width * LANES, like.dtype)
     for i in range(size):
-        columns[i, i] = 1
+        start = (i * size + i) * LANES
+        columns[start : start + LANES] = 1
     return columns
 
 
 @compiled()
-def take_in(columns, gradient, place, hidden, spacing):
-    """Add the gradient by a step's output, from `place` on, to the last column."""
-    for k in range(hidden):
-        columns[k, -1] += gradient[place + k * spacing]
+def renormalise(columns, powers, size, ends, step):
+    """Take the power of two out of each of the first `size` columns, in the lanes that end behind `step`."""
+    most, L, S = 126 if columns.itemsize == 4 else 1022, np.uint64(LANES), np.uint64(size)
+    found = np.empty(LANES, columns.dtype)
+    for c in range(S):
+        largest = spread(columns.dtype.type(0))
+        for i in range(S):
+            value = magnitude(load(columns, (c * S + i) * L))
+            largest = select(largest < value, value, largest)
+        store(found, np.uint64(0), largest)
+        for lane in range(LANES):
+            exponent = 0
+            if step < ends[lane] and found[lane] > 0 and np.isfinite(found[lane]):
+                exponent = min(max(math.frexp(found[lane])[1], -most), most)
+            powers[np.int64(c) * LANES + lane] += exponent
+            found[lane] = math.ldexp(1.0, -exponent)
+        factor = load(found, np.uint64(0))
+        for i in range(S):
+            place = (c * S + i) * L
+            store(columns, place, load(columns, place) * factor)
 
 
 @compiled()
-def multiply(jacobian, columns, product):
-    """product = jacobian columns."""
-    for i in range(jacobian.shape[0]):
-        product[i, :] = 0
-        for k in range(jacobian.shape[1]):
-            factor = jacobian[i, k]
-            if factor != 0:
-                for c in range(columns.shape[1]):
-                    product[i, c] += factor * columns[k, c]
-
-
-@compiled()
-def renormalise(columns, exponents):
-    """Take the power of two out of each column but the last."""
-    most = 126 if columns.itemsize == 4 else 1022
-    for c in range(exponents.size):
-        largest = columns.dtype.type(0)
-        for i in range(columns.shape[0]):
-            largest = max(largest, abs(columns[i, c]))
-        if largest > 0 and np.isfinite(largest):
-            exponent = min(max(math.frexp(largest)[1], -most), most)
-            factor = columns.dtype.type(math.ldexp(1.0, -exponent))
-            for i in range(columns.shape[0]):
-                columns[i, c] *= factor
-            exponents[c] += exponent
-
-
-@compiled()
-def store(columns, powers, maps, exponents, item):
-    """Write one map and its exponents."""
-    size = powers.size
+def store_map(columns, powers, lane, size, maps, exponents, item):
+    """Write one lane's map and its exponents."""
     for c in range(size):
-        exponents[item * size + c] = powers[c]
+        exponents[item * size + c] = powers[c * LANES + lane]
         for i in range(size):
-            maps[(item * size + c) * size + i] = columns[i, c]
+            maps[(item * size + c) * size + i] = columns[(c * size + i) * LANES + lane]
 
 
 @compiled()
-def store_offsets(columns, offsets, first, walk, hidden, sets, batch):
+def store_offsets(columns, lane, size, offsets, first, walk, hidden, sets, batch):
     """Write a walk's response to a chunk's own gradients, all walks' beginning at `first`."""
-    for i in range(columns.shape[0]):
-        offsets[first + element_of(i, walk, hidden, sets, batch)] = columns[i, -1]
+    for i in range(size):
+        offsets[first + element_of(i, walk, hidden, sets, batch)] = columns[(size * size + i) * LANES + lane]

@@ -1,10 +1,9 @@
 """Cutting host loops into spans that are worth a thread, and transposing ones into tiles."""
 
-import numba
 import numpy as np
 
 from bppsa_cupy.raw_kernels.twins.crew import tasks_of
-from bppsa_cupy.system.compiled import compiled
+from bppsa_cupy.system.compiled import compiled, part
 
 #: Elements a span has at least: the work of a few microseconds, about what starting a thread costs.
 LEAST = 65536
@@ -27,13 +26,13 @@ def spans_of(act):
     parallel where their `elements` elements are worth it. Compiled into the twin that calls it, and cached
     with that."""
 
-    @numba.njit(nogil=True, error_model="numpy")
+    @part()
     def one(span, spans, length, *arguments):
         act(span_start(span, spans, length), span_start(span + 1, spans, length), *arguments)
 
     all_spans = tasks_of(one)
 
-    @numba.njit(nogil=True, error_model="numpy")
+    @part()
     def run(elements, length, arguments):
         spans = span_count(elements)
         all_spans(spans, spans > 1, (spans, length, *arguments))

@@ -5,19 +5,24 @@ where it takes long, yields lists of them, each of which is written as it comes.
 where it has one of its own.
 `arguments` holds the common ones too: device, against, threads, repeats, quick. One that measures nothing on
 a device has no `AGAINST`: it gives `make_report(arguments)`, the object of --json, and `table(rows)`.
+Where `SEVERAL` is set, `against` is a list.
+A module with `BENCHMARKS` holds several by name, each with these as attributes.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from types import ModuleType
+from typing import Any
 
 
-def find_benchmarks() -> dict[str, ModuleType]:
+def find_benchmarks() -> dict[str, Any]:
     """The benchmarks by name, in alphabetical order."""
-    modules = {
-        info.name.replace("_", "-"): importlib.import_module(f"{__name__}.{info.name}")
-        for info in pkgutil.iter_modules(__path__)
-    }
-    return {name: module for name, module in sorted(modules.items()) if hasattr(module, "add_arguments")}
+    found: dict[str, Any] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        if hasattr(module, "BENCHMARKS"):
+            found |= module.BENCHMARKS
+        elif hasattr(module, "add_arguments"):
+            found[info.name.replace("_", "-")] = module
+    return dict(sorted(found.items()))

@@ -17,6 +17,8 @@ from bppsa_cupy.distributed import Group, guard, launched_size
 from bppsa_cupy.errors import DistributedError, PlanError
 from bppsa_cupy.plan.cost import calibrated, find_model, model_to_json
 from bppsa_cupy.plan.cost_model import CostModel, Link
+from bppsa_cupy.processors.calibration import measured_fields
+from bppsa_cupy.processors.models import GpuModel, built_in, model_of
 from bppsa_cupy.system.calibration import (
     Calibration,
     calibration_path,
@@ -24,15 +26,13 @@ from bppsa_cupy.system.calibration import (
     save_calibration,
     this_machine,
 )
-from bppsa_cupy.timescan.calibration import measured_fields
-from bppsa_cupy.timescan.models import GpuModel, built_in, model_of
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation, errors_by_class, fit_model
 from bppsa_cupy.tools.benchmarks.calibration_link import TRIPS, measure_link
 from bppsa_cupy.tools.benchmarks.calibration_walks import cases, time_cases, time_overheads
 from bppsa_cupy.tools.benchmarks.calibration_walks_fit import Timed, fit_walks, walk_errors
 from bppsa_cupy.tools.benchmarks.calibration_work import networks, observe, overheads
 from bppsa_cupy.tools.benchmarks.harness import Row, quartiles
-from bppsa_cupy.tools.benchmarks.machine import versions
+from bppsa_cupy.tools.machine import versions
 
 AGAINST = ("none",)
 
@@ -109,7 +109,10 @@ def _measure_walks(
 ) -> tuple[GpuModel, list[Timed]]:
     """The model of passes over time, and the launches that it is fitted to."""
     model = replace(model, **time_overheads(device))
-    timed = list(time_cases(device, cases(quick), processes))
+    timed = []
+    for one in time_cases(device, cases(quick), processes):
+        timed.append(one)
+        print(one, file=sys.stderr)  # stays where the rest is cut off
     return fit_walks(model, timed), timed
 
 

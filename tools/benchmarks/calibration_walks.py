@@ -14,14 +14,14 @@ from tqdm import tqdm
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.processors.models import GpuModel
+from bppsa_cupy.processors.sizes import WalkSize
+from bppsa_cupy.processors.warps import Warps, reducing, stepping, walking
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
-from bppsa_cupy.timescan.models import GpuModel
-from bppsa_cupy.timescan.sizes import WalkSize
-from bppsa_cupy.timescan.warps import Warps, reducing, stepping, walking
 from bppsa_cupy.tools.benchmarks.calibration_work import launch_seconds
 from bppsa_cupy.tools.on_gpu.ahead import compile_ahead
 from bppsa_cupy.tools.on_gpu.lines import filled_arguments

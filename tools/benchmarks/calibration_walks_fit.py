@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.timescan.models import GpuModel
+from bppsa_cupy.processors.models import GpuModel
 from bppsa_cupy.tools.benchmarks.calibration_walks import KernelCase
 
 #: A launch, and its seconds.

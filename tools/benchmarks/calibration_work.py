@@ -20,7 +20,7 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import Budget, Chain, Element, Product, Step
 from bppsa_cupy.plan.cost import step_cost
 from bppsa_cupy.plan.product import multiply
-from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.scan.launches import Matrix, bind_product, bind_spmv
 from bppsa_cupy.scan.maps import IndexMaps
 from bppsa_cupy.tools.benchmarks.calibration_fit import Observation
@@ -122,7 +122,7 @@ def _vector_product(
     step = Step(0, 0, 1, 2, "mv")
     if element.pattern.nnz * batch * dtype.itemsize > MOST_BYTES:
         return
-    cost = step_cost(CountedSizes(Chain((element,))), step, Budget(batch, dtype.itemsize))
+    cost = step_cost(ChainSizes(Chain((element,))), step, Budget(batch, dtype.itemsize))
     matrix, maps = _values(device, dtype, element, batch), IndexMaps(device)
     rows, columns = element.pattern.shape
     x, y = _ones(device, dtype, (columns, batch)), device.empty((rows, batch), dtype)
@@ -136,7 +136,7 @@ def _product(
 ) -> tuple[Observation, Element] | None:
     """The product of two neighbours, timed, and what it makes; None where it is too large."""
     step = Step(0, 1, 2, 3, "mm")
-    cost = step_cost(CountedSizes(Chain((nearer, farther))), step, Budget(batch, dtype.itemsize))
+    cost = step_cost(ChainSizes(Chain((nearer, farther))), step, Budget(batch, dtype.itemsize))
     if cost.bytes > MOST_BYTES or cost.multiply_adds > MOST_MULTIPLY_ADDS:
         return None
     product: Product = multiply(farther.pattern, nearer.pattern)

@@ -204,7 +204,7 @@ def _process(name: str, side: Side, sample_seconds: float) -> Iterator[Callable[
         args=(there, side.factory, dict(side.options), side.imports, sample_seconds),
         daemon=True,
     )
-    with _environment({**thread_variables(side.threads), **side.variables}), _without_interrupts():
+    with environment({**thread_variables(side.threads), **side.variables}), _without_interrupts():
         process.start()
     there.close()
 
@@ -243,7 +243,8 @@ def _without_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables of the block, and of processes that start in it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

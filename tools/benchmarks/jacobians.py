@@ -28,12 +28,12 @@ from bppsa_cupy.tools.benchmarks.rivals import (
     TorchWorkload,
     best,
     to_numpy,
-    torch_device,
     torch_network,
     torch_sides,
 )
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
-from bppsa_cupy.tools.reproduction.paper import CONVOLUTION_MIB, TABLE1
+from bppsa_cupy.tools.machine import torch_device
+from bppsa_cupy.tools.paper import CONVOLUTION_MIB, TABLE1
 
 if TYPE_CHECKING:
     import torch

@@ -27,7 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schedules", nargs="+", choices=tuple(SCHEDULES), default=["stale"], help="default stale"
     )
-    parser.add_argument("--micro-batches", type=cli.positive, default=4, help="of gpipe and 1f1b (default 4)")
+    parser.add_argument(
+        "--micro-batches", type=cli.positive, default=4, help="where there are any (default 4)"
+    )
+    parser.add_argument(
+        "--stages-per-rank",
+        type=cli.positive,
+        default=2,
+        metavar="V",
+        help="of interleaved schedules (default 2)",
+    )
     parser.add_argument("--steps", type=cli.positive, help="batches a sample (default 20 to 100)")
 
 
@@ -47,7 +56,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             "batch_size": batch_size,
             "ppv": arguments.ppv,
             "steps": arguments.steps or steps,
-            **cli.taken(arguments, "schedules", "micro_batches", "repeats"),
+            **cli.taken(arguments, "schedules", "micro_batches", "stages_per_rank", "repeats"),
         }
         rows += _rows(arguments, options, measure(arguments.ranks, "pipeline_program", options))
     return rows
@@ -62,13 +71,14 @@ def _rows(arguments: argparse.Namespace, options: dict[str, Any], found: dict[st
         timed_row(f"{network}, {arguments.ranks} at once", "step", found["beside"], found["alone"],
                   "one process", note=note)
     ]  # fmt: skip
-    ppv = ",".join(map(str, found["ppv"])) or "none"
-    stages = found["stage_seconds"]
-    bound = sum(stages) / max(stages)
-    told = ", ".join(f"{1e3 * value:.3g}" for value in stages)
     for name in options["schedules"]:
         samples = found["schedules"][name]
-        case = f"{network} ppv {ppv}, {arguments.ranks} ranks, {name}"
+        ppv = ",".join(map(str, samples["ppv"])) or "none"
+        stages, micro = samples["stage_seconds"], samples["micro_batches"]
+        bound = sum(stages) / max(sum(stages[rank :: arguments.ranks]) for rank in range(arguments.ranks))
+        told = ", ".join(f"{1e3 * value:.3g}" for value in stages)
+        of = f", {micro} micro-batches" if micro > 1 else ""
+        case = f"{network} ppv {ppv}, {arguments.ranks} ranks, {name}{of}"
         rows.append(
             timed_row(
                 case,
@@ -81,7 +91,7 @@ def _rows(arguments: argparse.Namespace, options: dict[str, Any], found: dict[st
             )
         )
         rows.append(
-            Row(case, "speed-up", rows[-1].ratio or 0.0, bound, "sum of stages / longest", unit="",
+            Row(case, "speed-up", rows[-1].ratio or 0.0, bound, "sum of stages / longest rank", unit="",
                 ratio=(rows[-1].ratio or 0.0) / bound, note=f"stages of {told} ms")
         )  # fmt: skip
         idle = max(samples["idle"])

@@ -52,7 +52,7 @@ def idle_cycles(schedule: PipelineSchedule) -> float:
     """The share of cycles in which the most idle rank does nothing."""
     worked = [
         len({action.cycle for action in schedule.actions(rank) if action.kind != UPDATE})
-        for rank in range(schedule.stages)
+        for rank in range(schedule.ranks)
     ]
     return 1 - min(worked) / schedule.cycles
 
@@ -71,8 +71,7 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
         return make_network(options["model"], None, {"device": "host"})
 
     first = make()
-    ppv = placed(first, options["ppv"] if options["ppv"] is not None else group.size - 1)
-    size, steps, stages = options["batch_size"], options["steps"], group.size
+    size, steps = options["batch_size"], options["steps"]
     rng = np.random.default_rng(0)
     inputs = rng.standard_normal((size * steps, *first.input_shape)).astype(first.dtype)
     labels = rng.integers(0, first.output_shape[-1], len(inputs))
@@ -80,32 +79,39 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     dataset = Dataset("drawn", first.input_shape, classes, split, None, None)
     alone = trainer(first, dataset, size)
     beside = in_turn(group, alone, alone, options["repeats"])
-    found: dict[str, Any] = {"ppv": list(ppv), "schedules": {}}
+    found: dict[str, Any] = {"schedules": {}}
     found["beside"] = [value / steps for value in beside["together"]]
     found["alone"] = [value / steps for value in beside["alone"]]
     for name in options["schedules"]:
-        micro = options["micro_batches"] if SCHEDULES[name].micro else 1
+        kind = SCHEDULES[name]
+        micro = options["micro_batches"] if kind.micro else 1
+        stages = group.size * (options["stages_per_rank"] if kind.interleaves else 1)
+        ppv = placed(first, options["ppv"] if options["ppv"] is not None else stages - 1)
+        stages = len(ppv) + 1
         trace, simulated = Trace(), Trace()
         together = Pipeline(make(), ppv, name, group, micro_batches=micro, trace=trace)
         samples = in_turn(group, alone, trainer(together, dataset, size), options["repeats"])
         state, runs = together.network.state_dict(), options["repeats"] + 1
         every = trace.gathered(group)
         if group.rank == 0:
-            whole = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated)
+            whole = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated, ranks=group.size)
             again = trainer(whole, dataset, size)
             for _ in range(runs):
                 again()
             for key, array in whole.network.state_dict().items():
                 np.testing.assert_array_equal(state[key], array, err_msg=f"{name} {key}")
-            last, schedule = _last_run(every, runs), make_schedule(name, stages, steps, micro)
+            last = _last_run(every, runs)
+            schedule = make_schedule(name, stages, steps, micro, group.size)
             found["schedules"][name] = {
+                "ppv": list(ppv),
+                "micro_batches": micro,
+                "stage_seconds": stage_seconds(simulated, stages),
                 "alone": [value / steps for value in samples["alone"]],
                 "together": [value / steps for value in samples["together"]],
-                "idle": [idle_share(last, rank) for rank in range(stages)],
+                "idle": [idle_share(last, rank) for rank in range(group.size)],
                 "idle_cycles": idle_cycles(schedule),
                 "idle_simulated": idle_simulated(schedule, simulated),
             }
-            found.setdefault("stage_seconds", stage_seconds(simulated, stages))
         group.barrier()
     return found
 

@@ -13,6 +13,16 @@ from bppsa_cupy.tools.benchmarks.launch import measure
 
 AGAINST = ("one",)
 METHODS = ("bp", *SCHEDULES)
+#: Networks whose batches are shared.
+CASES: list[dict[str, Any]] = [
+    {"name": "lenet5 B=256", "model": "lenet5", "batch_size": 256},
+    {"name": "resnet20 B=64", "model": "resnet20", "batch_size": 64},
+    {"name": "GRU T=1000 B=32 H=128", "steps": 1000, "features": 16, "hidden": 128, "batch_size": 32},
+]
+QUICK_CASES: list[dict[str, Any]] = [
+    {"name": "lenet5 B=4", "model": "lenet5", "batch_size": 4},
+    {"name": "GRU T=5 B=2 H=3", "steps": 5, "features": 2, "hidden": 3, "batch_size": 2},
+]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,6 +52,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             "methods": arguments.methods,
             "repeats": arguments.repeats,
         },
+        "batch": {"repeats": arguments.repeats, "cases": QUICK_CASES if arguments.quick else CASES},
         "time": {
             "steps": arguments.steps,
             "hidden": arguments.hidden_size,
@@ -51,10 +62,24 @@ def run(arguments: argparse.Namespace) -> list[Row]:
     }
     found = measure(arguments.ranks, "ranks_program", options)
     return [
+        *_batch_rows(arguments, found["batch"]),
         *_layer_rows(arguments, found["layers"]),
         *_time_rows(arguments, found["time"]),
         *_trip_rows(found.get("trips", {})),
     ]
+
+
+def _batch_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:
+    """Steps of a shared batch against a part of what a process takes for all of it beside others,
+    and against PyTorch's."""
+    rows = []
+    for name, samples in found.items():
+        case = f"{name}, {arguments.ranks} ranks over the batch"
+        part = [seconds / arguments.ranks for seconds in samples["apart"]]
+        rows.append(timed_row(case, "step", samples["together"], part, "a part of a process's own time"))
+        if "ddp" in samples:
+            rows.append(timed_row(case, "step", samples["together"], samples["ddp"], "PyTorch's DDP, gloo"))
+    return rows
 
 
 def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:
@@ -85,7 +110,7 @@ def _time_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row
     measured = [
         timed_row(
             f"{case}, {method}", "backward", samples["together"], samples["alone"], "one process, serially",
-            note="; ".join(found["ran"]) if method == "blelloch" else "relayed from rank to rank",
+            note="; ".join(samples["ran"]),
         )
         for method, samples in found["ways"].items()
     ]  # fmt: skip

@@ -5,6 +5,7 @@ Rank 0 works alone while the others sleep in a barrier, then all work; it writes
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import sys
@@ -16,17 +17,21 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.data import Batch
 from bppsa_cupy.data.bitstream import make_bitstreams
-from bppsa_cupy.distributed import Group, distribute, guard
+from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
 from bppsa_cupy.distributed.balance import LayerTimes, backward_partition, backward_seconds
 from bppsa_cupy.distributed.group import import_mpi
 from bppsa_cupy.distributed.time_network import TimeSequential
-from bppsa_cupy.layers import RNN, Linear
+from bppsa_cupy.layers import GRU, RNN, Linear
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.training.optimizers import SGD
+from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.steps import by_micro_batches
 
 #: Seconds between the call and the moment at which all ranks begin.
 LEAD = 2e-3
@@ -77,19 +82,24 @@ def in_turn(
         if group.rank == 0:
             alone()
         samples["alone"].append(time.perf_counter() - start)
-        group.barrier()
-        begin = np.array([time.perf_counter() + LEAD])
-        group.broadcast(begin)
-        while time.perf_counter() < begin[0]:
-            pass
-        together()
-        ends = np.empty(group.size)
-        group.allgather(np.array([time.perf_counter()]), ends)
-        samples["together"].append(float(ends.max() - begin[0]))
+        samples["together"].append(at_once(group, together))
         if not repeat:  # the first wakes what sleeps
             for times in samples.values():
                 times.clear()
     return samples
+
+
+def at_once(group: Group, work: Callable[[], Any]) -> float:
+    """Seconds from a moment at which all ranks begin to the end of the last."""
+    group.barrier()
+    begin = np.array([time.perf_counter() + LEAD])
+    group.broadcast(begin)
+    while time.perf_counter() < begin[0]:
+        pass
+    work()
+    ends = np.empty(group.size)
+    group.allgather(np.array([time.perf_counter()]), ends)
+    return float(ends.max() - begin[0])
 
 
 def require_equal(whole: Sequential, net: Sequential, tolerance: float) -> None:
@@ -143,6 +153,54 @@ def over_layers(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     return results
 
 
+def over_batch(group: Group, options: dict[str, Any]) -> dict[str, Any]:
+    """Training steps of each case: "apart", every rank does all of the work by itself, side by side;
+    "together", they share the batch; "ddp", by PyTorch's DistributedDataParallel with gloo, where there is
+    PyTorch."""
+    results = {}
+    for case in options["cases"]:
+        rng, batch = np.random.default_rng(0), case["batch_size"]
+        if "steps" in case:
+            layers = [GRU(case["features"], case["hidden"], outputs="last"), Linear(case["hidden"], 10)]
+            whole = Sequential(layers, (case["steps"], case["features"]), device="host")
+        else:
+            whole = make_network(case["model"], None, {"device": "host"})
+        x = rng.standard_normal((batch, *whole.input_shape)).astype(whole.dtype)
+        labels = rng.integers(0, whole.output_shape[-1], batch)
+        net = distribute(whole, group, over="batch")
+        assert isinstance(net, BatchSequential)
+        sides: dict[str, Callable[[], Any]] = {
+            "apart": _step(accumulate(whole, batch), x, labels), "together": _step(net, x, labels)
+        }  # fmt: skip
+        if importlib.util.find_spec("torch") is not None:
+            from bppsa_cupy.tools.benchmarks.ranks_ddp import ddp_step
+
+            sides["ddp"] = ddp_step(group, whole, x, labels, net.own_samples(batch), options["meeting"])
+        samples: dict[str, list[float]] = {name: [] for name in sides}
+        for repeat in range(options["repeats"] + 2):
+            for name, work in sides.items():
+                seconds_taken = at_once(group, work)
+                if repeat > 1:  # the first compile, and take memory
+                    samples[name].append(seconds_taken)
+        results[case["name"]] = samples
+    return results
+
+
+def _step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
+    """A step of training."""
+    optimizer, batch, settings = (
+        SGD(net.parameters, lr=1e-3, momentum=0.9),
+        Batch(x, labels, None),
+        Settings(),
+    )
+
+    def step() -> None:
+        by_micro_batches(net, batch, settings, net.last_pass)
+        optimizer.step(net.gradients)
+
+    return step
+
+
 def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     """The way back of the paper's RNN over time, serially on one process and by chunks on all ranks."""
     steps, batch = options["steps"], options["batch_size"]
@@ -157,8 +215,8 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     assert isinstance(net, TimeSequential)
     _, gradient = cross_entropy(whole.forward(x), labels)
     net.forward(x)
-    results = {}
-    for method in ("bp", "blelloch"):
+    results: dict[str, Any] = {}
+    for method in ("bp", "blelloch", "auto"):
         results[method] = in_turn(
             group,
             partial(whole.backward, gradient, "bp"),
@@ -167,8 +225,9 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
         )
         whole.backward(gradient, "bp")
         require_equal(whole, net, 1e-4)
-    assert net.last_backward is not None
-    found = {"ways": results, "ran": net.last_backward.backward_ways}
+        assert net.last_backward is not None
+        results[method]["ran"] = net.last_backward.backward_ways
+    found: dict[str, Any] = {"ways": results}
     if group.rank == 0:
         found["phases"] = phases(whole, net, options["repeats"])
     group.barrier()
@@ -186,11 +245,13 @@ def phases(whole: Sequential, net: TimeSequential, repeats: int) -> dict[str, fl
     scan = TimeScan(
         ctx.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, "blelloch", chunk=ranges.chunk
     )
+    phases = scan.by_chunks
+    assert phases is not None
     serial = TimeScan(ctx.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, "bp")
     named: dict[str, Callable[[], Any]] = {
-        "reduce": scan.reduce,
-        "scan": scan.scan,
-        "expand": scan.expand,
+        "reduce": phases.reduce,
+        "scan": phases.scan,
+        "expand": phases.expand,
         "serial": serial,
     }
     times = {name: seconds(work, repeats) for name, work in named.items()}
@@ -230,7 +291,9 @@ def main() -> None:
     with guard():
         group = Group(device="host")
         keep_to_core(group)
-        results: dict[str, Any] = {"layers": over_layers(group, options["layers"])}
+        meeting = str(path.with_suffix(".meeting"))
+        results: dict[str, Any] = {"batch": over_batch(group, {**options["batch"], "meeting": meeting})}
+        results["layers"] = over_layers(group, options["layers"])
         if group.size > 1:
             results["trips"] = round_trips(group, options["layers"]["repeats"])
         results["time"] = over_time(group, options["time"])

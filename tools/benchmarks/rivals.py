@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bppsa_cupy.devices import Device
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.harness import Measurement, Rival, Side
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Workload
+from bppsa_cupy.tools.machine import torch_device
 
 if TYPE_CHECKING:
     import torch
@@ -36,17 +36,6 @@ def torch_sides(
 def thread_count(threads: int) -> str:
     """A number of threads in words."""
     return f"{threads} thread{'s' if threads > 1 else ''}"
-
-
-def torch_device(device: Device) -> torch.device:
-    """PyTorch's device; TF32 is off."""
-    import torch
-
-    if device.name == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
-        return torch.device("cuda")
-    return torch.device("cpu")
 
 
 def torch_network(network: Sequential) -> torch.nn.Sequential:

@@ -1,19 +1,27 @@
-"""What the benchmarks of recurrent networks share: cases, one pass forward and back on either side, rows."""
+"""Recurrent networks forward, and back to every parameter, against PyTorch's: the cases of bppsa-bench rnn,
+gru, recurrent and heads."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
+from tqdm import tqdm
 
-from bppsa_cupy.data.bitstream import make_bitstreams
-from bppsa_cupy.layers import GRU, LSTM, RNN, Linear
-from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.benchmarks.harness import (
+    BenchmarkError,
     Measurement,
     Rival,
     Row,
@@ -23,60 +31,148 @@ from bppsa_cupy.tools.benchmarks.harness import (
     memory_row,
     require_equal,
 )
-from bppsa_cupy.tools.benchmarks.rivals import (
-    TorchWorkload,
-    best,
-    to_numpy,
-    torch_device,
-    torch_recurrent,
-    torch_side,
-    torch_sides,
+from bppsa_cupy.tools.benchmarks.rivals import best, thread_count, torch_side, torch_sides
+from bppsa_cupy.tools.benchmarks.sequence_sides import (
+    HIDDEN,
+    LAYERS,
+    STEPS_OF,
+    Gradients,
+    SteppedGradients,
+    TorchGradients,
 )
-from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
-from bppsa_cupy.tools.reproduction.paper import Epoch
-from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.tools.benchmarks.tables import figure
+from bppsa_cupy.tools.benchmarks.workload import OVERALL
+from bppsa_cupy.tools.lines import aligned
+from bppsa_cupy.tools.machine import provenance
+from bppsa_cupy.tools.paper import SETS, TABLE4, TABLE5, TABLE6, Epoch
 
 AGAINST = ("torch", "none")
-HIDDEN, CLASSES = 20, 10
-LAYERS = {"rnn": RNN, "gru": GRU, "lstm": LSTM}
-T = TypeVar("T")
-
+QUANTITIES = ("forward", "backward", OVERALL)
 #: How close the loss and every gradient must be to the rival's, relative to the norm.
 TOLERANCE = 1e-4
-TF32 = "PyTorch with cuDNN, TF32"
+#: The rivals that compute something else, and are not compared: with another rounding, and without heads.
+TF32, DENSE = "PyTorch with cuDNN, TF32", "PyTorch's dense layer"
+STEPPED = "stepped by PyTorch"
+#: Features of the grid and of layers with heads; steps of a case with --quick.
+FEATURES, QUICK_STEPS = 8, 12
+#: Hidden sizes, batches and steps of the grid.
+GRID = {"hidden": [20, 64, 128, 256, 512], "batch": [1, 4, 16, 64], "steps": [100, 1000]}
+#: Units, units of a head, batches and steps of layers with heads.
+UNITS, QUICK_UNITS, HEAD, HEADS_BATCH, HEADS_STEPS = 512, 32, 16, [1, 16], 10000
+#: Methods of the backward pass by what our sides are called.
+OURS = {"ours": "auto"}
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes of one line of the paper's tables 4 to 6.
+    """What is measured.
 
-    name    as --cases takes it
+    name    as rows have it, before the sizes where it is one of the paper's tables 4 to 6
     paper   the paper's seconds of an epoch
     """
 
     name: str
+    cell: str
     steps: int
     features: int
     batch: int
-    paper: Epoch
+    hidden: int = HIDDEN
+    heads: int = 1
+    paper: Epoch | None = None
+
+    @property
+    def title(self) -> str:
+        """The case of its rows."""
+        sizes = f": T={self.steps} B={self.batch} F={self.features}"
+        return self.name + ("" if self.paper is None else sizes)
 
     def paper_ratio(self, quantity: str) -> float | None:
         """Baseline / BPPSA, where the paper gives it."""
-        if quantity == OVERALL:
-            return self.paper.overall_ratio
-        return self.paper.backward_ratio if quantity == "backward" else None
+        if self.paper is None or quantity == "forward":
+            return None
+        return self.paper.overall_ratio if quantity == OVERALL else self.paper.backward_ratio
 
 
-def add_cases(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
-    """--cases."""
-    names = {case.name: case for case in cases}
-    parser.add_argument(
-        "--cases",
-        type=some_of(names),
-        metavar="NAME,NAME",
-        help=f"of {', '.join(names)} (default all; the first with --quick)",
-    )
-    parser.set_defaults(all_cases=list(cases))
+def length_case(length: int) -> str:
+    """What the RNN of a length is called, at B = 16."""
+    return f"T{length}"
+
+
+def batch_case(batch: int) -> str:
+    """What the RNN of a batch is called, at T = 1000."""
+    return f"B{batch}" if batch != 16 else length_case(1000)
+
+
+def group_case(name: str, batch: int) -> str:
+    """What the GRU of a set and a batch is called."""
+    return name if batch == 16 else f"{name}{batch}"
+
+
+#: The paper's, by cell.
+CASES = {
+    "rnn": [
+        *(Case(length_case(T), "rnn", T, 1, 16, paper=epoch) for T, epoch in TABLE4.items()),
+        *(Case(batch_case(B), "rnn", 1000, 1, B, paper=epoch) for B, epoch in TABLE5.items() if B != 16),
+    ],
+    "gru": [
+        Case(group_case(name, batch), "gru", *SETS[name], batch, paper=epoch)
+        for (name, batch), epoch in TABLE6.items()
+    ],
+}
+
+
+def measure_case(
+    arguments: argparse.Namespace,
+    case: Case,
+    rivals: Mapping[str, Side],
+    ours: Mapping[str, str] = {"ours": "auto"},
+) -> dict[str, Measurement]:
+    """The sides of a case, measured in turn.
+
+    arguments  device, threads, repeats and quick, as bppsa-bench has them; case_seconds where it is limited
+    ours       as OURS
+    Raises BenchmarkError where a rival's loss or gradients differ from those of one of our sides.
+    """
+
+    def check(results: Mapping[str, Any]) -> None:
+        for side in results.keys() - ours.keys():
+            for own in ours if side != TF32 and not side.startswith(DENSE) else ():
+                require_equal(f"{case.title}, {side}", results[own], results[side], TOLERANCE)
+
+    options = _options(arguments, case)
+    sides = {
+        side: Side(Gradients, {**options, "method": method}, arguments.threads)
+        for side, method in ours.items()
+    }
+    limit = getattr(arguments, "case_seconds", math.inf)
+    return measure(
+        {**sides, **rivals}, arguments.repeats, 0.0 if arguments.quick else 0.02, limit_seconds=limit,
+        check=check,
+    )  # fmt: skip
+
+
+def torch_rivals(arguments: argparse.Namespace, case: Case) -> dict[str, Side]:
+    """PyTorch on one thread and on all; on a GPU without and with TF32."""
+    options = _options(arguments, case)
+    if arguments.device != "cuda":
+        return torch_sides("PyTorch", TorchGradients, options, arguments.threads)
+    return {
+        "PyTorch with cuDNN": torch_side(TorchGradients, options, arguments.threads),
+        TF32: torch_side(TorchGradients, {**options, "tf32": True}, arguments.threads),
+    }
+
+
+def _options(arguments: argparse.Namespace, case: Case) -> dict[str, Any]:
+    sizes = {name: getattr(case, name) for name in ("cell", "steps", "features", "batch", "hidden", "heads")}
+    return {**sizes, "device": arguments.device}
+
+
+def _timed(case: Case, ours: Measurement, rival: Rival, note: str | None = None) -> list[Row]:
+    return [
+        compared_row(case.title, quantity, ours, rival, paper=case.paper_ratio(quantity), note=note)
+        for quantity in QUANTITIES
+    ]
 
 
 def some_of(known: Mapping[str, T]) -> Callable[[str], list[T]]:
@@ -91,151 +187,231 @@ def some_of(known: Mapping[str, T]) -> Callable[[str], list[T]]:
     return chosen
 
 
-def run_cases(arguments: argparse.Namespace, cell: str) -> list[Row]:
-    """Forward, backward and overall of every case; with --quick of a few steps and samples."""
+def add_cases(parser: argparse.ArgumentParser, cases: Sequence[Case]) -> None:
+    """--cases."""
+    names = {case.name: case for case in cases}
+    parser.add_argument(
+        "--cases", type=some_of(names), metavar="NAME,NAME",
+        help=f"of {', '.join(names)} (default all; the first with --quick)",
+    )  # fmt: skip
+    parser.set_defaults(all_cases=list(cases))
+
+
+def run_cases(arguments: argparse.Namespace) -> list[Row]:
+    """Forward, backward, overall and memory of the paper's cases; with --quick of a few steps and samples."""
     cases = arguments.cases or (arguments.all_cases[:1] if arguments.quick else arguments.all_cases)
-    if arguments.quick:
-        cases = [
-            dataclasses.replace(case, steps=min(case.steps, 12), batch=min(case.batch, 2)) for case in cases
-        ]
-    return [row for case in cases for row in _rows(arguments, cell, case)]
-
-
-def _rows(arguments: argparse.Namespace, cell: str, case: Case) -> list[Row]:
-    name, measured = measure_case(arguments, cell, case, {"ours": "auto"})
-    ours, tf32 = measured.pop("ours"), measured.pop(TF32, None)
-    found = best(measured)
-    rows = _timed(name, case, ours, found)
-    rows.append(memory_row(name, arguments.device, ours, found))
-    if tf32 is not None:
-        rows += _timed(name, case, ours, (TF32, tf32))
+    rows = []
+    for case in cases:
+        if arguments.quick:
+            case = replace(case, steps=min(case.steps, QUICK_STEPS), batch=min(case.batch, 2))
+        rivals = torch_rivals(arguments, case) if arguments.against == "torch" else {}
+        measured = measure_case(arguments, case, rivals)
+        ours, tf32 = measured.pop("ours"), measured.pop(TF32, None)
+        found = best(measured)
+        rows += [*_timed(case, ours, found), memory_row(case.title, arguments.device, ours, found)]
+        if tf32 is not None:
+            rows += _timed(case, ours, (TF32, tf32))
     return rows
 
 
-def measure_case(
-    arguments: argparse.Namespace, cell: str, case: Case, ours: Mapping[str, str]
-) -> tuple[str, dict[str, Measurement]]:
-    """What a case is called, and its sides, ours and the rivals, measured in turn.
+def _add_cells(parser: argparse.ArgumentParser, cells: Sequence[str]) -> None:
+    """--cells and --case-seconds."""
+    parser.add_argument(
+        "--cells", type=some_of({name: name for name in cells}), default=list(cells), metavar="NAME,NAME",
+        help=f"of {', '.join(cells)} (default all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--case-seconds", type=cli.positive, default=60, metavar="S",
+        help="a case's samples stop at so many seconds, if there are three a side (default 60)",
+    )  # fmt: skip
 
-    arguments  device, threads, against, repeats and quick, as bppsa-bench has them
-    ours       methods of the backward pass, by what our sides are called
-    Raises BenchmarkError where a rival's loss or gradients differ from those of one of our sides; the one
-    with TF32 is not compared.
+
+def add_grid(parser: argparse.ArgumentParser) -> None:
+    """--cells, --hidden, --batch, --steps, --case-seconds, --resume."""
+    _add_cells(parser, list(LAYERS))
+    for option, what in (("hidden", "hidden sizes H"), ("batch", "samples B"), ("steps", "steps T")):
+        default = ",".join(map(str, GRID[option]))
+        parser.add_argument(
+            f"--{option}", type=cli.positive_list, metavar="N,N",
+            help=f"{what} (default {default}; with --quick one)",
+        )  # fmt: skip
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the cases that the file of --json holds, and add the others",
+    )
+
+
+def grid(arguments: argparse.Namespace) -> list[Case]:
+    """The cases that the options ask for."""
+    defaults = {name: values[:1] if arguments.quick else values for name, values in GRID.items()}
+    defaults["steps"] = [QUICK_STEPS] if arguments.quick else GRID["steps"]
+    sizes = (getattr(arguments, name) or values for name, values in defaults.items())
+    return [
+        Case(f"{cell} H={hidden} B={batch} T={steps}", cell, steps, FEATURES, batch, hidden)
+        for cell, hidden, batch, steps in itertools.product(arguments.cells, *sizes)
+    ]
+
+
+def run_grid(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+    """Forward, backward and overall, case by case; first the cases that are kept, all together.
+
+    A case that fails is told on stderr, and the others go on. Raises BenchmarkError at the end then.
     """
-    sizes = {"steps": case.steps, "features": case.features, "batch": case.batch}
-    options = {"cell": cell, "device": arguments.device, **sizes}
-    sides = {
-        side: Side(Gradients, {**options, "method": method}, arguments.threads)
-        for side, method in ours.items()
-    }
-    if arguments.against == "torch":
-        sides |= rivals(arguments, options)
-    measured = measure(sides, arguments.repeats, 0.0 if arguments.quick else 0.02)
-    name = f"{case.name}: T={case.steps} B={case.batch} F={case.features}"
-    for side in measured.keys() - ours.keys() - {TF32}:
-        for own in ours:
-            require_equal(f"{name}, {side}", measured[own].result, measured[side].result, TOLERANCE)
-    return name, measured
+    kept = _kept_rows(arguments) if arguments.resume else []
+    if kept:
+        yield kept
+    there = {row.case for row in kept}
+    cases = [case for case in grid(arguments) if case.name not in there]
+    failed = []
+    for case in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
+        rivals = torch_rivals(arguments, case) if arguments.against == "torch" else {}
+        rivals.pop(TF32, None)
+        try:
+            measured = measure_case(arguments, case, rivals)
+        except BenchmarkError as error:
+            failed.append(case.name)
+            cli.warn(f"left out: {error}")
+            continue
+        ours = measured.pop("ours")
+        note = f"ours on {thread_count(arguments.threads)}, {len(ours.seconds[OVERALL])} samples"
+        yield _timed(case, ours, best(measured), note)
+    if failed:
+        raise BenchmarkError(
+            f"{len(failed)} of {len(cases)} cases were left out, {', '.join(failed)}: --resume takes them "
+            "again"
+        )
 
 
-def rivals(arguments: argparse.Namespace, options: dict[str, Any]) -> dict[str, Side]:
-    """PyTorch on one thread and on all; on a GPU without and with TF32."""
-    if arguments.device != "cuda":
-        return torch_sides("PyTorch", TorchGradients, options, arguments.threads)
-    return {
-        "PyTorch with cuDNN": torch_side(TorchGradients, options, arguments.threads),
-        TF32: torch_side(TorchGradients, {**options, "tf32": True}, arguments.threads),
-    }
+def _kept_rows(arguments: argparse.Namespace) -> list[Row]:
+    """The rows that --json's file holds, none where there is no file. Raises BppsaError where it is of
+    another benchmark, or was measured with another machine, other versions or another rival."""
+    path = arguments.json
+    if path is None:
+        raise BppsaError("--resume goes on with a file: give --json FILE with it")
+    if not path.exists():
+        return []
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+        stored = [Row(**{field.name: row.get(field.name) for field in fields(Row)}) for row in report["rows"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise BppsaError(
+            f"{path} holds no rows of a benchmark ({error}): give another --json FILE"
+        ) from error
+    rivals = {"none" if row.against is None else "torch" for row in stored} or {arguments.against}
+    before = {**report, "against": " and ".join(sorted(rivals))}
+    device = get_device(arguments.device)
+    now = {"name": arguments.name, "against": arguments.against, **provenance(device, arguments.threads)}
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise BppsaError(
+                f"{path} was measured with {name} {before.get(name)}, this run has {value}: leave out "
+                "--resume, or give another --json FILE"
+            )
+    return stored
 
 
-def _timed(name: str, case: Case, ours: Measurement, rival: Rival) -> list[Row]:
-    quantities = ("forward", "backward", OVERALL)
-    return [compared_row(name, q, ours, rival, paper=case.paper_ratio(q)) for q in quantities]
+def grid_table(rows: list[dict[str, Any]]) -> str:
+    """A line a case, and by cell the geometric mean and the worst of the ratios of the whole pass."""
+    cases: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        cases.setdefault(row["case"], {})[row["quantity"]] = row
+    whole = {name: found for name, found in cases.items() if OVERALL in found}
+    head = ("case", "ours", "theirs", "ratio", "quartiles", "forward", "backward", "against")
+    text = aligned([head, *(_line(name, found) for name, found in whole.items())], "<>>>>>><")
+    ratios: dict[str, list[tuple[float, str]]] = {}
+    for name, found in whole.items():
+        if found[OVERALL]["ratio"] is not None:
+            cell, _, sizes = name.partition(" ")
+            ratios.setdefault(cell, []).append((found[OVERALL]["ratio"], sizes))
+    if ratios:
+        lines = [("cell", "cases", "geometric mean", "worst", "")]
+        for cell, found_ratios in ratios.items():
+            mean = float(np.exp(np.mean([np.log(ratio) for ratio, _ in found_ratios])))
+            worst, where = min(found_ratios)
+            lines.append((cell, str(len(found_ratios)), _ratio(mean), _ratio(worst), where))
+        text += ["", *aligned(lines, "<>>><")]
+    return "\n".join(text)
 
 
-def make_network(
-    cell: str, device: str, steps: int, features: int, hidden: int = HIDDEN, heads: int = 1
-) -> Sequential:
-    """The paper's model: one recurrent layer, its last state, a linear layer."""
-    layers = [LAYERS[cell](features, hidden, outputs="last", heads=heads), Linear(hidden, CLASSES)]
-    return Sequential(layers, input_shape=(steps, features), device=device)
+def _line(name: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    whole = found[OVERALL]
+    quartiles = whole["spread"].get("ratio")
+    return (
+        name,
+        figure(whole["ours"], "s"),
+        "-" if whole["theirs"] is None else figure(whole["theirs"], "s"),
+        _ratio(whole["ratio"]),
+        "-" if quartiles is None else " to ".join(map(_ratio, quartiles)),
+        *(_ratio(found[quantity]["ratio"]) for quantity in ("forward", "backward")),
+        ": ".join(text for text in (whole["against"], whole["note"]) if text) or "-",
+    )
 
 
-def make_batch(steps: int, features: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs (B, T, F) and labels, the same in every process: bitstreams of one feature (equation 8),
-    normal values, as features that are normalised, of several."""
-    if features == 1:
-        bits = make_bitstreams(steps, batch)
-        return bits.inputs.astype(np.float32), bits.labels
-    generator = np.random.default_rng(0)
-    inputs = generator.standard_normal((batch, steps, features), dtype=np.float32)
-    return inputs, generator.integers(0, CLASSES, batch)
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
 
 
-class Gradients(Workload):
-    """Our pass: forward with the loss, and back to every parameter's gradient."""
-
-    stateful = True
-
-    def __init__(
-        self, cell: str, device: str, steps: int, features: int, batch: int, hidden: int = HIDDEN,
-        heads: int = 1, method: str = "auto",
-    ) -> None:  # fmt: skip
-        self.network, self.method = make_network(cell, device, steps, features, hidden, heads), method
-        if method != "auto":
-            self.network.use(self.network.plan(batch_size=batch))
-        self.device = self.network.device
-        inputs, self.labels = make_batch(steps, features, batch)
-        self.inputs, self.loss = self.device.asarray(inputs), None
-
-    def run(self, lap: Lap) -> None:
-        network = self.network
-        output = network.forward(self.inputs, into=network.last_pass)
-        self.loss, gradient = cross_entropy(output, self.labels, device=self.device)
-        lap("forward")
-        network.backward(gradient, method=self.method)
-        lap("backward")
-
-    def result(self) -> dict[str, np.ndarray]:
-        host = self.device.to_host
-        gradients = {name: np.array(host(array)) for name, array in self.network.gradients.items()}
-        return {"loss": np.asarray(host(self.loss)), **gradients}
+def add_heads(parser: argparse.ArgumentParser) -> None:
+    """--cells, --hidden, --head-size, --batch, --steps, --case-seconds."""
+    _add_cells(parser, list(STEPS_OF))
+    parser.add_argument("--hidden", type=cli.positive, metavar="H", help=f"units (default {UNITS})")
+    parser.add_argument(
+        "--head-size", type=cli.positive, default=HEAD, metavar="N", help=f"units of a head (default {HEAD})"
+    )
+    parser.add_argument(
+        "--batch", type=cli.positive_list, metavar="N,N",
+        help=f"samples B (default {','.join(map(str, HEADS_BATCH))}; with --quick one)",
+    )  # fmt: skip
+    parser.add_argument("--steps", type=cli.positive, metavar="T", help=f"steps (default {HEADS_STEPS})")
 
 
-class TorchGradients(TorchWorkload):
-    """PyTorch's, from the same parameters, inputs and labels."""
+def run_heads(arguments: argparse.Namespace) -> list[Row]:
+    """Forward, backward and overall of layers with heads. PyTorch has none: the rivals are its dense layer,
+    which is another function, and a loop over the steps, which gives the same gradients."""
+    hidden = arguments.hidden or (QUICK_UNITS if arguments.quick else UNITS)
+    if hidden % arguments.head_size:
+        raise BppsaError(
+            f"--hidden {hidden} is no multiple of --head-size {arguments.head_size}: heads are of one size"
+        )
+    steps = arguments.steps or (QUICK_STEPS if arguments.quick else HEADS_STEPS)
+    batches, heads = (
+        arguments.batch or HEADS_BATCH[: 1 if arguments.quick else None],
+        hidden // arguments.head_size,
+    )
+    rows, note = [], f"ours on {thread_count(arguments.threads)}"
+    for cell, batch in itertools.product(arguments.cells, batches):
+        name = f"{cell} H={hidden}, {heads} heads, B={batch} T={steps}"
+        case = Case(name, cell, steps, FEATURES, batch, hidden, heads)
+        options = {**_options(arguments, case), "flush": True}
+        rivals = {
+            DENSE: torch_sides(DENSE, TorchGradients, {**options, "heads": 1}, arguments.threads),
+            STEPPED: torch_sides(STEPPED, SteppedGradients, options, arguments.threads),
+        } if arguments.against == "torch" else {}  # fmt: skip
+        measured = measure_case(
+            arguments, case, {n: s for sides in rivals.values() for n, s in sides.items()}
+        )
+        groups = [best({name: measured[name] for name in names}) for names in rivals.values()] or [None]
+        for rival in groups:
+            rows += _timed(case, measured["ours"], rival, note)
+    return rows
 
-    stateful = True
 
-    def __init__(
-        self, cell: str, device: str, steps: int, features: int, batch: int, hidden: int = HIDDEN,
-        tf32: bool = False,
-    ) -> None:  # fmt: skip
-        import torch
-
-        network = make_network(cell, device, steps, features, hidden)
-        self.device, where = network.device, torch_device(network.device)
-        torch.backends.cudnn.allow_tf32 = tf32
-        self.model = torch_recurrent(network).to(where)
-        inputs, labels = make_batch(steps, features, batch)
-        self.inputs, self.labels = torch.tensor(inputs, device=where), torch.tensor(labels, device=where)
-        self.loss: Any = None
-
-    def reset(self) -> None:
-        self.model.zero_grad()
-
-    def run(self, lap: Lap) -> None:
-        import torch
-
-        recurrent, linear = self.model
-        states = recurrent(self.inputs)[1]
-        h = states[0] if isinstance(states, tuple) else states
-        output = linear(h[-1])
-        self.loss = torch.nn.functional.cross_entropy(output, self.labels)
-        lap("forward")
-        self.loss.backward()
-        lap("backward")
-
-    def result(self) -> dict[str, np.ndarray]:
-        gradients = {name: to_numpy(p.grad) for name, p in self.model.named_parameters()}
-        return {"loss": to_numpy(self.loss), **gradients}
+BENCHMARKS = {
+    "rnn": SimpleNamespace(
+        __doc__="The paper's RNN on bitstreams: forward, and back to every parameter (tables 4 and 5).",
+        AGAINST=AGAINST, add_arguments=partial(add_cases, cases=CASES["rnn"]), run=run_cases,
+    ),
+    "gru": SimpleNamespace(
+        __doc__="The paper's GRU on MFCC features: forward, and back to every parameter (table 6).",
+        AGAINST=AGAINST, add_arguments=partial(add_cases, cases=CASES["gru"]), run=run_cases,
+    ),
+    "recurrent": SimpleNamespace(
+        __doc__="RNN, GRU and LSTM of many sizes: forward, and back to every parameter.",
+        AGAINST=AGAINST, add_arguments=add_grid, run=run_grid, table=grid_table,
+    ),
+    "heads": SimpleNamespace(
+        __doc__="Recurrent layers with heads beside PyTorch's dense ones, and those stepped by PyTorch.",
+        AGAINST=AGAINST, add_arguments=add_heads, run=run_heads,
+    ),
+}  # fmt: skip

@@ -32,26 +32,28 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
         row["quantity"],
         figure(row["ours"], row["unit"]),
         "" if theirs is None else figure(theirs, row["unit"]),
-        "" if ratio is None else three_digits(ratio),
-        " to ".join(map(three_digits, quartiles)),
-        f"{row['paper']:,.8g}" if "paper" in row else "",
+        "" if ratio is None else digits(ratio, 3),
+        " to ".join(digits(one, 3) for one in quartiles),
+        figure(row["paper"], row["unit"] if row["unit"] == "fraction" else "") if "paper" in row else "",
         row["against"] or "",
     )
 
 
 def figure(value: float, unit: str) -> str:
-    """A value with its unit; seconds by the thousand's prefix that fits."""
+    """A value in at most four significant digits, with its unit; seconds by the thousand's prefix that fits,
+    a fraction near 1 by what it lacks."""
     if unit == "s":
         for scale, name in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")):
             if value >= scale or scale == 1e-6:
                 return f"{value / scale:.3g} {name}"
-    if unit == "fraction":
-        return f"{value:.5f}"
     if unit == "entries":
         return quantity(value).rstrip()
-    return f"{value:,.4g} {unit}" if value != int(value) else f"{int(value):,} {unit}"
+    if unit == "fraction":
+        return f"1 - {digits(1 - value, 3)}" if 0.99 < value < 1 else digits(value, 4)
+    return f"{digits(value, 4)} {unit}".rstrip()
 
 
-def three_digits(value: float) -> str:
-    """A number in three digits: "0.822", "18.5", "3,060", "102,000"."""
-    return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
+def digits(value: float, count: int) -> str:
+    """A number in so many significant digits; in three: "0.822", "18.5", "3,060", "102,000"."""
+    text = f"{value:.{count}g}"
+    return f"{float(text):,.0f}" if abs(float(text)) >= 10 ** (count - 1) else text

@@ -12,8 +12,9 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.layers import GRU, LSTM, RNN
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.harness import Row, Side, compared_row, measure, require_equal, timed_row
-from bppsa_cupy.tools.benchmarks.rivals import best, to_numpy, torch_device, torch_side, torch_sides
+from bppsa_cupy.tools.benchmarks.rivals import best, to_numpy, torch_side, torch_sides
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
+from bppsa_cupy.tools.machine import torch_device
 
 AGAINST = ("torch", "none")
 LAYERS = {"gru": GRU, "lstm": LSTM, "rnn": RNN}

@@ -17,9 +17,8 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.system.compilation import kept_in
 from bppsa_cupy.system.units import counted
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.benchmarks.machine import provenance
-from bppsa_cupy.tools.benchmarks.workload import available_cores
 from bppsa_cupy.tools.lines import aligned
+from bppsa_cupy.tools.machine import available_cores, provenance
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD, Adam, AdamW

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import importlib
-import os
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -141,11 +140,6 @@ def thread_variables(threads: int) -> dict[str, str]:
     """Environment variables that give a process's pools `threads` threads."""
     names = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     return dict.fromkeys(names, str(threads))
-
-
-def available_cores() -> int:
-    """Cores this process may run on."""
-    return len(os.sched_getaffinity(0))
 
 
 def _no_lap(quantity: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.tools.benchmarks.machine import describe_machine, versions
-from bppsa_cupy.tools.benchmarks.workload import available_cores
+from bppsa_cupy.tools.machine import available_cores, describe_machine, versions
+from bppsa_cupy.tools.on_gpu.clocks import spin_up, tell_timed
 from bppsa_cupy.tools.on_gpu.lines import tell
 
 #: What nvidia-smi is asked for.
@@ -42,7 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if device.name == "cuda":
         tell(**gpu_of(device))
     tell(nvidia_smi=ask_nvidia_smi())
-    tell(launch_seconds=launch_seconds(device))
+    spin_up(device)
+    tell_timed(device, launch_seconds=launch_seconds(device))
+    tell_timed(device, graph_gap_seconds=graph_gap_seconds(device))
+    if device.name == "cuda":
+        tell(cluster=run_cluster(device))
     return 0
 
 
@@ -76,6 +80,47 @@ def launch_seconds(device: Device, launches: int = 1000) -> float:
     for _ in range(launches):
         run()
     return device.seconds(start, device.timestamp()) / launches
+
+
+def graph_gap_seconds(device: Device, launches: int = 1000) -> float:
+    """Seconds from one small kernel of a graph to the next, each of which waits for the one before."""
+    run = device.bind(KERNELS["step_count"], device.zeros(1, "int32"), device.zeros(1, "int64"))
+    graph = device.sequence([run] * launches)
+    for _ in range(3):
+        graph()
+    start = device.timestamp()
+    graph()
+    return device.seconds(start, device.timestamp()) / launches
+
+
+#: Two blocks of a cluster, each of which writes its number into the other's shared memory.
+CLUSTER = r"""
+extern "C" __global__ void __cluster_dims__(2, 1, 1) cluster_probe(int* out)
+{
+    __shared__ int mine;
+    const unsigned own = unsigned(__cvta_generic_to_shared(&mine));
+    unsigned rank, theirs;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(theirs) : "r"(own), "r"(1 - rank));
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("st.shared::cluster.u32 [%0], %1;" :: "r"(theirs), "r"(10 + rank) : "memory");
+    asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
+    out[rank] = mine;
+}
+"""
+
+
+def run_cluster(device: Device) -> str:
+    """How a thread-block cluster went: "passed", "wrong: what it wrote", or why there is none."""
+    if int(device.xp.cuda.Device().compute_capability) < 90:
+        return "left out: clusters are of compute capability 9.0 and newer"
+    out = device.zeros(2, "int32")
+    try:
+        device.xp.RawModule(code=CLUSTER).get_function("cluster_probe")((2,), (1,), (out,))
+        wrote = device.to_host(out).tolist()
+    except Exception as error:  # of CuPy's compiler or the driver: the parts behind it say more
+        return f"failed: {type(error).__name__}: {error}"
+    return "passed" if wrote == [11, 10] else f"wrong: {wrote}"
 
 
 if __name__ == "__main__":

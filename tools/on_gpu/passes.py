@@ -19,9 +19,9 @@ from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.layers import GRU, LSTM, RNN
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.on_gpu.lines import summary, tell
-from bppsa_cupy.tools.on_gpu.times import BATCH, BUDGET, HIDDEN, LAUNCHES, LONGEST, STEPS
+from bppsa_cupy.tools.on_gpu.clocks import spin_up, tell_timed
+from bppsa_cupy.tools.on_gpu.lines import summary
+from bppsa_cupy.tools.on_gpu.times import BUDGET, LAUNCHES, LONGEST, sized_parser
 
 LAYERS = {"RNN": RNN, "GRU": GRU, "LSTM": LSTM}
 FORWARD, BACKWARD = ("serial", "newton"), ("linear", "blelloch")
@@ -29,25 +29,22 @@ FORWARD, BACKWARD = ("serial", "newton"), ("linear", "blelloch")
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    result = argparse.ArgumentParser(prog="passes", description=__doc__)
-    result.add_argument("--device", choices=("cuda", "host"), default="cuda")
+    result = sized_parser("passes", __doc__)
     result.add_argument("--layers", type=lambda text: text.split(","), default=list(LAYERS))
-    result.add_argument("--hidden", type=cli.positive_list, default=HIDDEN)
-    result.add_argument("--steps", type=cli.positive_list, default=STEPS)
-    result.add_argument("--batch-size", type=cli.positive, default=BATCH)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 where every pass ran, 1 where one raised: its line has the error."""
     arguments = parser().parse_args(argv)
-    failed = False
+    device, failed = get_device(arguments.device), False
+    spin_up(device)
     for hidden in arguments.hidden:
         for name in arguments.layers:
             for method in FORWARD:
                 for line in lines_of(name, hidden, method, arguments):
                     failed = failed or "error" in line
-                    tell(**line)
+                    tell_timed(device, **line)
     return int(failed)
 
 
@@ -79,19 +76,19 @@ def _passes(
     if f"forward {method}" in late:
         return
     network.forward(inputs)
-    seconds = _timed(device, lambda: network.forward(inputs, into=network.last_pass))
+    seconds = timed(device, lambda: network.forward(inputs, into=network.last_pass))
     assert network.last_pass is not None
     ran = [way for one in network.last_pass.layers for way in getattr(one, "forward_ways", ())]
     yield {"way": f"forward {method}", "ran": ran, **summary(seconds)}
     for back in BACKWARD if method == "serial" else ():
         if f"backward {back}" not in late:
-            seconds = _timed(device, partial(network.backward, gradient, method=back))
+            seconds = timed(device, partial(network.backward, gradient, method=back))
             assert network.last_backward is not None
             ways = list(network.last_backward.backward_ways)
             yield {"way": f"backward {back}", "ran": ways, **summary(seconds)}
 
 
-def _timed(device: Device, run: Callable[[], Any]) -> list[float]:
+def timed(device: Device, run: Callable[[], Any]) -> list[float]:
     """Seconds of each of some runs behind two that compile, and capture graphs."""
     found: list[float] = []
     for number in range(2 + LAUNCHES):

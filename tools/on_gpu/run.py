@@ -24,7 +24,7 @@ from typing import Any
 
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import DeviceError
-from bppsa_cupy.tools.benchmarks.machine import gpu_name, versions
+from bppsa_cupy.tools.machine import gpu_name, versions
 from bppsa_cupy.tools.on_gpu.parts import TOTAL, Part, make_parts, plan
 
 #: Seconds of a part's end, from Ctrl-C until it is killed.
@@ -57,11 +57,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="gpu.py", description=__doc__)
     parser.add_argument("--tree", type=Path, default=ROOT, help="where parts run (default: the checkout)")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "gpu", help="default out/gpu")
+    parser.add_argument(
+        "--call", type=int, choices=(1, 2), help="run the parts of this call (default: of both)"
+    )
     parser.add_argument("--only", metavar="PART,PART", help="run these parts, though they ran before")
     parser.add_argument("--again", action="store_true", help="run parts that ran before, too")
     parser.add_argument("--dry-run", action="store_true", help="print limits and commands, and run nothing")
     arguments = parser.parse_args(argv)
     parts = make_parts()
+    if arguments.call is not None:
+        parts = [part for part in parts if part.call == arguments.call]
     if arguments.only is not None:
         known = {part.name: part for part in parts}
         for name in arguments.only.split(","):
@@ -88,7 +93,8 @@ def run(parts: Sequence[Part], arguments: argparse.Namespace) -> int:
     before = earlier(out, machine)
     if arguments.only is not None or arguments.again:
         before = [one for one in before if one.name not in {part.name for part in parts}]
-    outcomes = run_parts(parts, arguments.tree, out, started + TOTAL, before, machine)
+    calls = len({part.call for part in parts})
+    outcomes = run_parts(parts, arguments.tree, out, started + calls * TOTAL, before, machine)
     print(table(outcomes))
     print(f"{machine['gpu']}, {time.monotonic() - started:.0f} s, results in {out}")
     return int(any(not one.outcome.startswith(("passed", "left out")) for one in outcomes))
@@ -99,7 +105,7 @@ def digest(root: Path) -> str:
     found = hashlib.sha256()
     for folder in SOURCES:
         for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".py", ".cu", ".cuh", ".hpp"):
+            if path.suffix in (".py", ".cu", ".cuh", ".hpp", ".cpp"):
                 found.update(str(path.relative_to(root)).encode() + path.read_bytes())
     return found.hexdigest()[:16]
 

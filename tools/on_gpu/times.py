@@ -23,8 +23,8 @@ from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import REALS, Kernel, Variant
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.on_gpu.ahead import compile_ahead
+from bppsa_cupy.tools.on_gpu.clocks import spin_up, tell_timed
 from bppsa_cupy.tools.on_gpu.lines import filled_arguments, summary, tell
-from bppsa_cupy.tools.on_gpu.machine import ask_nvidia_smi
 
 HIDDEN, STEPS, BATCH = (20, 64, 128, 256), (1000, 30000), 16
 #: Steps of a chunk, for so many steps in all.
@@ -33,15 +33,23 @@ CHUNK = {1000: 10, 30000: 71}
 LAUNCHES, BUDGET, LONGEST = 20, 0.3, 1.0
 
 
+def sized_parser(
+    prog: str, description: str | None, hidden: Sequence[int] = HIDDEN, steps: Sequence[int] = STEPS
+) -> argparse.ArgumentParser:
+    """The command line of a program that times work of several sizes on one device."""
+    result = argparse.ArgumentParser(prog=prog, description=description)
+    result.add_argument("--device", choices=("cuda", "host"), default="cuda")
+    result.add_argument("--hidden", type=cli.positive_list, default=hidden)
+    result.add_argument("--steps", type=cli.positive_list, default=steps)
+    result.add_argument("--batch-size", type=cli.positive, default=BATCH)
+    return result
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    result = argparse.ArgumentParser(prog="times", description=__doc__)
-    result.add_argument("--device", choices=("cuda", "host"), default="cuda")
+    result = sized_parser("times", __doc__)
     result.add_argument("--dtype", choices=REALS, default=REALS[0])
     result.add_argument("--like", default=".*", metavar="PATTERN", help="of kernels' names (default all)")
-    result.add_argument("--hidden", type=cli.positive_list, default=HIDDEN)
-    result.add_argument("--steps", type=cli.positive_list, default=STEPS)
-    result.add_argument("--batch-size", type=cli.positive, default=BATCH)
     result.add_argument("--once", action="store_true", help="one launch each, for a profiler")
     result.add_argument(
         "--processes", type=cli.positive, default=min(16, os.cpu_count() or 1), help="that compile"
@@ -58,13 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         started = time.monotonic()
         compiled = compile_ahead(variants_of(device, kernels, arguments), arguments.processes)
         tell(compiled=compiled, seconds=time.monotonic() - started)
+        spin_up(device)
     for hidden in arguments.hidden:
         for kernel in kernels:
             for line in lines_of(device, kernel, hidden, arguments):
                 failed = failed or "error" in line
-                tell(**line)
-    if device.name == "cuda":
-        tell(nvidia_smi=ask_nvidia_smi())  # the clocks of a GPU that has just worked
+                tell_timed(device, **line)
     return int(failed)
 
 

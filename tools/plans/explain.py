@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
+from bppsa_cupy.plan import Budget, Chain, ChainPlan, Plan, Schedule
 from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.cost import (
     MODELS,
@@ -21,7 +22,7 @@ from bppsa_cupy.plan.cost import (
     vjp_seconds,
 )
 from bppsa_cupy.plan.search import MOST_ELEMENTS, Search, searched_segments
-from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools import cli
@@ -111,10 +112,25 @@ def explain(
     return {
         **budget_facts(budget),
         "chains": [
-            _Explained(chain.chain, budget, progress).report(workers or _powers(len(chain.chain)))
+            {
+                **_Explained(chain.chain, budget, progress).report(workers or _powers(len(chain.chain))),
+                "planned": _planned(chain),
+            }
             for chain in plan.chains
         ],
     }
+
+
+def _planned(chain: ChainPlan) -> dict[str, list[str]] | None:
+    """Which elements the plan's hybrid schedule fills, and which it crosses by VJPs; None without one."""
+    if "hybrid" not in chain.schedules:
+        return None
+    schedule = chain.schedules["hybrid"]
+    names = [element.name for element in chain.chain.elements]
+    crossed = sorted({step.split for step in schedule.steps if step.kind == "vjp"})
+    read = {begin for step in schedule.steps for begin, end in (step.left, step.right) if begin == end - 1}
+    filled = sorted(read - {0, *crossed})
+    return {"filled": [names[k - 1] for k in filled], "vjps": [names[k - 1] for k in crossed]}
 
 
 def _powers(n: int) -> list[int]:
@@ -131,7 +147,7 @@ class _Explained:
                 f"a chain of {len(chain)} elements is too long to search: explain takes up to {MOST_ELEMENTS}"
             )
         self.chain, self.budget, self.segments = chain, budget, searched_segments(chain)
-        self.sizes = CountedSizes(chain, self.segments, progress=progress)
+        self.sizes = ChainSizes(chain, self.segments, progress=progress)
         self.search = Search.of(self.sizes, budget)
         self.fixed = {name: make(len(chain)) for name, make in FIXED.items()}
         self.preparation = preparation_seconds(chain, budget)
@@ -220,6 +236,10 @@ def _print_chain(position: int, chain: dict[str, Any], time: Callable[[float], s
             f"  times include the Jacobians' values and the vectors moved, {time(chain['preparation'])} on "
             "one worker"
         )
+    if chain["planned"] is not None:
+        for title, names in zip(("filled", "by VJPs"), chain["planned"].values(), strict=True):
+            line = f"  the plan's hybrid, {title}: {', '.join(names) or 'none'}"
+            print(textwrap.fill(line, 118, subsequent_indent="    ", break_on_hyphens=False))
     columns = ("depth", "mv", "mm", "work", "critical path", "memory")
     rows = [(_title(one), *_cells(one, time)) for one in chain["schedules"]]
     print()

@@ -7,6 +7,7 @@ plan left out, and the full network's, are counted too. A multiply-add is two FL
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bppsa_cupy.layers import LAYERS, Layer
@@ -16,7 +17,7 @@ from bppsa_cupy.plan import Budget, Chain, Plan, Schedule
 from bppsa_cupy.plan.algorithms import blelloch, linear, paper_hybrid
 from bppsa_cupy.plan.schedule import Step
 from bppsa_cupy.plan.search import Search, searched_segments
-from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import quantity
 from bppsa_cupy.tools.plans.report import element_facts
 from bppsa_cupy.tools.plans.text import print_table
@@ -34,47 +35,59 @@ def flops(plan: Plan, *, full: bool = True) -> dict[str, Any]:
     full  whether the network without its masks is counted too, where there are any and all its layers
           are the library's own
 
-    The hybrid schedule is the plan's, for the full network as well; the computed one is each network's own.
+    The hybrid schedule is the plan's, all its elements filled, for the full network as well; the computed
+    one is each network's own.
     """
     layers = _rebuilt_layers(plan.network.get("layers"))
     described = plan.network.get("layers", [])
     pruned = any(name.endswith("_mask") for layer in described for name in layer)
-    networks = [_network("pruned" if pruned else "full", plan, [chain.chain for chain in plan.chains])]
-    if full and pruned and layers is not None:
+    chains = tuple(chain.chain for chain in plan.chains)
+    terms = [[element.vjp_terms for element in chain.elements] for chain in chains]
+    networks = []
+    if pruned and layers is not None:
         training = plan.network.get("mode") != "evaluation"
-        chains = Architecture(layers, plan.network["input_shape"], training).chains()
-        networks.append(_network("full", plan, chains))
+        whole = Architecture(layers, plan.network["input_shape"], training)
+        terms = [
+            [e.pattern.nnz if known is None else known for e, known in zip(chain.elements, own, strict=True)]
+            for chain, own in zip(chains, whole.vjp_multiply_adds(), strict=True)
+        ]
+        if full:
+            networks.append(_network("full", plan, whole.chains(), terms))
+    networks.insert(0, _network("pruned" if pruned else "full", plan, chains, terms))
     return {"unit": "FLOP of one sample, two a multiply-add", "networks": networks}
 
 
-def _network(name: str, plan: Plan, chains: Sequence[Chain]) -> dict[str, Any]:
+def _network(
+    name: str, plan: Plan, chains: Sequence[Chain], terms: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """terms: multiply-adds of the gradient operator of each element of each chain."""
     found = []
     for position, chain in enumerate(chains):
-        sizes = CountedSizes(chain, searched_segments(chain))
+        sizes = ChainSizes(chain, searched_segments(chain))
         named = _schedules(plan, position, sizes)
         found.append(
             {
                 "elements": element_facts(chain),
-                "baseline": _baseline(chain),
+                "baseline": _baseline(chain, terms[position]),
                 "schedules": [_schedule(label, schedule, sizes) for label, schedule in named.items()],
             }
         )
     return {"network": name, "chains": found}
 
 
-def _schedules(plan: Plan, position: int, sizes: CountedSizes) -> dict[str, Schedule]:
+def _schedules(plan: Plan, position: int, sizes: ChainSizes) -> dict[str, Schedule]:
     """Every schedule of a chain by name: those that follow from its length, the plan's own hybrid, and the
     one with the shortest critical path."""
     n = len(sizes.chain)
     named = {"linear": linear(n), "blelloch": blelloch(n)}
     if "hybrid" in plan.schedules:
-        named["hybrid"] = plan.schedule(position, "hybrid")
+        named["hybrid"] = replace(plan.schedule(position, "hybrid"), vjps=())
     named[PAPER] = paper_hybrid(n)
     named[COMPUTED] = Search.of(sizes, Budget(1, plan.itemsize)).best().schedule
     return named
 
 
-def _schedule(label: str, schedule: Schedule, sizes: CountedSizes) -> dict[str, Any]:
+def _schedule(label: str, schedule: Schedule, sizes: ChainSizes) -> dict[str, Any]:
     work = [2 * sizes.multiply_adds(step) for step in schedule.steps]
     critical, longest = critical_steps(schedule, work)
     steps = [
@@ -127,20 +140,21 @@ def _dense_multiply_adds(chain: Chain, step: Step) -> int:
     return rows * inner * (1 if step.kind == "mv" else chain.length(step.begin))
 
 
-def _baseline(chain: Chain) -> list[dict[str, Any]]:
+def _baseline(chain: Chain, terms: Sequence[int]) -> list[dict[str, Any]]:
     """The gradient operators ordinary back-propagation runs for v(2), …, v(n), from the last layer on.
 
-    A convolution's is a dense transposed convolution, a linear layer's a dense product, whatever the mask;
-    every other operator has a multiply-add for each entry of the Jacobian.
+    A convolution's is a dense transposed convolution, a linear layer's a dense product, whatever the mask,
+    as in the paper (by their kept weights' lists where the layers of a plan cannot be made anew); every other
+    operator has a multiply-add for each entry of the Jacobian.
     """
     return [
         {
             "name": element.name,
             "kind": "bp",
-            "flop": 2 * element.vjp_terms,
+            "flop": 2 * own,
             "dense_flop": 2 * element.pattern.shape[0] * element.pattern.shape[1],
         }
-        for element in chain.elements[:-1]
+        for element, own in zip(chain.elements[:-1], terms, strict=False)
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.tools.figures.picture_file import picture
+from bppsa_cupy.tools.pictures.picture_file import picture
 
 #: Color and marker of each kind of step.
 STYLES = {"mv": ("tab:blue", "o"), "mm": ("tab:orange", "s"), "bp": ("tab:green", "o")}

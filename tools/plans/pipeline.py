@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,13 @@ import numpy as np
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.pipeline import SCHEDULES, Placement, make_schedule
 from bppsa_cupy.pipeline.memory import StageMemory, stage_memory
-from bppsa_cupy.pipeline.schedules import PipelineSchedule, check_schedule, live_passes, staleness
+from bppsa_cupy.pipeline.schedules import (
+    PipelineSchedule,
+    check_schedule,
+    checked_ranks,
+    live_passes,
+    staleness,
+)
 from bppsa_cupy.pipeline.simulation import Simulation, simulate, simulate_accelerators
 from bppsa_cupy.pipeline.times import (
     StageTimes,
@@ -25,10 +32,13 @@ from bppsa_cupy.pipeline.times import (
 from bppsa_cupy.pipeline.torchsummary import summary
 from bppsa_cupy.plan import model_of
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.figures.picture_file import check_picture
+from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.pipelines import add_ppv, placed
 from bppsa_cupy.tools.plans.pipeline_picture import draw_pipeline
 from bppsa_cupy.tools.plans.pipeline_text import print_pipeline
+
+#: Arrays of an optimizer's state, each as large as the parameters.
+OPTIMIZER_ARRAYS = {"sgd": 1, "adam": 2, "adamw": 2}
 
 
 def add_pipeline(commands: Any) -> None:
@@ -51,8 +61,16 @@ def add_pipeline(commands: Any) -> None:
         "--micro-batches",
         type=cli.positive,
         metavar="M",
-        help="of a batch, for gpipe and 1f1b (default K + 1)",
+        help="of a batch, for schedules that have them (default K + 1)",
     )
+    parser.add_argument(
+        "--ranks", type=cli.positive, metavar="P",
+        help="that share the stages by an interleaved schedule (default: as many as have several each)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--optimizer", choices=tuple(OPTIMIZER_ARRAYS), default="sgd",
+        help="whose state is counted (default sgd, with momentum)",
+    )  # fmt: skip
     parser.add_argument(
         "--batches", type=cli.positive, default=50, metavar="N",
         help="that go through, from an empty pipeline to an empty one (default 50)",
@@ -99,7 +117,10 @@ class Report:
         self.model, self.batch, self.batches = arguments.model, arguments.batch_size, arguments.batches
         self.stages = len(placement.stages)
         self.names = tuple(SCHEDULES) if arguments.schedule == "all" else (arguments.schedule,)
-        self._micro = arguments.micro_batches
+        self._micro, self._ranks = arguments.micro_batches, arguments.ranks
+        if self._ranks is not None and not any(SCHEDULES[name].interleaves for name in self.names):
+            checked_ranks(self.names[0], self.stages, 1, self._ranks)
+        self.optimizer_arrays = OPTIMIZER_ARRAYS[arguments.optimizer]
         if self._micro is not None and not any(SCHEDULES[name].micro for name in self.names):
             check_schedule(self.names[0], self._micro)
         if (most := max(map(self.micro, self.names))) > self.batch:
@@ -126,7 +147,7 @@ class Report:
         return predicted_times(self.placement, self.device, -(-self.batch // micro), self.dtype)
 
     def simulated(self, name: str, *, drawn: bool = False) -> Simulation:
-        """A schedule on a rank a stage; of the batches that a picture shows."""
+        """A schedule on its ranks; of the batches that a picture shows."""
         micro, batches = self.micro(name), self.batches
         if drawn:
             batches = min(batches, 2 * self.stages + 3)
@@ -134,7 +155,11 @@ class Report:
         return simulate(self._schedule(name, batches), self.times(micro), messages)
 
     def _schedule(self, name: str, batches: int) -> PipelineSchedule:
-        return make_schedule(name, self.stages, batches, self.micro(name))
+        return make_schedule(name, self.stages, batches, self.micro(name), self.ranks(name))
+
+    def ranks(self, name: str) -> int | None:
+        """That were asked for, of a schedule which interleaves."""
+        return self._ranks if SCHEDULES[name].interleaves else None
 
     def facts(self) -> dict[str, Any]:
         """As JSON holds it."""
@@ -176,19 +201,25 @@ class Report:
 
     def _of_schedule(self, name: str, alone: float) -> dict[str, Any]:
         micro, simulation = self.micro(name), self.simulated(name)
-        memory = stage_memory(self.placement, name, self.batch, self.dtype, micro=micro, device=self.device)
+        count, ranks = simulation.count, self.ranks(name)
+        memory = stage_memory(
+            self.placement, name, self.batch, self.dtype, micro=micro, device=self.device,
+            optimizer_arrays=self.optimizer_arrays, ranks=ranks,
+        )  # fmt: skip
+        alive = [live_passes(name, self.stages, stage, micro, ranks) for stage in range(self.stages)]
         return {
             "name": name,
             "summary": SCHEDULES[name].summary,
             "micro_batches": micro,
             "ranks": [
                 {
-                    "staleness": staleness(name, self.stages, stage),
-                    "live_passes": live_passes(name, self.stages, stage, micro),
-                    "bytes": memory_facts(own),
+                    "stages": list(range(self.stages)[rank::count]),
+                    "staleness": staleness(name, self.stages, rank),
+                    "live_passes": sum(alive[rank::count]),
+                    "bytes": memory_facts(memory[rank::count]),
                     "bubble": float(bubble),
                 }
-                for stage, (own, bubble) in enumerate(zip(memory, simulation.bubbles, strict=True))
+                for rank, bubble in enumerate(simulation.bubbles)
             ],
             **speed_facts(simulation, alone),
             "accelerators": self._accelerators(alone) if name == "stale" else None,
@@ -201,9 +232,10 @@ class Report:
         return {"count": simulation.count, "bubbles": bubbles, **speed_facts(simulation, alone)}
 
 
-def memory_facts(memory: StageMemory) -> dict[str, int]:
-    """As JSON holds it."""
-    return {**asdict(memory), "total": memory.total}
+def memory_facts(memory: Sequence[StageMemory]) -> dict[str, int]:
+    """As JSON holds it, of the stages of a rank together."""
+    found = {field.name: sum(getattr(own, field.name) for own in memory) for field in fields(StageMemory)}
+    return {**found, "total": sum(own.total for own in memory)}
 
 
 def speed_facts(simulation: Simulation, alone: float) -> dict[str, float]:

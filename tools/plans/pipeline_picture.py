@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.pipeline.schedules import BACKWARD, UPDATE, PipelineSchedule
+from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, WEIGHTS, PipelineSchedule
 from bppsa_cupy.pipeline.simulation import Simulation
-from bppsa_cupy.tools.figures.picture_file import picture
+from bppsa_cupy.tools.pictures.picture_file import picture
 from bppsa_cupy.tools.plans.text import time_writer
 
 #: Of batches, in turn, forward and back; and where nothing runs.
@@ -33,10 +33,9 @@ def draw_pipeline(facts: Mapping[str, Any], simulations: Sequence[Simulation], p
     `picture` does.
     """
     cycles = next((s.schedule for s in simulations if s.schedule.name == "stale"), None)
-    ranks = simulations[0].count
-    heights = [0.5 * ranks + 1.0] * len(simulations)
+    heights = [0.5 * simulation.count + 1.0 for simulation in simulations]
     if cycles is not None:
-        heights.insert(0, 0.5 * (2 * ranks - 1) + 1.0)
+        heights.insert(0, 0.5 * (2 * cycles.stages - 1) + 1.0)
     size = 14.0, 1.1 + sum(heights)
     options = {"figsize": size, "height_ratios": heights, "squeeze": False, "layout": "constrained"}
     with picture(path, len(heights), 1, save={"dpi": 110}, **options) as (figure, grid):
@@ -96,9 +95,10 @@ def _draw_times(axis: Any, simulation: Simulation, facts: Mapping[str, Any], lon
         if action.kind == UPDATE:
             axis.barh(action.rank, end - start, left=start, height=0.84, color="#000000", zorder=3)
             continue
-        back = action.kind == BACKWARD
+        back = action.kind != FORWARD
         border = 0.8 if end - start > THIN * longest else 0.0
-        _bar(axis, action.rank, start, end - start, action.batch, back, border)
+        hatch = "///" if action.kind == WEIGHTS else ""
+        _bar(axis, action.rank, start, end - start, action.batch, back, border, hatch)
         if end - start > NARROW * longest:
             _label(axis, action.rank, (start + end) / 2, str(action.batch), back)
     ranks = facts["ranks"]
@@ -118,9 +118,18 @@ def _idle(axis: Any, rows: int, width: float) -> None:
     axis.barh(range(rows), width, height=0.84, color=IDLE, zorder=0)
 
 
-def _bar(axis: Any, row: int, left: float, width: float, batch: int, back: bool, border: float = 0.8) -> None:
+def _bar(
+    axis: Any,
+    row: int,
+    left: float,
+    width: float,
+    batch: int,
+    back: bool,
+    border: float = 0.8,
+    hatch: str = "",
+) -> None:
     color = (BACKWARD_COLORS if back else FORWARD_COLORS)[batch % len(FORWARD_COLORS)]
-    look = {"color": color, "edgecolor": "white" if border else color, "linewidth": border}
+    look = {"color": color, "edgecolor": "white" if border else color, "linewidth": border, "hatch": hatch}
     axis.barh(row, width, left=left, height=0.84, zorder=1, **look)
 
 
@@ -143,7 +152,7 @@ def _add_legend(figure: Any) -> None:
 
     handles = [
         Patch(facecolor=FORWARD_COLORS[0], label="forward, coloured by batch"),
-        Patch(facecolor=BACKWARD_COLORS[0], label="backward"),
+        Patch(facecolor=BACKWARD_COLORS[0], label="backward; hatched: by weights, where these wait"),
         Patch(facecolor="#000000", label="update"),
         Patch(facecolor=IDLE, label="idle"),
     ]

@@ -125,9 +125,12 @@ def _print_by_rank(
     title: str, names: list[str], schedules: list[Mapping[str, Any]], cell: Callable[[Mapping[str, Any]], str]
 ) -> None:
     print(f"\n{title}")
-    by_rank = zip(*(schedule["ranks"] for schedule in schedules), strict=True)
-    rows = [(f"rank {number}", *map(cell, ranks)) for number, ranks in enumerate(by_rank)]
-    print_table(("", *names), rows, "<" + ">" * len(names))
+    count = max(len(schedule["ranks"]) for schedule in schedules)
+    rows = [
+        (name, *map(cell, schedule["ranks"]), *[""] * (count - len(schedule["ranks"])))
+        for name, schedule in zip(names, schedules, strict=True)
+    ]
+    print_table(("", *(f"rank {number}" for number in range(count))), rows, "<" + ">" * count)
 
 
 def percent(share: float) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bppsa_cupy.plan import Chain, Message, Placement, Segment
 from bppsa_cupy.system.units import in_bytes
-from bppsa_cupy.tools.figures.picture_file import picture
+from bppsa_cupy.tools.pictures.picture_file import picture
 from bppsa_cupy.tools.plans.ranks import sent_in_all, sent_text
 from bppsa_cupy.tools.plans.segments_picture import COLORS, segment_rows
 

@@ -68,6 +68,7 @@ def _level_report(level: int, steps: list[StepCost]) -> dict[str, Any]:
         "level": level,
         "mm": sum(step.step.kind == "mm" for step in steps),
         "mv": sum(step.step.kind == "mv" for step in steps),
+        "vjp": sum(step.step.kind == "vjp" for step in steps),
         "kinds": dict(sorted(Counter(s.kind for s in steps if s.step.kind == "mm").items())),
         "nnz": sum(step.nnz for step in steps if step.step.kind == "mm"),
         "multiply_adds": sum(step.multiply_adds for step in steps),
@@ -130,6 +131,7 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
         (
             f"L{level['level']}",
             str(level["mv"]),
+            str(level["vjp"]),
             str(level["mm"]),
             quantity(level["nnz"]),
             quantity(level["multiply_adds"]),
@@ -139,7 +141,7 @@ def _print_schedule(schedule: dict[str, Any]) -> None:
         )
         for level in schedule["by_level"]
     ]
-    head = ("", "mv", "mm", "nnz of mm", "multiply-adds", "longest step", "bytes", "kinds of mm")
-    print_table(head, rows, "<>>>>>><")
+    head = ("", "mv", "VJP", "mm", "nnz of mm", "multiply-adds", "longest step", "bytes", "kinds of mm")
+    print_table(head, rows, "<>>>>>>><")
     if schedule["over_ranks"] is not None:
         print_ranks(schedule["over_ranks"])

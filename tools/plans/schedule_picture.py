@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bppsa_cupy.plan import Chain, Schedule, Segment
-from bppsa_cupy.tools.figures.picture_file import picture
+from bppsa_cupy.tools.pictures.picture_file import picture
 from bppsa_cupy.tools.plans.segments_picture import COLORS, draw_segments, segment_rows
 
 
@@ -99,7 +99,8 @@ def draw_schedule(chain: Chain, schedule: Schedule, path: Path) -> None:
         else:
             _draw_in_place(axes, rows, n)
         kinds = Counter(step.kind for step in schedule.steps)
-        title = f"{schedule.label}: n = {n}, {kinds['mm']} mm, {kinds['mv']} mv"
+        crossed = f", {kinds['vjp']} VJPs" if kinds["vjp"] else ""
+        title = f"{schedule.label}: n = {n}, {kinds['mm']} mm, {kinds['mv']} mv{crossed}"
         axes.set_title(title, loc="left", pad=12)
         top = ["gradient", *(element.name for element in chain.elements)]
         axes.set_xticks(range(n + 1), [f"$a_{{{k}}}$  {label}" for k, label in enumerate(top)], rotation=90)

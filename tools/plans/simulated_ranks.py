@@ -10,10 +10,10 @@ import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan import Budget, Plan
+from bppsa_cupy.plan import Budget, Chain, Element, Plan
 from bppsa_cupy.plan.cost import find_model
 from bppsa_cupy.plan.search import searched_segments
-from bppsa_cupy.plan.sizes import ChainSizes, CountedSizes, EqualElements
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.plans.balance import BALANCES
 from bppsa_cupy.tools.plans.simulation import SEARCHED, element_weights, print_simulation, simulate
@@ -80,7 +80,7 @@ def explain_ranks(
     budget = Budget(batch_size, plan.itemsize, model=find_model(model))
     chains = []
     for chain in (one.chain for one in plan.chains):
-        sizes = CountedSizes(chain, searched_segments(chain))
+        sizes = ChainSizes(chain, searched_segments(chain))
         chains.append(simulate(sizes, budget, ranks, element_weights(chain, budget, balance)))
     return {**budget_facts(budget), "chains": chains}
 
@@ -100,8 +100,7 @@ def explain_equal(
     ranks  by default 1, 2, 4, … up to n and 1024
     """
     budget = Budget(batch_size, itemsize, model=find_model(model))
-    sizes: ChainSizes = EqualElements(pattern, n)
-    if n <= SEARCHED:
-        sizes = CountedSizes(sizes.chain, searched_segments(sizes.chain))
+    chain = Chain((Element("J", pattern, shared=False),) * n)
+    sizes = ChainSizes(chain, searched_segments(chain) if n <= SEARCHED else ())
     counts = ranks or [2**k for k in range(min(n, 1024).bit_length())]
     return {**budget_facts(budget), "chains": [simulate(sizes, budget, counts, np.ones(n))]}

@@ -21,7 +21,7 @@ from bppsa_cupy.plan.cost import (
 )
 from bppsa_cupy.plan.schedule import up_sweep_levels
 from bppsa_cupy.plan.search import Search
-from bppsa_cupy.plan.sizes import ChainSizes, CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools.plans.ranks import sent_in_all, sent_text
 from bppsa_cupy.tools.plans.text import print_table
@@ -90,7 +90,7 @@ class _Simulation:
 
     def _computed(self, budget: Budget, p: int) -> tuple[Schedule, np.ndarray] | None:
         """The schedule the search finds, or the quickest of the hybrids that are tried."""
-        if self.n <= SEARCHED and isinstance(self.sizes, CountedSizes):
+        if self.n <= SEARCHED:
             schedule = Search.of(self.sizes, budget).best(p).schedule
             return schedule, step_seconds(self.sizes, schedule, self.budget)
         most, near = up_sweep_levels(self.n), (self.n // p).bit_length() - 1

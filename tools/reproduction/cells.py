@@ -14,12 +14,13 @@ from typing import Any
 
 from bppsa_cupy.system.files import write_text
 
-#: The packages that results follow from; the ones of tools are listed, so that a page may change without
-#: its runs.
+#: The packages that results follow from, and the modules of this one: those of tools are listed, so that a
+#: page may change without its runs.
 CODE = (
     "bppsa_cupy", "bppsa_cupy.jacobians", "bppsa_cupy.raw_kernels", "bppsa_cupy.tools.benchmarks",
-    "bppsa_cupy.tools.figures", "bppsa_cupy.tools.plans",
+    "bppsa_cupy.tools.pictures", "bppsa_cupy.tools.plans",
 )  # fmt: skip
+MODULES = ("curves", "data", "lenet5", "runs", "sequences", "space", "torch_training")
 #: Of an installed package, those that lie inside of its folder and are listed themselves, or not at all.
 MAPPED = ("jacobians", "raw_kernels", "tools")
 SUFFIXES = (".py", ".cu", ".cuh")
@@ -52,10 +53,9 @@ class Store:
 
     def path(self, cell: Cell) -> Path:
         """Where a run's result lies."""
-        source = Path(importlib.import_module(cell.measure.__module__).__file__ or "")
         key = {
             "name": cell.name, "run": cell.measure.__name__, "settings": cell.settings,
-            "code": [code_digest(), hashlib.sha256(source.read_bytes()).hexdigest()], "machine": self.machine,
+            "code": code_digest(), "machine": self.machine,
         }  # fmt: skip
         digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
         return self.folder / f"{re.sub('[^a-z0-9]+', '-', cell.name.lower())}-{digest[:16]}.json"
@@ -86,7 +86,7 @@ class Kept:
 
 @lru_cache(maxsize=1)
 def code_digest() -> str:
-    """SHA-256 of the sources of the packages in CODE."""
+    """SHA-256 of the sources of CODE and MODULES."""
     found = hashlib.sha256()
     for package in CODE:
         folder = Path(next(iter(importlib.import_module(package).__path__)))
@@ -94,4 +94,6 @@ def code_digest() -> str:
             inner = path.relative_to(folder)
             if path.suffix in SUFFIXES and not (package == "bppsa_cupy" and inner.parts[0] in MAPPED):
                 found.update(f"{package}/{inner.as_posix()}\0".encode() + path.read_bytes())
+    for name in MODULES:
+        found.update(f"{name}\0".encode() + Path(__file__).with_name(f"{name}.py").read_bytes())
     return found.hexdigest()

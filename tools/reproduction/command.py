@@ -15,14 +15,14 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.system.complaint import complaint
 from bppsa_cupy.system.files import check_writable, write_text
-from bppsa_cupy.tools.benchmarks.machine import provenance
-from bppsa_cupy.tools.benchmarks.workload import available_cores
+from bppsa_cupy.tools.machine import available_cores, provenance
+from bppsa_cupy.tools.paper import SETS
+from bppsa_cupy.tools.pictures.svg import check_drawing
 from bppsa_cupy.tools.reproduction.cells import Cell, Kept, Store
 from bppsa_cupy.tools.reproduction.page import Facts, write_page
-from bppsa_cupy.tools.reproduction.paper import SETS
 from bppsa_cupy.tools.reproduction.parts import make_parts
 from bppsa_cupy.tools.reproduction.profiles import FULL, QUICK, Given, Profile, make_cells
-from bppsa_cupy.tools.reproduction.svg import check_drawing
+from bppsa_cupy.tools.reproduction.torch_training import import_torch
 
 #: Seconds from one page to the next while runs are made.
 PAGE_SECONDS = 60.0
@@ -61,7 +61,8 @@ def audio_file(text: str) -> tuple[str, Path]:
 def run(arguments: argparse.Namespace) -> None:
     """Make what is missing, and write the page now and then and at the end, after Ctrl-C too.
 
-    Raises BppsaError where data cannot be read, before the runs, and at the end where runs failed.
+    Raises BppsaError where data cannot be read or an extra is missing, before the runs, and at the end where
+    runs failed.
     """
     check_drawing()
     device = get_device(arguments.device)
@@ -74,6 +75,8 @@ def run(arguments: argparse.Namespace) -> None:
     store = Store(arguments.out / "runs", provenance(device, given.threads))
     profile = QUICK if arguments.quick else FULL
     report = Report(profile, given, store, arguments.out / "report.html", arguments.command)
+    if report.left and not arguments.page_only:
+        import_torch()  # before the first run, and not where a later one needs it
     try:
         if not arguments.page_only:
             report.make_runs()
@@ -99,25 +102,35 @@ class Report:
             if kept is not None:
                 self.kept[name] = kept
 
+    @property
+    def left(self) -> list[Cell]:
+        """The runs that are not there yet."""
+        return [cell for cell in self.cells.values() if cell.name not in self.kept]
+
     def make_runs(self) -> None:
-        """Make the runs that are not kept, one after another; one that fails does not stop the others."""
-        left = [cell for cell in self.cells.values() if cell.name not in self.kept]
+        """Make the runs that are left, one after another, and print a line of each; one that fails does not
+        stop the others."""
+        left = self.left
         written = time.monotonic()
         with tqdm(
             total=sum(cell.weight for cell in left), bar_format=BAR, disable=None, file=sys.stderr
         ) as bar:
             for number, cell in enumerate(left, 1):
-                bar.set_description(f"{number + len(self.cells) - len(left)}/{len(self.cells)} {cell.name}")
+                which = f"{number + len(self.cells) - len(left)}/{len(self.cells)} {cell.name}"
+                bar.set_description(which)
                 started = time.perf_counter()
                 try:
                     result = cell.measure(cell.settings)
                 except (BppsaError, MemoryError) as error:
                     self.failures[cell.name] = complaint(error)[0]
+                    bar.write(f"{which}: failed ({self.failures[cell.name]})")
                 else:
                     seconds = time.perf_counter() - started
                     kept = Kept(cell.name, dict(cell.settings), seconds, dict(self.store.machine), result)
                     self.store.write(cell, kept)
                     self.kept[cell.name] = kept
+                    bar.write(f"{which}: {seconds:.1f} s")
+                sys.stdout.flush()
                 bar.update(cell.weight)
                 if time.monotonic() - written > PAGE_SECONDS:
                     self.write()

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bppsa_cupy.tools.figures.jacobian_picture import COLOURS, KINDS
+from bppsa_cupy.tools.paper import CONVOLUTION_FULL_MIB, CONVOLUTION_MIB, TABLE1
+from bppsa_cupy.tools.pictures.jacobian_picture import COLOURS, KINDS
+from bppsa_cupy.tools.pictures.svg import OURS, THEIRS, Panel
+from bppsa_cupy.tools.pictures.svg import PAPER as GREY
 from bppsa_cupy.tools.plans.flops import COMPUTED, PAPER
-from bppsa_cupy.tools.reproduction.paper import CONVOLUTION_FULL_MIB, CONVOLUTION_MIB, TABLE1
 from bppsa_cupy.tools.reproduction.runs import unpacked
 from bppsa_cupy.tools.reproduction.shown import (
-    BETTER,
-    MIXED,
     SAME,
-    WORSE,
     Results,
     Shown,
     Table,
     compared,
+    in_words,
     ratio,
     seconds,
 )
-from bppsa_cupy.tools.reproduction.svg import OURS, THEIRS, Panel
-from bppsa_cupy.tools.reproduction.svg import PAPER as GREY
 
 #: Colours and marks of figure 10.
 STYLES = {"bp": (GREY, "o", "gradient operator of BP"), "mv": (OURS, "o", "matrix × vector"),
@@ -164,8 +162,7 @@ def figure10(results: Results) -> Shown:
         f"{_flop(sum(base))}. Our patterns hold every element that some input can make non-zero, so that "
         "products of products fill in."
     )
-    better = (largest <= max(base)) + (critical < sum(base))
-    verdict = (WORSE, MIXED, BETTER)[better]
+    verdict = in_words([largest <= max(base), critical < sum(base)])
     head = ("network and schedule", "work", "critical path", "largest step")
     return Shown(verdict, sentence, panels, [Table("FLOP of one sample, two a multiply-add", head, rows)])
 

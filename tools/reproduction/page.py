@@ -8,20 +8,19 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
+from bppsa_cupy.tools.pictures.svg import render
 from bppsa_cupy.tools.reproduction.cells import Kept
 from bppsa_cupy.tools.reproduction.shown import (
     BETTER,
     INCOMPARABLE,
-    MIXED,
     SAME,
     WORSE,
     Part,
     Shown,
     Table,
 )
-from bppsa_cupy.tools.reproduction.svg import render
 
-CLASSES = {BETTER: "better", WORSE: "worse", MIXED: "mixed", SAME: "same", INCOMPARABLE: "incomparable"}
+CLASSES = {BETTER: "better", WORSE: "worse", SAME: "same", INCOMPARABLE: "incomparable"}
 PAPER = "<cite>BPPSA: Scaling Back-propagation by Parallel Scan Algorithm</cite> (Wang et al., MLSys 2020)"
 
 
@@ -48,7 +47,7 @@ def write_page(parts: Sequence[Part], facts: Facts) -> str:
     shown = {part.key: _shown(part, facts) for part in parts}
     names = [name for part in parts for name in part.cells]
     missing = [name for name in dict.fromkeys(names) if name not in facts.kept]
-    style = files("bppsa_cupy.tools.reproduction").joinpath("page.css").read_text(encoding="utf-8")
+    style = files("bppsa_cupy.tools.pictures").joinpath("page.css").read_text(encoding="utf-8")
     body = [
         _header(facts, missing, len(set(names))),
         "<main>",
@@ -128,7 +127,8 @@ def _first(sentence: str) -> str:
 
 def _badge(shown: Shown | None) -> str:
     word = "missing" if shown is None else shown.verdict
-    return f'<span class="badge {CLASSES.get(word, word)}">{word}</span>'
+    kind = "missing" if shown is None else CLASSES.get(word, "mixed")
+    return f'<span class="badge {kind}">{word}</span>'
 
 
 def _section(part: Part, shown: Shown | None, facts: Facts) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bppsa_cupy.tools.benchmarks.sequences import batch_case, group_case, length_case
+from bppsa_cupy.tools.pictures.svg import OURS, SCAN, THEIRS, Panel
 from bppsa_cupy.tools.reproduction import operators, speed, trainings
-from bppsa_cupy.tools.reproduction.profiles import Profile, batch_case, group_case, length_case
-from bppsa_cupy.tools.reproduction.runs import figure6
+from bppsa_cupy.tools.reproduction.lenet5 import labels
+from bppsa_cupy.tools.reproduction.profiles import Profile
 from bppsa_cupy.tools.reproduction.shown import INCOMPARABLE, SAME, Part, Results, Shown, Table
 from bppsa_cupy.tools.reproduction.space import FORMULAE
-from bppsa_cupy.tools.reproduction.svg import OURS, SCAN, THEIRS, Panel
 
 #: Colour and mark of a method in the figure of appendix B.
 MARKS = {"BPPSA": (OURS, "o"), "GPipe": (THEIRS, "s"), "PipeDream": (SCAN, "^")}
@@ -21,7 +22,7 @@ def make_parts(profile: Profile) -> list[Part]:
     lengths = [f"rnn {length_case(T)}" for T in profile.lengths]
     batches = [f"rnn {batch_case(B)}" for B in profile.batches]
     groups = [f"gru {group_case(*group)}" for group in profile.groups]
-    images = [f"LeNet-5 {dtype} {run}" for dtype in profile.dtypes for run in figure6.labels(dtype)]
+    images = [f"LeNet-5 {dtype} {run}" for dtype in profile.dtypes for run in labels(dtype)]
     return [
         Part("Table 1", "Jacobians made analytically",
              "How sparse the transposed Jacobians of VGG-11's first operators are, and how much sooner "

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.tools.reproduction import runs
+from bppsa_cupy.tools.benchmarks.sequences import batch_case, group_case, length_case
+from bppsa_cupy.tools.paper import SETS, TABLE1, TABLE4, TABLE5, TABLE6
+from bppsa_cupy.tools.reproduction import lenet5, runs
 from bppsa_cupy.tools.reproduction.cells import Cell
-from bppsa_cupy.tools.reproduction.paper import SETS, TABLE1, TABLE4, TABLE5, TABLE6
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def _images(profile: Profile, given: Given) -> list[Cell]:
     seconds = profile.images["iterations"] * profile.images["batch_size"] / 64 * 0.005
     found = []
     for dtype in profile.dtypes:
-        for run in runs.figure6.labels(dtype):
+        for run in lenet5.labels(dtype):
             settings = {**common, "dtype": dtype, "run": run}
             weight = 5 + seconds * (8 if run == "blelloch" else 1)
             found.append(Cell(f"LeNet-5 {dtype} {run}", runs.convolutional_training, settings, weight))
@@ -159,18 +160,3 @@ def _recurrent(profile: Profile, given: Given) -> list[Cell]:
         )
         for cell, case, work in rows
     ]  # fmt: skip
-
-
-def length_case(length: int) -> str:
-    """What the RNN of a length is called, at B = 16."""
-    return f"T{length}"
-
-
-def batch_case(batch: int) -> str:
-    """What the RNN of a batch is called, at T = 1000."""
-    return f"B{batch}" if batch != 16 else length_case(1000)
-
-
-def group_case(name: str, batch: int) -> str:
-    """What the GRU of a set and a batch is called."""
-    return name if batch == 16 else f"{name}{batch}"

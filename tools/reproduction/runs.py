@@ -15,16 +15,16 @@ import numpy as np
 from bppsa_cupy.data import Dataset, load
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.prune import prune
-from bppsa_cupy.tools.benchmarks import gru, jacobians, rnn
+from bppsa_cupy.tools.benchmarks import jacobians
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError, quartiles
 from bppsa_cupy.tools.benchmarks.rivals import best
-from bppsa_cupy.tools.benchmarks.sequences import TF32, Case, measure_case
-from bppsa_cupy.tools.figures import figure6, sequence_curves
-from bppsa_cupy.tools.figures.jacobian_picture import raster
-from bppsa_cupy.tools.figures.torch_training import import_torch
+from bppsa_cupy.tools.benchmarks.sequences import CASES, TF32, measure_case, torch_rivals
+from bppsa_cupy.tools.pictures.jacobian_picture import raster
 from bppsa_cupy.tools.plans.flops import flops
+from bppsa_cupy.tools.reproduction import lenet5, sequences
 from bppsa_cupy.tools.reproduction.data import bitstreams, waves
 from bppsa_cupy.tools.reproduction.space import simulated_space
+from bppsa_cupy.tools.reproduction.torch_training import import_torch
 
 #: Our sides of a recurrent benchmark: what the cost model takes, and the scan over chunks of steps.
 OURS = {"ours": "auto", "scan": "blelloch"}
@@ -74,8 +74,8 @@ def unpacked(result: Mapping[str, Any]) -> np.ndarray:
 def convolutional_training(settings: Mapping[str, Any]) -> dict[str, Any]:
     """One curve of figure 6."""
     dataset = _load(settings["data"])
-    options = {name: settings[name] for name in (*figure6.SETTINGS, "device")}
-    losses = figure6.train_run(dataset, settings["dtype"], settings["run"], **options)
+    options = {name: settings[name] for name in (*lenet5.SETTINGS, "device")}
+    losses = lenet5.train_run(dataset, settings["dtype"], settings["run"], **options)
     return {"data": dataset.name, "losses": losses}
 
 
@@ -83,9 +83,9 @@ def recurrent_training(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The curves of figure 7 or of a set of figure 13, in one dtype, and how far they lie apart."""
     import_torch()
     dataset = _sequences(settings)
-    names = (*sequence_curves.SETTINGS, "device")
+    names = (*sequences.SETTINGS, "device")
     arguments = Namespace(progress=False, **{name: settings[name] for name in names})
-    curves, comparison = sequence_curves.train_all(arguments, dataset, settings["model"], settings["dtype"])
+    curves, comparison = sequences.train_all(arguments, dataset, settings["model"], settings["dtype"])
     return {
         "data": dataset.name,
         "shape": list(dataset.input_shape),
@@ -126,11 +126,10 @@ def recurrent(settings: Mapping[str, Any]) -> dict[str, Any]:
     The rival is the quickest of PyTorch's, without TF32.
     """
     import_torch()
-    cases: list[Case] = {"rnn": rnn, "gru": gru}[settings["cell"]].CASES
-    case = next(case for case in cases if case.name == settings["case"])
+    case = next(case for case in CASES[settings["cell"]] if case.name == settings["case"])
     shortened = replace(case, steps=min(case.steps, settings["most_steps"]))
     arguments = Namespace(against="torch", **settings)
-    _, measured = measure_case(arguments, settings["cell"], shortened, OURS)
+    measured = measure_case(arguments, shortened, torch_rivals(arguments, shortened), OURS)
     measured.pop(TF32, None)
     ours = {side: measured.pop(side) for side in OURS}
     rival = best(measured)

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bppsa_cupy.tools.benchmarks.tables import figure
-from bppsa_cupy.tools.reproduction.svg import Panel
+from bppsa_cupy.tools.pictures.svg import Panel
 
-#: The words of a verdict.
-BETTER, WORSE, SAME, MIXED, INCOMPARABLE = (
-    "better", "worse", "the same", "better and worse", "cannot be compared"
-)  # fmt: skip
+#: The words of a verdict; where some of several numbers are better, it says how many.
+BETTER, WORSE, SAME, INCOMPARABLE = "better", "worse", "the same", "cannot be compared"
 
 #: Results by the names of runs; those that are not finished are not in it.
 Results = Mapping[str, Any]
@@ -29,7 +27,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Shown:
-    """Panels, tables, how ours compares with the paper's in a word, and a sentence or some of it."""
+    """Panels, tables, how ours compares with the paper's in a word or some, and a sentence or some of it."""
 
     verdict: str
     sentence: str
@@ -60,9 +58,15 @@ class Part:
 
 
 def compared(ratios: Sequence[float], papers: Sequence[float]) -> str:
-    """The word for our ratios beside the paper's, row by row."""
-    better = sum(ours >= theirs for ours, theirs in zip(ratios, papers, strict=True))
-    return BETTER if better == len(ratios) else MIXED if better else WORSE
+    """The words for our ratios beside the paper's, row by row: larger is better."""
+    return in_words([ours >= theirs for ours, theirs in zip(ratios, papers, strict=True)])
+
+
+def in_words(better: Sequence[bool]) -> str:
+    """The words for several numbers of which some are better: "better in 2 of 5"."""
+    if all(better) or not any(better):
+        return BETTER if all(better) else WORSE
+    return f"better in {sum(better)} of {len(better)}"
 
 
 def span(values: Sequence[float]) -> str:

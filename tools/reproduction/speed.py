@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bppsa_cupy.tools.reproduction.paper import (
+from bppsa_cupy.tools.benchmarks.sequences import batch_case, group_case, length_case
+from bppsa_cupy.tools.paper import (
     BITSTREAMS,
     CLIPS,
     FIGURE8_BACKWARD,
@@ -19,9 +20,8 @@ from bppsa_cupy.tools.reproduction.paper import (
     TABLE6,
     Epoch,
 )
-from bppsa_cupy.tools.reproduction.profiles import batch_case, group_case, length_case
+from bppsa_cupy.tools.pictures.svg import OURS, PAPER, SCAN, THEIRS, Panel
 from bppsa_cupy.tools.reproduction.shown import Results, Shown, Table, compared, ratio, span
-from bppsa_cupy.tools.reproduction.svg import OURS, PAPER, SCAN, THEIRS, Panel
 
 #: Rows of a table by the name of their run: what a row is called, where it lies on an axis, the paper's.
 Rows = Mapping[str, tuple[str, float, Epoch]]
@@ -31,6 +31,8 @@ BY_GROUP: Rows = {
     f"gru {group_case(*group)}": (f"{group[0]}, B = {group[1]}", 0.0, epoch)
     for group, epoch in TABLE6.items()
 }
+#: Colours and names of the sides of a run.
+SIDES = {"theirs": (THEIRS, "PyTorch"), "scan": (SCAN, "by scan"), "ours": (OURS, "ours")}
 
 
 def _where(results: Results) -> str:
@@ -125,45 +127,40 @@ def _ratio(found: Mapping[str, Any], side: str, quantity: str) -> float:
 
 def _latency(letter: str, results: Results, rows: Rows, axis: Sequence[str], label: str) -> Panel:
     def draw(axes: Any) -> None:
-        x = [rows[cell][1] for cell in axis]
-        for side, colour, name in (
-            ("theirs", THEIRS, "PyTorch"),
-            ("scan", SCAN, "by scan"),
-            ("ours", OURS, "ours"),
-        ):
+        for side, (colour, name) in SIDES.items():
             laps = [results[cell]["seconds"][side]["backward"] for cell in axis]
             y = [1e3 * lap["median"] for lap in laps]
             spread = [[1e3 * abs(lap["quartiles"][k] - lap["median"]) for lap in laps] for k in (0, 1)]
-            axes.errorbar(x, y, spread, color=colour, marker="o", markersize=3.5, capsize=2, label=name)
+            style = {"color": colour, "marker": "o", "markersize": 3.5, "capsize": 2, "label": name}
+            axes.errorbar([rows[cell][1] for cell in axis], y, spread, **style)
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="milliseconds back")
         axes.legend()
 
     ends = ", ".join(
         f"{name} {1e3 * _median(results[axis[-1]], side, 'backward'):.3g}"
-        for side, name in (("theirs", "PyTorch"), ("scan", "our scan"), ("ours", "ours"))
+        for side, (_, name) in SIDES.items()
     )
     alt = f"Milliseconds of the way back by {label}; at {rows[axis[-1]][0]}: {ends}."
     return Panel(f"({letter}) Way back, an iteration; bars: quartiles", alt, draw)
 
 
 def _speed_up(letter: str, results: Results, rows: Rows, axis: Sequence[str], label: str) -> Panel:
+    lines = {
+        name: (colour, "o-", [_ratio(results[cell], side, "backward") for cell in axis])
+        for side, (colour, name) in SIDES.items()
+        if side != "theirs"
+    }
+    lines["paper, V100"] = PAPER, "s--", [rows[cell][2].backward_ratio for cell in axis]
+
     def draw(axes: Any) -> None:
-        x = [rows[cell][1] for cell in axis]
-        for side, colour, name in (("ours", OURS, "ours"), ("scan", SCAN, "by scan")):
-            y = [_ratio(results[cell], side, "backward") for cell in axis]
-            axes.plot(x, y, "o-", color=colour, markersize=3.5, label=name)
-        papers = [rows[cell][2].backward_ratio for cell in axis]
-        axes.plot(x, papers, "s--", color=PAPER, markersize=3.5, label="paper, V100")
+        for name, (colour, mark, y) in lines.items():
+            axes.plot([rows[cell][1] for cell in axis], y, mark, color=colour, markersize=3.5, label=name)
         axes.axhline(1, color="#111827", linewidth=0.8)
         axes.set(xscale="log", yscale="log", xlabel=label, ylabel="baseline / ours")
         axes.legend()
 
-    last, (name, _, epoch) = results[axis[-1]], rows[axis[-1]]
-    alt = (
-        f"Speed-up of the way back over PyTorch by {label}; at {name}: ours "
-        f"{_ratio(last, 'ours', 'backward'):.3g}, our scan {_ratio(last, 'scan', 'backward'):.3g}, the "
-        f"paper's on a V100 {epoch.backward_ratio:.3g}."
-    )
+    ends = ", ".join(f"{name} {y[-1]:.3g}" for name, (_, _, y) in lines.items())
+    alt = f"Speed-up of the way back over PyTorch by {label}; at {rows[axis[-1]][0]}: {ends}."
     return Panel(f"({letter}) Speed-up of the way back", alt, draw)
 
 

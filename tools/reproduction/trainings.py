@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from bppsa_cupy.tools.figures import figure6, sequence_curves
-from bppsa_cupy.tools.figures.torch_training import PYTORCH
-from bppsa_cupy.tools.reproduction.paper import FIGURE7_BACKWARD, FIGURE7_OVERALL, SETS
+from bppsa_cupy.tools.paper import FIGURE7_BACKWARD, FIGURE7_OVERALL, SETS
+from bppsa_cupy.tools.pictures.svg import OURS, SCAN, THEIRS, Panel
+from bppsa_cupy.tools.reproduction import sequences
+from bppsa_cupy.tools.reproduction.curves import PYTORCH
+from bppsa_cupy.tools.reproduction.drawings import BY_METHOD, draw_means, smooth
+from bppsa_cupy.tools.reproduction.lenet5 import compare_all, labels
 from bppsa_cupy.tools.reproduction.shown import (
     INCOMPARABLE,
     SAME,
@@ -20,11 +20,9 @@ from bppsa_cupy.tools.reproduction.shown import (
     compared,
     span,
 )
-from bppsa_cupy.tools.reproduction.svg import OURS, PAPER, SCAN, THEIRS, Panel
 
 DTYPES = ("float64", "float32")
 #: Colours and widths of the curves: those below are wider.
-BY_METHOD = {"bp": (PAPER, 5.0), "linear": (THEIRS, 3.2), "blelloch": (OURS, 1.8), "hybrid": ("#111827", 0.7)}
 BY_RUN = {PYTORCH: (THEIRS, 3.0), "auto": (OURS, 1.6), "blelloch": (SCAN, 1.0)}
 LABELS = {PYTORCH: PYTORCH, "auto": "ours, auto", "blelloch": "ours, by scan"}
 
@@ -34,31 +32,36 @@ def lenet5(results: Results) -> Shown:
     by_dtype = {
         dtype: {
             run: results[f"LeNet-5 {dtype} {run}"]["losses"]
-            for run in figure6.labels(dtype)
+            for run in labels(dtype)
             if f"LeNet-5 {dtype} {run}" in results
         }
         for dtype in DTYPES
     }
-    whole = {dtype: losses for dtype, losses in by_dtype.items() if len(losses) == len(figure6.labels(dtype))}
-    compared_rows = figure6.compare_all(whole)
+    found = compare_all({d: losses for d, losses in by_dtype.items() if len(losses) == len(labels(d))})
     rows = [
-        [f"{row['dtype']}, {row['method']}", _small(row["difference"]), _small(row["limit"]),
-         "agrees" if row["agrees"] else "differs"]
-        for row in compared_rows
+        [
+            f"{row['dtype']}, {row['method']}", f"{row['steps']:,}", _small(row["first_difference"]),
+            _small(row["limit"]), _small(row["difference"]),
+            "–" if row["noise"] is None else _small(row["noise"]), "agrees" if row["agrees"] else "differs",
+        ]
+        for row in found
     ]  # fmt: skip
-    agrees = all(row["agrees"] for row in compared_rows)
+    agrees = all(row["agrees"] for row in found)
     panels = [_by_step(dtype, losses) for dtype, losses in by_dtype.items() if losses]
     data = next(iter(results.values()))["data"]
-    sentence = (
-        "The paper's two curves lie on each other, and so do ours: every scan stays within what rounding "
-        "explains of back-propagation."
+    sentence = "The paper's two curves lie on each other" + (
+        ", and so do ours: as long as rounding has not grown, every scan's losses are those of "
+        "back-propagation to rounding."
         if agrees
-        else "A scan's curve leaves back-propagation's by more than rounding explains."
+        else "; a scan's curve leaves back-propagation's by more than rounding explains."
     )
     if data != "cifar10":
         sentence += f" The images are those of '{data}', not the paper's CIFAR-10: give --images."
-    head = ("run", "largest relative difference to bp", "limit", "verdict")
-    caption = "Losses against those of bp; the limit in float32: three times what noise of one ulp does"
+    head = ("run", "steps compared", "difference in these", "limit", "in all steps", "by noise", "verdict")
+    caption = (
+        "Largest relative differences of losses to those of bp; the limit in float32: eps times layers times "
+        "steps, in the steps before training amplifies noise of one ulp on the gradients of bp"
+    )
     return Shown(SAME if agrees else WORSE, sentence, panels, [Table(caption, head, rows)])
 
 
@@ -71,20 +74,12 @@ def _by_step(dtype: str, losses: dict[str, list[float]]) -> Panel:
         for run, values in losses.items():
             if run in BY_METHOD:
                 colour, width = BY_METHOD[run]
-                axes.plot(*_means(values), color=colour, linewidth=width, label=run)
+                draw_means(axes, values, max(1, len(values) // 300), color=colour, linewidth=width, label=run)
         axes.set(xlabel="step", ylabel="training loss")
         axes.legend()
 
     alt = f"Training loss of LeNet-5 by step in {dtype}, a curve each of {', '.join(losses)}."
     return Panel(f"LeNet-5, {dtype}: all methods", alt, draw)
-
-
-def _means(values: Sequence[float], points: int = 300) -> tuple[np.ndarray, np.ndarray]:
-    """Steps from 1 on and losses, as at most so many means of neighbours."""
-    count = min(points, len(values))
-    steps = np.array_split(np.arange(1, len(values) + 1), count)
-    losses = np.array_split(np.asarray(values), count)
-    return np.array([part.mean() for part in steps]), np.array([part.mean() for part in losses])
 
 
 def rnn(results: Results) -> Shown:
@@ -136,7 +131,7 @@ def _sequences(results: Results, named: dict[str, str]) -> Shown:
         comparison = found["comparison"]
         steps, features = found["shape"]
         panels.append(_by_time(f"{cell}: T = {steps}", found["curves"]))
-        for method in sequence_curves.METHODS:
+        for method in sequences.METHODS:
             agrees &= comparison["agrees"][method]
             rows.append(
                 [
@@ -161,7 +156,7 @@ def _sequences(results: Results, named: dict[str, str]) -> Shown:
 def _by_time(title: str, runs: dict[str, Any]) -> Panel:
     def draw(axes: Any) -> None:
         for run, (colour, width) in BY_RUN.items():
-            losses = sequence_curves.smooth(runs[run]["losses"])
+            losses = smooth(runs[run]["losses"], sequences.STRIDE)
             axes.plot(runs[run]["seconds"], losses, color=colour, linewidth=width, label=LABELS[run])
         axes.set(xscale="log", xlabel="seconds", ylabel="training loss, mean of 20 points")
         axes.legend()

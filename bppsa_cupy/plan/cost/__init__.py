@@ -14,3 +14,4 @@ from bppsa_cupy.plan.cost.schedules import (
     vjp_message_seconds,
     vjp_seconds,
 )
+from bppsa_cupy.plan.cost.vjps import scan_seconds, with_vjps

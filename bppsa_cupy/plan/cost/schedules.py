@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost.list_scheduler import list_schedule
 from bppsa_cupy.plan.cost.ranks import rank_times
 from bppsa_cupy.plan.partition import place
-from bppsa_cupy.plan.schedule import Schedule, Step
+from bppsa_cupy.plan.schedule import BEGIN, SPLIT, Schedule, Step
 from bppsa_cupy.plan.sizes import ChainSizes
 
 
@@ -71,6 +72,10 @@ class ScheduleCost:
 def step_cost(sizes: ChainSizes, step: Step, budget: Budget) -> StepCost:
     """The cost of one step. Shared products of shared operands are one product for the whole batch."""
     batch, model = budget.batch_size, budget.model
+    if step.kind == "vjp":
+        return StepCost(
+            step, "vjp", sizes.chain.length(step.end), *_vjp_cost(sizes.chain, step.split, budget)
+        )
     per_batch = 1 if sizes.chain.shared(*step.out) else batch
     terms = sizes.multiply_adds(step) * per_batch
     values = sum(sizes.values_size(segment, batch) for segment in (step.left, step.right, step.out))
@@ -123,6 +128,12 @@ def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.nda
     numbers = np.full(inner.shape, -1)
     numbers[inner] = 2 * sizes.pattern_numbers(operands[inner]) + sizes.chain.all_shared(operands[inner])
     codes = (numbers[:, 0] + 1) * (numbers.max(initial=0) + 1) + numbers[:, 1]
+    if schedule.vjps:
+        elements, crossed = sizes.chain.elements, schedule.crossed
+        terms = [elements[k - 1].vjp_terms for k in schedule.table[crossed, SPLIT].tolist()]
+        by_vjp = np.zeros_like(codes)
+        by_vjp[crossed] = 1 + np.unique(terms, return_inverse=True)[1]
+        codes = codes * (by_vjp.max() + 1) + by_vjp
     _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     return first.tolist(), which
 
@@ -130,12 +141,16 @@ def _different(sizes: ChainSizes, schedule: Schedule) -> tuple[list[int], np.nda
 def vjp_seconds(chain: Chain, budget: Budget) -> float:
     """The predicted time of ordinary back-propagation, v(2) to v(n) by one VJP after the other, on whichever
     rank the budget's owners say, with the messages between them."""
-    batch, model, seconds = budget.batch_size, budget.model, vjp_message_seconds(chain, budget)
-    for k, element in enumerate(chain.elements[:-1], 1):
-        vectors = (chain.length(k) + chain.length(k + 1)) * batch * budget.itemsize
-        seconds += model.work_seconds("vjp", element.vjp_terms * batch, vectors)
-        seconds += model.seconds_per_call
-    return seconds
+    steps = (_vjp_cost(chain, k, budget)[-1] for k in range(1, len(chain)))
+    return sum(steps, start=vjp_message_seconds(chain, budget))
+
+
+def _vjp_cost(chain: Chain, k: int, budget: Budget) -> tuple[int, int, float]:
+    """Multiply-adds, bytes and seconds of the VJP of the layer of a_k."""
+    batch, model = budget.batch_size, budget.model
+    terms = chain.elements[k - 1].vjp_terms * batch
+    vectors = (chain.length(k) + chain.length(k + 1)) * batch * budget.itemsize
+    return terms, vectors, model.work_seconds("vjp", terms, vectors) + model.seconds_per_call
 
 
 def vjp_message_seconds(chain: Chain, budget: Budget) -> float:
@@ -146,16 +161,53 @@ def vjp_message_seconds(chain: Chain, budget: Budget) -> float:
     return float(budget.model.link.seconds(lengths * budget.batch_size * budget.itemsize).sum())
 
 
-def preparation_seconds(chain: Chain, budget: Budget) -> float:
-    """The predicted time of what surrounds a scan: values of all Jacobians it reads, and vectors moved.
+def preparation_seconds(chain: Chain, budget: Budget, schedule: Schedule | None = None) -> float:
+    """The predicted time of what surrounds a scan: values of all Jacobians it reads, and vectors moved
+    between its layout and the layers'.
 
-    Moved into the layers' layout are the gradient by the output, and those by the output of layers with
-    parameters, which are taken to be the ones with shared values. a_n is never read. Ranks prepare their own
-    elements at once: it is the time of the one that takes longest.
+    schedule  whose VJPs need no values, and take and give vectors as layers have them; None for one without
+
+    The gradient by the output comes in the layers' layout. In that are read the gradients by the output of
+    layers that are crossed by their VJPs, or have parameters, which are taken to be the ones with shared
+    values. a_n is read by a schedule with the input's gradient alone. Ranks prepare their own elements at
+    once: it is the time of the one that takes longest.
     """
-    n, batch, itemsize, model = len(chain), budget.batch_size, budget.itemsize, budget.model
-    if n == 0:
+    if len(chain) == 0:
         return 0.0
+    around = surroundings(chain, budget)
+    fill, move = around.fill.copy(), around.move.copy()
+    reads_last = schedule is not None and schedule.computes_input_gradient
+    fill[-1] *= reads_last
+    moved = around.shared.copy()
+    moved[0] = True
+    if schedule is not None and schedule.vjps:
+        by_vjp = np.isin(np.arange(1, len(chain) + 1), schedule.vjps)
+        fill[by_vjp] = 0.0
+        reads = np.zeros(len(chain) + 1, bool)
+        reads[schedule.table[(schedule.table[:, BEGIN] == 0) & ~schedule.crossed, SPLIT]] = True
+        as_layers = np.append(True, by_vjp[:-1])
+        by_vjp[-1] &= reads_last
+        moved = np.where(as_layers, reads[1:], by_vjp | around.shared)
+    owners = np.zeros(len(chain), np.int64) if budget.owners is None else np.array(budget.owners)
+    return float(np.bincount(owners, fill + move * moved).max())
+
+
+class Surroundings(NamedTuple):
+    """What each element may take before and behind a scan, (n,), from a_1 on.
+
+    fill    seconds that its values take
+    move    seconds of the gradient by its layer's output from one layout to the other
+    shared  whether one set of values serves every sample
+    """
+
+    fill: np.ndarray
+    move: np.ndarray
+    shared: np.ndarray
+
+
+def surroundings(chain: Chain, budget: Budget) -> Surroundings:
+    """What each element of a chain that is not empty may take before and behind a scan."""
+    n, batch, itemsize, model = len(chain), budget.batch_size, budget.itemsize, budget.model
     elements = np.arange(1, n + 1)
     shared = chain.all_shared(np.stack([elements, elements + 1], 1))
     _, first, which = np.unique(2 * chain.patterns[1][1:] + shared, return_index=True, return_inverse=True)
@@ -165,8 +217,4 @@ def preparation_seconds(chain: Chain, budget: Budget) -> float:
         values = nnz if shared[k - 1] else nnz * batch
         fills[kind] = model.work_seconds("fill", values, values * itemsize + 4 * nnz) + model.seconds_per_call
         moves[kind] = model.work_seconds("transpose", 0, 2 * moved) + model.seconds_per_call
-    fill, move = fills[which], moves[which]
-    fill[-1] = 0.0
-    move[1:][~shared[1:]] = 0.0
-    owners = np.zeros(n, np.int64) if budget.owners is None else np.array(budget.owners)
-    return float(np.bincount(owners, fill + move).max())
+    return Surroundings(fills[which], moves[which], shared)

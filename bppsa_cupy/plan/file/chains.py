@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 import h5py
@@ -11,7 +12,7 @@ from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.file.check_schedule import check_schedule
-from bppsa_cupy.plan.file.fields import integers, naming, number, read_json, write_json
+from bppsa_cupy.plan.file.fields import integers, json_attribute, naming, number, read_json, write_json
 from bppsa_cupy.plan.schedule import KIND, Schedule
 from bppsa_cupy.system.hdf5 import read_array, write_array
 
@@ -66,6 +67,8 @@ def write_schedule(group: h5py.Group, name: str, schedule: Schedule) -> None:
     stored.attrs["n"] = schedule.n
     if schedule.levels is not None:
         stored.attrs["levels"] = schedule.levels
+    if schedule.vjps:
+        stored.attrs["vjps"] = json.dumps(schedule.vjps)
 
 
 def read_schedules(group: h5py.Group, name: str) -> list[Schedule]:
@@ -78,7 +81,10 @@ def read_schedules(group: h5py.Group, name: str) -> list[Schedule]:
                 raise PlanError("a step is six integers, the fifth 0 or 1")
             stored = group[str(index)]
             levels = number(stored, "levels") if "levels" in stored.attrs else None
-            schedule = Schedule(name, number(stored, "n"), table, levels)
+            vjps = tuple(json_attribute(stored, "vjps", list)) if "vjps" in stored.attrs else ()
+            if not all(type(k) is int and 1 <= k < 2**31 for k in vjps):
+                raise PlanError(f"VJPs cross {list(vjps)}: each is an element, an integer from 1 on")
+            schedule = Schedule(name, number(stored, "n"), table, levels, vjps)
             check_schedule(schedule)
             schedules.append(schedule)
     return schedules

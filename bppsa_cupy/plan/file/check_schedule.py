@@ -26,6 +26,13 @@ def check_schedule(schedule: Schedule) -> None:
         "its segment is there already": twice,
         "an operand is not there before its level": ~np.where(makers < 0, is_input, is_there).all(1),
     }
+    crossed = np.array(schedule.vjps, np.int64)
+    if crossed.size and not (1 <= crossed[0] and crossed[-1] <= n and (np.diff(crossed) > 0).all()):
+        raise PlanError(
+            f"schedule {schedule.name} crosses {list(schedule.vjps)} by VJPs: of a_1, …, a_{n}, rising"
+        )
+    reads_crossed = is_input & np.isin(np.stack([begin, split], 1), crossed)
+    faults["it multiplies what is crossed by a VJP"] = (kind != 0) & reads_crossed.any(1)
     broken = np.array(list(faults.values()))
     if broken.any():
         first = int(broken.any(0).argmax())

@@ -199,8 +199,9 @@ def term_map(
 
 @compiled(parallel=True)
 def wrong_terms(a_indptr, a_indices, b_indptr, b_indices, indptr, indices, term_ptr, a_position, b_position):
-    """The number of terms that are none of their entry's, or not in the order of A's row; positions are in
-    range, and term_ptr increases. Where there are as many terms as the product has, 0 proves the list."""
+    """Count the terms that do not belong to the entry they are listed under, or whose entries of A are not in
+    the order of its row. Positions are in range, and term_ptr increases. Where the list has as many terms as
+    the product, 0 proves that it is right."""
     wrong = 0
     for i in prange(indptr.size - 1):
         own = 0

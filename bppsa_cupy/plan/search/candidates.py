@@ -16,21 +16,19 @@ from bppsa_cupy.plan.search.segment_costs import SegmentCosts
 
 #: Elements of the longest chain of which all schedules are tried (1284 of them).
 EVERY = 6
-#: Thresholds, or block sizes, of each family of segment sets.
-MOST_SETS = 12
+#: Sizes of blocks.
+SIZES = 12
 #: Elements where blocks may begin, an equal number of elements apart.
 PREFIXES = 8
 #: Deadlines from the shortest path to the serial scan's length.
 DEADLINES = 10
-#: A deadline that nothing misses.
-NEVER = 1e300
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A member of the class.
 
-    name      what it is called, e.g. "products of at most 3.2e-05 s, within 1.5 of the shortest path"
+    name      what it is called, e.g. "blocks of 5 from a_0 on, within 1.5 of the shortest path"
     levels    of the up-sweep, where it is a hybrid(n, levels)
     splits    segment -> split, as arrays (steps, 3) of begin, split, end; operands before readers
     operands  (steps, 2) positions of the operands among the steps, -1 for inputs
@@ -68,16 +66,16 @@ class Candidate:
 
 
 class Reach:
-    """f, g and the lightest trees over the segments of `classes`, by products of at most `most` seconds."""
+    """f, g and the lightest trees over the segments of `classes`."""
 
-    def __init__(self, costs: SegmentCosts, classes: np.ndarray, most: float) -> None:
-        self.costs, self.classes, self.most = costs, classes, most
+    def __init__(self, costs: SegmentCosts, classes: np.ndarray) -> None:
+        self.costs, self.classes = costs, classes
         self.ready, self.work, self.product = (np.empty(classes.shape) for _ in range(3))
         self.splits = np.zeros(classes.shape, np.int32)
         if costs.n < 2:
             self.ready[:] = 0.0
             return
-        loops.shortest_matrices(classes, costs.mm, most, self.ready, self.work, self.product, self.splits)
+        loops.shortest_matrices(classes, costs.mm, self.ready, self.work, self.product, self.splits)
         loops.shortest_vectors(classes, costs.mv, self.ready, self.work, self.splits)
 
     @property
@@ -97,12 +95,12 @@ class Reach:
     def within(self, deadline: float) -> np.ndarray:
         """The splits of little work whose vectors are all there by `deadline`: see `loops.relax`."""
         chosen, seconds = np.zeros_like(self.splits), (self.costs.mm, self.costs.mv)
-        loops.relax(self.classes, *seconds, self.most, self.ready, self.work, self.splits, deadline, chosen)
+        loops.relax(self.classes, *seconds, self.ready, self.work, self.splits, deadline, chosen)
         return chosen
 
 
-def members(costs: SegmentCosts, of_values: bool) -> Iterator[Candidate]:
-    """The class, the hybrids first; `of_values` adds the sets of small matrices."""
+def members(costs: SegmentCosts) -> Iterator[Candidate]:
+    """The class, the hybrids first."""
     n = costs.n
     for schedule in every_hybrid(n):
         splits = np.zeros(costs.classes.shape, np.int32)
@@ -114,14 +112,13 @@ def members(costs: SegmentCosts, of_values: bool) -> Iterator[Candidate]:
         for splits in every_choice(n):
             yield make_candidate(costs, "one of all schedules", splits)
     serial = float(costs.mv[np.diagonal(costs.classes, 1)[1:]].sum())
-    for name, classes, most in segment_sets(costs, of_values):
-        reach = Reach(costs, classes, most)
+    for name, classes in segment_sets(costs):
+        reach = Reach(costs, classes)
         ratio = max(serial / reach.length, 1.0) if reach.length else 1.0
         for turn in range(DEADLINES if ratio > 1 else 1):
             factor = ratio ** (turn / DEADLINES)
             label = f"{name}, within {factor:.3g} of the shortest path"
             yield make_candidate(costs, label, reach.within(reach.length * factor))
-        yield make_candidate(costs, f"{name}, least work", reach.within(NEVER))
 
 
 def every_choice(n: int) -> Iterator[np.ndarray]:
@@ -146,31 +143,18 @@ def every_choice(n: int) -> Iterator[np.ndarray]:
     yield from choose(0, frozenset())
 
 
-def segment_sets(costs: SegmentCosts, of_values: bool) -> Iterator[tuple[str, np.ndarray, float]]:
-    """Name, classes and dearest product of every set of segments."""
+def segment_sets(costs: SegmentCosts) -> Iterator[tuple[str, np.ndarray]]:
+    """Name and classes of every set of segments."""
     n = costs.n
-    yield "all segments", costs.classes, np.inf
-    products = np.unique(costs.mm[np.isfinite(costs.mm)])
-    for most in _spread(products)[:-1]:
-        yield f"products of at most {most:.3g} s", costs.classes, float(most)
+    yield "all segments", costs.classes
     begin, end = np.indices(costs.classes.shape)
-    for size in np.unique(np.geomspace(2, n, MOST_SETS).astype(int))[:-1]:
+    for size in np.unique(np.geomspace(2, n, SIZES).astype(int))[:-1]:
         for first in sorted({n * k // PREFIXES for k in range(PREFIXES)}):
             inside = (begin >= first) & ((begin - first) // size == (end - 1 - first) // size)
-            kept = np.where(inside | (end == begin + 1), costs.classes, -1)
-            yield f"blocks of {size} from a_{first} on", kept, np.inf
-    if of_values:
-        for most in _spread(np.unique(costs.values))[:-1]:
-            small = (costs.classes >= 0) & (costs.values[costs.classes] <= most)
-            kept = np.where(small | (end == begin + 1), costs.classes, -1)
-            yield f"matrices of at most {most} values", kept, np.inf
-
-
-def _spread(values: np.ndarray) -> np.ndarray:
-    """At most MOST_SETS of sorted values, by equal steps of their positions, the last one among them."""
-    if values.size <= MOST_SETS:
-        return values
-    return values[np.linspace(0, values.size - 1, MOST_SETS).astype(int)]
+            yield (
+                f"blocks of {size} from a_{first} on",
+                np.where(inside | (end == begin + 1), costs.classes, -1),
+            )
 
 
 def make_candidate(

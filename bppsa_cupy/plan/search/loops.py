@@ -31,10 +31,9 @@ def find_pairs(classes, pairs):
 
 
 @compiled(parallel=True)
-def shortest_matrices(classes, mm, most, ready, work, product, splits):
+def shortest_matrices(classes, mm, ready, work, product, splits):
     """f(i, j) and the work of the tree of least work, for every matrix segment.
 
-    most    seconds a product may take
     ready   out, (n + 1, n + 1): f(i, j) = min over k of max(f(i, k), f(k, j)) + mm, 0 for an element,
             infinity where the segment cannot be computed
     work    out, of the same shape: w(i, j) = min over k of w(i, k) + w(k, j) + mm
@@ -59,8 +58,6 @@ def shortest_matrices(classes, mm, most, ready, work, product, splits):
                 if first == np.inf:
                     continue
                 seconds = mm[classes[i, k], classes[k, j]]
-                if seconds > most:
-                    continue
                 own = work[i, k] + work[k, j] + seconds
                 lightest, cheapest = min(lightest, own), min(cheapest, seconds)
                 if first + seconds < least or (first + seconds == least and own < chosen_work):
@@ -87,7 +84,7 @@ def shortest_vectors(classes, mv, ready, work, splits):
 
 
 @compiled()
-def _settle(classes, mm, mv, most, ready, work, splits, due, i, j, chosen):
+def _settle(classes, mm, mv, ready, work, splits, due, i, j, chosen):
     """Choose the split of one segment, and pass its deadline on to its operands."""
     last = due[i, j] * (1 + ROUNDING)
     best, least, least_end, best_seconds = 0, np.inf, np.inf, 0.0
@@ -96,7 +93,7 @@ def _settle(classes, mm, mv, most, ready, work, splits, due, i, j, chosen):
             continue
         seconds = mv[classes[k, j]] if i == 0 else mm[classes[i, k], classes[k, j]]
         end = max(ready[i, k], ready[k, j]) + seconds
-        if end > last or (i > 0 and seconds > most):
+        if end > last:
             continue
         added = seconds
         if due[k, j] == np.inf:
@@ -115,7 +112,7 @@ def _settle(classes, mm, mv, most, ready, work, splits, due, i, j, chosen):
 
 
 @compiled()
-def relax(classes, mm, mv, most, ready, work, splits, deadline, chosen):
+def relax(classes, mm, mv, ready, work, splits, deadline, chosen):
     """Splits of little work whose vectors are all there by `deadline`, given enough workers.
 
     chosen  out, (n + 1, n + 1): the split of every segment that is needed, 0 for the others
@@ -129,8 +126,8 @@ def relax(classes, mm, mv, most, ready, work, splits, deadline, chosen):
     due[0, 2:] = deadline
     chosen[:] = 0
     for j in range(n, 1, -1):
-        _settle(classes, mm, mv, most, ready, work, splits, due, 0, j, chosen)
+        _settle(classes, mm, mv, ready, work, splits, due, 0, j, chosen)
     for length in range(n - 1, 1, -1):
         for i in range(1, n + 1 - length):
             if due[i, i + length] < np.inf:
-                _settle(classes, mm, mv, most, ready, work, splits, due, i, i + length, chosen)
+                _settle(classes, mm, mv, ready, work, splits, due, i, i + length, chosen)

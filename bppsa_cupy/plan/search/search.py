@@ -16,13 +16,11 @@ For p workers the search takes the best of a class of schedules, each costed by 
 3. for every set S of segments below and every deadline D below, the schedule of `loops.relax`: its
    vectors are there by D, given enough workers, and each segment is split with the least added work that
    this allows. D runs in DEADLINES equal ratios from the least max g over S, which gives a shortest
-   critical path, to the length of the serial scan; a last one has no deadline. The sets S are
+   critical path, towards the length of the serial scan. The sets S are
 
    - all segments;
-   - products of at most so many seconds, MOST_SETS limits from the cheapest to the dearest product;
-   - the segments inside the blocks [x, x + m), [x + m, x + 2m), …: MOST_SETS sizes m from 2 to n, and
-     PREFIXES starts x from 0 to n, before which the scan is serial;
-   - where memory is bounded: matrices of at most so many values, MOST_SETS limits.
+   - the segments inside the blocks [x, x + m), [x + m, x + 2m), …: SIZES sizes m from 2 to n, and
+     PREFIXES starts x from 0 to n, before which the scan is serial.
 
 Schedules that take more than the budget's memory are left out.
 """
@@ -42,7 +40,7 @@ from bppsa_cupy.plan.schedule import Schedule
 from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.search.candidates import Candidate, Reach, members
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts, is_searched
-from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,10 @@ class Search:
         self.costs, self._placed = costs, placed
         self._fits = cache(lambda candidate: fits is None or fits(candidate.schedule))
         self._made: dict[bytes, Candidate] = {}
-        self._rest = members(costs, fits is not None)
+        self._rest = members(costs)
 
     @classmethod
-    def of(cls, sizes: CountedSizes, budget: Budget) -> Search:
+    def of(cls, sizes: ChainSizes, budget: Budget) -> Search:
         """The class over a chain whose `searched_segments` have been counted."""
         fits = None if budget.memory is None else lambda one: budget.fits(budget.bytes(sizes, one))
         placed = None if budget.owners is None else lambda one: schedule_cost(sizes, one, budget).seconds
@@ -103,7 +101,7 @@ class Search:
     @cached_property
     def reach(self) -> Reach:
         """Over all segments: the shortest critical path, and the work that no schedule falls below."""
-        return Reach(self.costs, self.costs.classes, np.inf)
+        return Reach(self.costs, self.costs.classes)
 
     def lower_bound(self, workers: int) -> float:
         """Seconds on `workers` that no schedule over the segments searched falls below."""
@@ -135,7 +133,7 @@ class Search:
         return candidate.critical_path if workers is None else candidate.makespan(workers)
 
 
-def compute_schedule(sizes: CountedSizes, budget: Budget) -> Schedule:
+def compute_schedule(sizes: ChainSizes, budget: Budget) -> Schedule:
     """The schedule of the class of `Search` with the least predicted time, called "hybrid".
 
     Of a chain that is too long for a search, the best hybrid(n, levels).

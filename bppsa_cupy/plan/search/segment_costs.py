@@ -13,7 +13,7 @@ from bppsa_cupy.plan.chain import Chain
 from bppsa_cupy.plan.cost import step_cost
 from bppsa_cupy.plan.schedule import KIND, Step
 from bppsa_cupy.plan.search import loops
-from bppsa_cupy.plan.sizes import CountedSizes
+from bppsa_cupy.plan.sizes import ChainSizes
 
 #: Chains of at most so many elements, or of so many different ones, are searched over every segment.
 FEW_ELEMENTS = 64
@@ -30,13 +30,11 @@ class SegmentCosts:
              is not to be computed
     mm       (classes, classes): of M(k, j)·M(i, k), by the classes of M(i, k) and M(k, j)
     mv       (classes,): of a matrix times a vector
-    values   (classes,) int64: values a matrix stores
     """
 
     classes: np.ndarray
     mm: np.ndarray
     mv: np.ndarray
-    values: np.ndarray
 
     @property
     def n(self) -> int:
@@ -44,7 +42,7 @@ class SegmentCosts:
         return self.classes.shape[0] - 1
 
     @classmethod
-    def of(cls, sizes: CountedSizes, budget: Budget) -> SegmentCosts:
+    def of(cls, sizes: ChainSizes, budget: Budget) -> SegmentCosts:
         """The costs of a chain, by `step_cost`, over the segments that have been counted."""
         classes, members = _classes(sizes)
         mv = np.zeros(len(members))
@@ -56,7 +54,7 @@ class SegmentCosts:
         for left, right in np.argwhere(pairs[..., 0]):
             begin, split, end = pairs[left, right].tolist()
             mm[left, right] = step_cost(sizes, Step(0, begin, split, end, "mm"), budget).seconds
-        return cls(classes, mm, mv, sizes.values_sizes(members, budget.batch_size))
+        return cls(classes, mm, mv)
 
     def seconds(self, splits: np.ndarray, segments: np.ndarray) -> np.ndarray:
         """(steps,) seconds of the products that make `segments` (steps, 2) by `splits` (n + 1, n + 1)."""
@@ -91,13 +89,13 @@ def searched_segments(chain: Chain) -> np.ndarray:
     return np.vstack([np.arange(1, n + 1)[:, None] + [0, 1], products])
 
 
-def _classes(sizes: CountedSizes) -> tuple[np.ndarray, np.ndarray]:
+def _classes(sizes: ChainSizes) -> tuple[np.ndarray, np.ndarray]:
     """`SegmentCosts.classes`, and (classes, 2) a segment of each.
 
     Segments of one class have one pattern, known by its sizes or by its structure.
     """
     n = len(sizes.chain)
-    numbers, distinct = sizes.numbers()
+    numbers, distinct = sizes.counting.everything()
     first: dict[Hashable, int] = {}
     same = [
         first.setdefault((one.is_dense, one.shape) if one.is_dense or one.is_diagonal else number, number)

@@ -2,43 +2,95 @@
 
 from __future__ import annotations
 
-import abc
+from collections.abc import Mapping, Sequence
+from typing import Protocol, Self
 
 import numpy as np
 
-from bppsa_cupy.csr import index_dtype
+from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.chain import Chain
+from bppsa_cupy.plan.chain import Chain, Element
+from bppsa_cupy.plan.product import Product, check_shapes
 from bppsa_cupy.plan.schedule import KIND, LEVEL, Schedule, Segment, Step
+from bppsa_cupy.plan.sizes.counting import Counting, ProductSizes
+from bppsa_cupy.plan.sizes.pattern_sizes import PatternSizes
 
 #: Values of one segment at most, a petabyte: bytes of all segments are added up in 64 bits.
 MOST_VALUES = 2**48
 
 
-class ChainSizes(abc.ABC):
-    """Sizes of M(begin, end), 1 <= begin < end <= n + 1, and of the products that make them."""
+class Source(Protocol):
+    """Where the sizes of a chain come from: `Counting` or `Planned`."""
 
-    chain: Chain
+    def pattern(self, segment: Segment) -> Pattern | PatternSizes:
+        """The pattern of M(begin, end), or its sizes."""
 
-    @abc.abstractmethod
+    def numbers(self, segments: np.ndarray) -> np.ndarray:
+        """(k,) a number for each of `segments` (k, 2), equal only where `pattern` gives equal ones."""
+
+    def product(self, step: Step) -> Product | ProductSizes:
+        """The product of an "mm" step, or its sizes."""
+
+
+class ChainSizes:
+    """Sizes of M(begin, end), 1 <= begin < end <= n + 1, and of the products that make them, in two forms:
+    counted, before anything is made, or read off what was planned (`planned`).
+
+    segments  (k, 2), counted at once, which is quicker than one by one; any other may be asked for. Those
+              that begin at 0 are vectors, and left out
+    progress  show a bar on a terminal
+    """
+
+    def __init__(
+        self, chain: Chain, segments: np.ndarray | Sequence[Segment] = (), *, progress: bool = False
+    ) -> None:
+        self.chain = chain
+        self._source: Source = Counting(chain, segments, progress)
+
+    @classmethod
+    def planned(
+        cls,
+        chain: Chain,
+        patterns: Mapping[Segment, Pattern],
+        products: Mapping[tuple[str, str], Product],
+    ) -> Self:
+        """The sizes of patterns and products that are there, or of their outlines; no array is looked at.
+
+        patterns  of every segment that is computed
+        products  by the digests of their factors
+        The sizes raise PlanError where a segment is asked for that was not planned.
+        """
+        sizes = cls.__new__(cls)
+        sizes.chain, sizes._source = chain, _Planned(patterns, products)
+        return sizes
+
+    @property
+    def counting(self) -> Counting:
+        """What has been counted, where sizes are not of what was planned."""
+        assert isinstance(self._source, Counting)
+        return self._source
+
     def nnz(self, segment: Segment) -> int:
         """Entries of M(begin, end)."""
+        return self._source.pattern(segment).nnz
 
-    @abc.abstractmethod
     def pattern_numbers(self, segments: np.ndarray) -> np.ndarray:
-        """(k,) a number from 0 on for each of `segments` (k, 2), equal only where patterns are."""
+        """(k,) numbers from 0 on of `segments` (k, 2), equal only where patterns are."""
+        return self._source.numbers(segments)
 
-    @abc.abstractmethod
     def multiply_adds(self, step: Step) -> int:
         """The terms of a step for one sample."""
+        if step.kind == "vjp":
+            return self.chain.elements[step.split - 1].vjp_terms
+        return self.nnz(step.right) if step.kind == "mv" else self._source.product(step).multiply_adds
 
-    @abc.abstractmethod
     def kind(self, step: Step) -> str:
         """The kind of an "mm" step's product."""
+        return self._source.product(step).kind
 
-    @abc.abstractmethod
     def map_bytes(self, step: Step) -> int:
-        """Bytes of the maps of an "mm" step's product; 0 for "mv"."""
+        """Bytes of the maps of an "mm" step's product; 0 for the others."""
+        return self._source.product(step).map_bytes if step.kind == "mm" else 0
 
     def values_size(self, segment: Segment, batch_size: int) -> int:
         """Number of values a segment stores: (length, B), (nnz, B), or (nnz,) where it is shared."""
@@ -79,6 +131,7 @@ class ChainSizes(abc.ABC):
         level = schedule.table[:, LEVEL]
         segments = np.stack([schedule.left, schedule.right, schedule.out], 1)
         inner = segments[..., 0] > 0
+        inner[schedule.crossed, 1] = False
         numbers = np.full(inner.shape, -1)
         numbers[inner] = self.pattern_numbers(segments[inner])
         _, first = np.unique(numbers[inner], return_index=True)
@@ -89,3 +142,32 @@ class ChainSizes(abc.ABC):
         sizes = [self.map_bytes(schedule.step(position)) for position in products[first]]
         np.add.at(by_level, level[products[first]], sizes)
         return np.cumsum(by_level).tolist()
+
+
+def count(a: Pattern, b: Pattern) -> tuple[int, int]:
+    """(nnz, multiply-adds) of A·B, exactly, in memory that grows with neither. Raises ShapeError."""
+    check_shapes(a, b)
+    sizes = ChainSizes(Chain((Element("B", b, True), Element("A", a, True))))
+    return sizes.nnz((1, 3)), sizes.multiply_adds(Step(0, 1, 2, 3, "mm"))
+
+
+class _Planned:
+    """The source of sizes that are read off patterns and products."""
+
+    def __init__(
+        self, patterns: Mapping[Segment, Pattern], products: Mapping[tuple[str, str], Product]
+    ) -> None:
+        self._patterns, self._products = patterns, products
+
+    def pattern(self, segment: Segment) -> Pattern:
+        if segment not in self._patterns:
+            raise PlanError(f"segment [{segment[0]}, {segment[1]}) was not planned")
+        return self._patterns[segment]
+
+    def numbers(self, segments: np.ndarray) -> np.ndarray:
+        numbers: dict[str, int] = {}
+        digests = (self.pattern((begin, end)).digest for begin, end in segments.tolist())
+        return np.array([numbers.setdefault(digest, len(numbers)) for digest in digests], np.int64)
+
+    def product(self, step: Step) -> Product:
+        return self._products[self.pattern(step.right).digest, self.pattern(step.left).digest]

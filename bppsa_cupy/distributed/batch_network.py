@@ -1,0 +1,431 @@
+"""A network whose batches are worked on in micro-batches, by one process or by ranks that share them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_flag, as_instance, as_integer
+from bppsa_cupy.conversion import of_list
+from bppsa_cupy.devices import Array
+from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.distributed.parameters import SlicedGradients, SlicedParameters, slice_bounds
+from bppsa_cupy.distributed.shared import SharedSequential, agree_on
+from bppsa_cupy.distributed.tree_sum import TreeSum, shares
+from bppsa_cupy.errors import DistributedError, PassError
+from bppsa_cupy.network.backward import BackwardReport, checked_gradient
+from bppsa_cupy.network.forward import begin
+from bppsa_cupy.network.passes import Pass, Walker, current_pass, own_pass
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.plan import Plan
+from bppsa_cupy.records.records import JacobianRecords
+
+#: Gives a micro-batch's part of a batch's loss, an array of no dimensions, and the gradient by its scores.
+PartOfLoss = Callable[[Array, slice], tuple[Array, Array]]
+
+
+@dataclass
+class BatchPass(Pass):
+    """A pass of a BatchSequential.
+
+    parts  the passes of this process's micro-batches, in their order; empty where they were not kept
+    """
+
+    parts: list[Pass] = field(default_factory=list)
+
+    def walkers(self) -> Iterator[Walker]:
+        return self.parts[0].walkers() if self.parts else iter(())
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A batch in micro-batches.
+
+    samples  of each micro-batch
+    own      the numbers of those that this process works on
+    mine     its samples
+    rows     how many samples each rank has
+    numbers  of the passes that this process makes: those of `own`, or None, a pass of no sample, where it has
+             none and the others wait for what it adds to their statistics
+    """
+
+    samples: list[slice]
+    own: range
+    mine: slice
+    rows: list[int]
+    numbers: Sequence[int | None]
+
+
+@dataclass(frozen=True)
+class RanksBatch:
+    """A batch whose statistics all ranks of a group take: a `SharedBatch`.
+
+    counts  whether this rank's pass has samples of it
+    """
+
+    group: Group
+    samples: int
+    counts: bool
+
+    def sum(self, own: Array) -> Array:
+        if not self.counts:
+            own[...] = 0
+        return self.group.sum(own)
+
+
+def accumulate(network: Sequential, micro_batch: int) -> BatchSequential:
+    """A network that goes through its batches by micro-batches of `micro_batch` samples, and adds up their
+    gradients: gradient accumulation.
+
+    network  trained as it is: parameters, gradients and buffers are shared
+
+    Law: its steps are those of any number of ranks that share the batch by micro-batches of this size
+    (`bp.distribute(…, over="batch")`), to the bit.
+    """
+    as_instance("accumulate", "a network", network, Sequential, "a Sequential", error=DistributedError)
+    return BatchSequential(network, None, micro_batch)
+
+
+class BatchSequential(SharedSequential):
+    """A network with the interface of Sequential that works on batches by micro-batches; made by `distribute`
+    or `accumulate`.
+
+    Every rank is given the whole batch, and reads its own samples (`own_samples`) alone; `forward` returns
+    the whole output, so that losses are means over the whole batch, an uneven last one included. Every rank
+    holds all parameters, and after `backward` all gradients: the sum over the micro-batches, by a binary tree
+    over their numbers (`TreeSum`). So the bits follow from batch and micro-batch, and not from the number of
+    ranks.
+
+    Dropout draws by the number of a sample in the batch. Batch normalisation takes the statistics of a
+    micro-batch; the running ones move once a batch, by the mean of the micro-batches' moves, weighted by
+    samples. With `sync_batch_norm` it takes those of the whole batch, and the running ones follow these.
+
+    inner        what the micro-batches go through
+    group        the ranks that share batches; None for one process
+    micro_batch  samples of a micro-batch, but for a batch's last; None for a rank's part, ceil(B / ranks)
+    sync_batch_norm  whether ranks share the statistics of batch normalisation; of a rank's part alone
+    shard_optimizer  whether each rank updates a slice of the parameters, and holds an optimizer's state of
+                 it alone (`SlicedParameters`). `gradients` have the sums in that slice,
+                 `gradients.own_slice`, and NaN elsewhere; `gradients.to_host()` gathers them
+    """
+
+    def __init__(
+        self,
+        inner: Sequential,
+        group: Group | None,
+        micro_batch: int | None = None,
+        *,
+        sync_batch_norm: bool = False,
+        shard_optimizer: bool = False,
+    ) -> None:
+        self.shard_optimizer = as_flag("a batch", "shard_optimizer", shard_optimizer)
+        self.micro_batch, self.sync_batch_norm = None, as_flag("a batch", "sync_batch_norm", sync_batch_norm)
+        if self.sync_batch_norm and (micro_batch is not None or group is None):
+            raise DistributedError(
+                f"sync_batch_norm=True was asked for with micro_batch={micro_batch!r}: the statistics of a "
+                "whole batch take one micro-batch a rank; leave micro_batch out"
+            )
+        if micro_batch is not None or group is None:
+            self.micro_batch = as_integer("a batch", "micro_batch", micro_batch, 1, error=DistributedError)
+        if group is not None:
+            agree_on(
+                inner, group, over="batch", micro_batch=self.micro_batch,
+                sync_batch_norm=self.sync_batch_norm, shard_optimizer=self.shard_optimizer,
+            )  # fmt: skip
+            if not isinstance(inner, SharedSequential):
+                inner = copy.copy(inner)
+        self.inner = inner
+        self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
+        self.over = group
+        self._geometry, self._backward = inner._geometry, inner._backward
+        self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
+        self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
+        if self.shard_optimizer:
+            assert group is not None
+            inner.use_whole_gradients()
+            self.parameters = SlicedParameters(inner.parameters, group)
+            self.gradients = SlicedGradients(inner.gradients, group)
+        self.random_state = inner.random_state
+        self.last_pass, self.last_backward = None, None
+        self._moving = [array for array in self.buffers.values() if array.dtype == self.dtype]
+        self._counters = [array for array in self.buffers.values() if array.dtype != self.dtype]
+        self._starts: list[Array] = []
+        self._sums: dict[tuple[str, int], TreeSum] = {}
+
+    @property
+    def writes(self) -> bool:
+        return self._rank == 0 and self.inner.writes
+
+    def on_any_rank(self, flag: bool) -> bool:
+        flag = self.inner.on_any_rank(flag)
+        return flag if self.over is None else self.over.any(flag)
+
+    def cut(self, batch: int) -> Cut:
+        """How a batch is shared."""
+        micro = self.micro_batch or -(-batch // self._ranks)
+        samples = [slice(start, min(start + micro, batch)) for start in range(0, batch, micro)]
+        held = shares(len(samples), self._ranks)
+        bounds = [min(part.start * micro, batch) for part in held] + [batch]
+        rows = np.diff(bounds).tolist()
+        own = held[self._rank]
+        numbers = own or ([None] if self.sync_batch_norm else [])
+        return Cut(samples, own, slice(bounds[self._rank], bounds[self._rank + 1]), rows, numbers)
+
+    def own_samples(self, batch: int) -> slice:
+        return self.cut(batch).mine
+
+    def plan(self, *arguments: Any, **options: Any) -> Plan:
+        """`Sequential.plan`; a plan's `batch_size` is of a micro-batch."""
+        return self.inner.plan(*arguments, **options)
+
+    def use(self, plan: Plan) -> None:
+        self.inner.use(plan)
+        self._backward = self.inner._backward
+
+    def transposed_jacobians(self, *, of: Pass | None = None) -> JacobianRecords:
+        raise DistributedError(
+            "transposed_jacobians were asked for of a batch in micro-batches: load state_dict() into a "
+            "Sequential, and take those of a pass of that"
+        )
+
+    # ---- passes ----
+
+    def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
+        """`Sequential.forward`, collective. Raises DistributedError for initial states."""
+        if states is not None:
+            raise DistributedError("initial states were given: a batch in micro-batches begins with zeros")
+        with self.device.naming_memory:
+            current, given, cut = self._begun(x, into)
+            outputs = []
+
+            def keep(number: int | None, part: Pass) -> None:
+                if number is not None:
+                    outputs.append(part.output)
+
+            self._through_all(current, given, lengths, cut, keep)
+            current.output = self._gathered(outputs, current.shape_at(len(self)), cut)
+        self.last_pass = current
+        return current.output
+
+    def backward(
+        self,
+        gradient: Any,
+        method: str = "auto",
+        input_gradient: bool = False,
+        *,
+        of: Pass | None = None,
+        stale: bool = False,
+        state_gradients: Any = None,
+    ) -> Array | None:
+        """`Sequential.backward`, collective. Raises DistributedError for gradients by final states."""
+        if state_gradients is not None:
+            raise DistributedError("gradients by final states were given: a batch in micro-batches has none")
+        old = as_flag("backward", "stale", stale)
+        current = current_pass(self._or_last(of), self.parameters, "backward", stale=old)
+        wanted = as_flag("backward", "input_gradient", input_gradient)
+        assert isinstance(current, BatchPass)
+        cut = self.cut(current.batch)
+        if len(current.parts) < len(cut.numbers):
+            raise PassError("the pass kept one micro-batch alone: run net.forward(x) first")
+        with self.device.naming_memory:
+            whole, by_input = checked_gradient(current, gradient), []
+            sums = self._sum("gradients", self.gradients.flat.size)
+            for part, number in zip(current.parts, cut.numbers, strict=False):
+                if number is None:
+                    self._back_through_nothing(part, method, wanted)
+                    continue
+                result = self._back(part, whole[cut.samples[number]], method, wanted)
+                if wanted:
+                    by_input.append(result)
+                sums.add(number, self.gradients.flat)
+            self._finish_gradients(sums, cut)
+            self._report_nothing(method, cut)
+            return self._gathered(by_input, current.shape_at(0), cut) if wanted else None
+
+    def gradients_of(
+        self, x: Any, loss: PartOfLoss, lengths: Any = None, *, method: str = "auto", into: Pass | None = None
+    ) -> Array:
+        """Fill `gradients` and return the loss: forward, loss and back, one micro-batch after another, so
+        that the activations of one alone are alive. Collective.
+
+        loss  called with the scores of a micro-batch and its samples; gives its part of the batch's loss and
+              the gradient by the scores
+
+        Law: gradients are those of `forward` and `backward`, to the bit. Raises as they do.
+        """
+        with self.device.naming_memory:
+            current, given, cut = self._begun(x, into)
+            total = self._sum("step", self.gradients.flat.size + 1)
+
+            def go_back(number: int | None, part: Pass) -> None:
+                if number is None:
+                    self._back_through_nothing(part, method, False)
+                    return
+                value, gradient = loss(part.output, cut.samples[number])
+                self._back(part, checked_gradient(part, gradient), method, False)
+                total.add(number, self.gradients.flat, value.reshape(1))
+
+            self._through_all(current, given, lengths, cut, go_back, together=False)
+            result = self._finish_gradients(total, cut)[0]
+            self._report_nothing(method, cut)
+        self.last_pass = current
+        return result
+
+    def _finish_gradients(self, sums: TreeSum, cut: Cut) -> Array:
+        """Take the gradients' sums; what is summed behind them is returned, a new array."""
+        flat, group, count = self.gradients.flat, self.over, len(cut.samples)
+        if not self.shard_optimizer:
+            whole = sums.finish(count)
+            flat[...] = whole[: flat.size]
+            return whole[flat.size :].copy()
+        assert group is not None
+        mine, part = self.gradients.own_slice, sums.finish_slice(count)
+        size = mine.stop - mine.start
+        for array in self.gradients.values():  # what aligns them stays 0
+            array[...] = np.nan
+        flat[mine] = part[:size]
+        behind = self.device.empty((sums.size - flat.size,), self.dtype)
+        if behind.size:
+            behind[...] = part[size:] if self._rank == self._ranks - 1 else 0
+            group.broadcast(behind, self._ranks - 1)
+        return behind
+
+    def _begun(self, x: Any, into: Pass | None) -> tuple[BatchPass, Array, Cut]:
+        """A pass that begins, its whole input, and how this is shared."""
+        arrays = np.ndarray, type(self.parameters.flat)
+        given = x if isinstance(x, arrays) else self.device.asarray(of_list(x, self.dtype))
+        architecture = self.architecture
+        architecture.check_input(given.shape)
+        current = (
+            BatchPass(self.parameters, architecture, []) if into is None else own_pass(into, self.parameters)
+        )
+        if not isinstance(current, BatchPass):
+            raise PassError("the pass is of a network without micro-batches: give one of this network's own")
+        if current.architecture is not architecture:  # the pass is older than the masks, or the mode
+            current.architecture, current.parts = architecture, []
+        current.output, current.input = None, given
+        current.version, current.values = self.parameters.version, self.parameters.watched_values()
+        return current, given, self.cut(len(given))
+
+    def _through_all(
+        self,
+        current: BatchPass,
+        given: Array,
+        lengths: Any,
+        cut: Cut,
+        then: Callable[[int | None, Pass], None],
+        *,
+        together: bool = True,
+    ) -> None:
+        """Forward through this process's micro-batches; `then` is called behind each with its number.
+
+        together  whether every micro-batch keeps a pass of its own
+        """
+        inner, count = self.inner, len(cut.samples)
+        inner.training, inner.random_state = self.training, self.random_state
+        moves = self.training and bool(self.buffers) and not self.sync_batch_norm
+        alone = count == 1 and self.over is None
+        shared = None
+        if self.sync_batch_norm:
+            assert self.over is not None
+            shared = RanksBatch(self.over, len(given), bool(cut.own))
+        self._keep_state()
+        self._starts = [array.copy() for array in self._moving] if moves else []
+        try:
+            for place, number in enumerate(cut.numbers):
+                index = place if together else 0
+                samples = slice(0, 0) if number is None else cut.samples[number]
+                if index == len(current.parts):
+                    current.parts.append(Pass(self.parameters, self.architecture, inner._contexts()))
+                part = current.parts[index]
+                if moves and place:
+                    self.buffers.restore()
+                x, own_lengths = given[samples], None
+                if number is None:
+                    x = self.device.zeros((1, *given.shape[1:]), given.dtype)
+                elif lengths is not None:
+                    own_lengths = np.asarray(self.device.to_host(lengths))[samples]
+                taken = begin(part, x, own_lengths, None)
+                for ctx in part.layers:
+                    ctx.first_sample, ctx.shared_batch = samples.start, shared
+                part.output = inner._through(part, taken)
+                if moves and number is not None and not alone:
+                    self._take_move(number, samples, cut)
+                then(number, part)
+            if moves and not alone:
+                self._agree_on_buffers(count)
+        except BaseException:
+            self.undo_forward()
+            raise
+        del current.parts[len(cut.numbers) if together else 1 :]
+        if not together:
+            current.output = current.parts[0].output if current.parts else None
+        self.random_state["passes"] += self.training
+
+    def _back(self, part: Pass, gradient: Array, method: str, wanted: bool) -> Array | None:
+        result, self.last_backward = self.inner._backward.run(part, gradient, method, wanted, None)
+        return result
+
+    def _back_through_nothing(self, part: Pass, method: str, wanted: bool) -> None:
+        """Go back through a pass of no sample, for what the other ranks wait for."""
+        self._back(part, self.device.zeros(part.output.shape, self.dtype), method, wanted)
+
+    def _report_nothing(self, method: str, cut: Cut) -> None:
+        """What a rank ran that has no samples."""
+        if not cut.own:
+            reason = "the batch has fewer micro-batches than ranks"
+            self.last_backward = BackwardReport("bp", method, reason, (), {}, self.device.name)
+
+    # ---- what is agreed ----
+
+    def _take_move(self, number: int, samples: slice, cut: Cut) -> None:
+        """Take what a micro-batch made of the running statistics: its part of the move, or the values where
+        it is the only one."""
+        share = self.dtype.type((samples.stop - samples.start) / sum(cut.rows))
+        moved = [
+            array.reshape(-1) if len(cut.samples) == 1 else (array - start).reshape(-1) * share
+            for array, start in zip(self._moving, self._starts, strict=True)
+        ]
+        self._sum("buffers", sum(array.size for array in moved)).add(number, *moved)
+
+    def _agree_on_buffers(self, count: int) -> None:
+        """Let every rank have the running statistics of a whole batch of so many micro-batches."""
+        total = self._sum("buffers", sum(array.size for array in self._moving)).finish(count)
+        place = 0
+        for array, start in zip(self._moving, self._starts, strict=True):
+            moved = total[place : place + array.size].reshape(array.shape)
+            array[...] = moved if count == 1 else start + moved
+            place += array.size
+        if self.over is not None and self._counters:
+            counters = self.device.xp.concatenate([array.reshape(-1) for array in self._counters])
+            self.over.broadcast(counters)
+            for array, value in zip(self._counters, counters, strict=True):
+                array[...] = value
+
+    def _sum(self, of: str, size: int) -> TreeSum:
+        """Sums of so many values."""
+        if (of, size) not in self._sums:
+            cuts = None
+            if self.shard_optimizer and of != "buffers":
+                cuts = [*slice_bounds(self.dtype, self.gradients.flat.size, self._ranks)[:-1], size]
+            self._sums[of, size] = TreeSum(self.over, self.device, self.dtype, size, cuts)
+        return self._sums[of, size]
+
+    def _gathered(self, own: list[Array], shape: tuple[int, ...], cut: Cut) -> Array:
+        """The rows of all micro-batches, on every rank."""
+        if len(cut.samples) == len(own) == 1 and self.over is None:
+            return own[0]
+        whole = self.device.empty(shape, self.dtype)
+        mine = whole
+        if self.over is not None:
+            mine = self.device.empty((cut.mine.stop - cut.mine.start, *shape[1:]), self.dtype)
+        for array, number in zip(own, cut.own, strict=True):
+            samples = cut.samples[number]
+            mine[samples.start - cut.mine.start : samples.stop - cut.mine.start] = array
+        if self.over is not None:
+            self.over.allgather(mine, whole, cut.rows)
+        return whole

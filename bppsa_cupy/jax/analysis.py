@@ -1,0 +1,124 @@
+"""`jacobians` of JAX's recurrent layers, and of recurrences that are written in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bppsa_cupy import functional
+from bppsa_cupy.errors import PassError, ShapeError
+from bppsa_cupy.jax.checks import as_given, check_sequence
+from bppsa_cupy.jax.layers import OverTime
+from bppsa_cupy.jax.parts import sequence_axis
+from bppsa_cupy.records.records import JacobianRecords, step_records
+
+
+def jacobians(
+    function: OverTime | Callable[[Any, Any], Any],
+    given: Any,
+    x: Any,
+    state: Any = None,
+    *,
+    lengths: Any = None,
+) -> JacobianRecords:
+    """The transposed Jacobians of every step of a recurrent layer, `jacobians(layer, params, x)`, or of a
+    recurrence of one's own, `jacobians(step, x, h0)`.
+
+    layer   one of bppsa_cupy.jax; params, x, state and lengths are those of its call. There is a record a
+            step, inner layer and direction
+    step    h_next = step(x_t, h), which JAX can trace; its Jacobians by h are taken by jax.vjp
+    x       of a step: (T, B, ...), or (T, ...) where h0 has no batch
+    h0      the state before the first step, (B, S), or (S,) without a batch, or a pytree of such arrays,
+            which are one state, in the order of jax.tree.leaves; of one dtype, float32 or float64
+
+    Values lie on the host. Raises ShapeError for what does not fit, and PassError for a step that couples the
+    samples.
+    """
+    if isinstance(function, OverTime):
+        return _of_layer(function, given, x, state, lengths)
+    if not callable(function) or state is not None or lengths is not None:
+        raise ShapeError(
+            f"jacobians got a {type(function).__name__}: it takes a layer of bppsa_cupy.jax with params and "
+            "x, or a function step(x_t, h) with sequences and the first state"
+        )
+    return _of_steps(function, given, x)
+
+
+def _of_layer(function: OverTime, params: Any, x: Any, state: Any, lengths: Any) -> JacobianRecords:
+    layer, x = function.layer, jnp.asarray(x)
+    check_sequence(layer, x)
+    if x.ndim == 2:
+        x = jnp.expand_dims(x, sequence_axis(layer))
+        state = None if state is None else jax.tree.map(lambda part: jnp.expand_dims(part, 1), state)
+        lengths = None if lengths is None else np.reshape(lengths, 1)
+    taken = as_given(layer, params, x, state, lengths)
+    arrays = jax.tree.map(np.asarray, taken)
+    return functional.jacobians(
+        layer,
+        arrays.parameters,
+        arrays.x,
+        lengths=arrays.lengths,
+        states=arrays.states or None,
+        device="host",
+    )
+
+
+def _of_steps(step: Callable[[Any, Any], Any], x: Any, h0: Any) -> JacobianRecords:
+    """Steps one after the other in one compiled scan, on a batch, as the caller would."""
+    x, h0 = jnp.asarray(x), jax.tree.map(jnp.asarray, h0)
+    states, form = jax.tree.flatten(h0)
+    kinds = {(state.ndim, str(state.dtype)) for state in states}
+    if len(kinds) != 1 or not kinds <= {(n, d) for n in (1, 2) for d in ("float32", "float64")}:
+        told = ", ".join(f"{state.dtype}{state.shape}" for state in states)
+        raise ShapeError(
+            f"jacobians of a step got h0 of {told or 'no arrays'}: it takes (B, S), or (S,) without a batch, "
+            "all of one dtype, float32 or float64"
+        )
+    batched = states[0].ndim == 2
+    batch = states[0].shape[0] if batched else 1
+    if not x.ndim or not len(x) or (batched and (x.ndim < 2 or x.shape[1] != batch)):
+        takes = f"(T, {batch}, ...)" if batched else "(T, ...)"
+        raise ShapeError(
+            f"jacobians of a step got x of {x.shape} and h0 of {states[0].shape}: it takes {takes}"
+        )
+    name = getattr(step, "__name__", type(step).__name__)
+    name = name if name.isidentifier() else "step"
+    sizes = [state.shape[-1] for state in states]
+    ends = np.cumsum(sizes)[:-1].tolist()
+    total = sum(sizes)
+    h = jnp.concatenate(states, -1)
+
+    def flat_step(x_t: jax.Array, h: jax.Array) -> jax.Array:
+        after = step(x_t, jax.tree.unflatten(form, jnp.split(h, ends, -1)))
+        parts = jax.tree.leaves(after)
+        if [jnp.shape(part) for part in parts] != [state.shape for state in states]:
+            told, wanted = (", ".join(str(jnp.shape(a)) for a in arrays) for arrays in (parts, states))
+            raise ShapeError(
+                f"jacobians: {name}(x_t, h) gave {told} for h of {wanted}: a step gives the next state, of "
+                "the same shapes"
+            )
+        return jnp.concatenate(parts, -1).astype(h.dtype)
+
+    basis = jnp.eye(total, dtype=h.dtype)
+    if batched:
+        basis = jnp.broadcast_to(basis[:, None], (total, batch, total))
+
+    def advance(h: jax.Array, x_t: jax.Array) -> tuple[jax.Array, jax.Array]:
+        after, back = jax.vjp(partial(flat_step, x_t), h)
+        return after, jax.vmap(lambda cotangent: back(cotangent)[0])(basis)
+
+    if batch > 1:
+        first = jnp.zeros_like(h).at[0].set(jnp.cos(jnp.arange(total, dtype=h.dtype)))
+        _, back = jax.vjp(partial(flat_step, x[0]), h)
+        if bool(back(first)[0][1:].any()):
+            raise PassError(
+                f"jacobians: {name} couples the samples of a batch, so that none has a Jacobian of its own: "
+                "take a step that keeps them apart, or a batch of one"
+            )
+    _, found = jax.lax.scan(advance, h, x)
+    return step_records(name, np.asarray(found).reshape(len(x), total, batch, total).transpose(0, 2, 3, 1))

@@ -1,0 +1,180 @@
+"""`linear_scan` of JAX's arrays: two primitives, each the other's transpose."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.buffer_callback import buffer_callback
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jax.passes import as_arrays, where
+from bppsa_cupy.timescan.lengths import check_lengths
+from bppsa_cupy.timescan.linear_scan import REAL_OF, fill_states
+
+
+def linear_scan(
+    a: Any, b: Any, h0: Any = None, reverse: bool = False, lengths: Any = None, resets: Any = None
+) -> jax.Array:
+    """The states h_t = a_t h_{t-1} + b_t, elementwise, of all steps: `bp.linear_scan` of JAX's arrays,
+    under jit, vmap, grad and jvp, of any order.
+
+    a  (B, T, H), or with 1 in place of B or T what serves all; (T, H) and (H,) too
+    b  (B, T, H), float32, float64, complex64 or complex128; h0 (B, H); all of one dtype
+    reverse, lengths (B,), resets (T,) or (B, T) of bools: as `bp.linear_scan` has them; traced lengths are
+             looked at when the scan runs
+
+    Raises ShapeError naming both sides.
+    """
+    a, b = jnp.asarray(a), jnp.asarray(b)
+    if b.ndim != 3 or np.dtype(b.dtype) not in REAL_OF:
+        raise ShapeError(
+            f"linear_scan got b of {b.dtype} and shape {b.shape}: it takes float32, float64, complex64 or "
+            "complex128 of shape (B, T, H)"
+        )
+    batch, steps, hidden = b.shape
+    a = a.reshape((1,) * (3 - a.ndim) + a.shape)
+    if a.dtype != b.dtype or a.ndim != 3 or any(
+        n not in (1, m) for n, m in zip(a.shape[:2], b.shape[:2], strict=True)
+    ) or a.shape[2] != hidden:  # fmt: skip
+        raise ShapeError(
+            f"linear_scan got a of {a.dtype} and shape {a.shape}, b of {b.dtype} and shape {b.shape}: it "
+            f"takes a of {b.dtype} and shape ({batch} or 1, {steps} or 1, {hidden})"
+        )
+    h0 = jnp.zeros((batch, hidden), b.dtype) if h0 is None else jnp.asarray(h0)
+    if h0.shape != (batch, hidden) or h0.dtype != b.dtype:
+        raise ShapeError(
+            f"linear_scan got h0 of {h0.dtype} and shape {h0.shape}, b of {b.dtype} and shape {b.shape}: it "
+            f"takes h0 of {b.dtype} and shape {(batch, hidden)}"
+        )
+    if lengths is None:
+        lengths = jnp.full((batch,), steps, jnp.int32)
+    elif isinstance(lengths, jax.core.Tracer):
+        check_lengths(np.ones(lengths.shape, lengths.dtype), batch, max(steps, 1))
+    else:
+        check_lengths(np.asarray(lengths), batch, steps)
+    marks = jnp.zeros((1, steps), bool) if resets is None else jnp.asarray(resets).reshape(-1, steps)
+    if marks.dtype != bool or marks.shape[0] not in (1, batch):
+        raise ShapeError(
+            f"linear_scan got resets of {marks.dtype} and {marks.size} elements: it takes bools of shape "
+            f"({steps},) or ({batch}, {steps})"
+        )
+    return _scan.bind(a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))
+
+
+def _fill(reverse: bool, transposed: bool, execution: Any, out: Any, given: Any) -> None:
+    """The callback: states, or those of the transpose, in memory of JAX's."""
+    device, on_stream = where(execution, out)
+    with on_stream:
+        a, b, *h0, lengths, resets = as_arrays(device, given)
+        fill_states(
+            device, as_arrays(device, out), a, b, h0[0] if h0 else None, lengths, resets, reverse, transposed
+        )
+
+
+def _computed(*given: Any, reverse: bool, transposed: bool) -> Any:
+    struct = jax.ShapeDtypeStruct(given[1].shape, given[1].dtype)
+    return buffer_callback(partial(_fill, reverse, transposed), struct)(given)
+
+
+def _primitive(name: str, transposed: bool) -> Primitive:
+    """A scan's primitive: of (a, b, h0, lengths, resets), of a transpose without h0."""
+    primitive = Primitive(name)
+    compute = partial(_computed, transposed=transposed)
+    primitive.def_impl(jax.jit(compute, static_argnames=("reverse",)))
+    primitive.def_abstract_eval(lambda a, b, *_, **__: jax.core.ShapedArray(b.shape, b.dtype))
+    mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=False))
+    batching.primitive_batchers[primitive] = partial(_batched, primitive)
+    return primitive
+
+
+def _batched(primitive: Primitive, values: Any, dims: Any, *, reverse: bool) -> tuple[Any, int]:
+    """The rule for vmap: all samples are one batch."""
+    size = next(v.shape[d] for v, d in zip(values, dims, strict=True) if d is not None)
+    batch = values[1].shape[0 if dims[1] is None or dims[1] > 0 else 1]
+
+    def merged(value: Any, dim: int | None, shared: bool) -> Any:
+        if dim is None and shared and value.shape[0] == 1:
+            return value
+        value = jnp.broadcast_to(value, (size, *value.shape)) if dim is None else jnp.moveaxis(value, dim, 0)
+        value = jnp.broadcast_to(value, (size, batch, *value.shape[2:]))
+        return value.reshape(size * batch, *value.shape[2:])
+
+    last = len(values) - 1
+    taken = [
+        merged(v, d, number in (0, last)) for number, (v, d) in enumerate(zip(values, dims, strict=True))
+    ]
+    h = primitive.bind(*taken, reverse=reverse)
+    return h.reshape(size, batch, *h.shape[1:]), 0
+
+
+_scan, _transpose = (
+    _primitive("bppsa_cupy_linear_scan", False),
+    _primitive("bppsa_cupy_linear_scan_back", True),
+)
+
+
+def _at_first(h: Any, lengths: Any, reverse: bool) -> Any:
+    """Whether a step is a sample's first one, (B, T, 1)."""
+    first = lengths[:, None, None] - 1 if reverse else 0
+    return jnp.broadcast_to(jnp.arange(h.shape[1])[None, :, None] == first, (*h.shape[:2], 1))
+
+
+def _moved(h: Any, reverse: bool) -> Any:
+    """Of each step what the step before it has, in the scan's direction; zeros before the first."""
+    zeros = jnp.zeros_like(h[:, :1])
+    return jnp.concatenate([h[:, 1:], zeros] if reverse else [zeros, h[:, :-1]], 1)
+
+
+def _own(tangent: Any, primal: Any) -> Any:
+    return jnp.zeros_like(primal) if type(tangent) is ad.Zero else tangent
+
+
+def _of_factors(tangent: Any, resets: Any, states: Any) -> Any:
+    """What a change of the factors adds."""
+    return 0 if type(tangent) is ad.Zero else jnp.where(resets[..., None], 0, tangent * states)
+
+
+def _scan_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
+    a, b, h0, lengths, resets = primals
+    h = _scan.bind(*primals, reverse=reverse)
+    former = jnp.where(_at_first(h, lengths, reverse), h0[:, None], _moved(h, reverse))
+    term = _own(tangents[1], b) + _of_factors(tangents[0], resets, former)
+    return h, _scan.bind(a, term, _own(tangents[2], h0), lengths, resets, reverse=reverse)
+
+
+def _scan_transpose(
+    cotangent: Any, a: Any, b: Any, h0: Any, lengths: Any, resets: Any, *, reverse: bool
+) -> Any:
+    if type(cotangent) is ad.Zero:
+        return None, None, None, None, None
+    by_b = _transpose.bind(a, cotangent, lengths, resets, reverse=reverse)
+    by_h0 = None
+    if ad.is_undefined_primal(h0):
+        carried = jnp.where(resets[..., None], 0, a * by_b)
+        by_h0 = jnp.where(_at_first(by_b, lengths, reverse), carried, 0).sum(1)
+    return None, by_b if ad.is_undefined_primal(b) else None, by_h0, None, None
+
+
+def _transpose_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
+    a, b, lengths, resets = primals
+    g = _transpose.bind(*primals, reverse=reverse)
+    onward = _moved(jnp.broadcast_to(_of_factors(tangents[0], resets, g), g.shape), not reverse)
+    return g, _transpose.bind(a, _own(tangents[1], b) + onward, lengths, resets, reverse=reverse)
+
+
+def _transpose_transpose(cotangent: Any, a: Any, b: Any, lengths: Any, resets: Any, *, reverse: bool) -> Any:
+    if type(cotangent) is ad.Zero:
+        return None, None, None, None
+    h0 = jnp.zeros((cotangent.shape[0], cotangent.shape[2]), cotangent.dtype)
+    return None, _scan.bind(a, cotangent, h0, lengths, resets, reverse=reverse), None, None
+
+
+ad.primitive_jvps[_scan], ad.primitive_jvps[_transpose] = _scan_jvp, _transpose_jvp
+ad.primitive_transposes[_scan] = _scan_transpose
+ad.primitive_transposes[_transpose] = _transpose_transpose

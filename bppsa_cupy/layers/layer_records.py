@@ -1,0 +1,48 @@
+"""Records of one layer's transposed Jacobians at a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.jacobians.base import TransposedJacobian
+from bppsa_cupy.layers.base import Context, Layer, Shape
+from bppsa_cupy.records.record import JacobianRecord
+
+
+def layer_records(
+    layer: Layer,
+    ctx: Context,
+    shape: Shape,
+    operator: TransposedJacobian | None,
+    batch: int,
+    *,
+    index: int = 0,
+    path: str = "",
+    gradient: Array | None = None,
+) -> Iterator[JacobianRecord]:
+    """The records of a layer at a pass that went forward, their values newly filled: one of a layer with a
+    Jacobian; of a recurrent layer one an inner layer, direction and time.
+
+    shape        of its input, without the batch
+    operator     its transposed Jacobian for that shape, where it has one
+    index, path  where the layer is, as records tell it
+    gradient     by its output, of the last way back; None before one
+    """
+    geometry, device = layer.describe(shape), ctx.device
+    place: dict[str, Any] = {"geometry": geometry, "path": path}
+    for chain in layer.step_jacobians(ctx, gradient):
+        norms = chain.gradient_norms
+        for step, data in enumerate(chain.values):
+            norm = None if norms is None else float(norms[step])
+            yield JacobianRecord(
+                index, chain.name, chain.pattern, data, step, chain.direction, gradient_norm=norm, **place
+            )
+    if operator is None:
+        return
+    nnz = operator.pattern.nnz
+    values = device.empty((nnz,) if operator.shared else (nnz, batch), ctx.dtype)
+    operator.fill(device, ctx.parameters, ctx.saved, values)
+    norm = None if gradient is None else float(device.xp.linalg.norm(gradient))
+    yield JacobianRecord(index, type(layer).__name__, operator.pattern, values, gradient_norm=norm, **place)

@@ -1,0 +1,1 @@
+"""Processors: what walks over time and convolutions take on each, by which their way is chosen."""

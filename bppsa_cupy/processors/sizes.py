@@ -1,0 +1,125 @@
+"""Sizes of the passes of recurrent layers and of convolutions."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+
+
+@dataclass(frozen=True)
+class WalkSize:
+    """Sizes of a walk over time: the cell, T, B, H, the bytes of a value, and the heads: the blocks on W_hh's
+    diagonal, beside which it is 0. To the kernels a head is one more sample, with weights of its own."""
+
+    cell: CellForm
+    steps: int
+    batch: int
+    hidden: int
+    itemsize: int
+    heads: int = 1
+
+    @property
+    def units(self) -> int:
+        """Hidden units of a head."""
+        return self.hidden // self.heads
+
+    @property
+    def walks(self) -> int:
+        """Heads times samples."""
+        return self.heads * self.batch
+
+    @property
+    def state(self) -> int:
+        """S, the elements of the state of one sample and head."""
+        return self.cell.states * self.units
+
+    @property
+    def scalars(self) -> tuple[int, int, int, int, int]:
+        """T, the units of a head, heads, samples and walks, as kernels take them."""
+        return self.steps, self.units, self.heads, self.batch, self.walks
+
+    @property
+    def boundary_scalars(self) -> tuple[int, int, int, int]:
+        """P, the units of a head, heads and samples, as scans over boundaries take them."""
+        return self.cell.states, self.units, self.heads, self.batch
+
+    def chunks(self, chunk: int) -> int:
+        """How many chunks of `chunk` steps there are, the last of which may be shorter."""
+        return -(-self.steps // chunk)
+
+    def chunk_lengths(self) -> Iterator[int]:
+        """Chunk lengths worth a look, from short to long: about twelve an octave of their number."""
+        seen, chunks = 0, float(self.steps)
+        while chunks >= 2:
+            length = self.chunks(int(chunks))
+            if length != seen:
+                yield length
+            seen, chunks = length, chunks / 1.06
+
+    def chunk_bytes(self, chunk: int) -> int:
+        """Bytes a chunked pass back takes beside the arrays a serial one has: maps, exponents, offsets,
+        boundaries."""
+        chunks, size = self.chunks(chunk), self.state
+        maps = (chunks - 1) * self.walks * size
+        return (maps * size + maps + 2 * chunks * size * self.walks) * self.itemsize + maps * 4
+
+    def fitting_chunk(self, free: int) -> int | None:
+        """The shortest chunk length whose pass back takes at most `free` bytes; None where none does."""
+        longer = bisect_left(range(1, self.steps + 1), True, key=lambda c: self.chunk_bytes(c) <= free)
+        return longer + 1 if longer < self.steps else None
+
+    def newton_bytes(self, chunk: int) -> int:
+        """Bytes Newton's iteration takes beside the walk's own arrays: the walk by chunks, maps and
+        corrections."""
+        cell, chunks, size = self.cell, self.chunks(chunk), self.state
+        # The input is copied once more on its way into chunks.
+        rows = 2 * cell.gates * self.units + size + cell.kept * self.units
+        values = chunks * self.walks * (chunk * rows + size * size + 8 * size)
+        return values * self.itemsize + 4 * chunks * self.walks * size
+
+    @property
+    def newton_copied(self) -> int:
+        """Bytes that it reads and writes to bring the input into chunks, zeros behind the last step first and
+        then in two copies, and states and kept rows back, in two."""
+        cell = self.cell
+        rows = 5 * cell.gates + 4 * (cell.states + cell.kept)
+        return rows * self.hidden * self.steps * self.batch * self.itemsize
+
+
+@dataclass(frozen=True)
+class StackSize:
+    """Sizes of a stack: those of each walk, F, inner layers, directions, whether there are biases,
+    whether every step is put out or the last state alone, and the names of the cell's unit parameters."""
+
+    walk: WalkSize
+    inputs: int
+    layers: int
+    directions: int
+    bias: bool
+    every_step: bool
+    unit: tuple[str, ...] = ()
+
+    def inputs_of(self, layer: int) -> int:
+        """Features of an inner layer's input."""
+        return self.directions * self.walk.hidden if layer else self.inputs
+
+
+@dataclass(frozen=True)
+class ConvolutionSize:
+    """Sizes of a convolution by matrix products of unfolded patches.
+
+    positions  of the outputs, of all samples
+    depth      terms of an output's sum
+    outputs    output channels
+    parts      in which the batch is unfolded
+    """
+
+    positions: int
+    depth: int
+    outputs: int
+    groups: int
+    parts: int
+    itemsize: int

@@ -1,0 +1,211 @@
+"""A compiled function and all that it calls as one program: linked, optimised and emitted once.
+
+Numba compiles every function by itself: it optimises it, emits machine code, wraps it for Python and for C,
+then links it into each of its callers and optimises it there again. Of functions that compiled ones alone
+call, nothing but the last is ever used. So here a function is a *part*, LLVM's text of it and no more, until
+Python or an address asks for it: then a wrapper and all parts below it are linked into one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba import types
+from numba._dynfunc import make_function
+from numba.core import event, sigutils
+from numba.core.caching import NullCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import lookup_environment
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.cpu import CPUContext
+from numba.core.registry import CPUDispatcher, cpu_target
+
+#: How functions are called that Numba writes into every module which raises such an error, all alike.
+SHARED = "__excinfo_unwrap_args"
+
+
+class PartLibrary(JITCodeLibrary):
+    """The text of one part, and which libraries it calls; as a program, all of their text.
+
+    Within `parts` nothing is done to a library that another one links. Elsewhere, where a function that is
+    not of this project calls a part, it is what Numba expects, finalized before it is linked.
+    """
+
+    def add_linking_library(self, library: Any) -> None:
+        self._linking_libraries.append(library)
+
+    def add_llvm_module(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+        for one in ll_module.functions:
+            if one.name.startswith(SHARED) and not one.is_declaration:
+                one.linkage = "linkonce_odr"
+        self._final_module.link_in(ll_module)
+
+    def _ensure_finalized(self) -> None:
+        if not _depth:
+            super()._ensure_finalized()
+
+    def get_pointer_to_function(self, name: str) -> int:
+        if not self._finalized:
+            self.finalize()
+        return super().get_pointer_to_function(name)
+
+    def serialize_using_object_code(self) -> Any:
+        if not self._finalized:
+            self.finalize()
+        return super().serialize_using_object_code()
+
+    def finalize(self) -> None:
+        """Link all that is called, directly or by others, optimise it together, and emit machine code."""
+        self._raise_if_finalized()
+        own = {
+            one.name
+            for one in self._final_module.functions
+            if not one.is_declaration and not one.name.startswith(SHARED)
+        }
+        # What is finalized comes last: of it LLVM takes what is called by then.
+        for library in sorted(self._below(), key=lambda library: library._finalized):
+            self._reload_init.update(library._reload_init)
+            text = library._get_module_for_linking() if library._finalized else library._final_module
+            self._final_module.link_in(text, preserve=True)
+        for one in self._final_module.functions:
+            if not one.is_declaration:
+                # What nobody else can call is inlined where it has one caller, and else kept as it is best.
+                one.linkage = "external" if one.name in own else "internal"
+        self._optimize_final_module()
+        self._final_module.verify()
+        self._finalize_final_module()
+        for variable in self._final_module.global_variables:
+            environment = lookup_environment(variable.name)
+            if environment is not None:
+                self._codegen.set_env(variable.name, environment)
+
+    def _below(self) -> list[Any]:
+        """The libraries that this one calls, each once."""
+        found: dict[int, Any] = {}
+        waiting = list(self._linking_libraries)
+        while waiting:
+            library = waiting.pop()
+            if id(library) not in found and library is not self:
+                found[id(library)] = library
+                if not library._finalized:
+                    waiting += library._linking_libraries
+        return list(found.values())
+
+
+def _name(library: Any, fndesc: Any, env: Any) -> Any:
+    """What stands for the entry of a part: Numba tells functions apart by it, and nobody calls it."""
+    return make_function(fndesc.lookup_module(), fndesc.qualname, "", 0, env, (library,))
+
+
+_depth = 0
+
+
+@contextmanager
+def parts() -> Iterator[None]:
+    """Have what Numba compiles in this block be parts, its own functions too. The caller holds the compiler's
+    lock."""
+    global _depth
+    context = cpu_target.target_context
+    codegen = context.codegen()
+    former = codegen._library_class
+    _depth += 1
+    codegen._library_class = PartLibrary
+    # Numba's contexts are copied from this one for each function, with what is set here.
+    context.get_executable = _name
+    context.create_cfunc_wrapper = lambda library, fndesc, env, call_helper: None
+    try:
+        yield
+    finally:
+        _depth -= 1
+        codegen._library_class = former
+        if not _depth:
+            del context.get_executable, context.create_cfunc_wrapper
+
+
+#: How a program is called: by Python, or as C calls a function that raises nothing.
+PYTHON, C = "Python", "C"
+
+
+def link(part: Any, caller: str) -> Any:
+    """The program of a part: linked with all below it behind its caller's wrapper, and emitted."""
+    context = part.target_context.subtarget(environment=part.environment, fndesc=part.fndesc)
+    given = part.fndesc, part.environment, part.call_helper
+    library = PartLibrary(context.codegen(), part.fndesc.qualname)
+    library.enable_object_caching()
+    with parts(), context.push_code_library(library):
+        if caller == PYTHON:
+            CPUContext.create_cpython_wrapper(context, library, *given, release_gil=True)
+        else:
+            CPUContext.create_cfunc_wrapper(context, library, *given)
+    library.add_linking_library(part.library)
+    entry = CPUContext.get_executable(context, library, part.fndesc, part.environment)
+    return part._replace(library=library, entry_point=entry, reload_init=list(library._reload_init))
+
+
+class _Nowhere(NullCache):
+    """Where programs are kept that end with the process."""
+
+    def release(self) -> None:
+        pass
+
+
+class Function(CPUDispatcher):
+    """A function that becomes a part where compiled functions call it, and a program where others do.
+
+    A constant in a call stands for its type: Numba would compile the callee once more for each.
+    """
+
+    def __init__(self, py_func: Any, locals: Any = None, targetoptions: Any = None, **others: Any) -> None:
+        options = {**(targetoptions or {}), "nopython": True}
+        super().__init__(py_func, locals or {}, options, **others)
+        self._compiler.targetoptions = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        self.programs: dict[Any, Any] = {}
+        #: Where programs are kept for other processes.
+        self.kept: Any = _Nowhere()
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        named = {name: types.unliteral(kind) for name, kind in kws.items()}
+        with parts():
+            return super().get_call_template(tuple(map(types.unliteral, args)), named)
+
+    def add_overload(self, cres: Any) -> None:
+        """Keep a part, of which Python's way to compiled forms learns nothing."""
+        self.overloads[tuple(cres.signature.args)] = cres
+
+    @global_compiler_lock
+    def compile(self, sig: Any) -> Any:
+        """What other parts know the one of these types by; outside of `parts`, what Python calls."""
+        if _depth:
+            return super().compile(sig)
+        signature, _ = sigutils.normalize_signature(sig)
+        entry = self._program(signature, PYTHON).entry_point
+        self._insert([kind._code for kind in signature], entry, False)
+        return entry
+
+    @global_compiler_lock
+    def address(self, signature: Any) -> int:
+        """Where the machine code for these argument types begins, for C's way to call it."""
+        program = self._program(signature, C)
+        return int(program.library.get_pointer_to_function(program.fndesc.llvm_cfunc_wrapper_name))
+
+    def _program(self, signature: Any, caller: str) -> Any:
+        key = signature, caller
+        if key not in self.programs:
+            found = self.kept.load_overload(key, self.targetctx)
+            self.programs[key] = self._made(key) if found is None else found
+        return self.programs[key]
+
+    def _made(self, key: Any) -> Any:
+        details = {"dispatcher": self, "args": key[0], "return_type": None}
+        try:
+            with event.trigger_event("numba:compile", data=details):
+                with parts():
+                    super().compile(key[0])
+                made = link(self.overloads[key[0]], key[1])
+            self.kept.save_overload(key, made)
+        finally:
+            self.kept.release()
+        return made

@@ -1,0 +1,141 @@
+"""The passes of a linear scan on a device's arrays: serially, or by reduce, carry and walk over chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.processors.models import model_of
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.timescan.cost import Choice
+from bppsa_cupy.timescan.linear_cost import ScanSize, choose
+
+
+@dataclass(frozen=True)
+class LinearScan:
+    """h_t = a_t h_{t-1} + b_t of arrays of real numbers, of which complex ones are pairs.
+
+    a        (B or 1, T or 1, W)
+    batch, steps, width  those of b, W reals a step
+    lengths  (B,) int64, where each sample ends
+    resets   (B or 1, T) uint8, where a is 0; (0, T) where it never is
+    paired   whether numbers are complex
+    reverse  whether the scan goes from the last step to the first
+    method, chunk  "auto", "serial" or "chunked", and the steps of a chunk, by default the cost model's
+
+    Law: every method and chunk length gives the same values up to rounding. Where what comes to a chunk is
+    not finite, as where a product left the range and the state might not have, the scan is run again
+    serially; a flag on the device decides that, and the host waits for nothing.
+    """
+
+    device: Device
+    a: Array
+    batch: int
+    steps: int
+    width: int
+    lengths: Array
+    resets: Array
+    paired: bool
+    reverse: bool
+    method: str = "auto"
+    chunk: int | None = None
+
+    def forward(self, b: Array, initial: Array, h: Array, *, transposed: bool = False) -> None:
+        """Fill h with the states (B, T, W) from `initial` (B, W) on; where `transposed`, with those of the
+        transpose, which goes the other way: g_t = b_t + a_{t+1} g_{t+1}."""
+        descending, behind = self.reverse != transposed, transposed
+        choice = self._choose(self._read_of_a() + 1, 1)
+
+        def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
+            return self.device.bind(
+                KERNELS["linear_scan_forward"], self.a, b, start, self.lengths, self.resets,
+                self._or_none(wanted), h, *self._sizes(chunk, chunks), self.paired, False, descending,
+                behind, wanted is not None,
+            )  # fmt: skip
+
+        self._run(choice, b, initial, descending, behind, False, walk)
+
+    def backward(
+        self, h: Array, initial: Array, gradient: Array, by_a_out: Array, by_b: Array, by_initial: Array
+    ) -> None:
+        """Fill the gradients by a (of a's shape), b (B, T, W) and the first state (B, W), from that by h."""
+        device, each, descending = self.device, self.a.shape[1] == self.steps, not self.reverse
+        whole = each and self.a.shape[0] == self.batch
+        choice = self._choose(self._read_of_a() + 2, 1 + each)
+        by_a: list[Array] = []
+
+        def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
+            if not by_a:
+                rows = self.steps if each else chunks
+                by_a.append(by_a_out if whole else device.empty((self.batch, rows, self.width), h.dtype))
+            if wanted is not None and not each:
+                # A walk of one chunk leaves the sums of all in its place.
+                by_a.append(device.zeros((self.batch, 1, self.width), h.dtype))
+            return device.bind(
+                KERNELS["linear_scan_backward"], self.a, h, initial, gradient, start, self.lengths,
+                self.resets, self._or_none(wanted), by_b, by_a[-1], by_initial, *self._sizes(chunk, chunks),
+                self.paired, True, descending, each, wanted is not None,
+            )  # fmt: skip
+
+        zero = device.zeros(initial.shape, h.dtype)
+        flag = self._run(choice, gradient, zero, descending, True, True, walk)
+        if whole:
+            return
+        found = by_a[0]
+        if not each:
+            found = found.sum(axis=1, keepdims=True)
+            if len(by_a) > 1:
+                assert flag is not None
+                found = device.xp.where(flag != 0, by_a[1], found)
+        by_a_out[...] = found.sum(axis=0, keepdims=True) if self.a.shape[0] != self.batch else found
+
+    def _read_of_a(self) -> int:
+        """How many rows a step reads of a."""
+        return 1 if self.a.shape[1] > 1 else 0
+
+    def _choose(self, read: int, written: int) -> Choice:
+        itemsize = self.a.dtype.itemsize
+        size = ScanSize(self.batch, self.steps, self.width, itemsize, read * itemsize, written * itemsize)
+        return choose(model_of(self.device), size, method=self.method, chunk=self.chunk)
+
+    def _sizes(self, chunk: int, chunks: int) -> tuple[int, ...]:
+        return (
+            self.batch, self.steps, self.width, *self.a.shape[:2], self.resets.shape[0], chunk, chunks,
+        )  # fmt: skip
+
+    def _or_none(self, wanted: Array | None) -> Array:
+        return self.device.empty(0, np.int32) if wanted is None else wanted
+
+    def _run(
+        self,
+        choice: Choice,
+        b: Array,
+        initial: Array,
+        descending: bool,
+        behind: bool,
+        conjugate: bool,
+        walk: Callable[[Array, int, int, Array | None], Callable[[], None]],
+    ) -> Array | None:
+        """Walk as was chosen; gives the flag that tells whether it was done again serially, if any."""
+        device, chunk, chunks = self.device, choice.chunk, choice.chunks
+        if choice.method == "serial":
+            walk(initial, chunk, 1, None)()
+            return None
+        shape = chunks, *initial.shape
+        product, end, start = (device.empty(shape, b.dtype) for _ in range(3))
+        flag = device.zeros(1, np.int32)
+        device.launch(
+            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, product, end,
+            *self._sizes(chunk, chunks), self.paired, conjugate, descending, behind,
+        )  # fmt: skip
+        device.launch(
+            KERNELS["linear_scan_carry"], product, end, initial, start, chunks, initial.size, self.paired,
+            descending,
+        )  # fmt: skip
+        device.launch(KERNELS["finite_check"], start, flag, start.size)
+        walk(start, chunk, chunks, None)()
+        walk(initial, max(1, self.steps), 1, flag)()
+        return flag

@@ -1,0 +1,246 @@
+"""`bp.linear_scan`: the recurrence h_t = a_t h_{t-1} + b_t of arrays, and its gradients."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_flag, as_integer, as_plain_array, is_one_of
+from bppsa_cupy.devices import Array, Device, device_of, get_device
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.timescan.lengths import take_lengths
+from bppsa_cupy.timescan.linear import LinearScan
+
+#: What numbers may be, by the reals that they are made of.
+REAL_OF = {
+    np.dtype(np.float32): np.dtype(np.float32),
+    np.dtype(np.float64): np.dtype(np.float64),
+    np.dtype(np.complex64): np.dtype(np.float32),
+    np.dtype(np.complex128): np.dtype(np.float64),
+}
+METHODS = ("auto", "serial", "chunked")
+
+
+class ScanGradients(NamedTuple):
+    """The gradients of a linear scan: by a, of its shape, by b (B, T, H), and by h0 (B, H)."""
+
+    a: Array
+    b: Array
+    h0: Array
+
+
+def linear_scan(
+    a: Any,
+    b: Any,
+    h0: Any = None,
+    reverse: bool = False,
+    lengths: Any = None,
+    resets: Any = None,
+    *,
+    method: str = "auto",
+    chunk: int | None = None,
+    out: Array | None = None,
+    device: str | Device | None = None,
+) -> Array:
+    """The states h_t = a_t h_{t-1} + b_t, elementwise, of all steps: (B, T, H), on the device.
+
+    a        (B, T, H), or with 1 in place of B or T what serves all samples or all steps; (T, H) and (H,) too
+    b        (B, T, H), float32, float64, complex64 or complex128; a and h0 are of that dtype, or real with it
+    h0       (B, H), before the first step; zeros without it
+    reverse  h_t = a_t h_{t+1} + b_t in place of it, from the last step on
+    lengths  (B,) integers from 1 to T, where each sample ends: states behind that are 0, and where `reverse`
+             a sample begins there
+    resets   (T,) or (B, T) bools: a is taken as 0 where one is set, as at the first steps of documents that
+             lie in one sequence one behind the other (where `reverse`, at their last ones)
+    method   "serial", step by step, "chunked", by chunks of steps at once, or "auto", what is predicted to be
+             quicker; `chunk` is the number of steps of one
+    out      where the states are written, C-contiguous; a new array without it
+    device   "cuda" or "host"; by default where b is
+
+    Every method gives the same states up to rounding; where a chunk's product leaves the range of the dtype,
+    the scan is run again serially. Numbers too small for the normal form of their dtype are 0 on the host.
+    Raises ShapeError naming both sides, DeviceError where it does not fit the memory. (Blelloch 1990, section
+    1.4.1)
+    """
+    where, scan, given, dtype = _scan_of(
+        "linear_scan", "b", a, b, reverse, lengths, resets, method, chunk, device
+    )
+    initial = _initial(where, h0, given, dtype)
+    h = _out(where, "linear_scan", out, given.shape, dtype)
+    scan.forward(_reals(given), _reals(initial), _reals(h))
+    return h
+
+
+def linear_scan_backward(
+    a: Any,
+    h: Any,
+    gradient: Any,
+    h0: Any = None,
+    reverse: bool = False,
+    lengths: Any = None,
+    resets: Any = None,
+    *,
+    method: str = "auto",
+    chunk: int | None = None,
+    out: ScanGradients | None = None,
+    device: str | Device | None = None,
+) -> ScanGradients:
+    """The gradients by a, b and h0 of a loss, from that by the states h of `linear_scan`.
+
+    h, gradient  (B, T, H), of one dtype
+    out          where they are written, C-contiguous; new arrays without it
+    The other arguments are those of `linear_scan`.
+
+    g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient by b_t, g_t conj(h_{t-1}) that by a_t (summed
+    where one row of a serves several), conj(a_1) g_1 that by h0: gradients of complex numbers are PyTorch's,
+    twice those by the conjugate. Raises ShapeError, DeviceError.
+    """
+    where, scan, given, dtype = _scan_of(
+        "linear_scan_backward", "h", a, h, reverse, lengths, resets, method, chunk, device
+    )
+    by_h = where.asarray(gradient)
+    if tuple(by_h.shape) != tuple(given.shape) or by_h.dtype != dtype:
+        raise ShapeError(
+            f"linear_scan_backward got a gradient of {by_h.dtype} and shape {tuple(by_h.shape)}, and h of "
+            f"{dtype} and shape {tuple(given.shape)}: it takes equal ones"
+        )
+    initial = _initial(where, h0, given, dtype)
+    shapes = tuple(np.shape(a)), tuple(given.shape), tuple(initial.shape)
+    parts = (None, None, None) if out is None else out
+    found = ScanGradients(
+        *(
+            _out(where, "linear_scan_backward", part, shape, dtype)
+            for part, shape in zip(parts, shapes, strict=True)
+        )
+    )
+    by_a = _reals(found.a.reshape((1,) * (3 - found.a.ndim) + found.a.shape))
+    scan.backward(_reals(given), _reals(initial), _reals(by_h), by_a, _reals(found.b), _reals(found.h0))
+    return found
+
+
+def fill_states(
+    device: Device,
+    out: Array,
+    a: Array,
+    b: Array,
+    h0: Array | None,
+    lengths: Array,
+    resets: Array,
+    reverse: bool,
+    transposed: bool,
+) -> None:
+    """Fill `out` (B, T, H) with the states of a scan, or of its transpose, as `LinearScan.forward` has them;
+    all are the device's arrays, resets (B or 1, T) of bools."""
+    _, scan, given, dtype = _scan_of("linear_scan", "b", a, b, reverse, lengths, resets, "auto", None, device)
+    scan.forward(
+        _reals(given), _reals(_initial(device, h0, given, dtype)), _reals(out), transposed=transposed
+    )
+
+
+def _scan_of(
+    owner: str,
+    name: str,
+    a: Any,
+    b: Any,
+    reverse: Any,
+    lengths: Any,
+    resets: Any,
+    method: str,
+    chunk: int | None,
+    device: str | Device | None,
+) -> tuple[Device, LinearScan, Array, np.dtype]:
+    """The device, the scan, and `b` there, called `name`, with its dtype. Raises ShapeError."""
+    where = get_device(device) if device is not None else device_of(b)
+    where.check_process()
+    given = where.asarray(b)
+    if given.ndim != 3 or given.dtype not in REAL_OF:
+        raise ShapeError(
+            f"{owner} got {name} of {given.dtype} and shape {tuple(given.shape)}: it takes float32, float64, "
+            "complex64 or complex128 of shape (B, T, H)"
+        )
+    (batch, steps, hidden), dtype = given.shape, given.dtype
+    factors = _as(owner, "a", where, a, dtype)
+    shape = (1,) * (3 - factors.ndim) + tuple(factors.shape)
+    if len(shape) != 3 or shape[0] not in (1, batch) or shape[1] not in (1, steps) or shape[2] != hidden:
+        raise ShapeError(
+            f"{owner} got a of shape {tuple(factors.shape)} and {name} of shape {tuple(given.shape)}: it "
+            f"takes a of shape ({batch} or 1, {steps} or 1, {hidden})"
+        )
+    if not is_one_of(method, METHODS):
+        raise ShapeError(f"{owner} got method={method!r}: it takes {', '.join(map(repr, METHODS))}")
+    if chunk is not None:
+        chunk = as_integer(owner, "chunk", chunk, 1)
+    ends = (
+        where.asarray(np.full(batch, steps, np.int64))
+        if lengths is None
+        else take_lengths(where, lengths, batch, steps)
+    )
+    real = _reals(factors.reshape(shape))
+    return (
+        where,
+        LinearScan(
+            where, real, batch, steps, real.shape[2], ends,
+            _marks(owner, where, resets, batch, steps), dtype.kind == "c", as_flag(owner, "reverse", reverse),
+            method, chunk,
+        ),
+        given,
+        dtype,
+    )  # fmt: skip
+
+
+def _as(owner: str, name: str, device: Device, array: Any, dtype: np.dtype) -> Array:
+    """`array` on the device, of this dtype, or of the reals of complex numbers. Raises ShapeError."""
+    given = device.asarray(array)
+    if given.dtype != dtype:
+        if given.dtype != REAL_OF[dtype]:
+            raise ShapeError(f"{owner} got {name} of {given.dtype}: with numbers of {dtype} it takes {dtype}")
+        given = device.xp.ascontiguousarray(given.astype(dtype))
+    return given
+
+
+def _initial(device: Device, h0: Any, b: Array, dtype: np.dtype) -> Array:
+    shape = b.shape[0], b.shape[2]
+    if h0 is None:
+        return device.zeros(shape, dtype)
+    given = _as("linear_scan", "h0", device, h0, dtype)
+    if tuple(given.shape) != shape:
+        raise ShapeError(
+            f"linear_scan got h0 of shape {tuple(given.shape)} and numbers of shape {tuple(b.shape)}: it "
+            f"takes h0 of shape {shape}"
+        )
+    return given
+
+
+def _out(device: Device, owner: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """The caller's array of this shape, or a new one. Raises ShapeError."""
+    if out is None:
+        return device.empty(shape, dtype)
+    if not isinstance(out, device.xp.ndarray) or not (
+        tuple(out.shape) == shape and out.dtype == dtype and out.flags.c_contiguous
+    ):
+        raise ShapeError(
+            f"{owner} got out of {type(out).__name__}, {getattr(out, 'dtype', None)} and shape "
+            f"{getattr(out, 'shape', None)}: it takes an array on the device of {dtype} and shape {shape}, "
+            "C-contiguous"
+        )
+    return out
+
+
+def _marks(owner: str, device: Device, resets: Any, batch: int, steps: int) -> Array:
+    """`resets` as (B or 1, T) uint8; (0, T) without."""
+    if resets is None:
+        return device.empty((0, steps), np.uint8)
+    if not isinstance(resets, device.xp.ndarray):
+        resets = as_plain_array(owner, "resets", resets)
+    if resets.dtype != np.bool_ or tuple(resets.shape) not in ((steps,), (1, steps), (batch, steps)):
+        raise ShapeError(
+            f"{owner} got resets of {resets.dtype} and shape {tuple(resets.shape)}: it takes bools of shape "
+            f"({steps},) or ({batch}, {steps})"
+        )
+    return device.asarray(resets.reshape(-1, steps) if steps else resets.reshape(1, 0)).view(np.uint8)
+
+
+def _reals(array: Array) -> Array:
+    """An array's memory as that of real numbers, two for a complex one."""
+    return array.view(REAL_OF[array.dtype])

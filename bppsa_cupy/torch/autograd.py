@@ -1,0 +1,267 @@
+"""A recurrent pass as PyTorch's autograd takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from bppsa_cupy.errors import PassError
+from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
+from bppsa_cupy.torch.geometry import Arguments, Geometry, geometry_of
+from bppsa_cupy.torch.passes import go_back, go_forward
+from bppsa_cupy.torch.tickets import pass_of, ticket_of
+from bppsa_cupy.torch.unrolled import unrolled
+
+
+class Pass(torch.autograd.Function):
+    """`go_forward`, whose gradients are `Gradients`.
+
+    It saves a ticket of the pass, and what the pass was given: so PyTorch frees them, drops them in a
+    checkpoint, and refuses the way back where one of them has changed.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
+        """`tensors` are `count` states before the first step, and the parameters."""
+        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:])
+        ctx.save_for_backward(ticket_of(saved), lengths, x, *tensors)
+        ctx.geometry, ctx.count = geometry, count
+        ctx.set_materialize_grads(False)
+        return tuple(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        quick, some = not torch.is_grad_enabled(), False
+        for gradient in gradients:
+            if gradient is not None:
+                some = True
+                quick = quick and not is_batched(gradient)
+        saved = pass_of(ctx.saved_tensors[0]) if quick and some else None
+        if saved is None:
+            parameters = ctx.next_functions[-len(ctx.geometry.names) :]
+            return _gradients(ctx, gradients, any(_is_asked_for(node) for node, _ in parameters))
+        needed, count = ctx.needs_input_grad, ctx.count
+        wanted = True in needed[4 + count :]
+        by_output, *by_states = gradients
+        by_input, by_first, by_parameters = go_back(saved, by_output, by_states, wanted, needed[3], count > 0)
+        if not wanted:
+            return None, None, None, by_input, *by_first, *(None,) * (len(needed) - 4 - count)
+        return None, None, None, by_input, *by_first, *by_parameters
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise _refusal(ctx.geometry)
+
+
+#: `Pass.apply` without what it does for torch.func, which takes `TransformedPass`: 3 % of a small step.
+apply: Any = super(torch.autograd.Function, Pass).apply
+
+
+class TransformedPass(torch.autograd.Function):
+    """`Pass` as torch.func takes it, by rules; a little slower. Its last output is the pass's ticket."""
+
+    @staticmethod
+    def forward(geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
+        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:])
+        return (*outputs, ticket_of(saved))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.geometry, lengths, ctx.count, *tensors = inputs
+        ctx.mark_non_differentiable(output[-1])
+        ctx.save_for_backward(output[-1], lengths, *tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return _gradients(ctx, gradients[:-1])
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: Any, geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any
+    ) -> Any:
+        sequences, states = _axes(geometry)
+        axes = 0, sequences, *(1,) * count, *(None,) * len(geometry.names)
+
+        def call(lengths: Any, *tensors: Any) -> Any:
+            return TransformedPass.apply(geometry, lengths, count, *tensors)
+
+        return mapped(
+            call, info.batch_size, (lengths, x, *tensors), (dims[1], *dims[3:]), axes,
+            (sequences, *states, None),
+        )  # fmt: skip
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise _refusal(ctx.geometry)
+
+
+class Gradients(torch.autograd.Function):
+    """The gradients of a pass, by the input where it is wanted, by the first states, and by the parameters
+    where they are wanted.
+
+    Their own derivatives, by all that they follow from, are those of the pass in PyTorch's operations.
+    """
+
+    @staticmethod
+    def forward(
+        geometry: Geometry,
+        wanted: tuple[bool, bool],
+        count: int,
+        ticket: torch.Tensor,
+        lengths: Any,
+        *tensors: Any,
+    ) -> tuple[torch.Tensor, ...]:
+        """`wanted` is of parameters and input. `tensors` are the input, `count` states, the parameters, and
+        the gradients by output and last states, None for zeros.
+
+        The pass is gone through again where `ticket` is of none: a hook for saved tensors made a copy of it;
+        or of one of another batch: this one has others mapped into it.
+        """
+        x, states, parameters, (by_output, *by_states) = _parts(geometry, count, tensors)
+        saved = pass_of(ticket)
+        if saved is None or saved.slot.key[2] != x.shape:
+            _, saved = go_forward(geometry, lengths, x, states, parameters)
+        by_input, by_first, by_parameters = go_back(saved, by_output, by_states, *wanted, count > 0)
+        return (*by_first, *by_parameters) if by_input is None else (by_input, *by_first, *by_parameters)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.geometry, ctx.wanted, ctx.count, _, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        lengths, *tensors = ctx.saved_tensors
+        arguments = ctx.geometry, ctx.wanted, ctx.count, lengths, tensors, ctx.needs_input_grad[5:]
+        return (None,) * 5 + second_derivatives(*arguments, gradients)
+
+    @staticmethod
+    def vmap(
+        info: Any, dims: Any, geometry: Geometry, wanted: Any, count: int, ticket: Any, *tensors: Any
+    ) -> Any:
+        sequences, states = _axes(geometry)
+        parameters = len(geometry.names)
+        axes = None, 0, sequences, *(1,) * count, *(None,) * parameters, sequences, *states
+        results = (sequences,) * wanted[1] + (1,) * count
+        call = partial(Gradients.apply, geometry, wanted, count)
+        return mapped(
+            call, info.batch_size, (ticket, *tensors), dims[3:], axes, None if wanted[0] else results
+        )
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise _refusal(ctx.geometry)
+
+
+def second_derivatives(
+    geometry: Geometry,
+    wanted: tuple[bool, bool],
+    count: int,
+    lengths: torch.Tensor | None,
+    tensors: Sequence[torch.Tensor | None],
+    needed: Sequence[bool],
+    gradients: Sequence[torch.Tensor | None],
+) -> tuple[torch.Tensor | None, ...]:
+    """The derivatives of `Gradients`' results, weighted by `gradients`, by those of `tensors` that are
+    needed: of the pass in PyTorch's operations, so that they have derivatives of any order."""
+    places = [i for i, need in enumerate(needed) if need]
+
+    def results(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        all_of = list(tensors)
+        for place, value in zip(places, values, strict=True):
+            all_of[place] = value
+        x, states, parameters, by = _parts(geometry, count, all_of)
+
+        def run(*tensors: Any) -> Any:
+            found = iter(tensors)
+            own_x = next(found) if wanted[1] else x
+            own_states = [next(found) for _ in states]
+            return unrolled(geometry, lengths, own_x, own_states, list(found) or parameters)
+
+        chosen = (x,) * wanted[1] + (*states,) + (*parameters,) * wanted[0]
+        outputs, pull, *_ = torch.func.vjp(run, *chosen)
+        return pull(_weights(by, outputs))
+
+    found, pull, *_ = torch.func.vjp(results, *(tensors[place] for place in places))
+
+    def weighted(*gradients: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        return pull(_weights(gradients, found))
+
+    derivatives: list[torch.Tensor | None] = [None] * len(tensors)
+    for place, derivative in zip(places, over_batched(weighted, gradients), strict=True):
+        derivatives[place] = derivative
+    return tuple(derivatives)
+
+
+def _weights(
+    gradients: Sequence[torch.Tensor | None], results: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, ...]:
+    """Gradients by results, zeros for None."""
+    pairs = zip(gradients, results, strict=True)
+    return tuple(torch.zeros_like(result) if given is None else given for given, result in pairs)
+
+
+def _parts(geometry: Geometry, count: int, tensors: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+    """The input, the states, the parameters, and the gradients."""
+    end = 1 + count + len(geometry.names)
+    return tensors[0], tensors[1 : 1 + count], tensors[1 + count : end], tensors[end:]
+
+
+def _gradients(ctx: Any, gradients: Sequence[Any], is_asked: bool = True) -> tuple[torch.Tensor | None, ...]:
+    """What a pass's `backward` gives, by `Gradients`; by the parameters where `is_asked`."""
+    needed, count = ctx.needs_input_grad, ctx.count
+    if all(gradient is None for gradient in gradients):
+        return (None,) * len(needed)
+    wanted = True in needed[4 + count :] and is_asked, needed[3]
+    given = ctx.geometry, wanted, count, *ctx.saved_tensors
+    found = over_batched(partial(Gradients.apply, *given), gradients)
+    by_input = () if wanted[1] else (None,)
+    places = (None, None, None, *by_input, *found)
+    return places + (None,) * (len(needed) - len(places))
+
+
+def _is_asked_for(node: Any) -> bool:
+    """Whether the way back that is under way takes the gradient that `node` is given: that of x alone, as by
+    torch.autograd.grad(y, x), does not take those of parameters."""
+    try:
+        return node is not None and torch._C._will_engine_execute_node(node)
+    except RuntimeError:  # it says no more of leaves whose gradients torch.autograd.grad gives
+        return True
+
+
+def _axes(geometry: Geometry) -> tuple[int, Axes]:
+    """Where the batch lies in sequences and in each of the states."""
+    return 0 if geometry.layer.batch_first else 1, (1,) * geometry.layer.cell.states
+
+
+def _refusal(geometry: Geometry) -> PassError:
+    layer = geometry.layer
+    return PassError(
+        f"{type(layer).__name__}({layer.input_size}, {layer.hidden_size}) has no forward-mode derivatives in "
+        "bppsa_cupy.torch: take reverse mode, or revert(model), which gives torch.nn's module"
+    )
+
+
+def run(
+    arguments: Arguments,
+    x: torch.Tensor,
+    lengths: torch.Tensor | None,
+    states: Sequence[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
+) -> Sequence[torch.Tensor]:
+    """Output and last states: by autograd's function, or in a graph that torch.compile makes by the operator,
+    which costs more a call and is opaque to it."""
+    if torch.compiler.is_compiling():
+        keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *states, *parameters))
+        text = "|".join(map(str, arguments))
+        outputs = torch.ops.bppsa_cupy.over_time(x, lengths, list(states), list(parameters), text, keep)
+        return outputs[:-1]
+    given = geometry_of(*arguments), lengths, len(states), x, *states, *parameters
+    if torch._C._are_functorch_transforms_active():
+        return TransformedPass.apply(*given)[:-1]
+    return apply(*given)

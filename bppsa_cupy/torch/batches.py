@@ -1,0 +1,75 @@
+"""The axis that torch.vmap and batched gradients add to tensors, taken into the batch of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+#: Of tensors or results, which axis is the batch; None where there is none, as in parameters.
+Axes = Sequence[int | None]
+
+
+def mapped(
+    function: Callable[..., Sequence[torch.Tensor]],
+    size: int,
+    tensors: Sequence[Any],
+    dims: Axes,
+    axes: Axes,
+    result_axes: Axes | None,
+) -> tuple[tuple[torch.Tensor, ...], tuple[int | None, ...]]:
+    """The results of `function` for `size` entries along `dims` of its tensors, and where they lie in them.
+
+    All entries in one call, as one batch, entry after entry; one call an entry where a tensor without a batch
+    is mapped, or where `result_axes` is None, as results sum over the batch.
+    """
+    if result_axes is None or any(
+        axis is None and dim is not None for axis, dim in zip(axes, dims, strict=True)
+    ):
+        each = [
+            function(*(t if dim is None else t.select(dim, i) for t, dim in zip(tensors, dims, strict=True)))
+            for i in range(size)
+        ]
+        found = tuple(map(torch.stack, zip(*each, strict=True)))
+        return found, (0,) * len(found)
+    merged = [
+        tensor if tensor is None or axis is None else _merged(tensor, dim, axis, size)
+        for tensor, dim, axis in zip(tensors, dims, axes, strict=True)
+    ]
+    results = zip(function(*merged), result_axes, strict=True)
+    return (
+        tuple(r if axis is None else r.unflatten(axis, (size, -1)) for r, axis in results),
+        tuple(result_axes),
+    )
+
+
+def _merged(tensor: torch.Tensor, dim: int | None, axis: int, size: int) -> torch.Tensor:
+    if dim is None:
+        expanded = tensor.unsqueeze(axis)
+        tensor = expanded.expand(*expanded.shape[:axis], size, *expanded.shape[axis + 1 :])
+    else:
+        tensor = tensor.movedim(dim, axis)
+    return tensor.flatten(axis, axis + 1)
+
+
+#: Whether gradients come from `is_grads_batched` or `jacobian(vectorize=True)`, whose axis torch.vmap's rules
+#: do not see.
+is_batched: Callable[[torch.Tensor], bool] = torch._C._functorch.is_legacy_batchedtensor
+
+
+def over_batched(
+    function: Callable[..., tuple[torch.Tensor, ...]], gradients: Sequence[torch.Tensor | None]
+) -> tuple[torch.Tensor, ...]:
+    """`function` of gradients, by torch.vmap where they are such."""
+    if not any(gradient is not None and is_batched(gradient) for gradient in gradients):
+        return function(*gradients)
+    level = max(1, torch._C._vmapmode_increment_nesting() - 1)
+    torch._C._vmapmode_decrement_nesting()
+    dims: list[int | None] = [None] * len(gradients)
+    whole = list(gradients)
+    for place, gradient in enumerate(gradients):
+        if gradient is not None and is_batched(gradient):
+            dims[place], whole[place] = 0, torch._remove_batch_dim(gradient, level, 1, 0)
+    found = torch.vmap(function, in_dims=tuple(dims))(*whole)
+    return tuple(torch._add_batch_dim(tensor, 0, level) for tensor in found)

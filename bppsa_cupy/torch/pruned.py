@@ -1,0 +1,253 @@
+"""torch.nn's Conv2d and Linear by the list of the weights that a mask keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+
+from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.functional import Saved
+from bppsa_cupy.functional import passes as functional
+from bppsa_cupy.functional.pool import Pool, pool_of
+from bppsa_cupy.layers import Conv2d, Linear
+from bppsa_cupy.layers.weighted import Weighted
+from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
+from bppsa_cupy.torch.batches import is_batched
+from bppsa_cupy.torch.checks import DTYPES
+from bppsa_cupy.torch.tickets import pass_of, ticket_of
+
+#: The name of the buffer with the kept positions of a module whose zeros were taken for a mask; no state dict
+#: has it.
+KEPT = "weight_kept"
+
+
+class ByList(NamedTuple):
+    """A layer of the engine with a module's mask.
+
+    kept   (nnz,) int64, the kept positions of the flattened weight, where the module lies
+    """
+
+    layer: Weighted
+    pool: Pool
+    kept: torch.Tensor
+
+
+class Pruned(torch.nn.Module):
+    """The forward pass of modules whose weights a mask thins out: `weight_mask` of torch.nn.utils.prune, or
+    the positions that were no zeros when the module was converted.
+
+    It goes by the list of kept weights where that is predicted to be quicker for the input, and else by
+    PyTorch: so for other dtypes than float32 and float64, under torch.autocast, and inside of torch.compile
+    and torch.func. Weights outside of the mask are absent, whatever they are, and their gradients 0.
+    """
+
+    bias: Any
+
+    def _layer(self, mask: np.ndarray) -> Weighted:
+        """The engine's layer. Raises ShapeError where it has none."""
+        raise NotImplementedError
+
+    def _dense(self, x: Any, weight: Any, bias: Any) -> torch.Tensor:
+        """PyTorch's pass by all weights."""
+        raise NotImplementedError
+
+    @property
+    def _samples(self) -> int:
+        """Axes of an input of one sample."""
+        raise NotImplementedError
+
+    def forward(self, input: Any) -> torch.Tensor:
+        """PyTorch's output."""
+        weight = self._parameters.get("weight_orig", self._parameters.get("weight"))
+        mask = mask_of(self)
+        if weight is None or mask is None:
+            return self._dense(input, self.weight, self.bias)
+        bias = self.bias
+        if not is_taken(input, weight, bias) or not self._fits(input):
+            return self._dense(input, torch.where(mask != 0, weight, 0), bias)
+        x = input.unsqueeze(0) if input.dim() == self._samples else input
+        by_list = _by_list(self, mask)
+        if not by_list.layer.kept(tuple(x.shape[1:]), "host" if x.is_cpu else "cuda"):
+            return self._dense(input, torch.where(mask != 0, weight, 0), bias)
+        y: torch.Tensor = ByListPass.apply(self._dense, by_list, mask, x, weight, bias)
+        return y.squeeze(0) if x is not input else y
+
+    def _fits(self, x: torch.Tensor) -> bool:
+        """Whether the input is one that the engine's layer takes; of others PyTorch says what is wrong."""
+        raise NotImplementedError
+
+
+class PrunedConv2d(Pruned, torch.nn.Conv2d):
+    """torch.nn.Conv2d, with its arguments and parameters, by kept weights where `convert` found a mask."""
+
+    _samples = 3
+
+    def _layer(self, mask: np.ndarray) -> Conv2d:
+        names = "in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups"
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return Conv2d(**given, bias=self.bias is not None, mask=mask)
+
+    def _dense(self, x: Any, weight: Any, bias: Any) -> torch.Tensor:
+        return self._conv_forward(x, weight, bias)
+
+    def _fits(self, x: torch.Tensor) -> bool:
+        if x.dim() not in (3, 4) or x.numel() == 0 or x.shape[-3] != self.in_channels:
+            return False
+        pads = self.padding if not isinstance(self.padding, str) else None
+        spans = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel_size, strict=True)]
+        if pads is None:
+            pads = (0, 0) if self.padding == "valid" else tuple(spans)
+        return all(n + 2 * p >= s for n, p, s in zip(x.shape[-2:], pads, spans, strict=True))
+
+
+class PrunedLinear(Pruned, torch.nn.Linear):
+    """torch.nn.Linear, with its arguments and parameters, by kept weights where `convert` found a mask."""
+
+    _samples = 1
+
+    def _layer(self, mask: np.ndarray) -> Linear:
+        return Linear(self.in_features, self.out_features, self.bias is not None, mask=mask)
+
+    def _dense(self, x: Any, weight: Any, bias: Any) -> torch.Tensor:
+        return torch.nn.functional.linear(x, weight, bias)
+
+    def _fits(self, x: torch.Tensor) -> bool:
+        return x.dim() > 0 and x.numel() > 0 and x.shape[-1] == self.in_features
+
+
+def mask_of(module: torch.nn.Module) -> torch.Tensor | None:
+    """The mask of a module's weight, of torch.nn.utils.prune or of `convert`; None without one."""
+    found = module._buffers.get("weight_mask")
+    return module._buffers.get(KEPT) if found is None else found
+
+
+def is_taken(x: Any, weight: torch.Tensor, bias: Any) -> bool:
+    """Whether the engine takes these tensors, here and now; PyTorch takes, or refuses, all others."""
+    tensors = [x, weight] if bias is None else [x, weight, bias]
+    return (
+        isinstance(x, torch.Tensor)
+        and weight.dtype in DTYPES
+        and all(tensor.dtype == weight.dtype and tensor.device == weight.device for tensor in tensors)
+        and (weight.is_cpu or weight.is_cuda)
+        and not torch.is_autocast_enabled(weight.device.type)
+        and not torch.compiler.is_compiling()
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+#: By module: what its layer follows from, and the layer.
+_layers: MutableMapping[torch.nn.Module, tuple[Any, ByList]] = WeakKeyDictionary()
+
+
+def _by_list(module: Pruned, mask: torch.Tensor) -> ByList:
+    """The engine's layer, made anew where the mask or the module's arguments have changed."""
+    key = (mask.data_ptr(), mask._version, mask.device, module.bias is None, module.extra_repr())
+    known = _layers.get(module)
+    if known is None or known[0] != key:
+        layer = module._layer(mask.detach().cpu().numpy() != 0)
+        index = mask.detach().reshape(-1).nonzero().reshape(-1)
+        known = _layers[module] = key, ByList(layer, pool_of(layer), index)
+    return known[1]
+
+
+class ByListPass(torch.autograd.Function):
+    """The pass of a layer by its list. Gradients that have derivatives in turn, or a batch, are PyTorch's."""
+
+    @staticmethod
+    def forward(ctx: Any, dense: Any, by_list: ByList, mask: Any, x: Any, weight: Any, bias: Any) -> Any:
+        y, saved = _forward(by_list, x, weight, bias)
+        ctx.save_for_backward(ticket_of(saved), mask, x, weight, bias)
+        ctx.dense, ctx.by_list = dense, by_list
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        ticket, mask, x, weight, bias = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[3:]
+        if torch.is_grad_enabled() or is_batched(gradient):
+            return None, None, None, *_dense_gradients(ctx.dense, mask, (x, weight, bias), wanted, gradient)
+        saved = pass_of(ticket)
+        if saved is None:
+            _, saved = _forward(ctx.by_list, x, weight, bias)
+        return None, None, None, *_backward(ctx.by_list, saved, gradient, weight, wanted)
+
+
+def _dense_gradients(
+    dense: Callable[..., torch.Tensor], mask: Any, tensors: Any, wanted: Any, gradient: Any
+) -> list[torch.Tensor | None]:
+    """The gradients by PyTorch's operations, which have derivatives of their own."""
+    with torch.enable_grad():
+        x, weight, bias = tensors
+        y = dense(x, torch.where(mask != 0, weight, 0), bias)
+        asked = [tensor for tensor, want in zip(tensors, wanted, strict=True) if want]
+        found = iter(torch.autograd.grad(y, asked, gradient, create_graph=torch.is_grad_enabled()))
+    return [next(found) if want else None for want in wanted]
+
+
+def _forward(by_list: ByList, x: Any, weight: Any, bias: Any) -> tuple[torch.Tensor, Saved]:
+    if x.is_cpu:
+        return on_host(_forward_on, torch.from_numpy, by_list, x, weight, bias)
+    with on_gpu_of(x) as device:
+        return _forward_on(device, torch.from_dlpack, by_list, x, weight, bias)
+
+
+def _forward_on(
+    device: Device,
+    to_tensor: Callable[[Array], torch.Tensor],
+    by_list: ByList,
+    x: Any,
+    weight: Any,
+    bias: Any,
+) -> tuple[torch.Tensor, Saved]:
+    layer, pool, kept = by_list
+    given, weight = array_of(x), weight.contiguous()
+    place = device.queue, given.dtype.char
+    if place not in pool.gradients:
+        sizes = {"weight": (kept.numel(),), "bias": (weight.shape[0],)}
+        pool.gradients[place] = {
+            name: device.empty(sizes[name], given.dtype) for name in layer.parameter_shapes()
+        }
+    addresses = weight.data_ptr(), None if bias is None else bias.data_ptr()
+    arrays = partial(_arrays, weight, bias)
+    saved = functional.begin(layer, device, given, addresses, arrays, None, None, pool)
+    return to_tensor(functional.run(saved, given, None, None, None)), saved
+
+
+def _arrays(weight: Any, bias: Any) -> tuple[dict[str, Array], dict[str, Array]]:
+    own = {"weight": array_of(weight)}
+    return (own if bias is None else {**own, "bias": array_of(bias)}), {}
+
+
+def _backward(
+    by_list: ByList, saved: Saved, gradient: Any, weight: Any, wanted: tuple[bool, bool, bool]
+) -> list[torch.Tensor | None]:
+    """The gradients that are wanted, the weight's with zeros where it is not kept."""
+    if saved.slot.ctx.device is host():
+        by_input, own = on_host(_backward_on, torch.from_numpy, saved, gradient, wanted)
+    else:
+        with on_gpu_of(gradient) as device:
+            by_input, own = _backward_on(device, torch.from_dlpack, saved, gradient, wanted)
+    by_weight = None
+    if wanted[1]:
+        by_weight = torch.zeros(weight.numel(), dtype=weight.dtype, device=weight.device)
+        by_weight[by_list.kept] = own["weight"]
+        by_weight = by_weight.reshape(weight.shape)
+    return [by_input, by_weight, own["bias"] if wanted[2] else None]
+
+
+def _backward_on(
+    device: Device,
+    to_tensor: Callable[[Array], torch.Tensor],
+    saved: Saved,
+    gradient: Any,
+    wanted: tuple[bool, bool, bool],
+) -> tuple[torch.Tensor | None, dict[str, torch.Tensor]]:
+    of_parameters = wanted[1] or wanted[2]
+    found = functional.go_back(saved, array_of(gradient), None, of_parameters, wanted[0], False)
+    by_input = None if found.input is None else to_tensor(found.input)
+    return by_input, {name: to_tensor(array) for name, array in found.parameters.items()}

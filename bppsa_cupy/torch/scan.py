@@ -1,0 +1,190 @@
+"""`linear_scan` of tensors: forward and back by the engine's kernels, differentiable as often as wanted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bppsa_cupy.devices import Device
+from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.timescan import linear_scan as engine
+from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
+
+Optional = torch.Tensor | None
+
+
+def linear_scan(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    h0: Optional = None,
+    reverse: bool = False,
+    lengths: Optional = None,
+    resets: Optional = None,
+) -> torch.Tensor:
+    """The states h_t = a_t h_{t-1} + b_t, elementwise, of all steps: `bp.linear_scan` of tensors, with
+    gradients by a, b and h0, of any order, and under torch.compile.
+
+    a  (B, T, H), or with 1 in place of B or T what serves all; (T, H) and (H,) too
+    b  (B, T, H), float32, float64, complex64 or complex128; h0 (B, H); all of one dtype and on one device
+    reverse, lengths (B,), resets (T,) or (B, T) of bools: as `bp.linear_scan` has them
+
+    Raises ShapeError, DeviceError.
+    """
+    tensors = [t for t in (a, b, h0) if t is not None]
+    for tensor in tensors:
+        if not isinstance(tensor, torch.Tensor):
+            raise ShapeError(
+                f"linear_scan got a {type(tensor).__name__}: it takes tensors, as torch.tensor(list)"
+            )
+        if tensor.dtype != b.dtype or tensor.device != b.device:
+            raise ShapeError(
+                f"linear_scan got tensors of {tensor.dtype} on {tensor.device} and of {b.dtype} on "
+                f"{b.device}: it takes one dtype and device"
+            )
+    if b.device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"linear_scan got tensors on {b.device}: it takes cpu or cuda")
+    if a.ndim < 3:
+        a = a.reshape((1,) * (3 - a.ndim) + tuple(a.shape))
+    if torch.compiler.is_compiling():
+        return scan_operator(a, b, h0, lengths, resets, reverse)
+    return _Scan.apply(a, b, h0, lengths, resets, reverse)
+
+
+def _given(tensor: Optional) -> Any:
+    """A tensor's memory as an array, conjugated where PyTorch has yet to do so."""
+    return None if tensor is None else array_of(tensor.resolve_conj())
+
+
+def _forward(device: Device, *arguments: Any) -> Any:
+    """The states, of (a, b, h0, lengths, resets, reverse)."""
+    *tensors, reverse = arguments
+    factors, terms, first, ends, marks = map(_given, tensors)
+    return engine.linear_scan(factors, terms, first, reverse, ends, marks, device=device)
+
+
+def _backward(device: Device, *arguments: Any) -> Any:
+    """The gradients, of (a, h, gradient, h0, lengths, resets, reverse)."""
+    *tensors, reverse = arguments
+    factors, states, by_h, first, ends, marks = map(_given, tensors)
+    return engine.linear_scan_backward(factors, states, by_h, first, reverse, ends, marks, device=device)
+
+
+def go_forward(a: torch.Tensor, *arguments: Any) -> torch.Tensor:
+    """The states."""
+    if a.is_cpu:
+        return torch.from_numpy(on_host(_forward, a, *arguments))
+    with on_gpu_of(a) as device:
+        return torch.from_dlpack(_forward(device, a, *arguments))
+
+
+def go_back(a: torch.Tensor, *arguments: Any) -> list[torch.Tensor]:
+    """The gradients by a, b and h0."""
+    if a.is_cpu:
+        return list(map(torch.from_numpy, on_host(_backward, a, *arguments)))
+    with on_gpu_of(a) as device:
+        return list(map(torch.from_dlpack, _backward(device, a, *arguments)))
+
+
+class _Scan(torch.autograd.Function):
+    """The scan, as autograd has it."""
+
+    @staticmethod
+    def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
+        h = go_forward(*arguments)
+        _keep(ctx, arguments, h)
+        return h
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _gradients(ctx, gradient, go_back)
+
+
+def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
+    """The gradients by the arguments; made of differentiable scans where they are to be differentiated."""
+    a, h0, lengths, resets, h = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        found = _differentiable(a, h, gradient, h0, lengths, resets, ctx.reverse)
+    else:
+        found = back(a, h, gradient, h0, lengths, resets, ctx.reverse)
+    return found[0], found[1], None if h0 is None else found[2], None, None, None
+
+
+def _differentiable(
+    a: torch.Tensor,
+    h: torch.Tensor,
+    gradient: torch.Tensor,
+    h0: Optional,
+    lengths: Optional,
+    resets: Optional,
+    reverse: bool,
+) -> tuple[torch.Tensor, torch.Tensor, Optional]:
+    """The gradients by a, b and h0, of scans and products: g_t = gradient_t + conj(a_{t+1}) g_{t+1}."""
+    batch, steps, hidden = h.shape
+    factors = a.expand(batch, steps, hidden).conj().resolve_conj()
+    if resets is not None:
+        factors = factors.masked_fill(resets.reshape(-1, steps, 1), 0)
+    none = h.new_zeros((batch, 1, hidden))
+    before = none if h0 is None else h0.unsqueeze(1)
+    onward = torch.cat([none, factors[:, :-1]] if reverse else [factors[:, 1:], none], 1)
+    by_b = linear_scan(onward, gradient, None, not reverse, lengths)
+    if reverse and lengths is not None:
+        first = (lengths.to(h.device) - 1).reshape(-1, 1, 1)
+        at_first = torch.arange(steps, device=h.device).reshape(1, -1, 1) == first
+        former = torch.where(at_first, before, torch.cat([h[:, 1:], none], 1))
+        by_h0 = (factors * by_b * at_first).sum(1)
+    else:
+        former = torch.cat([h[:, 1:], before] if reverse else [before, h[:, :-1]], 1)[:, :steps]
+        by_h0 = (factors * by_b)[:, -1 if reverse else 0] if steps else none[:, 0]
+    by_a = by_b * former.conj()
+    if resets is not None:
+        by_a = by_a.masked_fill(resets.reshape(-1, steps, 1), 0)
+    return by_a.sum_to_size(a.shape), by_b, None if h0 is None else by_h0
+
+
+@torch.library.custom_op("bppsa_cupy::linear_scan", mutates_args=())
+def scan_operator(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+    resets: torch.Tensor | None,
+    reverse: bool,
+) -> torch.Tensor:
+    """The scan as an operator, which torch.compile leaves as it is."""
+    return go_forward(a, b, h0, lengths, resets, reverse)
+
+
+@scan_operator.register_fake
+def _(a: torch.Tensor, b: torch.Tensor, *others: Any) -> torch.Tensor:
+    return torch.empty(b.shape, dtype=b.dtype, device=b.device)
+
+
+@torch.library.custom_op("bppsa_cupy::linear_scan_backward", mutates_args=())
+def back_operator(
+    a: torch.Tensor,
+    h: torch.Tensor,
+    gradient: torch.Tensor,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+    resets: torch.Tensor | None,
+    reverse: bool,
+) -> list[torch.Tensor]:
+    """The gradients by a, b and h0."""
+    return go_back(a, h, gradient, h0, lengths, resets, reverse)
+
+
+@back_operator.register_fake
+def _(a: torch.Tensor, h: torch.Tensor, *others: Any) -> list[torch.Tensor]:
+    return [
+        torch.empty(shape, dtype=h.dtype, device=h.device)
+        for shape in (a.shape, h.shape, (h.shape[0], h.shape[2]))
+    ]
+
+
+def _keep(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+    a, _, h0, lengths, resets, ctx.reverse = inputs
+    ctx.save_for_backward(a, h0, lengths, resets, output)
+
+
+scan_operator.register_autograd(lambda ctx, g: _gradients(ctx, g, back_operator), setup_context=_keep)

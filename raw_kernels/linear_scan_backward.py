@@ -1,0 +1,158 @@
+"""The gradients of a linear scan, chunk by chunk: by its terms, its factors and its first state."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.batched import GROUP, is_streamed
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
+from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
+from bppsa_cupy.raw_kernels.twins.lanes import number
+from bppsa_cupy.raw_kernels.twins.linear_rows import (
+    clear_rows,
+    cuts_of,
+    launch,
+    put_lanes,
+    rows_of_walk,
+    step_of,
+    task_of,
+)
+from bppsa_cupy.raw_kernels.twins.pairs import times
+from bppsa_cupy.raw_kernels.twins.spans import span_count
+from bppsa_cupy.system.compiled import compiled, part
+
+
+@part(forceinline=True)
+def _group(
+    j, count, carried, paired, a, factors, prior, former, gradient, place, by_b, by_a, summed, sign, reset,
+    each, streamed,
+):  # fmt: skip
+    """A step of a group of lanes; gives what goes on."""
+    factor, term = load_lanes(a, factors + j, count), load_lanes(gradient, place + j, count)
+    g, onward = step_of(paired, factor, sign, carried, term, True, reset)
+    by_factor = times(paired, load_lanes(prior, former + j, count), sign, g)
+    if reset:
+        by_factor = number(g, 0.0)
+    put_lanes(by_b, place + j, count, g, streamed)
+    if each:
+        put_lanes(by_a, place + j, count, by_factor, streamed)
+    else:
+        put_lanes(summed, j, count, load_lanes(summed, j, count) + by_factor, False)
+    return onward
+
+
+@part()
+def _walk_group(
+    left, count, paired, a, factors, factors_apart, prior, former, gradient, place, apart, steps, by_b, by_a,
+    summed, carried, sign, resets, mark, reset_apart, each, streamed,
+):  # fmt: skip
+    """So many steps of one group of lanes, `apart` from one another; `prior` has the state before each."""
+    lanes, is_marked = load_lanes(carried, left, count), resets.size > 0
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        lanes = _group(
+            left, count, lanes, paired, a, factors, prior, former, gradient, place, by_b, by_a, summed, sign,
+            reset, each, streamed,
+        )  # fmt: skip
+        factors, former, place = factors + factors_apart, former + apart, place + apart
+        mark += reset_apart
+    put_lanes(carried, left, count, lanes, False)
+
+
+@part()
+def _walk_row(
+    left, right, paired, a, factors, factors_apart, prior, former, gradient, place, apart, steps, by_b, by_a,
+    summed, carried, sign, resets, mark, reset_apart, each, streamed,
+):  # fmt: skip
+    """So many steps of some columns."""
+    is_marked, whole = resets.size > 0, left + (right - left) // GROUP * GROUP
+    rest = right - whole
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        for j in range(left, whole, GROUP):
+            lanes = _group(
+                j, None, load_lanes(carried, j, None), paired, a, factors, prior, former, gradient, place,
+                by_b, by_a, summed, sign, reset, each, streamed,
+            )  # fmt: skip
+            put_lanes(carried, j, None, lanes, False)
+        if rest:
+            lanes = _group(
+                whole, rest, load_lanes(carried, whole, rest), paired, a, factors, prior, former, gradient,
+                place, by_b, by_a, summed, sign, reset, each, streamed,
+            )  # fmt: skip
+            put_lanes(carried, whole, rest, lanes, False)
+        factors, former, place = factors + factors_apart, former + apart, place + apart
+        mark += reset_apart
+
+
+@part()
+def _walk(left, right, *given):
+    if right - left > GROUP:
+        _walk_row(left, right, *given)
+    elif right - left == GROUP:
+        _walk_group(left, None, *given)
+    else:
+        _walk_group(left, right - left, *given)
+
+
+@part()
+def _task(
+    task, paired, cuts, a, h, initial, gradient, start, lengths, resets, by_b, by_a, by_initial, batch, steps,
+    width, a_samples, a_steps, reset_samples, chunk, chunks, sign, descending, each, streamed,
+):  # fmt: skip
+    k, sample, begin, live, end, left, right = task_of(task, cuts, lengths, batch, steps, width, chunk)
+    carried = start[(k * batch + sample) * width : (k * batch + sample + 1) * width].copy()
+    summed = np.zeros(0 if each else width, a.dtype)
+    last = 0 if descending else max(lengths[sample] - 1, 0)
+    ends_here, count = last // chunk == k, live - begin
+    factor, factor_apart, place, apart, mark, mark_apart = rows_of_walk(
+        sample, begin, live, descending, batch, steps, width, a_samples, a_steps, reset_samples
+    )
+    inner = np.uint64(count - 1 if ends_here and count else count)
+    former = flush_denormals()
+    _walk(
+        left, right, paired, a, factor, factor_apart, h, place + apart, gradient, place, apart, inner, by_b,
+        by_a, summed, carried, sign, resets, mark, mark_apart, each, streamed,
+    )  # fmt: skip
+    _walk(
+        left, right, paired, a, factor + inner * factor_apart, factor_apart, initial,
+        np.uint64(sample * width), gradient, place + inner * apart, apart, np.uint64(count) - inner, by_b,
+        by_a, summed, carried, sign, resets, mark + inner * mark_apart, mark_apart, each, streamed,
+    )  # fmt: skip
+    restore_denormals(former)
+    clear_rows(by_b, sample * steps + live, sample * steps + end, np.uint64(width), left, right)
+    if each:
+        clear_rows(by_a, sample * steps + live, sample * steps + end, np.uint64(width), left, right)
+    else:
+        for j in range(left, right):
+            by_a[np.uint64((sample * chunks + k) * width) + j] = summed[j]
+    if ends_here:
+        for j in range(left, right):
+            by_initial[np.uint64(sample * width) + j] = carried[j]
+
+
+_tasks = tasks_of(_task)
+
+
+@compiled()
+def linear_scan_backward(
+    a, h, initial, gradient, start, lengths, resets, wanted, by_b, by_a, by_initial, batch, steps, width,
+    a_samples, a_steps, reset_samples, chunk, chunks, paired, conjugate, descending, each, guarded,
+):  # fmt: skip
+    if guarded and wanted[0] == 0:
+        return
+    walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
+    cuts = cuts_of(walks, width)
+    streamed = is_streamed(by_b, np.uint64(width)) and (not each or is_streamed(by_a, np.uint64(width)))
+    together = span_count(by_b.size) > 1 and walks * cuts > 1
+    given = (
+        cuts, a, h, initial, gradient, start, lengths, resets, by_b, by_a, by_initial, batch, steps, width,
+        a_samples, a_steps, reset_samples, chunk, chunks, sign, descending, each, streamed,
+    )  # fmt: skip
+    if paired:
+        _tasks(walks * cuts, together, (True, *given))
+    else:
+        _tasks(walks * cuts, together, (None, *given))
+
+
+KERNEL = kernel(linear_scan_backward, launch)

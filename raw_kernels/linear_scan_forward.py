@@ -1,0 +1,118 @@
+"""The states of a linear scan, chunk by chunk, or those of its transpose."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.batched import GROUP, is_streamed
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
+from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
+from bppsa_cupy.raw_kernels.twins.linear_rows import (
+    clear_rows,
+    cuts_of,
+    launch,
+    put_lanes,
+    rows_of_walk,
+    step_of,
+    task_of,
+)
+from bppsa_cupy.raw_kernels.twins.spans import span_count
+from bppsa_cupy.system.compiled import compiled, part
+
+
+@part(forceinline=True)
+def _group(j, count, carried, paired, a, factors, b, h, place, sign, behind, reset, streamed):
+    """A step of a group of lanes; gives what goes on."""
+    factor, term = load_lanes(a, factors + j, count), load_lanes(b, place + j, count)
+    state, onward = step_of(paired, factor, sign, carried, term, behind, reset)
+    put_lanes(h, place + j, count, state, streamed)
+    return onward
+
+
+@part()
+def _walk_group(
+    left, count, paired, a, factors, factors_apart, b, place, apart, steps, h, carried, sign, resets, mark,
+    reset_apart, behind, streamed,
+):  # fmt: skip
+    """So many steps of one group of lanes, `apart` from one another."""
+    lanes, is_marked = load_lanes(carried, left, count), resets.size > 0
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        lanes = _group(left, count, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed)
+        factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
+
+
+@part()
+def _walk_row(
+    left, right, paired, a, factors, factors_apart, b, place, apart, steps, h, carried, sign, resets, mark,
+    reset_apart, behind, streamed,
+):  # fmt: skip
+    """So many steps of some columns."""
+    is_marked, whole = resets.size > 0, left + (right - left) // GROUP * GROUP
+    rest = right - whole
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        for j in range(left, whole, GROUP):
+            lanes = load_lanes(carried, j, None)
+            lanes = _group(j, None, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed)
+            put_lanes(carried, j, None, lanes, False)
+        if rest:
+            lanes = load_lanes(carried, whole, rest)
+            lanes = _group(whole, rest, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed)
+            put_lanes(carried, whole, rest, lanes, False)
+        factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
+
+
+@part()
+def _walk(left, right, *given):
+    if right - left > GROUP:
+        _walk_row(left, right, *given)
+    elif right - left == GROUP:
+        _walk_group(left, None, *given)
+    else:
+        _walk_group(left, right - left, *given)
+
+
+@part()
+def _task(
+    task, paired, cuts, a, b, start, lengths, resets, h, batch, steps, width, a_samples, a_steps,
+    reset_samples, chunk, sign, descending, behind, streamed,
+):  # fmt: skip
+    k, sample, begin, live, end, left, right = task_of(task, cuts, lengths, batch, steps, width, chunk)
+    carried = start[(k * batch + sample) * width : (k * batch + sample + 1) * width].copy()
+    factor, factor_apart, place, apart, mark, mark_apart = rows_of_walk(
+        sample, begin, live, descending, batch, steps, width, a_samples, a_steps, reset_samples
+    )
+    former = flush_denormals()
+    _walk(
+        left, right, paired, a, factor, factor_apart, b, place, apart, live - begin, h, carried, sign, resets,
+        mark, mark_apart, behind, streamed,
+    )  # fmt: skip
+    restore_denormals(former)
+    clear_rows(h, sample * steps + live, sample * steps + end, np.uint64(width), left, right)
+
+
+_tasks = tasks_of(_task)
+
+
+@compiled()
+def linear_scan_forward(
+    a, b, start, lengths, resets, wanted, h, batch, steps, width, a_samples, a_steps, reset_samples, chunk,
+    chunks, paired, conjugate, descending, behind, guarded,
+):  # fmt: skip
+    if guarded and wanted[0] == 0:
+        return
+    walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
+    cuts = cuts_of(walks, width)
+    streamed, together = is_streamed(h, np.uint64(width)), span_count(h.size) > 1 and walks * cuts > 1
+    given = (
+        cuts, a, b, start, lengths, resets, h, batch, steps, width, a_samples, a_steps, reset_samples, chunk,
+        sign, descending, behind, streamed,
+    )  # fmt: skip
+    if paired:
+        _tasks(walks * cuts, together, (True, *given))
+    else:
+        _tasks(walks * cuts, together, (None, *given))
+
+
+KERNEL = kernel(linear_scan_forward, launch)

@@ -1,0 +1,101 @@
+"""What each chunk of a linear scan makes of the state that comes to it."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.kernel import kernel
+from bppsa_cupy.raw_kernels.twins.batched import GROUP
+from bppsa_cupy.raw_kernels.twins.crew import tasks_of
+from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
+from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
+from bppsa_cupy.raw_kernels.twins.lanes import number
+from bppsa_cupy.raw_kernels.twins.linear_rows import (
+    cuts_of,
+    launch,
+    put_lanes,
+    rows_of_walk,
+    step_of,
+    task_of,
+)
+from bppsa_cupy.raw_kernels.twins.pairs import times
+from bppsa_cupy.raw_kernels.twins.spans import span_count
+from bppsa_cupy.system.compiled import compiled, part
+
+
+@part(forceinline=True)
+def _group(j, count, whole, carried, paired, a, factors, b, place, sign, behind, reset):
+    """A step of a group of lanes: the product, and what goes on of the end."""
+    factor, term = load_lanes(a, factors + j, count), load_lanes(b, place + j, count)
+    _, onward = step_of(paired, factor, sign, carried, term, behind, reset)
+    return (number(factor, 0.0) if reset else times(paired, factor, sign, whole)), onward
+
+
+@part()
+def _walk_group(
+    left, count, paired, a, factors, factors_apart, b, place, apart, steps, product, end, at, sign, resets,
+    mark, reset_apart, behind,
+):  # fmt: skip
+    """So many steps of one group of lanes, `apart` from one another."""
+    is_marked = resets.size > 0
+    whole, carried = load_lanes(product, at + left, count), load_lanes(end, at + left, count)
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        whole, carried = _group(
+            left, count, whole, carried, paired, a, factors, b, place, sign, behind, reset
+        )
+        factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
+    put_lanes(product, at + left, count, whole, False)
+    put_lanes(end, at + left, count, carried, False)
+
+
+@part()
+def _walk(left, right, *given):
+    """So many steps of some columns: for each group of lanes by itself, since nothing is written."""
+    for j in range(left, right - (right - left) % GROUP, GROUP):
+        _walk_group(j, None, *given)
+    if (right - left) % GROUP:
+        rest = (right - left) % GROUP
+        _walk_group(right - rest, rest, *given)
+
+
+@part()
+def _task(
+    task, paired, cuts, a, b, lengths, resets, product, end, batch, steps, width, a_samples, a_steps,
+    reset_samples, chunk, parts, sign, descending, behind,
+):  # fmt: skip
+    k, sample, begin, live, _, left, right = task_of(task, cuts, lengths, batch, steps, width, chunk)
+    at = np.uint64((k * batch + sample) * width)
+    for j in range(left, right):
+        end[at + j], product[at + j] = 0, 1 if j % np.uint64(parts) == 0 else 0
+    factor, factor_apart, place, apart, mark, mark_apart = rows_of_walk(
+        sample, begin, live, descending, batch, steps, width, a_samples, a_steps, reset_samples
+    )
+    former = flush_denormals()
+    _walk(
+        left, right, paired, a, factor, factor_apart, b, place, apart, live - begin, product, end, at, sign,
+        resets, mark, mark_apart, behind,
+    )  # fmt: skip
+    restore_denormals(former)
+
+
+_tasks = tasks_of(_task)
+
+
+@compiled()
+def linear_scan_reduce(
+    a, b, lengths, resets, product, end, batch, steps, width, a_samples, a_steps, reset_samples, chunk,
+    chunks, paired, conjugate, descending, behind,
+):  # fmt: skip
+    walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
+    cuts = cuts_of(walks, width)
+    together = span_count(b.size) > 1 and walks * cuts > 1
+    given = (
+        cuts, a, b, lengths, resets, product, end, batch, steps, width, a_samples, a_steps, reset_samples,
+        chunk, 2 if paired else 1, sign, descending, behind,
+    )  # fmt: skip
+    if paired:
+        _tasks(walks * cuts, together, (True, *given))
+    else:
+        _tasks(walks * cuts, together, (None, *given))
+
+
+KERNEL = kernel(linear_scan_reduce, launch)

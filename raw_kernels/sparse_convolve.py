@@ -1,0 +1,99 @@
+"""A convolution that goes by a list of the weights that are kept."""
+
+import numpy as np
+from numba import prange
+
+from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
+from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS
+from bppsa_cupy.raw_kernels.twins.panels import aligned
+from bppsa_cupy.raw_kernels.twins.taps import (
+    ENOUGH,
+    axis_of_cells,
+    cut_batch,
+    offset_taps,
+    pack_channel,
+    reach,
+    sum_taps,
+    unpack_cells,
+)
+from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
+from bppsa_cupy.system.compiled import compiled
+
+#: Bytes of what all taps see of the input for some rows of outputs, which stay in a second cache while every
+#: output channel passes, and of one channel's sums.
+WINDOWS, SUMS = 1 << 20, 1 << 14
+
+
+@compiled(parallel=True)
+def sparse_convolve(
+    input, values, bias, indptr, channels, downs, rights, which, output, batch, in_channels, in_height,
+    in_width, stride_y, stride_x, out_channels, out_height, out_width, phases_y, phases_x, nnz, biased,
+):  # fmt: skip
+    lanes, phases = lanes_of(input.itemsize), phases_y * phases_x
+    height, width = (out_height + phases_y - 1) // phases_y, (out_width + phases_x - 1) // phases_x
+    low_y, high_y = reach(downs, stride_y)
+    low_x, high_x = reach(rights, stride_x)
+    pitch, gap_x = axis_of_cells(in_width, width, stride_x, low_x, high_x)
+    lines, gap_y = axis_of_cells(in_height, height, stride_y, low_y, high_y)
+    plane, before, planes = lines * pitch, gap_y * pitch + gap_x, stride_y * stride_x
+    size = in_channels * planes * plane
+    offsets, factors = np.empty(nnz, np.uint32), np.empty(nnz, input.dtype)
+    sample = 0
+    for part in range(2):
+        units, wide = cut_batch(batch, lanes, (height - 1) * pitch + width, part)
+        unit_size = (size + before) * wide + lanes
+        unit_size = (unit_size + lanes - 1) // lanes * lanes
+        at_once = max(1, min(units, PACKED // (unit_size * input.itemsize)))
+        packed = aligned(min(units, at_once) * unit_size, input)
+        for cut in prange(TASKS if units else 0):
+            start, end = np.int64(nnz * cut // TASKS), np.int64(nnz * (cut + 1) // TASKS)
+            offset_taps(
+                start, end, channels, downs, rights, stride_y, stride_x, pitch, plane, before, wide, offsets
+            )
+            for k in range(np.uint64(start), np.uint64(end)):
+                factors[k] = values[which[k]]
+        # Bands of rows of outputs, and within each parts of the channels.
+        row_bytes = pitch * wide * input.itemsize
+        band = min(WINDOWS // (in_channels * planes * row_bytes + 1) - (high_y - low_y), SUMS // row_bytes)
+        band = min(height, max(band, 1 + ENOUGH * lanes // (pitch * wide)))
+        bands = (height + band - 1) // band
+        for first in range(0, units, at_once):
+            here = min(at_once, units - first)
+            for item in prange(here * in_channels):
+                unit, channel = item // in_channels, item % in_channels
+                pack_channel(
+                    input, sample + (first + unit) * wide, channel, in_channels, batch, in_height, in_width,
+                    stride_y, stride_x, packed[unit * unit_size : (unit + 1) * unit_size], before, pitch,
+                    plane, wide,
+                )  # fmt: skip
+            cuts = max(1, min(out_channels, (TASKS + here * bands - 1) // (here * bands)))
+            for task in prange(here * bands * cuts):
+                unit, cut = task // (bands * cuts), task % cuts
+                top = height * (task // cuts % bands) // bands
+                bottom = height * (task // cuts % bands + 1) // bands
+                own = packed[unit * unit_size : (unit + 1) * unit_size]
+                source = sample + (first + unit) * wide
+                samples = min(wide, batch - source)
+                vectors = (((bottom - top - 1) * pitch + width) * wide + lanes - 1) // lanes
+                sums = aligned(vectors * lanes, input)
+                left, right = out_channels * cut // cuts, out_channels * (cut + 1) // cuts
+                for row in range(left * phases, right * phases):
+                    channel, phase = row // phases, row % phases
+                    phase_y, phase_x = phase // phases_x, phase % phases_x
+                    start, count = np.int64(indptr[row]), np.int64(indptr[row + 1] - indptr[row])
+                    sum_taps(own, top * pitch * wide, offsets[start:], factors[start:], count, vectors, sums)
+                    rows = min(bottom, (out_height - phase_y + phases_y - 1) // phases_y) - top
+                    columns = (out_width - phase_x + phases_x - 1) // phases_x
+                    target = (source * out_channels + channel) * out_height + top * phases_y + phase_y
+                    unpack_cells(
+                        sums, rows, columns, pitch, wide, bias[channel] if biased else input.dtype.type(0),
+                        output, target * out_width + phase_x, out_channels * out_height * out_width, samples,
+                        phases == 1, phases_x, phases_y * out_width,
+                    )  # fmt: skip
+        sample += units * wide
+
+
+KERNEL = kernel(
+    sparse_convolve,
+    lambda s: one_thread_per(s["batch"] * s["out_channels"] * s["out_height"] * s["out_width"]),
+)

@@ -1,0 +1,127 @@
+"""bp.check_cell on a device: a layer of the cell, serially and by scans, is its functions step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sympy
+from cell_cases import every_function_cell
+from cell_reference import SLOW
+from marks import some
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import Device
+from bppsa_cupy.network import cell_check
+from bppsa_cupy.processors.models import Processor
+
+
+def assert_passes(cell: bp.Cell, device: str | Device) -> None:
+    report = bp.check_cell(cell, device)
+    assert 0 < report.serial < 1e-13 and 0 < report.scanned < 1e-11
+    assert report[:3] == bp.check_cell(cell)[:3]
+
+
+@pytest.mark.long
+def test_a_cell_of_ones_own_passes_on_the_host() -> None:
+    assert_passes(SLOW, "host")
+    assert bp.check_cell(SLOW)[3:] == (0, 0)
+
+
+@pytest.mark.parametrize("name", some("rnn_relu", long=("gru", "peephole_lstm")))
+def test_built_in_cells_pass_on_every_device(name: str, device: Device) -> None:
+    assert_passes(bp.Cell.built_in(name), device)
+
+
+def test_a_cell_of_every_function_passes_emulated(emulated: Device) -> None:
+    assert_passes(every_function_cell(), emulated)
+
+
+def test_sums_with_gradients_of_their_own_a_launch_a_step(
+    emulated: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all gates, the first among them, the gradients by x and by u differ."""
+    monkeypatch.setattr(Processor, "goes_by_steps", lambda *_: True)
+    cell = bp.Cell(
+        "separate",
+        gates=["a", "b", "c"],
+        states=["h"],
+        step=lambda x, u, s, p: {
+            "h": 0.5 * s.h + sympy.tanh(x.a + 2 * u.a) * sympy.tanh(x.b - u.b) + 0.3 * u.c * x.c
+        },
+    )
+    assert_passes(cell, emulated)
+    assert emulated.launched["separate_forward_step"] and emulated.launched["separate_backward_step"]
+
+
+def test_rows_that_are_kept_beside_states_that_are_read(emulated: Device) -> None:
+    """tanh's slope follows from the state after the step, the logistic function's from what is kept."""
+    cell = bp.Cell(
+        "kept",
+        gates=["a", "b"],
+        states=["h", "c"],
+        step=lambda x, u, s, p: {
+            "h": sympy.tanh(x.a + u.a),
+            "c": 0.5 * s.c + sympy.tanh(x.a + u.a) / (1 + sympy.exp(-x.b - u.b)),
+        },
+    )
+    assert "reads_after = 1" in cell.form.cuda and cell.form.kept
+    assert_passes(cell, emulated)
+
+
+@pytest.mark.long
+def test_every_way_over_time_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    ways = []
+
+    class Told(bp.Sequential):
+        def backward(self, *arguments: Any, **options: Any) -> Any:
+            result = super().backward(*arguments, **options)
+            forward, back = self.last_pass.layers[0].forward_ways[0], self.last_backward.backward_ways[0]
+            ways.append((len(arguments[0]), forward.split()[1], back.split(": ")[1].split()[0].strip(",")))
+            return result
+
+    monkeypatch.setattr(cell_check, "Sequential", Told)
+    bp.check_cell(SLOW, "host")
+    assert ways == [
+        (2, "serial", "serial"),
+        (19, "serial", "serial"),
+        (2, "newton", "chunked"),
+        (19, "newton", "chunked"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (
+            "bp",
+            r"on host, forward serial and back by bp, the value of a layer's "
+            r"gradient by 0\.weight_hh_l0 differs",
+        ),
+        (
+            "blelloch",
+            r"on host, forward newton and back by blelloch, the value of a layer's "
+            r"gradient by 0\.weight_hh_l0",
+        ),
+    ],
+)
+def test_a_wrong_gradient_is_told_with_its_way(
+    method: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Wrong(bp.Sequential):
+        def backward(self, gradient: Any, **options: Any) -> Any:
+            result = super().backward(gradient, **options)
+            if options["method"] == method:
+                self.gradients["0.weight_hh_l0"][2] *= 1.00001
+            return result
+
+    monkeypatch.setattr(cell_check, "Sequential", Wrong)
+    with pytest.raises(bp.CellError, match=message):
+        bp.check_cell(bp.Cell.built_in("rnn_relu"), "host")
+
+
+def test_what_is_no_cell_or_device_is_refused() -> None:
+    with pytest.raises(bp.BppsaError, match=r"check_cell got cell of str: it takes a bp\.Cell"):
+        bp.check_cell("gru")
+    with pytest.raises(bp.DeviceError, match="device 'tpu' was asked for"):
+        bp.check_cell(SLOW, "tpu")

@@ -1,0 +1,217 @@
+"""Audio clips become feature sequences: the paper's sets, lengths, restarting, bad clips."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from audio_cases import clips_of, tree, wav
+
+from bppsa_cupy.data import finished, load
+from bppsa_cupy.data import mfcc as features
+from bppsa_cupy.data.audio import make_audio
+from bppsa_cupy.data.mfcc import SETS, Mfcc
+from bppsa_cupy.data.wav import decode
+from bppsa_cupy.errors import DataError
+
+librosa = pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
+pytest.importorskip("soundfile", reason="features take soundfile, of the extra audio")
+
+SMALL = Mfcc(5, 64, 32, n_mels=10)
+
+
+# ---- features ----
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("S", (259, 38)),
+        pytest.param("M", (517, 24), marks=pytest.mark.long),
+        pytest.param("L", (1034, 12), marks=pytest.mark.long),
+    ],
+)
+def test_the_sets_of_the_paper(name, shape):
+    samples, rate = decode(wav(132300, rate=44100, channels=2), "x.wav")
+    mfcc = SETS[name]
+    features.check_bands(mfcc, rate)
+    found = features.normalize(features.extract(samples, rate, mfcc, "x.wav"))
+    assert found.shape == shape and found.dtype == np.float32
+    np.testing.assert_allclose(found.mean(axis=0, dtype=np.float64), 0, atol=1e-5)
+    np.testing.assert_allclose(found.std(axis=0, dtype=np.float64), 1, rtol=1e-5)
+    half = shape[1] // 2
+    for channel in (0, 1):
+        theirs = librosa.feature.mfcc(
+            y=samples[:, channel].copy(), sr=rate, n_mfcc=mfcc.n_mfcc, n_fft=mfcc.n_fft,
+            hop_length=mfcc.hop_length,
+        )[1:].T.astype(np.float64)  # fmt: skip
+        theirs = (theirs - theirs.mean(0)) / theirs.std(0)
+        np.testing.assert_allclose(found[:, channel * half : (channel + 1) * half], theirs, atol=1e-4)
+
+
+def test_mono_gives_half_the_coefficients_and_the_mean_of_channels():
+    samples, rate = decode(wav(channels=2), "x.wav")
+    one = features.extract(samples, rate, Mfcc(5, 64, 32, n_mels=10, mono=True), "x.wav")
+    mean = samples.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(one, features.extract(mean, rate, SMALL, "x.wav"), rtol=1e-5, atol=1e-3)
+    assert one.shape == (1 + 400 // 32, 4)
+
+
+def test_a_constant_coefficient_becomes_zero():
+    found = features.normalize(np.array([[0.1, 1], [0.1, 3], [0.1, 5]], np.float32))
+    np.testing.assert_array_equal(found[:, 0], 0)
+    np.testing.assert_allclose(found[:, 1], [-np.sqrt(1.5), 0, np.sqrt(1.5)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [(1, 64, 32), (20, 64, 32, 10), (5, 0, 32), (5, 64, 0)])
+def test_settings_out_of_range_are_refused(options):
+    with pytest.raises(DataError, match="n_mfcc must be 2 to n_mels"):
+        Mfcc(*options)
+
+
+def test_empty_mel_bands_are_refused():
+    with pytest.raises(DataError, match="mel bands are empty with windows of 64 samples at 44100 Hz"):
+        features.check_bands(Mfcc(5, 64, 32), 44100)
+
+
+# ---- from files to a data set ----
+
+
+def test_clips_of_one_length_have_no_lengths(tmp_path):
+    tree(tmp_path / "clips", clips_of([400] * 8, channels=2))
+    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test_fraction=0.25)
+    dataset = load(tmp_path / "f.h5")
+    assert (dataset.name, dataset.input_shape, dataset.classes) == ("clips", (13, 8), 2)
+    assert (len(dataset.train), len(dataset.test)) == (6, 2)
+    assert dataset.train.lengths is None and dataset.normalization is None
+    assert sorted(dataset.test.labels) == [0, 1]
+
+
+def test_clips_of_several_lengths_are_padded(tmp_path):
+    frames = [400, 100, 64, 333]
+    tree(tmp_path / "clips", clips_of(frames))
+    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test="3")
+    dataset = load(tmp_path / "f.h5")
+    lengths = [1 + n // 32 for n in frames]
+    # By name: a/0, a/2, b/1 for training, b/3 for the test.
+    assert dataset.train.lengths.tolist() == [lengths[k] for k in (0, 2, 1)]
+    assert dataset.test.lengths.tolist() == [lengths[3]]
+    assert dataset.input_shape == (13, 4) and dataset.train.labels.tolist() == [0, 0, 1]
+    for inputs, length in zip(dataset.train.inputs, dataset.train.lengths, strict=True):
+        np.testing.assert_allclose(inputs[:length].mean(axis=0), 0, atol=1e-5)
+        assert not inputs[length:].any()
+
+
+def test_constants_are_those_of_the_training_frames(tmp_path):
+    tree(tmp_path / "clips", clips_of([400, 100, 64, 333]))
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test="3", normalization="train")
+    dataset = load(tmp_path / "f.h5")
+    split = dataset.train
+    frames = np.concatenate([x[:n] for x, n in zip(split.inputs, split.lengths, strict=True)])
+    np.testing.assert_allclose(dataset.normalization.mean, frames.mean(axis=0, dtype=np.float64), rtol=1e-9)
+    np.testing.assert_allclose(dataset.normalization.std, frames.std(axis=0, dtype=np.float64), rtol=1e-9)
+    assert made.constants == dataset.normalization and frames.std() > 1
+
+
+def test_clips_are_resampled_on_request_alone(tmp_path):
+    files = {**clips_of([400, 400]), "b/other.wav": wav(800, rate=16000)}
+    tree(tmp_path / "clips", files)
+    with pytest.raises(DataError, match=r"b/other.wav has 16000 Hz, .*a/0.wav has 8000: give --rate"):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL)
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", Mfcc(5, 64, 32, 10, rate=8000), test_fraction=0)
+    assert made.train.inputs.shape == (3, 13, 4) and made.train.lengths is None
+
+
+def test_clips_are_mixed_on_request_alone(tmp_path):
+    tree(tmp_path / "clips", {**clips_of([400, 400]), "b/other.wav": wav(channels=2)})
+    with pytest.raises(DataError, match=r"b/other.wav has 2 channels, .*a/0.wav has 1: give --mono"):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL)
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", Mfcc(5, 64, 32, 10, mono=True), test_fraction=0)
+    assert made.train.inputs.shape == (3, 13, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "bad.wav is empty"),
+        (wav(100)[:-2], "bad.wav is truncated"),
+        (wav(63), "bad.wav has 63 frames, one window takes 64"),
+    ],
+)
+def test_a_bad_clip_is_named_and_the_rest_is_kept(tmp_path, content, message):
+    tree(tmp_path / "clips", {**clips_of([400] * 4), "z/bad.wav": content})
+    with pytest.raises(DataError, match=message):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1, test_fraction=0)
+    assert not (tmp_path / "f.h5").exists()
+    assert len(finished.FinishedArrays(tmp_path / "f.h5")) == 4
+
+
+def test_silence_gives_zeros(tmp_path):
+    tree(tmp_path / "clips", {"a/1.wav": wav(silent=True), "b/1.wav": wav()})
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, test_fraction=0)
+    assert not made.train.inputs[0].any() and made.train.inputs[1].any()
+
+
+# ---- restarting ----
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    tree(tmp_path / "clips", clips_of([400, 100, 64, 333]))
+    make_audio(tmp_path / "clips", tmp_path / "whole.h5", SMALL)
+    monkeypatch.setattr(finished, "INTERVAL", 0.0)
+    computed, most = [], 2
+    extract = features.extract
+
+    def counted(samples, rate, mfcc, source):
+        if len(computed) == most:
+            raise KeyboardInterrupt
+        computed.append(source)
+        return extract(samples, rate, mfcc, source)
+
+    monkeypatch.setattr(features, "extract", counted)
+    with pytest.raises(KeyboardInterrupt):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
+    kept = list((tmp_path / ".f.h5.parts").iterdir())
+    assert len(kept) == 2 and not (tmp_path / "f.h5").exists()
+    kept[0].write_bytes(kept[0].read_bytes()[:-1])
+    most = 10
+    make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
+    # Two before the stop, the one of them that was damaged, and the two that were missing.
+    assert len(computed) == 2 + 1 + 2
+    assert (tmp_path / "f.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"clips", "whole.h5", "f.h5"}
+
+
+def test_kept_features_are_of_the_same_settings_and_bytes(tmp_path):
+    cache = finished.FinishedArrays(tmp_path / "f.h5")
+    tree(tmp_path / "clips", {**clips_of([400, 100, 64, 333]), "z/bad.wav": b""})
+    with pytest.raises(DataError):
+        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
+    (tmp_path / "clips/z/bad.wav").unlink()
+    (tmp_path / "clips/a/0.wav").write_bytes(wav(500, seed=9))
+    other = Mfcc(4, 64, 32, n_mels=10)
+    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", other, test_fraction=0)
+    fresh = make_audio(tmp_path / "clips", tmp_path / "g.h5", other, test_fraction=0)
+    np.testing.assert_array_equal(made.train.inputs, fresh.train.inputs)
+    assert not cache.folder.exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused(tmp_path):
+    tree(tmp_path / "clips", clips_of([400, 400]))
+    with pytest.raises(DataError, match=r"none/f\.h5 cannot be written"):
+        make_audio(tmp_path / "clips", tmp_path / "none" / "f.h5", SMALL)
+
+
+# ---- real recordings ----
+
+
+@pytest.mark.skipif("BPPSA_DATA" not in os.environ, reason="BPPSA_DATA names no folder of data sets")
+def test_spoken_digits(tmp_path):
+    folder = Path(os.environ["BPPSA_DATA"], "fsdd")
+    if not folder.is_dir():
+        pytest.skip(f"{folder} does not exist")
+    make_audio(folder, tmp_path / "d.h5", Mfcc(13, 256, 128, n_mels=40))
+    dataset = load(tmp_path / "d.h5")
+    assert (len(dataset.train), len(dataset.test), dataset.classes) == (2700, 300, 10)
+    assert dataset.train.lengths.min() == 1 + 1148 // 128 and dataset.train.lengths.max() == 1 + 18262 // 128
+    assert np.bincount(dataset.test.labels).tolist() == [30] * 10

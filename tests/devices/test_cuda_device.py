@@ -1,0 +1,268 @@
+"""CudaDevice's Python without a GPU: on a stand-in for CuPy whose kernels run on the emulator."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import cupy_stub
+import numpy as np
+import pytest
+import torch
+from cupy_fixtures import install, no_device_is_kept, stub  # noqa: F401  fixtures
+from executors import make_device
+from kernel_cases import CASES, arguments
+from marks import some
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+from bppsa_cupy import conversion, devices
+from bppsa_cupy.devices import cubins, get_device
+from bppsa_cupy.devices.cubins import OPTIONS
+from bppsa_cupy.devices.cuda import CudaDevice, import_cupyx_sparse, stream_at
+from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import Variant
+
+RELU = KERNELS["relu_fill"]
+
+
+# ---- finding a GPU ----
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    devices._cuda.cache_clear()
+    with pytest.raises(
+        DeviceError, match=r"CuPy cannot be imported .*: install the extra cuda12x or cuda13x"
+    ):
+        get_device("cuda")
+    assert get_device("auto") is get_device("host")
+
+
+@pytest.mark.parametrize("count, words", [(-1, "cudaErrorInsufficientDriver"), (0, "finds 0 GPUs")])
+def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, count: int, words: str) -> None:
+    install(monkeypatch, devices=count)
+    with pytest.raises(DeviceError, match=rf"{words}.*: take device='host'"):
+        get_device("cuda")
+    assert get_device("auto") is get_device("host")
+
+
+def test_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, devices=-1, driver=11080)
+    words = "the driver knows CUDA 11 at most and CuPy is made for CUDA 12: install a driver for CUDA 12"
+    with pytest.raises(DeviceError, match=words):
+        get_device("cuda")
+    assert_auto_takes_the_host(monkeypatch, words)
+
+
+def assert_auto_takes_the_host(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
+    """And says so the first time, with these words."""
+    monkeypatch.setattr(conversion, "_said", set())
+    with pytest.warns(RuntimeWarning, match=rf"device 'auto' takes the host: .*{words}"):
+        assert get_device("auto") is get_device("host")
+    assert get_device("auto") is get_device("host")
+
+
+def test_a_cupy_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, version="12.3.0")
+    words = r"CuPy is 12\.3\.0: install CuPy 13 or newer"
+    with pytest.raises(DeviceError, match=words):
+        get_device("cuda")
+    assert_auto_takes_the_host(monkeypatch, words)
+
+
+@pytest.mark.parametrize("architecture, name", [("70", r"7\.0"), ("52", r"5\.2"), ("75", ""), ("100", "")])
+def test_a_gpu_that_is_too_old(monkeypatch: pytest.MonkeyPatch, architecture: str, name: str) -> None:
+    """It is refused before anything is compiled, also where it is not the GPU that was found first."""
+    cupy = install(monkeypatch)
+    found = get_device("cuda")
+    install(monkeypatch).cuda.Device = lambda: SimpleNamespace(compute_capability=architecture)
+    if not name:
+        assert isinstance(get_device("auto"), CudaDevice)
+        return
+    words = (
+        rf"the GPU has compute capability {name} \(sm_{architecture}\), the kernels are for 7\.5 "
+        r"\(sm_75\) and newer: take device='host'"
+    )
+    monkeypatch.setattr(cupy.cuda, "Device", sys.modules["cupy"].cuda.Device)
+    monkeypatch.setattr(cupy_stub.Nvrtc, "compiled", [])
+    with pytest.raises(DeviceError, match=words):
+        get_device("cuda")
+    with pytest.raises(DeviceError, match=words):
+        cubins.machine_code(found.xp, RELU, Variant())
+    assert not cupy_stub.Nvrtc.compiled
+    assert_auto_takes_the_host(monkeypatch, words)
+
+
+def test_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    device = get_device("auto")
+    assert isinstance(device, CudaDevice) and device.name == "cuda"
+    assert get_device("cuda") is device and get_device(device) is device
+
+
+def test_cupyx_is_asked_for_with_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cupyx", "cupyx.scipy", "cupyx.scipy.sparse"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["cupyx"].scipy = sys.modules["cupyx.scipy"]
+    sys.modules["cupyx.scipy"].sparse = sys.modules["cupyx.scipy.sparse"]
+    install(monkeypatch)
+    assert import_cupyx_sparse() is sys.modules["cupyx.scipy.sparse"]
+    install(monkeypatch, devices=0)
+    with pytest.raises(DeviceError, match="finds 0 GPUs"):
+        import_cupyx_sparse()
+
+
+def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, free=1000)
+    device = CudaDevice()
+    assert device.free_memory() == 1005  # the pool's own, too
+    with pytest.raises(
+        DeviceError, match=r"cuda: an array of 1600 bytes was asked for, 1005 are free: use a"
+    ):
+        device.empty((20, 10), np.float64)
+
+
+@pytest.mark.parametrize("version", ["13.6.0", "14.2.0"])
+def test_work_on_a_stream_of_another_library(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    install(monkeypatch, version=version)
+    device = CudaDevice()
+    with device.on_stream(0, 64):
+        assert device.queue == (0, 64)
+    assert device.queue != (0, 64)
+
+
+@pytest.mark.parametrize("address", [0, 64])
+def test_the_installed_cupy_takes_a_stream_of_another_library(address: int) -> None:
+    assert stream_at(pytest.importorskip("cupy").cuda, address).ptr == address
+
+
+def test_a_tensor_on_a_gpu_that_tracks_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's own code is asked for the interface, which raises while the tensor tracks gradients."""
+
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
+    install(monkeypatch)
+    monkeypatch.setattr(conversion, "_said", set())
+    tensor = torch.ones(3).as_subclass(OnGpu).requires_grad_()
+    with pytest.raises(RuntimeError, match="requires grad"):
+        hasattr(tensor, "__cuda_array_interface__")
+    with pytest.warns(RuntimeWarning, match="tracks gradients"):
+        assert devices.device_of(tensor).name == "cuda"
+    np.testing.assert_array_equal(get_device("host").asarray(tensor), np.ones(3))
+
+
+# ---- launches ----
+
+
+def of_every_kind() -> list[str]:
+    """Kernels that take, together, every kind of parameter in every role."""
+    left = {(p.type, p.role) for kernel in KERNELS.values() for p in kernel.parameters}
+    chosen = []
+    while left:
+        kinds = {name: {(p.type, p.role) for p in kernel.parameters} for name, kernel in KERNELS.items()}
+        chosen.append(max(kinds, key=lambda name: len(kinds[name] & left)))
+        left -= kinds[chosen[-1]]
+    return chosen
+
+
+QUICK = of_every_kind()
+
+
+@pytest.mark.parametrize("name", some(*QUICK, long=[name for name in KERNELS if name not in QUICK]))
+def test_arguments_reach_the_kernel(name: str, stub: CudaDevice, rng: np.random.Generator) -> None:
+    """The CUDA launch and the emulated device's leave equal values; the latter's rules hold of it then."""
+    kernel, emulated, variant = KERNELS[name], make_device("emulated"), Variant()
+    for case in list(CASES[name](rng))[:4]:
+        expected = arguments(kernel, variant, case, rng)
+        given = [stub.asarray(value) if isinstance(value, np.ndarray) else value for value in expected]
+        stub.launch(kernel, *given)
+        emulated.launch(kernel, *expected)
+        for parameter, actual, wanted in zip(kernel.parameters, given, expected, strict=True):
+            if parameter.is_array:
+                assert_close(stub.to_host(actual), wanted, what=parameter.name)
+
+
+def test_a_variant_is_compiled_once_with_the_options(stub: CudaDevice) -> None:
+    before = len(cupy_stub.Nvrtc.compiled)
+    for dtype in (np.float32, np.float32, np.float64):
+        stub.launch(RELU, stub.zeros((2, 3), dtype), stub.empty((3, 2), dtype), 3, 2)
+    made = cupy_stub.Nvrtc.compiled[before:]
+    assert [text.splitlines()[0] for text, _ in made] == ["typedef float real;", "typedef double real;"]
+    assert {options for _, options in made} == {OPTIONS}
+
+
+def test_a_sequence_is_captured_at_its_second_call(stub: CudaDevice) -> None:
+    output, values = stub.asarray(np.array([[1.0, -1.0, 2.0]])), stub.empty((3, 1), np.float64)
+    replay = stub.sequence([stub.bind(RELU, output, values, 3, 1), stub.bind(RELU, output, values, 3, 1)])
+    for call in range(1, 4):
+        output *= -1
+        replay()
+        np.testing.assert_array_equal(stub.to_host(values), stub.to_host(output).T > 0)
+        assert stub.launched["relu_fill"] == 2 * call
+    stub.sequence([])()
+
+
+def test_times_and_copies(stub: CudaDevice) -> None:
+    start = stub.timestamp()
+    array = stub.asarray(np.arange(6.0).reshape(2, 3))
+    fetched = stub.fetch(array)
+    array[...] = 0
+    np.testing.assert_array_equal(fetched(), np.arange(6.0).reshape(2, 3))
+    assert stub.fetch(stub.empty((0, 3), np.float32))().shape == (0, 3)
+    assert stub.seconds(start, stub.timestamp()) > 0
+    assert stub.workers == 132
+    stub.synchronize()
+
+
+@pytest.mark.long
+def test_a_training_step_is_the_hosts(stub: CudaDevice, rng: np.random.Generator) -> None:
+    """Layers, loss, scan and optimizer keep to what CuPy takes, and give the host's parameters."""
+    images, labels = rng.standard_normal((5, 2, 8, 8)), rng.integers(0, 3, 5)
+    parameters = []
+    for device in (get_device("host"), stub):
+        layers = [bp.Conv2d(2, 4, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(36, 3)]
+        net = bp.Sequential(layers, input_shape=(2, 8, 8), seed=0, dtype="float64", device=device)
+        net.use(net.plan(batch_size=5))
+        optimizer = bp.Adam(net.parameters, lr=1e-2)
+        for method in ("bp", "linear", "blelloch", "blelloch"):
+            _, gradient = bp.cross_entropy(net.forward(images), labels)
+            net.backward(gradient, method=method)
+            optimizer.step(net.gradients)
+        parameters.append({name: device.to_host(value) for name, value in net.parameters.items()})
+    for name, expected in parameters[0].items():
+        assert_close(parameters[1][name], expected, length=10**6, what=name)
+
+
+def test_a_step_of_a_scan_is_one_replay(
+    stub: CudaDevice, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the schedule and the batch size, with the gradient by the input and without."""
+    replays: list[int] = []
+    end_capture = cupy_stub.Stream.end_capture
+
+    def counted(stream: cupy_stub.Stream) -> SimpleNamespace:
+        graph = end_capture(stream)
+        return SimpleNamespace(launch=lambda stream: (replays.append(1), graph.launch(stream)))
+
+    monkeypatch.setattr(cupy_stub.Stream, "end_capture", counted)
+    layers = [bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(8, 3)]
+    net = bp.Sequential(layers, input_shape=(2, 4, 4), seed=0, dtype="float64", device=stub)
+    net.use(net.plan(batch_size=4))
+    batches = (4, 1, 3, 2)
+    images = {batch: rng.standard_normal((batch, 2, 4, 4)) for batch in batches}
+    wanted = {}
+    for method in ("bp", "linear", "blelloch"):
+        for input_gradient in (False, True):
+            for turn in range(3):
+                for batch in batches:
+                    output = net.forward(images[batch])
+                    replays.clear()
+                    result = net.backward(stub.xp.ones_like(output), method, input_gradient=input_gradient)
+                    if method != "bp":
+                        assert len(replays) == (1 if turn else 0), (method, input_gradient, turn, batch)
+                    if input_gradient:
+                        expected = wanted.setdefault(batch, stub.to_host(result))
+                        assert_close(stub.to_host(result), expected, length=100, what=f"{method} {batch}")

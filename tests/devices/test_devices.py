@@ -1,0 +1,249 @@
+"""The contract of a device, on every device."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+
+import cupy_stub
+import numpy as np
+import pytest
+import torch
+from executors import make_device
+
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.raw_kernels import KERNELS
+
+RELU, GATHER = KERNELS["relu_fill"], KERNELS["gather_fill"]
+
+
+@pytest.fixture(params=["host", "emulated", "cuda-stub", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Device:
+    """Every device, and the CUDA one on a stand-in for CuPy."""
+    if request.param != "cuda-stub":
+        return make_device(request.param)
+    make_device("emulated")  # skips where there is no g++
+    monkeypatch.setitem(sys.modules, "cupy", cupy_stub.make_cupy())
+    return CudaDevice()
+
+
+class Exporter:
+    """Nothing but DLPack."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self.shape = array, array.shape
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+def test_a_device_is_found_by_name() -> None:
+    host = get_device("host")
+    assert get_device(host) is host and host.name == "host" and repr(host) == "<device host>"
+    with pytest.raises(
+        DeviceError,
+        match=r"device 'tpu' was asked for: the devices are 'auto', 'cuda' \(or 'gpu'\) and",
+    ):
+        get_device("tpu")
+    assert get_device("cpu") is host
+
+
+# ---- arrays ----
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 0, 3), (3, 5)])
+def test_there_and_back(device: Device, dtype: np.dtype, rng: np.random.Generator, shape: tuple) -> None:
+    values = np.asarray(rng.standard_normal(shape), dtype)
+    there = device.asarray(values)
+    assert there.shape == shape and there.dtype == dtype and there.flags.c_contiguous
+    np.testing.assert_array_equal(device.to_host(there), values)
+    np.testing.assert_array_equal(device.fetch(there)(), values)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [Exporter, torch.from_numpy, np.ndarray.tolist, np.asfortranarray],
+    ids=["dlpack", "torch", "list", "strided"],
+)
+def test_arrays_of_others(device: Device, wrap) -> None:
+    values = np.arange(6.0).reshape(2, 3)
+    there = device.asarray(wrap(values.copy()), dtype=np.float32)
+    assert there.dtype == np.float32 and there.flags.c_contiguous
+    np.testing.assert_array_equal(device.to_host(there), values)
+
+
+def test_an_array_of_the_device_is_taken_as_it_is(device: Device) -> None:
+    array = device.zeros((2, 3), np.float32)
+    device.asarray(array)[...] = 4
+    np.testing.assert_array_equal(device.to_host(array), np.full((2, 3), 4))
+
+
+def test_allocations_are_counted(device: Device) -> None:
+    before = device.allocated
+    assert device.empty((3, 2), np.int32).shape == (3, 2)
+    np.testing.assert_array_equal(device.to_host(device.zeros(4, np.float64)), np.zeros(4))
+    assert device.allocated == before + 2
+
+
+def test_an_array_too_large_is_named(device: Device) -> None:
+    with pytest.raises(
+        DeviceError, match=r"an array of 4611686018427387904 bytes was asked for, \d+ are free"
+    ):
+        device.empty(2**59, np.float64)
+
+
+@pytest.mark.parametrize("signed, unsigned", [(np.int32, np.uint32), (np.int64, np.uint64)])
+def test_index_arrays_become_unsigned(device: Device, signed: type, unsigned: type) -> None:
+    there = device.upload_index(np.arange(10, dtype=signed)[::2])
+    assert there.dtype == unsigned and there.flags.c_contiguous
+    np.testing.assert_array_equal(device.to_host(there), [0, 2, 4, 6, 8])
+
+
+def test_a_fetched_copy_is_its_own(device: Device) -> None:
+    array = device.asarray(np.arange(3.0))
+    fetched = device.fetch(array)
+    device.synchronize()
+    array[...] = 0
+    np.testing.assert_array_equal(fetched(), [0, 1, 2])
+
+
+def test_time_and_room(device: Device) -> None:
+    start = device.timestamp()
+    device.synchronize()
+    assert device.seconds(start, device.timestamp()) >= 0
+    assert device.free_memory() > 0 and device.workers >= 1
+
+
+# ---- launches ----
+
+
+def relu_arguments(device: Device, dtype: object = np.float32) -> list:
+    output = device.asarray(np.array([[1, -1, 0], [0, 2, 3]], dtype))
+    return [output, device.empty((3, 2), dtype), 3, 2]
+
+
+def test_a_launch(device: Device, dtype: np.dtype) -> None:
+    arguments = relu_arguments(device, dtype)
+    before = device.launched["relu_fill"]
+    device.launch(RELU, *arguments)
+    np.testing.assert_array_equal(device.to_host(arguments[1]), [[1, 0], [0, 1], [0, 1]])
+    assert device.launched["relu_fill"] == before + 1
+
+
+def test_a_bound_launch_reads_its_arrays_each_time(device: Device) -> None:
+    arguments = relu_arguments(device)
+    before = device.launched["relu_fill"]
+    call = device.bind(RELU, *arguments)
+    assert device.launched["relu_fill"] == before, "binding launches nothing"
+    for sign in (1, -1):
+        arguments[0][...] = sign
+        call()
+        np.testing.assert_array_equal(device.to_host(arguments[1]), np.full((3, 2), sign > 0))
+    assert device.launched["relu_fill"] == before + 2
+
+
+def test_a_launch_of_no_work_is_not_made(device: Device) -> None:
+    before = device.launched["relu_fill"]
+    device.launch(RELU, device.empty((0, 3), np.float32), device.empty((3, 0), np.float32), 3, 0)
+    assert device.launched["relu_fill"] == before
+
+
+def test_a_sequence_keeps_its_order(device: Device) -> None:
+    values = device.asarray(np.array([5.0, 6.0, 7.0]))
+    rotation = device.upload_index(np.array([1, 2, 0]))
+    middle, last = device.empty(3, np.float64), device.empty(3, np.float64)
+    replay = device.sequence(
+        [
+            device.bind(GATHER, values, rotation, middle, 3, 3),
+            device.bind(GATHER, middle, rotation, last, 3, 3),
+        ]
+    )
+    for shift in range(3):
+        replay()
+        np.testing.assert_array_equal(device.to_host(last), np.array([7, 5, 6]) + shift)
+        values += 1
+
+
+# ---- arguments that do not fit ----
+
+
+def test_the_number_of_arguments(device: Device) -> None:
+    with pytest.raises(ShapeError, match="relu_fill got 3 arguments: it takes 4"):
+        device.bind(RELU, *relu_arguments(device)[:3])
+
+
+def test_one_real_dtype(device: Device) -> None:
+    arguments = relu_arguments(device)
+    arguments[1] = device.empty((3, 2), np.float64)
+    with pytest.raises(ShapeError, match="relu_fill: values is float64: it takes float32"):
+        device.bind(RELU, *arguments)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float16"])
+def test_a_real_is_float32_or_float64(device: Device, dtype: str) -> None:
+    with pytest.raises(ShapeError, match=f"relu_fill: output is {dtype}: it takes float32 or float64"):
+        device.bind(RELU, *relu_arguments(device, dtype))
+
+
+def test_an_index_is_unsigned(device: Device) -> None:
+    values = device.empty(3, np.float32)
+    for dtype in ("int64", "uint8"):
+        with pytest.raises(ShapeError, match=f"gather_fill: map is {dtype}: it takes uint32 or uint64"):
+            device.bind(GATHER, values, device.asarray(np.zeros(3, dtype)), device.empty(3, np.float32), 3, 3)
+
+
+def test_arrays_are_contiguous(device: Device) -> None:
+    arguments = relu_arguments(device)
+    arguments[0] = device.empty((3, 2), np.float32).T
+    with pytest.raises(ShapeError, match="relu_fill: output is not C-contiguous: copy it first"):
+        device.bind(RELU, *arguments)
+
+
+def test_a_launch_that_was_checked_is_checked_again_where_it_differs(device: Device) -> None:
+    """In its scalars, their sign at 0, its dtypes, its strides, or a scalar that is an array."""
+    first = relu_arguments(device)
+    for _ in range(2):
+        assert device.bind(RELU, *first).arguments[2:] == [3, 2]
+    assert device.bind(RELU, *first[:2], 1, 2).arguments[2:] == [1, 2]
+    for size in (1, 2):
+        assert device.bind(RELU, *first[:2], np.array(size), 2).arguments[2] == size
+    with pytest.raises(ShapeError, match="values is float64"):
+        device.bind(RELU, first[0], device.empty((3, 2), np.float64), 3, 2)
+    with pytest.raises(ShapeError, match="output is not C-contiguous"):
+        device.bind(RELU, device.empty((3, 2), np.float32).T, *first[1:])
+    kinds = {device._kind(RELU, (*first[:3], zero)) for zero in (0.0, -0.0)}
+    assert len(kinds) == 2
+
+
+def test_a_large_array_is_refused_before_it_is_taken(monkeypatch):
+    device = make_device("host")
+    monkeypatch.setattr(device, "free_memory", lambda: 2**27)
+    monkeypatch.setattr(np, "empty", None)
+    with pytest.raises(
+        DeviceError, match=r"host: an array of 134217732 bytes was asked for, 134217728 are free"
+    ):
+        device.empty((2**25 + 1,), np.float32)
+
+
+def test_an_open_launch_takes_its_arrays_at_each_call(device: Device, dtype: np.dtype) -> None:
+    rotation = device.upload_index(np.array([2, 0, 1], np.int32))
+    first = device.empty(3, dtype)
+    launch = device.bind_open(GATHER, ("values", "source"), first, rotation, first, 3, 3)
+    kept = weakref.ref(first)
+    del first
+    assert kept() is None
+    before = device.launched["gather_fill"]
+    for values in ([1, 2, 3], [4, 5, 6]):
+        out = device.empty((1, 3), dtype)
+        launch(out, device.asarray(np.array(values, dtype)))
+        np.testing.assert_array_equal(device.to_host(out), [np.roll(values, 1)])
+    assert device.launched["gather_fill"] == before + 2
+    with pytest.raises(ShapeError, match="map is float"):
+        device.bind_open(GATHER, ("values",), out, out, out, 3, 3)
+    device.bind_open(GATHER, ("values",), out, rotation, out, 3, 0)(out)  # of no work: nothing is launched
+    assert device.launched["gather_fill"] == before + 2

@@ -1,0 +1,138 @@
+"""Which launches of a sequence wait for which, and on which branches of a graph they lie."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bppsa_cupy.devices.order import Bound, branches, predecessors
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.tools.instruments.launches.capture import Capturing, Mark
+
+#: output "in", values "out", two scalars; parameters "in", flag "inout", a scalar.
+FILL, CHECK = KERNELS["relu_fill"], KERNELS["finite_check"]
+PLACES = 12
+
+
+def address(array: np.ndarray) -> int:
+    return int(array.ctypes.data)
+
+
+def bound(kernel, *arrays):
+    scalars = [1 for parameter in kernel.parameters if not parameter.is_array]
+    return Bound(kernel, (*arrays, *scalars), lambda: None, Counter())
+
+
+def launches_of(sequence, memory):
+    """Launches that read and write these ranges of a memory."""
+    kernels = [None if one is None else CHECK if one[0] else FILL for one in sequence]
+    return [
+        (lambda: None) if one is None else bound(kernel, memory[one[1]], memory[one[2]])
+        for one, kernel in zip(sequence, kernels, strict=True)
+    ]
+
+
+ranges = st.tuples(st.integers(0, PLACES - 1), st.integers(1, 5)).map(
+    lambda r: slice(r[0], min(r[0] + r[1], PLACES))
+)
+#: What a launch reads and what it writes, or reads and writes; None of one that was not bound.
+launches = st.lists(st.none() | st.tuples(st.booleans(), ranges, ranges), max_size=12)
+
+
+def run(memory, one, number):
+    """What a launch leaves depends on all that it reads, and on which it is."""
+    if one is None:
+        memory[...] = memory * 3 + number
+        return
+    both, read, written = one
+    value = hash((number, *memory[read].tolist(), *(memory[written].tolist() if both else ())))
+    memory[written] = np.arange(written.stop - written.start) + value
+
+
+@given(launches, st.randoms(use_true_random=False))
+def test_any_order_that_heeds_them_ends_as_one_after_another(sequence, random):
+    before = predecessors(launches_of(sequence, np.zeros(PLACES, np.int64)), address)
+    expected, actual = np.arange(PLACES), np.arange(PLACES)
+    for number, one in enumerate(sequence):
+        run(expected, one, number)
+    waiting = dict(enumerate(map(set, before)))
+    while waiting:
+        number = random.choice([k for k, waits in waiting.items() if not waits & waiting.keys()])
+        del waiting[number]
+        run(actual, sequence[number], number)
+    np.testing.assert_array_equal(actual, expected)
+
+
+@given(launches)
+def test_a_launch_waits_for_none_that_it_does_not_disturb(sequence):
+    def touched(one):
+        return (set(range(PLACES)),) * 2 if one is None else tuple(set(range(PLACES)[r]) for r in one[1:])
+
+    found = predecessors(launches_of(sequence, np.zeros(PLACES, np.int64)), address)
+    ended: list[set[int]] = []
+    for number, before in enumerate(found):
+        ended.append(set(before).union(*(ended[k] for k in before)))
+        read, written = touched(sequence[number])
+        for other in before:
+            others_read, others_written = touched(sequence[other])
+            assert others_written & (read | written) or others_read & written
+            assert not any(other in ended[k] for k in before), "what follows from others is left out"
+
+
+def test_a_launch_of_no_work_waits_for_none():
+    memory = np.zeros(PLACES)
+    nothing = Bound(FILL, (), lambda: None, Counter())
+    fill = bound(FILL, memory[:2], memory[2:4])
+    assert predecessors([fill, nothing, fill, bound(FILL, memory[:0], memory[4:])], address) == [
+        (), (), (0,), ()
+    ]  # fmt: skip
+
+
+def test_a_branch_goes_on_where_one_waits_for_its_last():
+    # Two products, their product, and beside them a chain of two.
+    assert branches([(), (), (0, 1), (), (3,)], 8) == [0, 1, 0, 2, 2]
+    assert branches([(), (), (), (), (0,), (1,)], 3) == [0, 1, 2, 0, 1, 2], "the one left alone longest"
+    assert branches([], 3) == []
+
+
+# ---- what a capture of streams becomes ----
+
+
+def test_a_capture_forks_and_joins():
+    first, second = Capturing(), Capturing()
+    first.begin_capture()
+    first.add("a")
+    Mark(first).wait(second)
+    first.add("b")
+    second.add("c")
+    Mark(second).wait(first)
+    first.add("d")
+    graph = first.ended()
+    assert graph.nodes == ["a", "b", "c", "d"] and graph.longest == 3
+    assert graph.edges == [(0, 1), (0, 2), (1, 3), (2, 3)]
+    assert first.capture is second.capture is None
+
+
+def test_a_stream_that_is_not_joined_ends_no_capture():
+    first, second = Capturing(), Capturing()
+    first.begin_capture()
+    Mark(first).wait(second)
+    second.add("a")
+    with pytest.raises(AssertionError, match="node 0 is on a stream that was not joined"):
+        first.ended()
+
+
+def test_streams_of_two_captures_do_not_meet():
+    first, second = Capturing(), Capturing()
+    first.begin_capture()
+    second.begin_capture()
+    with pytest.raises(AssertionError, match="another's event"):
+        Mark(first).wait(second)
+
+
+def test_an_event_outside_of_captures_is_none_of_a_graph():
+    assert not Mark(Capturing()).wait(Capturing())

@@ -1,0 +1,379 @@
+"""Batches shared by ranks, played in one process, against one process and against the whole batch at once."""
+
+import re
+
+import mpi
+import numpy as np
+import pytest
+from marks import some
+from ranks_in_turn import Exchange
+
+import bppsa_cupy as bp
+from bppsa_cupy.data import Split, batches
+from bppsa_cupy.data.dataset import Dataset
+from bppsa_cupy.distributed import BatchSequential
+from bppsa_cupy.distributed.tree_sum import Node, TreeSum, nodes_of, shares
+from bppsa_cupy.errors import DistributedError, LabelError, PassError, ShapeError
+from bppsa_cupy.models import build_model
+from bppsa_cupy.tools import train as cli_train
+from bppsa_cupy.training.checkpoint import load_checkpoint
+from bppsa_cupy.training.loop import evaluate, train
+from bppsa_cupy.training.settings import Settings
+
+RANKS = (1, 2, 3, 4, 5)
+
+
+def played(ranks, part):
+    """What `part(group)` gives on each of so many ranks."""
+    return Exchange(ranks).play(part)
+
+
+def images(dtype="float64", norm=True):
+    """Convolution, normalisation, dropout inside and outside of a block, and a masked weight."""
+    normal = [bp.BatchNorm2d(3)] if norm else []
+    block = bp.Residual([bp.Conv2d(3, 3, 3, padding=1), bp.Dropout(0.3), bp.ReLU()])
+    layers = [bp.Conv2d(1, 3, 3), *normal, bp.ReLU(), block, bp.Dropout(0.2), bp.MaxPool2d(2), bp.Flatten()]
+    net = bp.Sequential([*layers, bp.Linear(27, 4)], (1, 8, 8), seed=3, dtype=dtype, device="host")
+    bp.prune(net, 0.3)
+    return net
+
+
+def sequences(dtype="float64"):
+    layers = [bp.GRU(2, 5), bp.Dropout(0.2), bp.Linear(5, 3)]
+    return bp.Sequential(layers, (6, 2), seed=2, dtype=dtype, device="host")
+
+
+def split_of(samples, shape, classes, per_step=False):
+    rng = np.random.default_rng(samples)
+    inputs = rng.standard_normal((samples, *shape)).astype(np.float32)
+    labels = rng.integers(0, classes, (samples, *shape[:1]) if per_step else samples)
+    if not per_step:
+        return Split(inputs, labels, None)
+    labels[1, 2:] = labels[-1] = -100
+    return Split(inputs, labels, None, rng.integers(1, shape[0] + 1, samples))
+
+
+def trained(net, data, batch, **options):
+    """Parameters, buffers and losses behind some epochs, and the evaluation."""
+    settings = Settings(
+        epochs=2, batch_size=batch, clip=0.5, lr_schedule="warmup:3,cosine", label_smoothing=0.1, **options
+    )
+    history = train(net, data, bp.SGD(net.parameters, lr=0.1, momentum=0.9), settings)
+    return {**net.state_dict(), "losses": history.losses, "test": np.array(evaluate(net, data.test, batch))}
+
+
+def assert_same(found, expected):
+    assert list(found) == list(expected)
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name], err_msg=name)
+
+
+@pytest.mark.long
+def test_cases_over_mpi(tmp_path, monkeypatch):
+    """Both starts of a rank's own, and PyTorch's DistributedDataParallel on equal parts."""
+    monkeypatch.setenv("MEETING", str(tmp_path / "meeting"))
+    told = mpi.run(2, "batch_ranks.py", limit=600).stdout.split()
+    text = (mpi.FOLDER / "batch_ranks.py").read_text(encoding="utf-8")
+    assert told == re.findall(r"^def (case_\w+)", text, re.MULTILINE)
+    assert mpi.run(4, "batch_ranks.py", "grid_of_ranks", limit=300).stdout == "grid_of_ranks\n"
+
+
+def test_the_command_over_ranks_leaves_the_checkpoint_of_one_process(tmp_path, capsys):
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import bppsa_cupy as bp\n\ndef net(**options):\n"
+        "    layers = [bp.Conv2d(1, 2, 5, 5), bp.BatchNorm2d(2), bp.Dropout(0.2), bp.Flatten()]\n"
+        "    layers.append(bp.Linear(72, 10))\n"
+        "    return bp.Sequential(layers, **options)\n"
+    )
+    command = [
+        f"{model}:net",
+        "--data",
+        "digits",
+        "--batch-size",
+        "96",
+        "--iterations",
+        "3",
+        "--micro-batch",
+        "40",
+    ]
+    assert cli_train.main([*command, "--checkpoint", str(tmp_path / "one.h5")]) == 0
+    program = ["-m", "bppsa_cupy.tools.train", *command, "--ranks", "batch"]
+    ended = mpi.run(2, *program, "--checkpoint", tmp_path / "two.h5", "--shard-optimizer")
+    assert ended.stdout.startswith("2 parts of a batch, by micro-batches of 40 samples\n")
+    assert "\n1.66 kB of the optimizer's state on this rank\n" in ended.stdout
+    ours, theirs = load_checkpoint(tmp_path / "two.h5"), load_checkpoint(tmp_path / "one.h5")
+    assert ours.random_state == theirs.random_state
+    assert_same(ours.parameters, theirs.parameters)
+    capsys.readouterr()
+    for options in (["--ppv", "1"], ["--ranks", "layers"]):
+        assert cli_train.main([*command, *options]) == 1
+        assert "--micro-batch is of batches" in capsys.readouterr().err
+    for option in ("--sync-batch-norm", "--shard-optimizer"):
+        assert cli_train.main([*command, option]) == 1
+        assert f"{option} is of batches that ranks share: give --ranks batch" in capsys.readouterr().err
+
+
+CASES = {
+    "images": (images, lambda: split_of(45, (1, 8, 8), 4), (1, 8, 8), False),
+    "sequences": (sequences, lambda: split_of(21, (6, 2), 3, True), (6, 2), True),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_the_bits_of_training_do_not_depend_on_the_ranks(kind):
+    """Uneven last batches of 9 and 5 samples, fewer micro-batches than ranks, labels that do not count."""
+    make, read, shape, per_step = CASES[kind]
+    split = read()
+    data = Dataset(
+        name=kind, train=split, test=split, input_shape=shape, classes=4 - per_step, normalization=None
+    )
+    for dtype, micro, batch in (("float32", 4, 18), ("float64", 3, 16)):
+        expected = trained(bp.accumulate(make(dtype), micro), data, batch)
+
+        def part(group, dtype=dtype, micro=micro, batch=batch):
+            net = BatchSequential(make(dtype), group, micro)
+            found = trained(net, data, batch)
+            return found, net.writes
+
+        for ranks in RANKS:
+            for rank, (found, writes) in enumerate(played(ranks, part)):
+                assert_same(found, expected)
+                assert writes == (rank == 0)
+
+
+MODELS = {
+    "gru": ((5, 2), {"hidden_size": 6}),
+    "rnn": ((5, 2), {"hidden_size": 6}),
+    "lstm": ((5, 2), {"hidden_size": 6}),
+    "lenet5": ((1, 28, 28), {}),
+    "resnet20": ((3, 8, 8), {}),
+    "vgg11": ((3, 32, 32), {}),
+}
+
+
+@pytest.mark.parametrize("model", some("gru", long=[model for model in MODELS if model != "gru"]))
+def test_twenty_steps_of_every_model_on_any_number_of_ranks(model):
+    """Batches of 96 by micro-batches of 24, a last one of 5; half of the weights masked. Of VGG-11 four."""
+    shape, options = MODELS[model]
+    steps = 2 if model == "vgg11" else 10
+    split = split_of(96 * (steps - 1) + 5, shape, 4)
+    data = Dataset(name=model, train=split, test=split, input_shape=shape, classes=4, normalization=None)
+
+    def part(group):
+        net = build_model(model, shape, classes=4, dtype="float32", device="host", **options)
+        if "conv" in repr(net).lower():
+            bp.prune(net, 0.5)
+        return trained(bp.accumulate(net, 24) if group is None else BatchSequential(net, group, 24), data, 96)
+
+    expected = part(None)
+    for ranks in RANKS:
+        for found in played(ranks, part):
+            assert_same(found, expected)
+
+
+def test_a_rank_reads_its_own_samples_alone_and_gives_whole_results():
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((11, 1, 8, 8)), rng.standard_normal((11, 4))
+
+    def passes(net, x):
+        output = net.forward(x)
+        by_input = net.backward(y, "bp", True)
+        return {"y": output, "x": by_input, **net.gradients.to_host(), **net.state_dict()}
+
+    def part(group):
+        net = BatchSequential(images(), group, 2)
+        own = np.full_like(x, np.nan)
+        own[net.own_samples(11)] = x[net.own_samples(11)]
+        return passes(net, own)
+
+    expected = passes(bp.accumulate(images(), 2), x)
+    for ranks in RANKS:
+        for found in played(ranks, part):
+            assert_same(found, expected)
+
+
+def test_micro_batches_are_the_whole_batch_up_to_rounding():
+    """Dropout draws by the number of the sample in the batch, inside of blocks too."""
+    for make, shape, per_step in ((lambda: images(norm=False), (1, 8, 8), False), (sequences, (6, 2), True)):
+        split = split_of(13, shape, 3, per_step)
+        batch = next(batches(split, 13, dtype=np.float64))
+        results = []
+        for net in (make(), bp.accumulate(make(), 4), bp.accumulate(make(), 13), bp.accumulate(make(), 99)):
+            for _ in range(2):
+                scores = net.forward(batch.inputs, batch.lengths)
+                loss, gradient = bp.cross_entropy(scores, batch.labels, lengths=batch.label_lengths)
+                by_input = net.backward(gradient, "auto", True)
+            results.append({"loss": loss, "y": scores, "x": by_input, **net.gradients.to_host()})
+        for found in results[1:]:
+            for name, array in found.items():
+                np.testing.assert_allclose(array, results[0][name], rtol=1e-12, atol=1e-12, err_msg=name)
+        for found in results[2:]:
+            assert_same(found, results[0])
+
+
+def test_running_statistics_move_by_the_mean_of_the_micro_batches_moves():
+    x = np.random.default_rng(0).standard_normal((7, 1, 8, 8))
+    net = bp.accumulate(images(), 3)
+    net.forward(x)
+    expected = np.zeros(3)
+    for start in (0, 3, 6):
+        alone = images()
+        alone.forward(x[start : start + 3])
+        expected += alone.buffers["1.running_mean"] * len(x[start : start + 3]) / 7
+    np.testing.assert_allclose(net.buffers["1.running_mean"], expected, rtol=1e-12)
+    assert net.buffers["1.num_batches_tracked"] == 1 and net.random_state["passes"] == 1
+    net.undo_forward()
+    assert_same(net.state_dict(), images().state_dict())
+    alone = images()
+    for part in (x[:3], x[3:5]):  # batches of one micro-batch
+        net.forward(part)
+        alone.forward(part)
+    np.testing.assert_array_equal(net.buffers["1.running_mean"], alone.buffers["1.running_mean"])
+    net.undo_forward()
+    net.load_state_dict(images().state_dict())
+    net.random_state.update(images().random_state)
+    assert net.random_state == images().random_state
+
+
+def normalised(dtype="float64"):
+    """Batch normalisation of images, of features, inside of a block, and by a mean over all batches."""
+    block = bp.Residual([bp.Conv2d(3, 3, 3, padding=1), bp.BatchNorm2d(3)], [bp.BatchNorm2d(3, affine=False)])
+    layers = [bp.BatchNorm2d(1), bp.Conv2d(1, 3, 3), bp.BatchNorm2d(3, momentum=None), bp.ReLU(), block]
+    layers += [bp.MaxPool2d(2), bp.Flatten(), bp.BatchNorm1d(27, track_running_stats=False), bp.Dropout(0.2)]
+    net = bp.Sequential([*layers, bp.Linear(27, 4)], (1, 8, 8), seed=3, dtype=dtype, device="host")
+    net.parameters["0.weight"][...] = 3  # of another scale than the data
+    return net
+
+
+@pytest.mark.parametrize("ranks", some(2, long=(1, 3, 5)))
+@pytest.mark.parametrize("method", some("bp", long=["linear"]))
+def test_shared_statistics_are_those_of_the_whole_batch(method, ranks):
+    """A last batch of 3 samples, of which some ranks have none; a mean far from 0; by a scan too."""
+    split = split_of(19, (1, 8, 8), 4)
+    split.inputs[...] += 100
+    data = Dataset(name="n", train=split, test=split, input_shape=(1, 8, 8), classes=4, normalization=None)
+
+    def part(group):
+        net = normalised() if group is None else BatchSequential(normalised(), group, sync_batch_norm=True)
+        if method != "bp":
+            net.use(net.plan(batch_size=16))
+        return trained(net, data, 16, method=method)
+
+    expected, (first, *others) = part(None), played(ranks, part)
+    for found in others:
+        assert_same(found, first)
+    for name, array in first.items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("ranks", some(3, long=(1, 2, 5)))
+@pytest.mark.parametrize("dtype", some("float32", long=["float64"]))
+def test_sharded_updates_are_those_of_one_process(tmp_path, ranks, dtype):
+    """Groups, clipping, masks that change, and a checkpoint that other numbers of ranks go on from."""
+    split = split_of(19, (1, 8, 8), 4)
+    data = Dataset(name="n", train=split, test=split, input_shape=(1, 8, 8), classes=4, normalization=None)
+
+    def run(net, path, resume=None):
+        settings = Settings(epochs=3 if resume else 2, batch_size=8, clip=0.5, checkpoint=path)
+        optimizer = bp.AdamW(net.parameters, lr=0.01, groups=[{"params": ["0", "7.bias"], "lr": 0.1}])
+        train(net, data, optimizer, settings, resume)
+        masks = {"0.weight": np.arange(27).reshape(3, 1, 3, 3) % 2}
+        net.set_masks({**net.masks, **masks})
+        net.backward(np.ones_like(net.forward(split.inputs[:8].astype(dtype))))
+        optimizer.step(net.gradients)
+        gradients = net.gradients.to_host()
+        state = optimizer.state_dict()
+        held = sum(array.size for array in optimizer.arrays.values())
+        return {**net.state_dict(), **gradients, **state["arrays"]}, held
+
+    expected, whole = run(bp.accumulate(images(dtype), 3), tmp_path / "one.h5")
+    again, _ = run(bp.accumulate(images(dtype), 3), tmp_path / "last.h5", tmp_path / "one.h5")
+
+    def part(group):
+        def made():
+            return BatchSequential(images(dtype), group, 3, shard_optimizer=True)
+
+        path = tmp_path / "many.h5"
+        found = run(made(), path)
+        return *found, run(made(), tmp_path / "others.h5", tmp_path / "one.h5")[0]
+
+    every = played(ranks, part)
+    for found, _, resumed in every:
+        assert_same(found, expected)
+        assert_same(resumed, again)
+    assert sum(held for _, held, _ in every) == whole
+    assert max(held for _, held, _ in every) <= whole // ranks + 2 * 16
+    ours, theirs = (load_checkpoint(tmp_path / name) for name in ("many.h5", "one.h5"))
+    assert_same(ours.optimizer["arrays"], theirs.optimizer["arrays"])
+    assert ours.optimizer["steps"] == theirs.optimizer["steps"]
+
+
+def test_shared_statistics_take_three_sums_a_layer():
+    counts = []
+
+    def part(group):
+        net = BatchSequential(normalised(), group, sync_batch_norm=True)
+        before = group.sums
+        net.backward(np.ones_like(net.forward(np.ones((3, 1, 8, 8)) * np.arange(3).reshape(3, 1, 1, 1))))
+        counts.append(group.sums - before)
+        alone = np.zeros((1, 1, 8, 8))
+        with pytest.raises(ShapeError, match="one value a channel"):
+            net.forward(alone)
+
+    played(2, part)
+    assert counts == [3 * 5 - 1] * 2  # nothing lies before the first layer that its gradient goes to
+
+
+def tree(values):
+    """The sum by halves of a power of two terms, and what is behind them."""
+    if len(values) == 1:
+        return values[0].copy()
+    half = 1 << (len(values) - 1).bit_length() - 1
+    return tree(values[:half]) + tree(values[half:])
+
+
+@pytest.mark.parametrize("terms", [1, 2, 3, 7, 8, 13])
+def test_sums_of_any_number_of_terms_are_those_of_one_process(terms):
+    rng = np.random.default_rng(terms)
+    values = (rng.standard_normal((terms, 11)) * 10.0 ** rng.integers(-6, 6, (terms, 1))).astype(np.float32)
+
+    def part(group):
+        sums = TreeSum(group, group.device, np.dtype(np.float32), 11)
+        for _ in range(2):
+            for number in shares(terms, group.size)[group.rank]:
+                sums.add(number, values[number, :4], values[number, 4:])
+            result = sums.finish(terms).copy()
+        return result
+
+    for ranks in RANKS:
+        for found in played(ranks, part):
+            np.testing.assert_array_equal(found, tree(values))
+    assert nodes_of(range(3, 8)) == [Node(3, 1), Node(4, 4)] and nodes_of(range(4, 4)) == []
+
+
+def test_what_does_not_fit_is_named():
+    net = bp.accumulate(sequences(), 2)
+    x = np.zeros((3, 6, 2))
+    with pytest.raises(DistributedError, match="begins with zeros"):
+        net.forward(x, states=np.zeros((1, 3, 5)))
+    with pytest.raises(DistributedError, match="micro_batch"):
+        bp.accumulate(sequences(), 0)
+    with pytest.raises(DistributedError, match="leave micro_batch out"):
+        BatchSequential(sequences(), None, 2, sync_batch_norm=True)
+    net.forward(x)
+    with pytest.raises(DistributedError, match="final states"):
+        net.backward(np.zeros((3, 6, 3)), state_gradients=np.zeros((1, 3, 5)))
+    net.gradients_of(x, lambda scores, samples: (np.zeros(()), np.zeros_like(scores)))
+    with pytest.raises(DistributedError, match="in micro-batches: load state_dict"):
+        net.transposed_jacobians()
+    with pytest.raises(PassError, match="one micro-batch alone"):
+        net.backward(np.zeros((3, 6, 3)))
+    with pytest.raises(PassError, match="without micro-batches"):
+        plain = net.inner
+        plain.forward(x)
+        net.forward(x, into=plain.last_pass)
+    with pytest.raises(LabelError, match="every label is ignored"):
+        split = Split(np.zeros((4, 6, 2), np.float32), np.full((4, 6), -100), None)
+        data = Dataset(name="none", train=split, test=None, input_shape=(6, 2), classes=3, normalization=None)
+        train(net, data, bp.SGD(net.parameters, lr=0.1), Settings(batch_size=4))

@@ -1,0 +1,75 @@
+"""What the ways back over time cost on several ranks, against ranks played one event after another."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from timescan_cases import CELLS
+
+from bppsa_cupy.distributed.time_cost import best_chunk, predicted_seconds, split_steps
+from bppsa_cupy.plan.cost_model import Link
+from bppsa_cupy.processors.models import H200, MODELS, HostModel
+from bppsa_cupy.timescan import WalkSize
+
+#: A second a multiply-add, a message of one, and a byte of a message.
+COUNTING = HostModel("one", 1, 0.0, 0.0, (1.0, 1.0), 0.0, 1.0, 1, 1.0, 1.0)
+LINK = Link(1.0, 1.0)
+#: Two processes of one host.
+NEAR = Link(2e-5, 4e9)
+
+
+def played(size, ranks, chunk):
+    """When the last rank ends, relayed and by chunks: a multiply-add a second, by the sizes of the matrices
+    alone, rank after rank and chunk after chunk."""
+    B, H = size.batch, size.units
+    starts, free, sent = split_steps(size.steps, ranks, chunk), 0.0, 0.0
+    for start, stop in pairwise(starts):
+        free = sent + (stop - start) * B * size.cell.gates * H**2
+        sent = free + (1 + 4 * B * H)
+    ends = []
+    for start, stop in pairwise(starts):
+        chunks = range(start, stop, chunk)
+        reduced = sum(chunk * B * size.cell.gates * H * H * (H + 8) for begin in chunks if begin > 0)
+        expanded = max(len(chunks), 1) * -(-(stop - start) // len(chunks)) * B * size.cell.gates * H**2
+        ends.append((reduced, expanded))
+    maps = -(-size.steps // chunk) - 1
+    holders = len(starts) - 1
+    travel = 1 + maps * B * H * (4 * H + 4) * (holders - 1) / holders if holders > 1 else 0.0
+    scanned = max(r for r, _ in ends) + travel + maps * H**2 + max(e for _, e in ends)
+    return free, scanned
+
+
+@pytest.mark.parametrize("cell", ["tanh", "gru"])
+def test_the_first_chunk_of_all_ranks_alone_is_not_reduced(cell):
+    for steps in (1, 7, 60, 61):
+        size = WalkSize(CELLS[cell], steps, 4, 3, itemsize=4)
+        for ranks in (1, 2, 3, 8):
+            for chunk in (1, 5, 30, 100):
+                held = np.diff(split_steps(steps, ranks, chunk)).tolist()
+                expected = played(size, ranks, chunk)
+                assert predicted_seconds(COUNTING, LINK, size, held, chunk) == pytest.approx(expected)
+
+
+def test_ranks_with_a_chunk_each_all_reduce_but_the_first():
+    """The 19 to 100 times slower way is not the one that is predicted to cost nothing."""
+    for steps, hidden in ((500, 20), (5000, 64), (30000, 20)):
+        size = WalkSize(CELLS["tanh"], steps, 16, hidden, itemsize=4)
+        relayed, scanned = predicted_seconds(MODELS["host"], NEAR, size, [steps // 2] * 2, steps // 2)
+        alone = MODELS["host"].reduce_seconds(replace(size, steps=steps // 2), steps // 2, 0)
+        assert scanned > alone > 5 * relayed
+
+
+def test_the_chunk_is_the_best_of_all_lengths_nearly():
+    for model, ranks in ((MODELS["host"], 1), (MODELS["host"], 3), (MODELS["host"], 64), (H200, 4)):
+        size = WalkSize(CELLS["tanh"], 1000, 16, 20, itemsize=4)
+
+        def seconds(chunk, model=model, size=size, ranks=ranks):
+            held = np.diff(split_steps(size.steps, ranks, chunk)).tolist()
+            return predicted_seconds(model, NEAR, size, held, chunk)[1]
+
+        found = best_chunk(model, NEAR, size, ranks)
+        best = min(map(seconds, range(1, -(-1000 // max(ranks, 2)) + 1)))
+        assert seconds(found) <= 1.1 * best
+        assert len(split_steps(1000, ranks, found)) - 1 >= 0.95 * ranks
+    assert best_chunk(COUNTING, LINK, replace(size, steps=1), 4) == 1

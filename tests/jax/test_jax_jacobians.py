@@ -1,0 +1,76 @@
+"""`bppsa_cupy.jax.jacobians` against jax.jacobian."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from jax_cases import STEPS, bj, draw, function_of, jax, jnp, x64  # noqa: F401
+
+import bppsa_cupy as bp
+
+
+def leaky(x, h):
+    weight = jnp.sin(jnp.linspace(-1, 1, 9, dtype=h.dtype).reshape(3, 3))
+    return 0.8 * h + 0.2 * jnp.tanh(h @ weight.T + x)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_steps_of_a_layer(name) -> None:
+    function = function_of(name, 2, 3, 1)
+    params, x, state = draw(function, 2, 4)
+    lengths = np.array([4, 2])
+    chain = bj.jacobians(function, params, x, state, lengths=lengths)
+    np.testing.assert_array_equal(chain.lengths(), lengths)
+    components = state if isinstance(state, tuple) else (state,)
+
+    def step(x_t, h):
+        gates = [(x_t @ params["weight_ih_l0"].T + params["bias_ih_l0"]),
+                 (h[0] @ params["weight_hh_l0"].T + params["bias_hh_l0"])]  # fmt: skip
+        gates = [jnp.stack(jnp.split(g, function.layer.cell.gates, -1)) for g in gates]
+        return STEPS[name](*gates, *h)
+
+    own = bj.jacobians(step, np.swapaxes(x, 0, 1), tuple(part[0] for part in components))
+    assert own[0].name == "step l0"
+    np.testing.assert_allclose(own.dense()[:, 0], chain.dense()[:, 0], atol=1e-12)
+    alone = bj.jacobians(function, params, x[1], jax.tree.map(lambda part: part[:, 1], state), lengths=2)
+    np.testing.assert_allclose(alone.dense()[:, 0], chain.dense()[:, 1], atol=1e-14)
+
+
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_step_of_ones_own(batch) -> None:
+    rng = np.random.default_rng(0)
+    axes = () if batch is None else (batch,)
+    x, h0 = (rng.standard_normal((*more, *axes, 3), np.float32) for more in ((4,), ()))
+    records = bj.jacobians(leaky, x, h0)
+    assert repr(records) == "JacobianRecords(0 leaky l0 × 4)" and records[0].data.dtype == np.float32
+    h, found = h0.reshape(-1, 3), records.dense()
+    for t, x_t in enumerate(x.reshape(4, -1, 3)):
+        for sample in range(len(h)):
+            expected = jax.jacobian(lambda s, one=x_t[sample]: leaky(one, s))(h[sample])
+            np.testing.assert_allclose(found[t, sample], expected.T, atol=1e-6)
+        h = leaky(x_t, h)
+    assert bp.lyapunov_exponents(records).shape == (batch or 1, 3)
+
+
+X = np.ones((4, 2, 3), np.float32)
+REFUSED = {
+    "no function": (lambda: bj.jacobians(3, X, X[0]), bp.ShapeError, "got a int: it takes a layer"),
+    "a step with more": (lambda: bj.jacobians(leaky, X, X[0], X[0]), bp.ShapeError, "step.x_t, h. with"),
+    "integers": (lambda: bj.jacobians(leaky, X, X[0].astype(int)), bp.ShapeError, "got h0 of int32"),
+    "no state": (lambda: bj.jacobians(leaky, X, ()), bp.ShapeError, "h0 of no arrays"),
+    "another batch": (lambda: bj.jacobians(leaky, X[:, :1], X[0]), bp.ShapeError, "takes .T, 2, ..."),
+    "another size": (
+        lambda: bj.jacobians(lambda x, h: h[:, 1:], X, X[0]),
+        bp.ShapeError,
+        "gave .2, 2. for h",
+    ),
+    "coupled": (lambda: bj.jacobians(lambda x, h: h - h.mean(0), X, X[0]), bp.PassError, "couples"),
+    "sequences": (lambda: bj.jacobians(bj.GRU(3, 4), {}, X[0, 0]), bp.ShapeError, "got x of shape"),
+}
+
+
+@pytest.mark.parametrize("call, error, words", REFUSED.values(), ids=REFUSED)
+def test_refused_by_name(call, error, words) -> None:
+    with pytest.raises(error, match=words):
+        call()

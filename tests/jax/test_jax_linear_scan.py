@@ -1,0 +1,117 @@
+"""`bppsa_cupy.jax.linear_scan` under JAX's transforms, against `lax.scan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from linear_reference import random_of
+
+import bppsa_cupy as bp
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+RESETS = np.array([0, 0, 1, 0, 1], bool)
+
+
+@pytest.fixture(autouse=True)
+def in_float64() -> Any:
+    with jax.enable_x64(True):
+        yield
+
+
+def by_lax(a: Any, b: Any, h0: Any, reverse: bool, lengths: Any, resets: Any) -> Any:
+    """The scan by `lax.scan`."""
+    steps = b.shape[1]
+    a = jnp.broadcast_to(a, b.shape)
+    if resets is not None:
+        a = jnp.where(resets[None, :, None], 0, a)
+    ends = np.full(b.shape[0], steps) if lengths is None else lengths
+    live = np.broadcast_to(np.arange(steps)[None, :, None] < ends[:, None, None], b.shape)
+
+    def step(carried: Any, of_step: Any) -> Any:
+        a, b, live = of_step
+        state = a * carried + b
+        return jnp.where(live, state, carried), jnp.where(live, state, 0)
+
+    by_time = tuple(jnp.moveaxis(x, 1, 0) for x in (a, b, live))
+    return jnp.moveaxis(jax.lax.scan(step, h0, by_time, reverse=reverse)[1], 0, 1)
+
+
+def loss_of(scan: Callable[..., Any], weights: Any) -> Callable[..., Any]:
+    return lambda *given: jnp.sum(jnp.abs(scan(*given) * weights) ** 2)
+
+
+@pytest.mark.parametrize(
+    "dtype, rows, reverse, lengths, resets",
+    [
+        (np.float64, (2, 5), False, None, None),
+        (np.float64, (1, 1), True, np.array([3, 5]), RESETS),
+        (np.complex128, (2, 5), True, None, RESETS),
+        (np.complex128, (1, 5), False, np.array([4, 5]), None),
+    ],
+)
+def test_values_and_derivatives(
+    dtype: Any, rows: Any, reverse: bool, lengths: Any, resets: Any, rng: np.random.Generator
+) -> None:
+    from bppsa_cupy.jax import linear_scan
+
+    given, way = (
+        tuple(jnp.asarray(random_of(rng, shape, dtype)) for shape in ((*rows, 3), (2, 5, 3), (2, 3)))
+        for _ in range(2)
+    )
+    weights = random_of(rng, (2, 5, 3), dtype)
+
+    def ours(*given: Any) -> Any:
+        return linear_scan(*given, reverse, lengths, resets)
+
+    def theirs(*given: Any) -> Any:
+        return by_lax(*given, reverse, lengths, resets)
+
+    def outcomes(scan: Any) -> Any:
+        gradient = jax.grad(loss_of(scan, weights), (0, 1, 2))
+        return (
+            jax.jit(scan)(*given), jax.jvp(scan, given, way), jax.jit(gradient)(*given),
+            jax.grad(lambda a: sum(jnp.sum(jnp.abs(g) ** 2) for g in gradient(a, *given[1:])))(given[0]),
+        )  # fmt: skip
+
+    for mine, expected in zip(
+        jax.tree.leaves(outcomes(ours)), jax.tree.leaves(outcomes(theirs)), strict=True
+    ):
+        np.testing.assert_allclose(mine, expected, rtol=1e-10, atol=1e-10 * (1 + abs(expected).max()))
+
+
+def test_vmap_makes_one_batch(rng: np.random.Generator) -> None:
+    from bppsa_cupy.jax import linear_scan
+
+    a, b, h0 = (jnp.asarray(rng.standard_normal(shape)) for shape in ((4, 1, 5, 3), (4, 2, 5, 3), (2, 3)))
+
+    def gradient(a: Any, b: Any, h0: Any) -> Any:
+        return jax.grad(lambda *x: linear_scan(*x).sum(), (0, 1, 2))(a, b, h0)
+
+    for axes in ((0, 0, None), (None, 0, None), (0, None, None)):
+        taken = [x if axis == 0 or x.ndim == 2 else x[0] for x, axis in zip((a, b, h0), axes, strict=True)]
+        found = jax.vmap(gradient, axes)(*taken)
+        for k in range(4):
+            one = gradient(*(x[k] if axis == 0 else x for x, axis in zip(taken, axes, strict=True)))
+            for mine, expected in zip(found, one, strict=True):
+                np.testing.assert_allclose(mine[k], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"b": np.zeros((5, 3))}, "shape \\(5, 3\\)"),
+        ({"a": np.zeros((2, 4, 3))}, "it takes a of float64 and shape \\(2 or 1, 5 or 1, 3\\)"),
+        ({"h0": np.zeros(3)}, "got h0"),
+        ({"lengths": np.array([6, 1])}, "length 6"),
+        ({"resets": np.zeros(5)}, "it takes bools"),
+    ],
+)
+def test_what_does_not_fit_is_named(changed: dict[str, Any], message: str) -> None:
+    from bppsa_cupy.jax import linear_scan
+
+    with pytest.raises(bp.ShapeError, match=message):
+        linear_scan(**{"a": np.zeros((2, 5, 3)), "b": np.zeros((2, 5, 3)), **changed})

@@ -1,0 +1,127 @@
+"""Input of another kind is converted where nothing is lost, which is said once; else refused by name."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+from bppsa_cupy import conversion
+
+IMAGES = np.arange(2 * 16, dtype=np.uint8).reshape(2, 1, 4, 4)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch):
+    monkeypatch.setattr(conversion, "_said", set())
+
+
+def net(dtype="float32", device="host"):
+    return bp.Sequential([bp.Flatten(), bp.Linear(16, 3)], (1, 4, 4), dtype=dtype, device=device)
+
+
+def once(call, message):
+    """What a call gives, which warns of `message` the first time, here, and no second time."""
+    with pytest.warns(RuntimeWarning, match=message) as caught:
+        call()
+    assert [w.filename for w in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return call()
+
+
+@pytest.mark.parametrize("kind", ["f8", "u1", "i8", "f2", "?"])
+def test_values_that_a_float32_holds_are_taken(kind):
+    x = (IMAGES > 9).astype(kind) if kind == "?" else IMAGES.astype(kind)
+    expected = net()(x.astype("f4"))
+    y = once(lambda: net()(x), f"the network converted input from {x.dtype} to float32")
+    assert np.array_equal(y, expected)
+
+
+def test_float32_goes_into_a_float64_network():
+    x = np.random.default_rng(0).standard_normal((2, 1, 4, 4)).astype("f4")
+    y = once(lambda: net("float64")(x), "input from float32 to float64")
+    assert y.dtype == "f8" and np.array_equal(y, net("float64")(x.astype("f8")))
+
+
+@pytest.mark.parametrize(
+    "x", [np.full((1, 1, 4, 4), 0.1), np.full((1, 1, 4, 4), 2**24 + 1), np.full((1, 1, 4, 4), 1e300)]
+)
+def test_what_would_lose_digits_is_refused(x):
+    with pytest.raises(
+        bp.ShapeError, match=rf"takes input of float32 and got {x.dtype}.*x.astype\('float32'\)"
+    ):
+        net()(x)
+
+
+def test_nan_and_infinity_stay():
+    x = np.array([np.nan, np.inf, -np.inf, 1.0])
+    y = once(
+        lambda: conversion.of_dtype("it", "input", x, np.dtype("f4"), "no cure"),
+        "it converted input from float64",
+    )
+    assert y.dtype == "f4" and np.array_equal(y, x, equal_nan=True)
+
+
+def test_lists_take_the_dtype_of_the_network():
+    x = np.random.default_rng(1).standard_normal((2, 1, 4, 4))
+    for dtype in ("float32", "float64"):
+        assert np.array_equal(net(dtype)(x.tolist()), net(dtype)(x.astype(dtype)))
+    assert np.array_equal(net()(IMAGES.tolist()), net()(IMAGES.astype("f4")))
+    layer = bp.Sequential([bp.Linear(2, 2)], (2,), device="host")[0]
+    assert np.array_equal(layer([[0.1, 2]]), layer(np.array([[0.1, 2]], "f4")))
+    with pytest.raises(bp.ShapeError, match="got float64, of which float32 cannot hold every value"):
+        net()(np.full((1, 1, 4, 4), 1e300).tolist())
+    with pytest.raises(bp.ShapeError, match="got int64, of which float32 cannot"):
+        net()(np.full((1, 1, 4, 4), 2**24 + 1).tolist())
+
+
+def test_tensors_that_track_gradients_are_detached():
+    x = torch.rand(2, 1, 4, 4, requires_grad=True)
+    y = once(lambda: net()(x), r"a Tensor that tracks gradients.*as of tensor.detach\(\)")
+    assert np.array_equal(y, net()(x.detach()))
+
+
+def test_parameters_of_a_module_are_taken_as_a_state_dict():
+    module = torch.nn.Linear(16, 3)
+    ours = net()
+    once(
+        lambda: ours.load_state_dict({f"1.{k}": p for k, p in module.named_parameters()}), "a Parameter that"
+    )
+    assert np.array_equal(ours.parameters["1.weight"], module.weight.detach().numpy())
+
+
+def test_labels_that_are_whole_numbers_are_taken():
+    scores = np.random.default_rng(2).standard_normal((3, 4))
+    expected = bp.cross_entropy(scores, [0, 3, 1])
+    loss, gradient = once(lambda: bp.cross_entropy(scores, np.array([0.0, 3.0, 1.0])), "labels from float64")
+    assert loss == expected[0] and np.array_equal(gradient, expected[1])
+    once(lambda: bp.cross_entropy(scores, [True, False, True]), "labels from bool")
+
+
+def test_states_are_taken():
+    ours = bp.Sequential([bp.GRU(2, 3)], (4, 2), device="host")
+    x = np.ones((1, 4, 2), "f4")
+    y = once(
+        lambda: ours.forward(x, states=np.zeros((1, 1, 3))), "GRU converted the initial state from float64"
+    )
+    assert np.array_equal(y, ours(x))
+
+
+@given(st.lists(st.floats(width=64, allow_subnormal=True), min_size=1, max_size=5))
+def test_a_conversion_changes_no_value(values):
+    array = np.array(values)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with np.errstate(all="ignore"):
+            exact = np.array_equal(array.astype("f4").astype("f8"), array, equal_nan=True)
+        try:
+            converted = conversion.of_dtype("a", "b", array, np.dtype("f4"), "c")
+        except bp.ShapeError:
+            assert not exact
+        else:
+            assert exact and converted.dtype == "f4"
+            assert np.array_equal(converted.astype("f8"), array, equal_nan=True)

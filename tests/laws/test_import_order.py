@@ -1,0 +1,230 @@
+"""Imports run one way: between layers, between modules, and through the doors of the planner's folders.
+
+Every import counts: at the top of a module, inside of functions, and those for type checkers alone.
+"""
+
+import ast
+from collections import deque
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+#: Layers in order; a module belongs to the longest prefix that fits.
+LAYERS = [
+    [
+        "bppsa_cupy.errors",
+        "bppsa_cupy.arguments",
+        "bppsa_cupy.conversion",
+        "bppsa_cupy.csr",
+        "bppsa_cupy.geometry",
+        "bppsa_cupy.system",
+    ],
+    ["bppsa_cupy.raw_kernels"],
+    ["bppsa_cupy.cells"],
+    ["bppsa_cupy.devices"],
+    ["bppsa_cupy.processors"],
+    ["bppsa_cupy.timescan"],
+    ["bppsa_cupy.jacobians", "bppsa_cupy.records"],
+    ["bppsa_cupy.layers"],
+    ["bppsa_cupy.functional"],
+    ["bppsa_cupy.torch", "bppsa_cupy.jax"],
+    ["bppsa_cupy.plan"],
+    ["bppsa_cupy.scan"],
+    ["bppsa_cupy.products"],
+    ["bppsa_cupy.network"],
+    ["bppsa_cupy.distributed"],
+    ["bppsa_cupy.models", "bppsa_cupy.data"],
+    ["bppsa_cupy.training"],
+    ["bppsa_cupy.pipeline"],
+    ["bppsa_cupy.tools.pictures"],
+    ["bppsa_cupy"],
+    ["bppsa_cupy.tools"],
+]
+FOLDERS = {"bppsa_cupy": "bppsa_cupy", "jacobians": "bppsa_cupy.jacobians",
+           "raw_kernels": "bppsa_cupy.raw_kernels", "tools": "bppsa_cupy.tools"}  # fmt: skip
+#: Packages whose modules are met from outside through the package alone.
+ROOMS = [f"bppsa_cupy.plan.{name}" for name in ("product", "sizes", "cost", "search", "file")]
+
+
+@cache
+def read_modules():
+    """The syntax tree of every module, by name."""
+    trees = {}
+    for folder, package in FOLDERS.items():
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            name = ".".join([package, *(part for part in parts if part != "__init__")])
+            trees[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return trees
+
+
+def names_of(tree):
+    """What the statements at the top of a module bind, but for the modules that Python adds to a package."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def imports_of(trees):
+    """Which modules each module imports: `from package import name` imports the module of that name where the
+    package binds no such name itself, and the package elsewhere."""
+    bound = {module: set(names_of(tree)) for module, tree in trees.items()}
+    graph = {}
+    for module, tree in trees.items():
+        found = graph[module] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                found |= {alias.name for alias in node.names if alias.name in trees}
+            elif isinstance(node, ast.ImportFrom):
+                assert not node.level, f"{module}, line {node.lineno}: imports name the whole package"
+                if node.module in trees:
+                    inner = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+                    found |= {
+                        full if full in trees and name not in bound[node.module] else node.module
+                        for name, full in inner.items()
+                    }
+    return graph
+
+
+def circles_of(graph):
+    """The shortest way round through every import that is part of a circle."""
+    found = {}
+    for module, imported in graph.items():
+        for first in sorted(imported):
+            before, waiting = {first: module}, deque([first])
+            while waiting and module not in graph[waiting[0]]:
+                here = waiting.popleft()
+                for other in sorted(graph[here] - before.keys()):
+                    before[other] = here
+                    waiting.append(other)
+            if waiting:
+                circle = [module, waiting[0]]
+                while circle[-1] != first:
+                    circle.append(before[circle[-1]])
+                circle.append(module)
+                found.setdefault(frozenset(circle), " imports ".join(circle[::-1]))
+    return sorted(found.values(), key=lambda circle: (len(circle.split()), circle))
+
+
+@cache
+def imports():
+    return imports_of(read_modules())
+
+
+def layer_of(module):
+    fits = [
+        (len(prefix), number)
+        for number, prefixes in enumerate(LAYERS)
+        for prefix in prefixes
+        if module == prefix or (module.startswith(prefix + ".") and prefix != "bppsa_cupy")
+    ]
+    assert fits, f"{module} belongs to no layer: add it to LAYERS"
+    return max(fits)[1]
+
+
+def assert_none(is_wrong):
+    """No import (module, other) for which `is_wrong` holds."""
+    pairs = [(module, other) for module, imported in imports().items() for other in sorted(imported)]
+    assert len(pairs) > 500
+    wrong = [f"{module} imports {other}" for module, other in pairs if is_wrong(module, other)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_kind_of_import_is_seen():
+    texts = {
+        "face": "from face.inner import inner\nfrom face.other import shown",
+        "face.inner": "inner = 1",
+        "face.other": "def f():\n    from user import x\nshown = 2",
+        "user": "if TYPE_CHECKING:\n    from face import inner, other, shown\nimport numpy, face.inner",
+    }
+    graph = imports_of({name: ast.parse(text) for name, text in texts.items()})
+    assert graph == {
+        "face": {"face.inner", "face.other"},
+        "face.inner": set(),
+        "face.other": {"user"},
+        "user": {"face", "face.inner", "face.other"},
+    }
+    assert circles_of(graph) == [
+        "face.other imports user imports face.other",
+        "face imports face.other imports user imports face",
+    ]
+
+
+def test_layers_import_from_earlier_ones():
+    assert_none(lambda module, other: layer_of(other) > layer_of(module))
+
+
+def test_no_circle_of_modules():
+    circles = circles_of(imports())
+    assert not circles, "\n".join(circles)
+
+
+def test_no_circle_joins_the_folders_of_tools():
+    """A folder is one thing here, a module beside the folders another."""
+
+    def place(module):
+        return ".".join(module.split(".")[:3])
+
+    graph = {place(module): set() for module in imports() if module.startswith("bppsa_cupy.tools.")}
+    for module, imported in imports().items():
+        if place(module) in graph:
+            graph[place(module)] |= {place(other) for other in imported if place(other) in graph}
+            graph[place(module)].discard(place(module))
+    assert {"bppsa_cupy.tools.benchmarks", "bppsa_cupy.tools.reproduction"} <= graph.keys()
+    circles = circles_of(graph)
+    assert not circles, "\n".join(circles)
+
+
+def test_no_module_imports_from_the_face_of_its_own_package():
+    assert_none(lambda module, other: other != "bppsa_cupy" and module.startswith(other + "."))
+
+
+def test_rooms_of_the_planner_have_one_door():
+    def is_wrong(module, other):
+        return any(other.startswith(f"{room}.") and not f"{module}.".startswith(f"{room}.") for room in ROOMS)
+
+    assert set(ROOMS) <= read_modules().keys()
+    assert_none(is_wrong)
+
+
+def test_planning_imports_no_device():
+    others = ("bppsa_cupy.devices", "bppsa_cupy.layers", "bppsa_cupy.jacobians")
+    assert_none(lambda module, other: module.startswith("bppsa_cupy.plan") and other.startswith(others))
+
+
+def importers(*packages):
+    """Modules of this project that import one of `packages`, at whatever place in their text."""
+    return {
+        module
+        for module, tree in read_modules().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
+        )
+        if name.split(".")[0] in packages
+    }
+
+
+def test_only_the_cuda_device_imports_cupy():
+    assert importers("cupy", "cupyx") == {"bppsa_cupy.devices.cuda"}
+
+
+def test_only_the_door_to_pytorch_and_tools_import_torch():
+    folders = ("bppsa_cupy.torch", "bppsa_cupy.tools")
+    assert all(module.startswith(folders) for module in importers("torch"))
+
+
+def test_only_the_door_to_jax_and_tools_import_jax():
+    folders = ("bppsa_cupy.jax", "bppsa_cupy.tools")
+    assert all(module.startswith(folders) for module in importers("jax", "jaxlib"))
+
+
+def test_only_the_launch_imports_mpi4py():
+    assert importers("mpi4py") == {"bppsa_cupy.distributed.launch"}

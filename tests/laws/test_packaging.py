@@ -1,0 +1,138 @@
+"""Wheel and sdist: what they hold, and that an installed wheel works away from the checkout."""
+
+import configparser
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[2]
+MAPPED = ("jacobians", "raw_kernels", "tools")
+OWN_FILES = ("bppsa_launch.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+
+CONFIGURATION = configparser.ConfigParser()
+CONFIGURATION.read(ROOT / "setup.cfg")
+
+
+def python(*arguments, cwd, path=None):
+    """The output of this Python on `arguments`, with nothing but `path` to import from besides its own."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if path is not None:
+        environment["PYTHONPATH"] = str(path)
+    command = [sys.executable, *map(str, arguments)]
+    result = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, encoding="utf-8")
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def build(kind, source, into):
+    """The file that setuptools builds from `source`, without a network."""
+    into.mkdir()
+    code = f"from setuptools import build_meta; build_meta.build_{kind}({str(into)!r})"
+    python("-c", code, cwd=source)
+    (made,) = into.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sdist")
+    for name in ("bppsa_cupy", *MAPPED):
+        shutil.copytree(ROOT / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in OWN_FILES:
+        shutil.copy(ROOT / name, folder / "source" / name)
+    return build("sdist", folder / "source", folder / "built")
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist, tmp_path_factory):
+    """Built from the unpacked sdist, so that what the sdist lacks is missed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (source,) = folder.iterdir()
+    return build("wheel", source, folder / "built")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("installed")
+    python(
+        "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", folder, wheel, cwd=folder
+    )
+    return folder
+
+
+#: The authors' own, which no wheel holds.
+INSTRUMENTS = ROOT / "tools" / "instruments"
+
+
+def names(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def test_the_wheel_has_one_top_level_package_and_its_starter(wheel):
+    tops = {name.split("/")[0] for name in names(wheel)}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"bppsa_cupy", "bppsa_launch.py"}
+
+
+def test_the_wheel_holds_every_source(wheel):
+    expected = set()
+    for folder in ("bppsa_cupy", *MAPPED):
+        package = "bppsa_cupy" if folder == "bppsa_cupy" else f"bppsa_cupy/{folder}"
+        expected |= {
+            f"{package}/{path.relative_to(ROOT / folder)}"
+            for path in (ROOT / folder).rglob("*")
+            if path.suffix in (".py", ".cu", ".cuh", ".typed") and INSTRUMENTS not in path.parents
+        }
+    assert not any("instruments" in name for name in names(wheel))
+    assert {"bppsa_cupy/py.typed", "bppsa_cupy/raw_kernels/prelude.cuh"} <= expected
+    assert expected <= names(wheel)
+
+
+def test_the_wheel_carries_licence_and_readme(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        text = archive.read(metadata).decode()
+        assert any(name.endswith("LICENSE") for name in archive.namelist())
+    assert "\nLicense: MIT\n" in text or "\nLicense-Expression: MIT\n" in text
+    assert "Requires-Python: >=3.10" in text
+    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
+    for extra in CONFIGURATION["options.extras_require"]:
+        assert f"Provides-Extra: {extra}" in text
+
+
+def test_an_installed_wheel_works_elsewhere(installed, tmp_path):
+    code = (
+        "import bppsa_cupy as bp, numpy as np; "
+        "net = bp.Sequential([bp.Linear(3, 2)], input_shape=(3,), device='host'); "
+        "net.forward(np.ones((4, 3), np.float32)); "
+        "from bppsa_cupy.raw_kernels import KERNELS; "
+        "from bppsa_cupy.raw_kernels.kernel import Variant; "
+        "assert all(kernel.source(Variant()) for kernel in KERNELS.values()); "
+        "print(bp.__file__)"
+    )
+    assert python("-c", code, cwd=tmp_path, path=installed).strip().startswith(str(installed))
+
+
+def test_an_installed_command_runs_elsewhere(installed, tmp_path):
+    printed = python(installed / "bin" / "bppsa-train", "--help", cwd=tmp_path, path=installed)
+    assert printed.startswith("usage: bppsa-train")
+
+
+@pytest.mark.parametrize("folder", ["jacobians", "raw_kernels"])
+def test_a_mapped_folder_is_refused_as_a_top_level_package(folder):
+    code = f"import {folder}"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, encoding="utf-8")
+    assert result.returncode == 1
+    assert (
+        f"ImportError: import bppsa_cupy.{folder}: a bare `{folder}` would be a second copy" in result.stderr
+    )

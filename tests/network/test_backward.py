@@ -1,0 +1,283 @@
+"""LeNet-5's gradients by every method, against ordinary back-propagation and PyTorch."""
+
+import re
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import bppsa_cupy as bp
+from bppsa_cupy.models import lenet5
+from bppsa_cupy.plan import ChainPlan, Prediction
+from bppsa_cupy.scan.numeric import NumericScan
+
+METHODS = ("bp", "linear", "blelloch", "hybrid")
+
+
+def relative(ours, theirs):
+    return np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+
+
+def torch_lenet5():
+    nn = torch.nn
+    return nn.Sequential(
+        nn.Conv2d(3, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10),
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def network():
+    net = lenet5(seed=3, dtype="float64", device="host")
+    net.use(net.plan(levels=2, batch_size=6))
+    return net
+
+
+@pytest.fixture(scope="module")
+def batch():
+    rng = np.random.default_rng(8)
+    return rng.standard_normal((6, 3, 32, 32)), rng.integers(0, 10, 6)
+
+
+def gradients(net, images, labels, method):
+    _, gradient = bp.cross_entropy(net.forward(images), labels)
+    by_input = net.backward(gradient, method=method, input_gradient=True)
+    return {"input": by_input.copy(), **net.gradients.to_host()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_pytorchs_gradients(network, batch, method):
+    images, labels = batch
+    ours = gradients(network, images, labels, method)
+    reference = torch_lenet5().double()
+    reference.load_state_dict({name: torch.tensor(array) for name, array in network.state_dict().items()})
+    inputs = torch.tensor(images, requires_grad=True)
+    torch.nn.functional.cross_entropy(reference(inputs), torch.tensor(labels)).backward()
+    assert relative(ours["input"], inputs.grad.numpy()) < 1e-10
+    for name, parameter in reference.named_parameters():
+        assert relative(ours[name], parameter.grad.numpy()) < 1e-10
+
+
+@pytest.mark.parametrize("size", [6, 1, 5])
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_scans_equal_back_propagation(network, batch, method, size):
+    images, labels = batch[0][:size], batch[1][:size]
+    expected = gradients(network, images, labels, "bp")
+    got = gradients(network, images, labels, method)
+    assert max(relative(got[name], expected[name]) for name in expected) <= 1e-12
+
+
+@pytest.mark.parametrize("want_input", [True, False])
+@pytest.mark.parametrize("crossed", [(), (3, 7, 11), (4, 5, 6, 8, 10), "all"])
+def test_vjps_in_place_of_filled_entries(network, batch, crossed, want_input):
+    """Some of the elements, in runs and alone, with matrices before and behind; by_outputs of each layer."""
+    plan = network.plan(levels=0 if crossed == "all" else 1, batch_size=6, schedules=["hybrid"])
+    (chain,) = plan.chains
+    schedule = replace(chain.schedules["hybrid"], vjps=())
+    multiplied = {s for step in schedule.steps if step.kind == "mm" for s in (step.left, step.right)}
+    longer = {step.split for step in schedule.steps if step.end - step.split > 1}
+    free = [k for k in range(1, 12) if (k, k + 1) not in multiplied and k not in longer]
+    crossed = tuple(k for k in free if crossed == "all" or k in crossed)
+    own = {"hybrid": replace(schedule, vjps=crossed)}
+    network.use(replace(plan, chains=(ChainPlan(chain.chain, own, chain.products),)))
+    found = []
+    for method in ("bp", "hybrid"):
+        _, gradient = bp.cross_entropy(network.forward(batch[0]), batch[1])
+        by_input = network.backward(gradient, method=method, input_gradient=want_input)
+        outputs = {f"output {k}": np.array(a) for k, a in network.last_pass.output_gradients.items()}
+        outputs = {name: array.reshape(6, -1) for name, array in outputs.items()}
+        found.append({**network.gradients.to_host(), **outputs})
+        if want_input:
+            found[-1]["input"] = np.array(by_input)
+    assert (by_input is not None) == want_input
+    expected, got = found
+    flatten = {"output 6"}
+    assert set(got) - flatten == set(expected) - flatten
+    assert max(relative(got[name], expected[name]) for name in set(got) - flatten) <= 1e-12
+    report = network.last_backward
+    network.use(network.plan(levels=2, batch_size=6))
+    run = [k for k in crossed if k < 11 or want_input]
+    assert (f"{len(run)} VJPs" in report.schedules[0]) == bool(run)
+    if crossed and len(crossed) == 11 and want_input:
+        assert not any("fill" in name or "csr" in name for name in report.launches)
+
+
+def test_the_report_proves_what_ran(network, batch):
+    images, labels = batch
+    gradients(network, images, labels, "bp")
+    report = network.last_backward
+    assert report.method == report.requested == "bp" and report.schedules == ()
+    assert "csr_spmv" not in report.launches
+
+    gradients(network, images, labels, "linear")
+    report = network.last_backward
+    assert report.launches["csr_spmv"] == 11 and not any("product" in name for name in report.launches)
+
+    gradients(network, images, labels, "blelloch")
+    report = network.last_backward
+    assert report.schedules == ("blelloch: 11 mv and 5 mm in 8 levels",)
+    assert sum(count for name, count in report.launches.items() if name.startswith("product_")) == 5
+    assert not any("vjp" in name for name in report.launches)
+    assert report.launched == sum(report.launches.values())
+
+
+def test_auto_says_why(network, batch):
+    images, labels = batch
+    gradients(network, images, labels, "auto")
+    report = network.last_backward
+    assert report.requested == "auto" and report.method in METHODS and "ms" in report.reason
+    fresh = lenet5(device="host", dtype="float64")
+    gradients(fresh, images, labels, "auto")
+    assert (fresh.last_backward.method, fresh.last_backward.reason) == ("bp", "no plan is in use")
+
+
+@pytest.fixture
+def fast_blelloch(network, monkeypatch):
+    """The network with blelloch, then linear, predicted to be the quickest."""
+    seconds = {"bp": 4.0, "linear": 2.0, "blelloch": 1.0, "hybrid": 3.0}
+    monkeypatch.setattr(bp.Plan, "predict", lambda self, batch, device: Prediction(device, seconds))
+    network.use(network.plan(levels=2, batch_size=6))
+    return network
+
+
+def test_auto_leaves_out_what_does_not_fit_the_memory_now(fast_blelloch, batch, monkeypatch):
+    net = fast_blelloch
+    ran = []
+    for free in (10**9, 0, 10**9):  # what is held by the scan in use is there
+        monkeypatch.setattr(type(net.device), "free_memory", lambda self, free=free: free)
+        gradients(net, *batch, "auto")
+        ran.append(net.last_backward.method)
+    assert ran == ["blelloch"] * 3 and "has" not in net.last_backward.reason
+    net.use(net.plan(levels=2, batch_size=6))
+    monkeypatch.setattr(type(net.device), "free_memory", lambda self: 1000)
+    expected = gradients(net, *batch, "bp")
+    ours = gradients(net, *batch, "auto")
+    assert net.last_backward.method == "bp"
+    assert re.search(r"blelloch takes \d+ bytes, host has 1000; linear takes \d+ ", net.last_backward.reason)
+    np.testing.assert_array_equal(ours["input"], expected["input"])
+
+
+@pytest.mark.parametrize("input_gradient", [False, True])
+def test_auto_takes_what_just_fits(fast_blelloch, batch, monkeypatch, input_gradient):
+    net = fast_blelloch
+    _, gradient = bp.cross_entropy(net.forward(batch[0]), batch[1])
+    net.backward(gradient, "blelloch", input_gradient)
+    (scan,) = net._backward.scans._scans.values()
+    needed = scan.memory.total_bytes
+    for free, method in ((needed, "blelloch"), (needed - 1, "linear")):
+        net.use(net.plan(levels=2, batch_size=6, memory_limit=10**9))
+        monkeypatch.setattr(type(net.device), "free_memory", lambda self, free=free: free)
+        net.backward(gradient, "auto", input_gradient)
+        assert net.last_backward.method == method
+
+
+def test_auto_says_where_the_plan_is_too_small(network, batch):
+    images, labels = (np.concatenate([each, each]) for each in batch)
+    gradients(network, images, labels, "auto")
+    assert network.last_backward.method == "bp"
+    assert network.last_backward.reason.startswith(
+        "the plan holds batches up to 6, this one is 12; predicted"
+    )
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_a_steady_step_allocates_nothing_and_uploads_no_pattern(network, batch, method, monkeypatch):
+    images, labels = batch
+    _, gradient = bp.cross_entropy(network.forward(images), labels)
+    network.backward(gradient, method=method)
+    monkeypatch.setattr(type(network.device), "upload_index", None)
+    monkeypatch.setattr("bppsa_cupy.csr.Pattern.__post_init__", None)
+    current = network.last_pass
+    for _ in range(2):
+        network.forward(images, into=current)
+        allocated = network.device.allocated
+        network.backward(gradient, method=method)
+        assert network.device.allocated == allocated
+
+
+def test_a_new_scan_is_made_after_the_old_ones_memory_is_given_back(batch, monkeypatch):
+    images, labels = batch
+    net = lenet5(seed=3, dtype="float64", device="host")
+    net.use(net.plan(levels=1, batch_size=6))
+    prepare, scans, alive = NumericScan.__init__, [], []
+
+    def watched(scan, *arguments):
+        alive.append(sum(earlier() is not None for earlier in scans))
+        scans.append(weakref.ref(scan))
+        prepare(scan, *arguments)
+
+    monkeypatch.setattr(NumericScan, "__init__", watched)
+    for method in ("linear", "hybrid"):
+        gradients(net, images, labels, method)
+    assert alive == [0, 0]
+
+
+def test_the_first_layers_jacobian_is_filled_only_for_the_input_gradient(network, batch):
+    images, labels = batch
+    _, gradient = bp.cross_entropy(network.forward(images), labels)
+    network.backward(gradient, method="blelloch")
+    without = network.last_backward.launches
+    network.backward(gradient, method="blelloch", input_gradient=True)
+    assert network.last_backward.launches["gather_fill"] == without["gather_fill"] + 1
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_device(device, method):
+    rng = np.random.default_rng(1)
+    layers = [bp.Conv2d(2, 3, 3, padding=1), bp.ReLU(), bp.MaxPool2d(2), bp.Tanh(), bp.AvgPool2d(2),
+              bp.Flatten(), bp.Linear(12, 5), bp.Sigmoid(), bp.Linear(5, 3)]  # fmt: skip
+    net = bp.Sequential(layers, (2, 9, 9), seed=1, dtype="float64", device=device)
+    net.use(net.plan(levels=1, batch_size=4))
+    images, labels = rng.standard_normal((3, 2, 9, 9)), rng.integers(0, 3, 3)
+    twin = bp.Sequential(layers, (2, 9, 9), seed=1, dtype="float64", device="host")
+    _, gradient = bp.cross_entropy(twin.forward(images), labels)
+    twin.backward(gradient, method="bp")
+    net.forward(device.asarray(images))
+    net.backward(device.asarray(gradient), method=method)
+    for name, array in net.gradients.to_host().items():
+        assert relative(array, twin.gradients[name]) < 1e-12
+
+
+def test_long_chains_stay_within_rounding():
+    rng = np.random.default_rng(0)
+    layers = []
+    for _ in range(20):
+        layers += [bp.Linear(7, 7), bp.Tanh()]
+    net = bp.Sequential(layers, (7,), dtype="float64", device="host")
+    net.use(net.plan(levels=3, batch_size=2))
+    x = rng.standard_normal((2, 7))
+    expected = None
+    for method in METHODS:
+        y = net.forward(x)
+        net.backward(np.ones_like(y), method=method)
+        got = net.gradients.to_host()
+        expected = expected or got
+        assert max(relative(got[name], expected[name]) for name in got) < 1e-12
+
+
+@pytest.mark.parametrize("method", METHODS[1:])
+def test_a_run_of_one_element_needs_no_plan(method):
+    """Between recurrent layers: each run has one layer with a Jacobian, so nothing is scanned over layers."""
+    layers = [bp.Linear(2, 3), bp.GRU(3, 4), bp.Linear(4, 5), bp.RNN(5, 3), bp.Flatten(), bp.Linear(18, 2)]
+    net = bp.Sequential(layers, (6, 2), dtype="float64", device="host")
+    x, labels = np.random.default_rng(1).standard_normal((3, 6, 2)), [0, 1, 1]
+    assert not net.needs_plan
+    expected = gradients(net, x, labels, "bp")
+    for name, array in gradients(net, x, labels, method).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-14)
+    assert net.last_backward.method == method and net.last_backward.schedules == ()
+    net.use(net.plan(batch_size=3))
+    for name, array in gradients(net, x, labels, method).items():
+        np.testing.assert_allclose(array, expected[name], rtol=1e-10, atol=1e-14)
+    assert len(net.last_backward.schedules) == 3
+
+
+def test_a_longer_run_needs_a_plan():
+    layers = [bp.RNN(2, 3, outputs="last"), bp.Linear(3, 3), bp.ReLU()]
+    net = bp.Sequential(layers, (4, 2), dtype="float64", device="host")
+    assert net.needs_plan
+    net.forward(np.zeros((1, 4, 2)))
+    with pytest.raises(bp.PlanError, match="scans by a plan and none is in use"):
+        net.backward(np.zeros((1, 3)), method="linear")

@@ -1,0 +1,301 @@
+"""Pipelined training in one process, against a reference that keeps all weights, and plain training."""
+
+import json
+import math
+
+import numpy as np
+import pipeline_reference as reference
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pipeline_networks import blocks, data, mlp
+
+import bppsa_cupy as bp
+from bppsa_cupy.data.dataset import Dataset, Split
+from bppsa_cupy.pipeline import Trace
+from bppsa_cupy.training.loop import train
+from bppsa_cupy.training.settings import Settings
+
+ONE_BY_ONE = ("stale", "stale-1f1b", "pipedream")
+
+
+def run(net, dataset, pipeline=None, *, momentum=0.9, lr=0.05, **settings):
+    """The history of training, with or without a pipeline, and the optimizer."""
+    optimizer = bp.SGD(net.parameters, lr=lr, momentum=momentum)
+    trained = net if pipeline is None else bp.Pipeline(net, **pipeline)
+    settings = {"batch_size": 4, "epochs": 2, "seed": 5, **settings}
+    return train(trained, dataset, optimizer, Settings(**settings)), optimizer
+
+
+def equal(ours, theirs):
+    assert list(ours) == list(theirs)
+    for name, array in ours.items():
+        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
+
+
+@given(
+    st.sampled_from((*ONE_BY_ONE, "none")),
+    st.sets(st.integers(1, reference.LAYERS - 1)),
+    st.integers(1, 12),
+    st.booleans(),
+)
+def test_values_are_those_of_a_reference_that_keeps_every_version(schedule, cuts, steps, predict):
+    predict = predict and schedule.startswith("stale")
+    net, ppv, dataset = mlp(), sorted(cuts), data(3 * steps)
+    given_weights = [(net.parameters[f"{2 * k}.weight"].copy(), net.parameters[f"{2 * k}.bias"].copy())
+                     for k in range(reference.LAYERS)]  # fmt: skip
+    order = [np.random.default_rng((5, epoch)).permutation(3 * steps) for epoch in range(2)]
+    expected, velocity, losses = given_weights, None, []
+    for epoch in range(2):  # the pipeline is empty between epochs
+        rows = [order[epoch][3 * k : 3 * k + 3] for k in range(steps)]
+        parts = [(dataset.train.inputs[own], dataset.train.labels[own]) for own in rows]
+        expected, velocity, more = reference.train(
+            expected, parts, ppv, schedule, 0.05, 0.9, predict, velocity
+        )
+        losses += more
+    history, _ = run(net, dataset, {"ppv": ppv, "schedule": schedule, "predict": predict}, batch_size=3)
+    np.testing.assert_allclose(history.losses, losses, rtol=1e-11)
+    for k, (weight, bias) in enumerate(expected):
+        np.testing.assert_allclose(net.parameters[f"{2 * k}.weight"], weight, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(net.parameters[f"{2 * k}.bias"], bias, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("ppv", [(), (1,), (2,), (2, 3), (1, 2, 3, 4)])
+def test_none_is_plain_training_to_the_bit(ppv):
+    options = {"lr_schedule": "cosine", "label_smoothing": 0.1}
+    whole, cut, dataset = blocks(), blocks(), data(18, (1, 6, 6))
+    theirs, optimizer = run(whole, dataset, **options)
+    ours, own = run(cut, dataset, {"ppv": ppv, "schedule": "none"}, **options)
+    assert ours.rows == theirs.rows and cut.random_state == whole.random_state
+    equal(cut.state_dict(), whole.state_dict())
+    equal(own.state_dict()["arrays"], optimizer.state_dict()["arrays"])
+    assert own.steps == optimizer.steps == 10
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b", "zb-h1"])
+@pytest.mark.parametrize(("ppv", "micro", "batch"), [((2,), 4, 7), ((1, 2, 3, 4), 5, 5), ((), 3, 16)])
+def test_micro_batches_give_the_gradients_of_the_whole_batch(schedule, ppv, micro, batch):
+    whole, cut, dataset = mlp(), mlp(), data(16)
+    theirs, _ = run(whole, dataset, batch_size=batch)
+    ours, _ = run(cut, dataset, {"ppv": ppv, "schedule": schedule, "micro_batches": micro}, batch_size=batch)
+    np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-12)
+    for name, array in whole.parameters.items():
+        np.testing.assert_allclose(cut.parameters[name], array, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.filterwarnings("ignore:.* with BatchNorm")
+@pytest.mark.parametrize("schedule", ["zb-h1", "interleaved-1f1b", "interleaved-zb"])
+@pytest.mark.parametrize(("ppv", "micro"), [((1, 2, 4), 4), ((1, 2, 4), 2), ((2,), 3), ((), 2)])
+def test_where_ranks_interleave_and_when_weights_are_put_changes_no_bit(schedule, ppv, micro):
+    """By the same micro-batches 1f1b leaves the same; the last batch is smaller than its micro-batches."""
+    one, other, dataset = blocks(), blocks(), data(18, (1, 6, 6))
+    theirs, _ = run(one, dataset, {"ppv": ppv, "schedule": "1f1b", "micro_batches": micro})
+    pipeline = {"ppv": ppv, "schedule": schedule, "micro_batches": micro}
+    ours, _ = run(other, dataset, pipeline)
+    assert ours.rows == theirs.rows
+    equal(other.state_dict(), one.state_dict())
+
+
+def test_ranks_that_do_not_fit():
+    for options, words in (
+        ({"schedule": "interleaved-1f1b", "micro_batches": 3}, "3 micro-batches .* multiple of 2"),
+        ({"schedule": "interleaved-zb", "micro_batches": 3, "ranks": 3}, "4 stages .* 3 ranks"),
+        ({"schedule": "zb-h1", "micro_batches": 3, "ranks": 2}, "'zb-h1' has a stage a rank: take interl"),
+    ):
+        with pytest.raises(bp.BppsaError, match=words):
+            bp.Pipeline(blocks(), (1, 2, 4), **options)
+
+
+def test_micro_batches_weigh_by_the_labels_that_count():
+    def make():
+        layers = [bp.GRU(2, 3), bp.Linear(3, 4), bp.Tanh(), bp.Linear(4, 2)]
+        return bp.Sequential(layers, (6, 2), seed=1, dtype="float64", device="host")
+
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (9, 6))
+    labels[:2] = -100  # a micro-batch in which none counts
+    split = Split(rng.standard_normal((9, 6, 2)), labels, None, rng.integers(1, 7, 9))
+    dataset = Dataset("drawn", (6, 2), 2, split, None, None)
+    settings = {"batch_size": 9, "epochs": 2}
+    whole, cut = make(), make()
+    theirs, _ = run(whole, dataset, **settings)
+    ours, _ = run(cut, dataset, {"ppv": (1, 2), "schedule": "1f1b", "micro_batches": 5}, **settings)
+    np.testing.assert_allclose(ours.losses, theirs.losses, rtol=1e-12)
+    for name, array in whole.parameters.items():
+        np.testing.assert_allclose(cut.parameters[name], array, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("schedule", ONE_BY_ONE)
+def test_one_stage_is_plain_training(schedule):
+    whole, cut, dataset = blocks(), blocks(), data(18, (1, 6, 6))
+    theirs, _ = run(whole, dataset)
+    ours, _ = run(cut, dataset, {"ppv": (), "schedule": schedule})
+    assert ours.rows == theirs.rows
+    equal(cut.state_dict(), whole.state_dict())
+
+
+@pytest.mark.parametrize("after", [0, 3, 5, 7, 100])
+def test_hybrid_training_loses_no_batch(after):
+    dataset = data(18, (1, 6, 6))
+    net, plain = blocks(), blocks()
+    history, optimizer = run(net, dataset, {"ppv": (1, 2), "non_pipelined_after": after})
+    assert [row["step"] for row in history.rows] == list(range(1, 11)) and optimizer.steps == 10
+    assert net.state_dict()["2.body.1.num_batches_tracked"] == 10
+    if after == 0:
+        run(plain, dataset)
+        equal(net.state_dict(), plain.state_dict())
+    else:
+        run(plain, dataset, {"ppv": (1, 2)})
+        ours, theirs = net.parameters.flat, plain.parameters.flat
+        same = np.array_equal(ours, theirs)
+        assert same == (after == 100)
+
+
+@pytest.mark.parametrize("schedule", ["stale", "pipedream", "none"])
+def test_a_checkpoint_resumes_to_the_bit_and_under_any_schedule(schedule, tmp_path):
+    dataset, path = data(18, (1, 6, 6)), tmp_path / "net.h5"
+    options, pipeline = {"lr_schedule": "half:1"}, {"ppv": (2, 3), "schedule": schedule}
+    whole, first = blocks(), blocks()
+    run(whole, dataset, pipeline, epochs=3, **options)
+    run(first, dataset, pipeline, epochs=1, checkpoint=path, **options)
+    for other in (pipeline, {"ppv": (1,), "schedule": "stale-1f1b"}, None):
+        net = blocks()
+        optimizer = bp.SGD(net.parameters, lr=0.05, momentum=0.9)
+        trained = net if other is None else bp.Pipeline(net, **other)
+        settings = Settings(batch_size=4, epochs=3, seed=5, checkpoint=tmp_path / "on.h5", **options)
+        history = train(trained, dataset, optimizer, settings, resume=path)
+        assert [row["step"] for row in history.rows] == list(range(6, 16))
+        if other is pipeline:
+            equal(net.state_dict(), whole.state_dict())
+
+
+def test_a_step_that_is_not_finite_is_not_applied():
+    net, dataset = mlp(), data(24)
+    dataset.train.inputs[np.random.default_rng((5, 0)).permutation(24)[9]] = np.nan
+    expected = mlp()
+    run(expected, dataset, {"ppv": (2, 3)}, epochs=1, iterations=3, batch_size=3)
+    with pytest.raises(bp.NonFiniteError, match=r"step 4: take fewer cuts.*stale-1f1b or predicted weights"):
+        run(net, dataset, {"ppv": (2, 3)}, epochs=1, batch_size=3)
+    assert all(np.isfinite(array).all() for array in net.parameters.values())
+
+
+def test_several_passes_of_one_network_and_stale_ones():
+    net = mlp()
+    x = np.random.default_rng(0).standard_normal((2, 4, 5))
+    net.forward(x[0])
+    first = net.last_pass
+    net.forward(x[1])
+    net.parameters["0.weight"][...] *= 2
+    net.parameters.changed()
+    gradient = np.ones((4, 3))
+    with pytest.raises(bp.PassError, match="version"):
+        net.backward(gradient, "bp", of=first)
+    net.backward(gradient, "bp", of=first, stale=True)
+    expected = gradient.T @ first.layers[8].saved["input"]
+    np.testing.assert_allclose(net.gradients["8.weight"], expected)
+
+
+def test_recurrent_layers_and_lengths():
+    def make():
+        layers = [bp.LSTM(2, 3), bp.Linear(3, 4), bp.GRU(4, 3, outputs="last"), bp.Linear(3, 2)]
+        return bp.Sequential(layers, (None, 2), seed=1, dtype="float64", device="host")
+
+    rng = np.random.default_rng(0)
+    split = Split(rng.standard_normal((10, 5, 2)), rng.integers(0, 2, 10), None, rng.integers(1, 6, 10))
+    dataset = Dataset("drawn", (None, 2), 2, split, split, None)
+    whole, cut = make(), make()
+    theirs, _ = run(whole, dataset)
+    ours, _ = run(cut, dataset, {"ppv": (1, 2, 3), "schedule": "none"})
+    assert ours.rows == theirs.rows
+    for schedule in ONE_BY_ONE:
+        history, _ = run(make(), dataset, {"ppv": (1, 2, 3), "schedule": schedule})
+        assert np.isfinite(history.losses).all()
+
+
+@pytest.mark.parametrize(("schedule", "predict"), [("stale", True), ("pipedream", False), ("gpipe", False)])
+def test_on_every_device(device, schedule, predict):
+    def make(where):
+        block = bp.Residual([bp.Conv2d(2, 2, 1), bp.BatchNorm2d(2), bp.Conv2d(2, 2, 1)])
+        layers = [bp.Conv2d(1, 2, 3), block, bp.Flatten(), bp.Linear(8, 3)]
+        return bp.Sequential(layers, (1, 4, 4), device=where)
+
+    dataset = data(8, (1, 4, 4))
+    options = {"ppv": (2, 3), "schedule": schedule, "predict": predict}
+    groups = [{"params": [0], "lr": 0.01}]
+    states = []
+    for where in (device, "host"):
+        net = make(where)
+        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9, groups=groups)
+        train(bp.Pipeline(net, **options), dataset, optimizer, Settings(batch_size=3, epochs=2))
+        states.append(net.state_dict())
+    for name, array in states[0].items():
+        np.testing.assert_allclose(array, states[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+def test_masks_that_are_set_later_are_kept():
+    dataset, outcomes = data(12), []
+    for cut in (False, True):
+        net = mlp()
+        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
+        trained = bp.Pipeline(net, (2,), "none") if cut else net
+        train(trained, dataset, optimizer, Settings(batch_size=3, epochs=1))
+        net.set_masks({"0.weight": np.random.default_rng(0).integers(0, 2, (7, 5))})
+        train(trained, dataset, optimizer, Settings(batch_size=3, epochs=1))
+        assert (net.parameters["0.weight"][net.masks["0.weight"] == 0] == 0).all()
+        outcomes.append(net.parameters.flat.copy())
+    np.testing.assert_array_equal(*outcomes)
+
+
+def test_an_empty_run_and_an_empty_epoch():
+    history, optimizer = run(mlp(), data(8), {"ppv": (1,)}, epochs=0)
+    assert history.rows == [] and optimizer.steps == 0
+
+
+def test_the_trace_holds_every_action(tmp_path):
+    trace = Trace()
+    run(mlp(), data(12), {"ppv": (2, 4), "schedule": "gpipe", "micro_batches": 2, "trace": trace}, epochs=1)
+    trace.save(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
+    worked = [event for event in events if event["cat"] != "wait"]
+    assert len(worked) == 3 * (3 * (2 + 2 + 1))
+    assert {event["pid"] for event in worked} == {0, 1, 2}
+    assert all(event["ph"] == "X" and event["dur"] >= 0 and event["ts"] >= 0 for event in events)
+    with pytest.raises(bp.BppsaError, match="no action"):
+        Trace().save(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "settings", "words"),
+    [
+        ({"schedule": "sale"}, {}, "'sale'"),
+        ({"micro_batches": 2}, {}, "whole batches"),
+        ({"schedule": "gpipe", "predict": True}, {}, "stale, stale-1f1b: 'gpipe' has none"),
+        ({"schedule": "gpipe", "micro_batches": 9}, {}, "9 micro-batches of a batch of 4"),
+        ({"non_pipelined_after": -1}, {}, "non_pipelined_after=-1"),
+        ({"predict": 2}, {}, "predict=2"),
+        ({"ppv": (5,)}, {}, "1 to 4"),
+        ({}, {"clip": 1.0}, "clip takes all gradients"),
+        ({}, {"gradient_hook": print}, "gradient_hook takes all gradients"),
+        ({}, {"method": "linear"}, "'linear'.*goes back by bp"),
+        ({"predict": True}, {"momentum": 0.0}, "cannot be predicted with SGD.*momentum"),
+    ],
+)
+def test_what_is_refused(pipeline, settings, words):
+    with pytest.raises(bp.BppsaError, match=words):
+        run(mlp(), data(8), {"ppv": (2,), **pipeline}, **settings)
+
+
+def test_adam_predicts_nothing_and_trains():
+    net = mlp()
+    optimizer = bp.Adam(net.parameters)
+    with pytest.raises(bp.BppsaError, match="Adam: take SGD"):
+        train(bp.Pipeline(net, (2,), predict=True), data(8), optimizer, Settings())
+    history = train(bp.Pipeline(net, (2,)), data(24), optimizer, Settings(batch_size=4, epochs=20))
+    assert math.isclose(optimizer.steps, 120) and history.losses[-6:].mean() < history.losses[:6].mean()
+
+
+def test_batch_norm_with_micro_batches_is_warned_of_once():
+    net, dataset = blocks(), data(8, (1, 6, 6))
+    with pytest.warns(UserWarning, match="gpipe with BatchNorm.* 2 samples") as told:
+        run(net, dataset, {"ppv": (1,), "schedule": "gpipe", "micro_batches": 2})
+    assert len(told) == 1

@@ -1,0 +1,197 @@
+"""Planned products against SciPy's `@`: any structure, any number of samples, on every device."""
+
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from product_cases import STRUCTURES, factors_of, values_of
+from symbolic_oracle import random_pattern
+
+import bppsa_cupy as bp
+from bppsa_cupy.products import multiplications, planned_product
+
+
+def reference(patterns, values, sample):
+    """The dense product of one sample, in float64, and that of ones at all entries: the terms of each."""
+    product = bound = None
+    for pattern, data in zip(patterns, values, strict=True):
+        column = (data[:, sample] if data.ndim == 2 else data).astype(np.float64)
+        dense, ones = pattern.to_scipy(column).toarray(), pattern.to_scipy().toarray()
+        product, bound = (dense, ones) if product is None else (product @ dense, bound @ ones)
+    return product, bound
+
+
+def assert_product(product, patterns, values, result, tolerance):
+    """Every sample of a result, and the pattern of the product."""
+    result = np.asarray(result)
+    for sample in range(result.shape[1] if result.ndim == 2 else 1):
+        expected, bound = reference(patterns, values, sample)
+        got = product.to_scipy(result, sample)
+        np.testing.assert_allclose(
+            got.toarray(), expected, rtol=0, atol=tolerance * max(1, bound.max(initial=0))
+        )
+        assert product.pattern == bp.Pattern.from_scipy(scipy.sparse.csr_array(bound))
+
+
+@settings(max_examples=120)
+@given(
+    st.lists(st.sampled_from(list(STRUCTURES)), min_size=2, max_size=4),
+    st.integers(0, 9),
+    st.sampled_from([None, 0, 1, 2, 17]),
+    st.integers(0, 2**32 - 1),
+)
+@example(["general", "general"], 0, None, 0)
+@example(["general", "general"], 1, 17, 3)
+def test_any_structure_and_number_of_samples(structures, size, batch, seed):
+    rng = np.random.default_rng(seed)
+    patterns = factors_of(rng, structures, size)
+    values = values_of(rng, patterns, batch)
+    product = bp.plan_product(*patterns)
+    for operands in (values, list(zip(patterns, values, strict=True))):
+        result = product(*operands)
+        batched = any(data.ndim == 2 for data in values)
+        assert result.shape == (product.pattern.nnz, *((batch,) if batched else ()))
+        assert_product(product, patterns, values, result, 1e-12)
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+def test_on_every_device(device, dtype, rng, batch):
+    patterns = [random_pattern(rng, *shape, 0.4) for shape in ((5, 9), (9, 9), (9, 4))]
+    values = values_of(rng, patterns, batch, dtype)
+    product = bp.plan_product(*patterns, device=device)
+    result = product(*values)
+    assert result.dtype == dtype and isinstance(result, device.xp.ndarray)
+    tolerance = {"float32": 1e-6, "float64": 1e-14}[dtype.name]
+    assert_product(product, patterns, values, device.to_host(result), tolerance)
+    out = device.empty(result.shape, dtype)
+    assert product(*values, out=out) is out
+    np.testing.assert_array_equal(device.to_host(out), device.to_host(result))
+
+
+@pytest.mark.parametrize("most", [0, 10**9])
+@pytest.mark.parametrize("batch", [None, 1, 16, 35])
+def test_both_general_kinds(most, batch, rng, monkeypatch):
+    monkeypatch.setattr(multiplications, "TERMS_PER_ROW", most)
+    patterns = [random_pattern(rng, 60, 50, 0.2), random_pattern(rng, 50, 70, 0.2)]
+    product = bp.plan_product(*patterns)
+    (made,) = product.multiplications
+    assert made.many.kind == made.one.kind == ("terms" if most else "row_wise")
+    values = values_of(rng, patterns, batch)
+    assert_product(product, patterns, values, product(*values), 1e-13)
+
+
+def test_one_sample_takes_a_term_list_where_several_lean_on_the_structure(rng):
+    diagonal, b = bp.Pattern.diagonal(30), random_pattern(rng, 30, 30, 0.3)
+    (made,) = bp.plan_product(diagonal, b).multiplications
+    assert (made.many.kind, made.one.kind) == ("scale_rows", "terms")
+    (made,) = bp.plan_product(bp.Pattern.dense(3, 4), bp.Pattern.dense(4, 5)).multiplications
+    assert (made.many.kind, made.one.kind) == ("dense", "dense")
+
+
+def test_many_terms_of_one_sample_run_in_threads(rng):
+    a = random_pattern(rng, 3000, 3000, 0.005)
+    product, data = bp.plan_product(a, a), rng.standard_normal(a.nnz)
+    assert product.multiply_adds > 2**17
+    expected = a.to_scipy(data) @ a.to_scipy(data)
+    assert abs(product.to_scipy(product(data, data)) - expected).max() < 1e-12
+
+
+def test_the_order_of_the_fewest_multiply_adds():
+    tall, flat = bp.Pattern.dense(40, 2), bp.Pattern.dense(2, 40)
+    product = bp.plan_product(tall, flat, tall)
+    assert [(made.left, made.right) for made in product.multiplications] == [(1, 2), (0, 3)]
+    assert product.multiply_adds == 2 * 2 * 2 * 40
+    product = bp.plan_product(flat, tall, flat)
+    assert [(made.left, made.right) for made in product.multiplications] == [(0, 1), (3, 2)]
+    chain = bp.plan_product(tall, flat, tall, flat, tall)
+    assert chain.multiply_adds == 2 * (2 * 40 * 2) + 2 * 2 * 2 + 40 * 2 * 2
+
+
+def test_cancelled_entries_and_stored_zeros_stay():
+    a = scipy.sparse.csr_array(np.array([[1.0, 1.0], [0.0, 2.0]]))
+    b = scipy.sparse.csr_array((np.array([3.0, -3.0, 0.0]), [0, 0, 1], [0, 1, 3]), shape=(2, 2))
+    product = bp.plan_product(a, b)
+    assert product(a, b).tolist() == [0.0, 0.0, -6.0, 0.0]
+    assert product.to_scipy(product(a, b)).nnz == 4
+
+
+def test_a_matrix_of_any_format_is_brought_to_the_planned_order(rng):
+    a = scipy.sparse.random_array((7, 6), density=0.5, rng=rng, format="csr")
+    b = scipy.sparse.random_array((6, 5), density=0.5, rng=rng, format="csr")
+    product = bp.plan_product(a, b)
+    expected = product(a.data, b.data)
+    coo = a.tocoo()
+    halves = (np.concatenate([coo.data / 2] * 2), (np.tile(coo.row, 2), np.tile(coo.col, 2)))
+    duplicated = scipy.sparse.coo_array(halves, shape=a.shape)
+    order = np.lexsort((-coo.col, coo.row))
+    unsorted = scipy.sparse.csr_array((coo.data[order], coo.col[order], a.indptr), shape=a.shape)
+    assert not unsorted.has_sorted_indices
+    for matrix in (a, a.tocsc(), unsorted, duplicated, scipy.sparse.csr_matrix(a)):
+        np.testing.assert_allclose(product(matrix, b), expected, rtol=1e-14)
+    record = bp.JacobianRecord(0, "Matrix", bp.Pattern.from_scipy(a), np.stack([a.data, 2 * a.data], 1))
+    np.testing.assert_allclose(product(record, b), np.stack([expected, 2 * expected], 1), rtol=1e-14)
+    assert bp.plan_product(record, b).pattern == product.pattern
+
+
+def test_planning_leaves_the_matrix_as_it_is():
+    a = scipy.sparse.eye_array(3, format="csr")
+    bp.plan_product(a, a)
+    assert a.indptr.flags.writeable and a.indices.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [("ff", "f"), ("fd", "d"), ("dd", "d"), ("bf", "f"), ("if", "d"), ("ll", "d"), ("e?", "f")],
+)
+def test_dtypes_are_promoted(dtypes, expected):
+    pattern = bp.Pattern.diagonal(2)
+    result = bp.plan_product(pattern, pattern)(*(np.ones(2, dtype) for dtype in dtypes))
+    assert result.dtype == np.dtype(expected) and result.tolist() == [1, 1]
+
+
+def test_a_bound_call_sees_new_values(device, rng):
+    patterns = [random_pattern(rng, *shape, 0.5) for shape in ((4, 6), (6, 6), (6, 3))]
+    product = bp.plan_product(*patterns, device=device)
+    arrays = [device.zeros((pattern.nnz, 3), np.float64) for pattern in patterns]
+    out = device.empty((product.pattern.nnz, 3), np.float64)
+    call = product.bind(*arrays, out=out)
+    for _ in range(3):
+        values = [rng.standard_normal(array.shape) for array in arrays]
+        for array, new in zip(arrays, values, strict=True):
+            array[...] = device.asarray(new)
+        call()
+        assert_product(product, patterns, values, device.to_host(out), 1e-14)
+
+
+def test_memory_between_factors_is_kept(rng, monkeypatch):
+    device = bp.devices.get_device("host")
+    a = random_pattern(rng, 9, 9, 0.5)
+    product, out = bp.plan_product(a, a, a), {}
+    for batch in (*range(1, 8), 7):
+        data = rng.standard_normal((a.nnz, batch))
+        out[batch] = product(data, data, data)
+    before = device.allocated
+    product(data, data, data, out=out[7])
+    assert device.allocated == before
+    assert len(product._programs) == planned_product.MAXIMAL_PROGRAMS
+
+
+def test_calls_at_the_same_time(rng):
+    a = random_pattern(rng, 60, 60, 0.3)
+    product = bp.plan_product(a, a, a)
+    data = [rng.standard_normal(a.nnz) for _ in range(4)]
+    expected, wrong = [product(x, x, x) for x in data], []
+
+    def work(k):
+        for _ in range(20):
+            wrong.append(not np.array_equal(product(data[k], data[k], data[k]), expected[k]))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 80 and not any(wrong)

@@ -1,0 +1,76 @@
+"""Every kernel compiles with NVRTC, which needs no GPU, and none spills registers but for what is said
+here: for two targets, and by `make compile` for all that NVRTC knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from nvrtc import TARGETS, USAGES, USUAL, measure, measure_kernel
+
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
+from bppsa_cupy.tools.instruments.machine_code.nvrtc import NvrtcError, nvrtc, targets_known
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        nvrtc() is None, reason="NVRTC is missing: install nvidia-cuda-nvrtc-cu12 (the extra `test` has it)"
+    ),
+]
+
+# 96 values live across a loop, where two blocks of 1024 threads leave 32 registers a thread.
+SPILLING = """
+extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* values, int steps)
+{
+    float held[96];
+#pragma unroll
+    for (int i = 0; i < 96; ++i) held[i] = values[i * 1024 + threadIdx.x];
+    for (int step = 0; step < steps; ++step)
+#pragma unroll
+        for (int i = 0; i < 96; ++i) held[i] = held[i] * held[(i + 1) % 96] + float(step);
+#pragma unroll
+    for (int i = 0; i < 96; ++i) values[i * 1024 + threadIdx.x] = held[i];
+}
+"""
+
+
+#: Bytes that a kernel spills on one target alone: a cell with six coefficients and three numbers a unit.
+SPILLED = {("peephole_lstm_reduce", "sm_120"): 32}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_compiles_without_spills(name: str, request: pytest.FixtureRequest) -> None:
+    known = targets_known()
+    targets = [t for t in TARGETS if t in known] if request.config.getoption("--all-targets") else USUAL
+    usages = measure_kernel(KERNELS[name], targets)
+    request.config.stash.setdefault(USAGES, []).extend(usages)
+    assert {(u.variant, u.target) for u in usages} == {
+        (variant, target) for variant in KERNELS[name].variants() for target in targets
+    }
+    spilling = [usage for usage in usages if usage.spill_bytes > SPILLED.get((name, usage.target), 0)]
+    assert not spilling, f"{name} spills registers: {spilling}"
+
+
+def test_nvrtc_knows_what_it_compiles_for() -> None:
+    assert set(USUAL) <= targets_known() and "sm_35" not in targets_known()
+
+
+def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BPPSA_NVRTC", str(tmp_path / "libnvrtc.so"))
+    with pytest.raises(NvrtcError, match=r"BPPSA_NVRTC is .*libnvrtc\.so, which is no library that loads"):
+        nvrtc.__wrapped__()
+
+
+def test_a_spill_is_seen() -> None:
+    assert measure(SPILLING, "spilling", Variant(), "sm_90").spill_bytes > 0
+
+
+def test_a_broken_text_is_named_with_its_target() -> None:
+    with pytest.raises(NvrtcError, match=r"sm_80: kernel.cu.*undefined_name"):
+        measure('extern "C" __global__ void broken() { undefined_name(); }', "broken", VARIANTS[0], "sm_80")
+
+
+def test_a_text_without_an_entry_is_an_error() -> None:
+    with pytest.raises(NvrtcError, match="no entry point"):
+        measure("__device__ int unused() { return 1; }", "missing", VARIANTS[0], "sm_90")

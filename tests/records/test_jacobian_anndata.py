@@ -1,0 +1,109 @@
+"""Files of Jacobians in other readers: AnnData's, and what its format asks for."""
+
+import warnings
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse
+from chain_cases import network_records
+from record_cases import assert_same, make
+
+import bppsa_cupy as bp
+from bppsa_cupy.tools.jacobians import main
+
+
+@pytest.fixture(scope="module")
+def read_elem():
+    """AnnData's reader of a group."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its own dependencies
+        io = pytest.importorskip("anndata.io", reason="files are read by anndata, of the extra test")
+    return io.read_elem
+
+
+def records():
+    """Batched and shared ones, empty ones, both dtypes, and steps of one pattern."""
+    yield make(0, (7, 5), None)
+    yield make(1, (5, 6), 3, dtype=np.float64)
+    yield from (make(4, (4, 4), 2, step=step) for step in range(3))
+    yield make(6, (3, 2), 4, density=0)
+    yield make(7, (3, 2), 0)
+
+
+def elements(path, given):
+    """The groups of each record's samples, with the sample's number."""
+    with h5py.File(path) as file:
+        groups = sorted(file.values(), key=lambda group: group.attrs["position"])
+        for group, record in zip(groups, given, strict=True):
+            if record.batch is None:
+                yield group, record, 0
+            else:
+                assert len(group.get("samples", ())) == record.batch
+                yield from ((group[f"samples/{k}"], record, k) for k in range(record.batch))
+
+
+def test_anndata_reads_every_sample(tmp_path, read_elem):
+    given = list(records())
+    bp.save_jacobians(tmp_path / "j.h5", given, anndata=True)
+    found = 0
+    for group, record, sample in elements(tmp_path / "j.h5", given):
+        matrix, expected = read_elem(group), record.to_scipy(sample)
+        assert isinstance(matrix, scipy.sparse.csr_matrix | scipy.sparse.csr_array)
+        assert matrix.dtype == expected.dtype and matrix.shape == expected.shape
+        for name in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(matrix, name), getattr(expected, name))
+        found += 1
+    assert found == 1 + 3 + 6 + 4
+
+
+def test_each_sample_is_encoded_as_anndata_documents_it(tmp_path):
+    """https://anndata.readthedocs.io, on-disk format: attributes, and three data sets of one axis."""
+    given = list(records())
+    bp.save_jacobians(tmp_path / "j.h5", given, anndata=True, compress=True)
+    for group, record, sample in elements(tmp_path / "j.h5", given):
+        assert (group.attrs["encoding-type"], group.attrs["encoding-version"]) == ("csr_matrix", "0.1.0")
+        np.testing.assert_array_equal(group.attrs["shape"], record.pattern.shape)
+        assert {name for name, item in group.items() if isinstance(item, h5py.Dataset)} == {
+            "data", "indices", "indptr",
+        }  # fmt: skip
+        np.testing.assert_array_equal(group["data"][()], record.values(sample))
+        np.testing.assert_array_equal(group["indptr"][()], record.pattern.indptr)
+
+
+def test_views_change_nothing_for_our_reader(tmp_path):
+    given = list(records())
+    for name, anndata in (("plain.h5", False), ("views.h5", True)):
+        bp.save_jacobians(tmp_path / name, given, anndata=anndata)
+    assert_same(bp.load_jacobians(tmp_path / "views.h5"), given)
+    with h5py.File(tmp_path / "plain.h5") as file:
+        assert not any("samples" in group for group in file.values())
+
+
+def test_views_copy_no_values(tmp_path):
+    wide = [make(0, (300, 300), 8, density=0.5)]
+    for name, anndata in (("plain.h5", False), ("views.h5", True)):
+        bp.save_jacobians(tmp_path / name, wide, anndata=anndata)
+    sizes = [(tmp_path / name).stat().st_size for name in ("plain.h5", "views.h5")]
+    assert sizes[1] - sizes[0] < 8 * 4000 < wide[0].data.nbytes / 8
+
+
+def test_a_dump_is_read_step_by_step(tmp_path, monkeypatch, read_elem):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((8, 5, 2)).astype(np.float32)
+    np.savez("data.npz", x=inputs, y=np.arange(8) % 2)
+    options = "--data data.npz --batch-size 3 --hidden-size 4 --device host --anndata -o j.h5".split()
+    assert main(["dump", "lstm", *options]) == 0
+    dense = bp.load_jacobians("j.h5").where(layer=0).dense()
+    with h5py.File("j.h5") as file:
+        for step in range(5):
+            for sample in range(3):
+                matrix = read_elem(file[f"000_LSTM_l0_forward_{step:06d}/samples/{sample}"])
+                np.testing.assert_array_equal(matrix.toarray(), dense[step, sample])
+
+
+def test_the_flag_is_checked(tmp_path):
+    _, given = network_records(bp.RNN(1, 1), 1, 1)
+    with pytest.raises(bp.JacobianFileError, match="anndata='yes': it takes True or False"):
+        bp.save_jacobians(tmp_path / "j.h5", given, anndata="yes")

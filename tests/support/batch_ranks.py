@@ -1,0 +1,131 @@
+"""What every rank does in one start of mpiexec: batches shared over MPI, against one process and PyTorch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+from group_cases import raises
+from mpi import play
+
+import bppsa_cupy as bp
+from bppsa_cupy.distributed import Group
+from bppsa_cupy.errors import DistributedError
+
+
+def network(dtype="float64", seed=3):
+    layers = [bp.Conv2d(1, 3, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(27, 4)]
+    return bp.Sequential(layers, (1, 8, 8), seed=seed, dtype=dtype, device="host")
+
+
+def steps(net, optimizer, batches):
+    for x, labels in batches:
+        _, gradient = bp.cross_entropy(net.forward(x), labels)
+        net.backward(gradient)
+        bp.clip_grad_norm(net.gradients, 1.0)
+        optimizer.step(net.gradients)
+    return net.state_dict()
+
+
+def made(sizes, dtype="float64"):
+    rng = np.random.default_rng(0)
+    return [(rng.standard_normal((n, 1, 8, 8)).astype(dtype), rng.integers(0, 4, n)) for n in sizes]
+
+
+def case_the_bits_are_those_of_one_process(group: Group) -> None:
+    for dtype, micro in (("float32", 3), ("float64", 5)):
+        whole, net = bp.accumulate(network(dtype), micro), bp.distribute(
+            network(dtype), group, over="batch", micro_batch=micro
+        )  # fmt: skip
+        found = [
+            steps(each, bp.Adam(each.parameters, lr=0.01), made((12, 12, 7, 1), dtype))
+            for each in (net, whole)
+        ]
+        for name, array in found[0].items():
+            np.testing.assert_array_equal(array, found[1][name], err_msg=name)
+        assert net.parameters.flat is not whole.parameters.flat
+
+
+def case_equal_parts_are_those_of_ddp(group: Group) -> None:
+    """Gradients of gloo's ring are in another order: up to rounding, over some steps."""
+    net = bp.distribute(network(), group, over="batch")
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 3, 3),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(27, 4),
+    ).double()
+    module.load_state_dict({name: torch.tensor(array) for name, array in net.state_dict().items()})
+    meeting = Path(os.environ["MEETING"])
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{meeting}", rank=group.rank, world_size=group.size
+    )
+    model = torch.nn.parallel.DistributedDataParallel(module)
+    theirs = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    batches = made((12, 12, 12))
+    for x, labels in batches:
+        own = net.own_samples(12)
+        theirs.zero_grad()
+        torch.nn.functional.cross_entropy(model(torch.tensor(x[own])), torch.tensor(labels[own])).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        theirs.step()
+    found = steps(net, bp.SGD(net.parameters, lr=0.1, momentum=0.9), batches)
+    for name, tensor in module.state_dict().items():
+        np.testing.assert_allclose(found[name], tensor.numpy(), rtol=1e-10, atol=1e-10, err_msg=name)
+    torch.distributed.destroy_process_group()
+
+
+def grid_of_ranks(group: Group) -> None:
+    """Two rows of two ranks: layers in a row, halves of the batch in a column."""
+
+    def make():
+        layers = [bp.Conv2d(1, 3, 3), bp.BatchNorm2d(3), bp.Dropout(0.2), bp.Flatten(), bp.Linear(108, 4)]
+        return bp.Sequential(layers, (1, 8, 8), seed=1, dtype="float64", device="host")
+
+    def by_grid(over="batch:2,layers:2", **options):
+        return bp.distribute(make(), group, bp.Partition((0, 2, 5)), over=over, **options)
+
+    nets = [bp.accumulate(make(), 5)]
+    nets += [by_grid(micro_batch=5, shard_optimizer=sharded) for sharded in (False, True)]
+    for net in nets[1:]:
+        assert (list(net.parameters) == ["4.weight", "4.bias"]) == (group.rank % 2 == 1)
+        assert net.writes == (group.rank == 0)
+    found = []
+    for net in nets:
+        optimizer = bp.Adam(net.parameters, lr=0.01)
+        values = steps(net, optimizer, made((12, 12, 7)))
+        found.append({**values, **optimizer.state_dict()["arrays"], **net.gradients.to_host()})
+    for each in found[1:]:
+        for name, array in found[0].items():
+            np.testing.assert_array_equal(array, each[name], err_msg=name)
+    batches, synced = made((12, 12, 1)), by_grid(sync_batch_norm=True)
+    found = [steps(each, bp.SGD(each.parameters, lr=0.1), batches) for each in (synced, make())]
+    for name, array in found[0].items():
+        np.testing.assert_allclose(array, found[1][name], rtol=1e-12, atol=1e-12, err_msg=name)
+    x, gradient = np.random.default_rng(0).standard_normal((7, 9, 2)), np.ones((7, 3))
+    passes = []
+    for over in (True, False):
+        net = bp.Sequential(
+            [bp.GRU(2, 4, outputs="last"), bp.Linear(4, 3)], (None, 2), dtype="float64", device="host"
+        )
+        net = bp.distribute(net, group, over="batch:2,time:2", chunk=3) if over else net
+        passes.append([net.forward(x), net.backward(gradient, "bp", True), net.gradients.flat])
+    for ours, theirs in zip(*passes, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+    with raises(DistributedError, "3 x 2 = 6 ranks and the group has 4"):
+        bp.distribute(make(), group, over="batch:3,layers:2")
+
+
+def case_what_does_not_fit_is_named(group: Group) -> None:
+    for options in ({"micro_batch": 2}, {"over": "batch", "chunk": 3}, {"over": "time", "micro_batch": 3}):
+        with raises(DistributedError, "leave it out with over="):
+            bp.distribute(network(), group, **options)
+    with raises(DistributedError, "differ in micro_batch"):
+        bp.distribute(network(), group, over="batch", micro_batch=2 + group.rank)
+
+
+if __name__ == "__main__":
+    play(globals())

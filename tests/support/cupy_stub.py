@@ -1,0 +1,263 @@
+"""A stand-in for CuPy where there is no GPU: arrays are NumPy's in host memory, kernels run on the emulator.
+
+It is as strict as CuPy where a mistake would be silent on the host: host arrays do not mix with device
+arrays, kernel arguments are packed byte by byte as they are given, a capture runs nothing, and what a stream
+does asynchronously (copies to pinned memory, messages) is done late: when an event behind it is asked about.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+from cupy_stub_arrays import PinnedMemory, ndarray, new_or_view, on_device
+from cupy_stub_memory import (
+    OF_BLAS,
+    OF_CODE,
+    CUDADriverError,
+    CUDARuntimeError,
+    Memory,
+    OutOfMemoryError,
+)
+from cupy_stub_streams import Event, ExternalStream, Stream, StreamOf14
+from emulator.build import compile_text
+from emulator.library import Library
+
+from bppsa_cupy.raw_kernels import KERNELS
+from bppsa_cupy.raw_kernels.architectures import (
+    ARCHITECTURES,
+    BLOCK,
+    GRID,
+    REGISTERS,
+    SHARED_BYTES,
+    THREADS,
+    WARP,
+    Architecture,
+)
+from bppsa_cupy.raw_kernels.kernel import LaunchShape
+
+
+class Function:
+    """A kernel of a RawModule, whose code is loaded where it is first asked for, as CuPy loads it. A launch
+    gets 48 KiB of shared memory until the attribute says more."""
+
+    def __init__(self, name: str, code: str) -> None:
+        self.name, self._code = name, code
+
+    @cached_property
+    def kernel(self) -> Library:
+        Memory.take(OF_CODE)
+        text = compile_text(self._code, self.name, KERNELS[self.name].parameters)
+        return Library(self.name, text, Gpu.architecture)
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        return self.kernel.opted_in - self.kernel.static_shared_bytes
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, taken: int) -> None:
+        if taken + self.kernel.static_shared_bytes > Gpu.architecture.shared_bytes:
+            raise CUDARuntimeError("CUDA_ERROR_INVALID_VALUE: invalid argument")
+        self.kernel.opted_in = taken + self.kernel.static_shared_bytes
+
+    def __call__(self, grid: tuple, block: tuple, arguments: tuple, *, shared_mem: int = 0) -> None:
+        assert len(grid) == len(block) == 3 and 0 not in grid
+        packed = []
+        for value in arguments:
+            if isinstance(value, ndarray):
+                packed.append(ctypes.c_void_p(value.ctypes.data))
+            else:
+                assert isinstance(value, np.generic), f"{self.name}: {value!r} is packed as CuPy guesses"
+                packed.append(ctypes.create_string_buffer(value.tobytes(), value.nbytes))
+        shape = LaunchShape(tuple(map(int, grid)), tuple(map(int, block)), shared_mem)
+        stream, library = Stream.current[-1], self.kernel
+        if stream.capture is not None:
+            stream.add(lambda: library.run(packed, shape))
+        else:
+            library.run(packed, shape)
+
+
+class Gpu:
+    """A GPU by its number, the current one without; all are of one architecture."""
+
+    current = 0
+    architecture = ARCHITECTURES["sm_90"]
+
+    def __init__(self, number: int | None = None) -> None:
+        self._number = Gpu.current if number is None else number
+        self.attributes = attributes_of(self.architecture)
+        self.compute_capability = self.architecture.name.removeprefix("sm_")
+        self.pci_bus_id = f"0000:0{self._number + 1}:00.0"
+
+    @property
+    def id(self) -> int:
+        return self._number
+
+    def use(self) -> None:
+        Gpu.current = self._number
+
+    def __enter__(self) -> Gpu:
+        self._before, Gpu.current = Gpu.current, self._number
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        Gpu.current = self._before
+
+
+def attributes_of(architecture: Architecture) -> dict[str, int]:
+    """What CuPy's Device says of a GPU of this architecture, under the runtime's names."""
+    found = {
+        "MultiProcessorCount": 132,
+        "L2CacheSize": 50 << 20,
+        "MaxSharedMemoryPerBlock": SHARED_BYTES,
+        "MaxSharedMemoryPerBlockOptin": architecture.shared_bytes,
+        "MaxSharedMemoryPerMultiprocessor": architecture.multiprocessor_bytes,
+        "MaxThreadsPerBlock": THREADS,
+        "MaxThreadsPerMultiProcessor": architecture.multiprocessor_threads,
+        "MaxRegistersPerBlock": REGISTERS,
+        "MaxRegistersPerMultiprocessor": REGISTERS,
+        "WarpSize": WARP,
+    }
+    for name, extents in (("MaxGridDim", GRID), ("MaxBlockDim", BLOCK)):
+        found |= {name + axis: extent for axis, extent in zip("XYZ", extents, strict=True)}
+    return found
+
+
+class CompileException(Exception):
+    """CuPy's error of NVRTC."""
+
+
+class Nvrtc:
+    """CuPy's way to NVRTC: the text itself, under a header, stands for the machine code."""
+
+    HEADER = b"\x7fELF of the stand-in\n"
+
+    #: What was compiled in this session: text and options.
+    compiled: list[tuple[str, tuple[str, ...]]] = []  # noqa: RUF012
+
+    @staticmethod
+    def compile_using_nvrtc(
+        source: str, options: tuple[str, ...] = (), *, cache_in_memory: bool = False
+    ) -> tuple[bytes, None]:
+        assert cache_in_memory, "CuPy writes the text to a file in the locale's encoding"
+        Nvrtc.compiled.append((source, options))
+        if "#error" in source:
+            raise CompileException("kernel.cu(1): error: #error directive")
+        return Nvrtc.HEADER + source.encode(), None
+
+
+class RawModule:
+    """A file of machine code. Text is refused here: CuPy would compile it with options of its own."""
+
+    def __init__(self, *, path: str) -> None:
+        code = Path(path).read_bytes()
+        if not code.startswith(Nvrtc.HEADER):
+            raise CUDARuntimeError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid")
+        self._text = code.removeprefix(Nvrtc.HEADER).decode()
+
+    def get_function(self, name: str) -> Function:
+        return Function(name, self._text)
+
+
+def make_cupy(
+    *,
+    devices: int = 1,
+    free: int = 1 << 40,
+    driver: int = 12090,
+    version: str = "99.0",
+    architecture: str = "sm_90",
+) -> ModuleType:
+    """A module to stand for `cupy`: a machine of `devices` GPUs of an architecture with `free` bytes, and of
+    a driver of CUDA's version `driver`. No real machine code is named by CuPy's `version`. There is one
+    machine at a time: all GPUs are of the architecture of the module that was made last."""
+    cupy = ModuleType("cupy")
+    Gpu.architecture = ARCHITECTURES[architecture]
+    cupy.__version__ = version
+
+    def count() -> int:
+        if devices < 0:
+            raise CUDARuntimeError("cudaErrorInsufficientDriver")
+        return devices
+
+    def empty(shape: Any, dtype: Any = float) -> ndarray:
+        needed = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if needed > free:
+            raise OutOfMemoryError(needed)
+        Memory.take(needed)
+        return np.empty(shape, dtype).view(ndarray)
+
+    def asarray(value: Any, dtype: Any = None) -> ndarray:
+        if isinstance(value, ndarray):
+            return value.astype(dtype, copy=False) if dtype is not None else value
+        made = np.array(value, dtype=dtype).view(ndarray)
+        Memory.take(made.nbytes)
+        return made
+
+    def ascontiguousarray(value: ndarray) -> ndarray:
+        return new_or_view(value, np.ascontiguousarray(value).view(ndarray))
+
+    def fallback(name: str) -> Any:
+        function = getattr(np, name)
+        if isinstance(function, type) or not callable(function):
+            return function
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if any(type(value) is np.ndarray for value in arguments):
+                raise TypeError(f"{name} got a host array")
+            if name == "matmul" or not (isinstance(function, np.ufunc) or name == "may_share_memory"):
+                Memory.take(OF_BLAS)
+            return on_device(function(*arguments, **options))
+
+        return call
+
+    def norm(value: ndarray) -> ndarray:
+        if type(value) is np.ndarray:
+            raise TypeError("norm got a host array")
+        Memory.take(value.itemsize)
+        return on_device(np.linalg.norm(value.view(np.ndarray)))
+
+    def deprecated(ptr: int) -> Stream:
+        warnings.warn("ExternalStream is deprecated. Use Stream.from_external()", DeprecationWarning, 2)
+        return ExternalStream(ptr)
+
+    cupy.linalg = SimpleNamespace(norm=norm)
+    cupy.ndarray, cupy.empty, cupy.asarray, cupy.array = ndarray, empty, asarray, asarray
+    cupy.ascontiguousarray = ascontiguousarray
+    cupy.asnumpy = lambda value: value.get()
+    cupy.from_dlpack = lambda value: np.from_dlpack(value).view(ndarray)
+    cupy.RawModule = RawModule
+    cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 5)
+    cupy.cuda = SimpleNamespace(
+        runtime=SimpleNamespace(
+            getDeviceCount=count,
+            getDevice=lambda: Gpu.current,
+            getDeviceProperties=lambda number: {"name": b"a stand-in"},
+            runtimeGetVersion=lambda: 12090,
+            driverGetVersion=lambda: driver,
+            CUDARuntimeError=CUDARuntimeError,
+            memGetInfo=lambda: (free, 2 * free),
+        ),
+        memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+        alloc_pinned_memory=PinnedMemory,
+        get_current_stream=lambda: Stream.current[-1],
+        get_elapsed_time=lambda start, end: float(end.time - start.time),
+        Device=Gpu,
+        nvrtc=SimpleNamespace(getVersion=lambda: (0, 0)),
+        compiler=SimpleNamespace(
+            compile_using_nvrtc=Nvrtc.compile_using_nvrtc, CompileException=CompileException
+        ),
+        Stream=Stream if version < "14" else StreamOf14,
+        ExternalStream=ExternalStream if version < "14" else deprecated,
+        Event=Event,
+    )
+    cupy.__getattr__ = fallback
+    return cupy
+
+
+Stream.current.append(Stream())

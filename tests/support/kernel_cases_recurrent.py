@@ -1,0 +1,117 @@
+"""Arguments for the kernels of recurrent layers: any hidden size, steps no chunk divides, ragged lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from kernel_cases import Case, case, cases_of
+
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+
+#: steps, hidden, sets of weights, samples, chunk: few samples, blocks of them, and what remains.
+SIZES = (
+    (0, 3, 1, 2, 4), (1, 1, 1, 1, 1), (5, 3, 1, 0, 2), (21, 20, 1, 2, 10), (5, 33, 2, 1, 2), (3, 64, 1, 1, 2),
+    (2, 100, 1, 4, 1), (9, 7, 1, 19, 9), (2, 5, 2, 33, 5), (3, 130, 1, 18, 3), (3, 600, 1, 1, 3),
+    (4, 18, 3, 5, 3),
+)  # fmt: skip
+
+
+def recurrent(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
+    settings = (((0, 0, 0), (1, 1, 1)), ((1, 0, 1), (0, 1, 0)))
+    for number, (steps, hidden, sets, batch, chunk) in enumerate(SIZES):
+        for per_step, reverse, ragged in settings[number % 2]:
+            least = min(1, steps) if ragged else steps
+            arrays = {
+                "lengths": rng.integers(least, steps + 1, batch),
+                "weight_hh": rng.standard_normal((sets, form.gates, hidden, hidden)) / hidden**0.5,
+                "wanted": np.full(reverse, not per_step),
+            }
+            yield case(
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=sets * batch, chunk=chunk,
+                per_step=per_step, reverse=reverse, guarded=reverse,
+            )  # fmt: skip
+
+
+#: hidden, sets of weights, samples: parts of warps and of blocks, terms beyond what lies in shared memory.
+STEP_SIZES = ((1, 1, 5), (3, 1, 0), (20, 1, 2), (33, 2, 9), (66, 1, 17), (600, 1, 2))
+
+
+def single_steps(rng: np.random.Generator, form: CellForm) -> Iterator[Case]:
+    """Times at which all, some or none of the samples are padded."""
+    for number, (hidden, sets, batch) in enumerate(STEP_SIZES):
+        arrays = {
+            "lengths": rng.integers(1, 6, batch),
+            "weight_hh": rng.standard_normal((sets, form.gates, hidden, hidden)) / hidden**0.5,
+            "weight": rng.standard_normal((sets, hidden, form.gates, hidden)) / hidden**0.5,
+        }
+        yield case(
+            arrays, time=(0, 3, 5)[number % 3], hidden=hidden, sets=sets, batch=batch, walks=sets * batch,
+            per_step=number % 2,
+        )  # fmt: skip
+
+
+for _form in FORMS.values():
+    cases_of(f"{_form.name}_forward", f"{_form.name}_backward")(lambda rng, form=_form: recurrent(rng, form))
+    cases_of(f"{_form.name}_forward_step", f"{_form.name}_backward_step")(
+        lambda rng, form=_form: single_steps(rng, form)
+    )
+
+
+@cases_of("sequence_gather", "sequence_scatter")
+def layouts(rng: np.random.Generator) -> Iterator[Case]:
+    for steps, features, batch, before, after in (
+        (0, 2, 3, 0, 0), (1, 1, 1, 0, 0), (5, 3, 2, 0, 4), (7, 20, 17, 2, 1), (300, 1, 2, 0, 0),
+        (3, 4, 6, 1, 0),
+    ):  # fmt: skip
+        arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
+        yield case(
+            arrays, steps=steps, features=features, rows=features + 2, batch=batch, offset=before,
+            total=before + features + after,
+        )  # fmt: skip
+
+
+@cases_of("sequence_project")
+def projections(rng: np.random.Generator) -> Iterator[Case]:
+    for steps, inputs, outputs, batch in (
+        (0, 2, 3, 2), (1, 1, 1, 1), (3, 38, 60, 16), (4, 5, 7, 33), (2, 0, 3, 2), (35, 9, 5, 3),
+        (70, 18, 200, 1), (2, 530, 500, 5),
+    ):  # fmt: skip
+        for transposed, biased in ((0, 0), (0, 1), (1, 0)):
+            yield case(
+                steps=steps, rows=inputs + transposed, inputs=inputs, outputs=outputs, batch=batch,
+                transposed=transposed, biased=biased,
+            )  # fmt: skip
+
+
+@cases_of("sequence_weight_gradient")
+def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
+    for steps, rows, bands, sets, columns, batch, parts in (
+        (1, 1, 1, 1, 1, 1, 1), (5, 20, 1, 1, 20, 16, 2), (7, 33, 1, 1, 32, 3, 3), (3, 60, 1, 1, 38, 17, 4),
+        (2, 5, 1, 1, 70, 1, 2), (3, 4, 1, 1, 6, 131, 2), (150, 20, 1, 1, 33, 1, 2), (2, 200, 1, 1, 17, 20, 1),
+        (4, 20, 1, 1, 20, 144, 1), (5, 24, 6, 3, 4, 5, 2), (3, 80, 2, 2, 40, 16, 1), (2, 66, 2, 1, 5, 1, 1),
+    ):  # fmt: skip
+        for shifted, reverse in ((0, 0), (1, 0), (1, 1)):
+            yield case(
+                steps=steps, rows=rows, columns=columns, batch=batch, parts=parts, shifted=shifted,
+                reverse=reverse, first=2, bands=bands, sets=sets, delta_rows=rows + 3,
+                value_rows=sets * columns + shifted,
+            )  # fmt: skip
+
+
+@cases_of(*(f"{name}_fill" for name in FORMS))
+def fills(rng: np.random.Generator) -> Iterator[Case]:
+    for steps, hidden, sets, batch in (
+        (0, 3, 1, 2),
+        (1, 1, 1, 1),
+        (5, 7, 1, 3),
+        (2, 20, 1, 17),
+        (3, 4, 3, 18),
+    ):
+        for reverse in (0, 1):
+            arrays = {"lengths": rng.integers(min(1, steps), steps + 1, batch)}
+            walks = sets * batch
+            yield case(
+                arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=walks, reverse=reverse
+            )

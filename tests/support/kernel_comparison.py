@@ -1,0 +1,64 @@
+"""A kernel's CUDA text against its twin, on one case."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from tolerances import assert_close
+
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
+
+
+def by_twin(kernel: Kernel, variant: Variant, given: list[Any]) -> list[Any]:
+    """The arguments after a launch of the twin on copies of them."""
+    # The width of an index changes no value; one variant of the twin less to compile.
+    of_twin = variant if variant.real == "float64" else Variant(variant.real)
+    taken = [_cast_index(value, of_twin) for value in given]
+    get_device("host").launch(kernel, *taken)
+    return taken
+
+
+def _cast_index(value: Any, variant: Variant) -> Any:
+    """A copy of an array, in the variant's index dtype if it is one of indices; scalars as they are."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return value.astype(variant.index if value.dtype.kind == "u" and value.itemsize >= 4 else value.dtype)
+
+
+def by_text(kernel: Kernel, device: Device, given: list[Any], turn: int) -> list[Any]:
+    """The arguments after a launch of the text on a device; every other turn by few blocks, whose loops have
+    then more than one round."""
+    if turn % 2:
+        kernel = _by_few(kernel)
+    placed = [device.asarray(value) if isinstance(value, np.ndarray) else value for value in given]
+    device.launch(kernel, *placed)
+    return [device.to_host(value) if isinstance(value, np.ndarray) else value for value in placed]
+
+
+@functools.cache  # a device loads the text of each kernel object anew
+def _by_few(kernel: Kernel) -> Kernel:
+    """The kernel with launches of at most two blocks along each axis."""
+
+    def launch(scalars: Any) -> LaunchShape:
+        shape = kernel.launch(scalars)
+        return shape._replace(grid=tuple(min(blocks, 2) for blocks in shape.grid))
+
+    return replace(kernel, launch=launch)
+
+
+def assert_same(kernel: Kernel, found: list[Any], expected: list[Any], what: object) -> None:
+    """Every array that the text left is the twin's, up to rounding; `what` is named where one is not."""
+    names = [parameter.name for parameter in kernel.parameters]
+    if "exponents" in names and "maps" in names:  # the power of two of a column of zeros says nothing
+        powers, wanted = found[names.index("exponents")], expected[names.index("exponents")]
+        columns = np.array_split(expected[names.index("maps")], max(1, powers.size))
+        for column, values in enumerate(columns):
+            if powers.size and not values.any():
+                powers[column] = wanted[column]
+    for parameter, actual, wanted in zip(kernel.parameters, found, expected, strict=True):
+        if parameter.is_array:
+            assert_close(actual, wanted, length=256, what=f"{parameter.name} with {what}")

@@ -1,0 +1,222 @@
+"""What every rank does in one start of mpiexec: networks whose steps lie on several ranks, against one's."""
+
+from __future__ import annotations
+
+import numpy as np
+from group_cases import raises
+from mpi import play
+
+import bppsa_cupy as bp
+from bppsa_cupy.distributed import Group
+from bppsa_cupy.distributed.time_cost import split_steps
+from bppsa_cupy.errors import DistributedError
+
+CELLS = (bp.RNN, bp.GRU, bp.LSTM)
+
+
+def network(layers, features, dtype="float64"):
+    """A network over sequences of any length."""
+    return bp.Sequential(layers, (None, features), seed=1, dtype=dtype, device="host")
+
+
+def assert_close(ours, theirs, dtype, what):
+    """Equal up to the rounding of sums in another order."""
+    bound = {"float32": 2e-5, "float64": 1e-13}[np.dtype(dtype).name]
+    scale = max(1.0, float(np.abs(theirs).max(initial=0.0)))
+    assert float(np.abs(ours - theirs).max(initial=0.0)) <= bound * scale, what
+
+
+def states_of(network):
+    """Every final state, and gradient by an initial state, of the last pass."""
+    current = network.last_pass
+    return [
+        np.asarray(part)
+        for found in (current.states, current.state_gradients)
+        for index in sorted(found)
+        for part in (found[index] if isinstance(found[index], tuple) else (found[index],))
+    ]
+
+
+def pairs_of_states(net, whole, x):
+    """Those of both, on a rank that holds steps."""
+    holds = net.ranges(x.shape[1], len(x)) is not None
+    return list(zip(states_of(net), states_of(whole), strict=True)) if holds else []
+
+
+def check(group, make, x, methods, chunk, exact, initial=None, final_gradient=None, **options):
+    """Outputs, states and gradients by every method.
+
+    exact  outputs and states to the bit; not behind a Linear over steps, whose GEMM has fewer rows here
+    """
+    whole, net = make(), bp.distribute(make(), group, over="time", chunk=chunk)
+    rng = np.random.default_rng(3)
+    for method in methods:
+        expected = whole.forward(x, states=initial, **options)
+        got = net.forward(x, states=initial, **options)
+        assert got.shape == expected.shape and got.dtype == expected.dtype
+        if exact:
+            np.testing.assert_array_equal(got, expected)  # states go forward serially on both sides
+        else:
+            assert_close(got, expected, x.dtype, "output")
+        gradient = rng.standard_normal(expected.shape).astype(expected.dtype)
+        theirs = whole.backward(gradient, method, True, state_gradients=final_gradient)
+        ours = net.backward(gradient, method, True, state_gradients=final_gradient)
+        serial = exact and method in ("bp", "linear")
+        for one, other in [(ours, theirs), *pairs_of_states(net, whole, x)]:
+            if serial:
+                np.testing.assert_array_equal(one, other)
+            else:
+                assert_close(one, other, x.dtype, method)
+        for name, array in net.gradients.items():
+            assert_close(array, whole.gradients[name], x.dtype, f"{method} {name}")
+        again = {name: array.copy() for name, array in net.gradients.items()}
+        net.forward(x, states=initial, **options)
+        net.backward(gradient, method, state_gradients=final_gradient)
+        for name, array in net.gradients.items():
+            np.testing.assert_array_equal(array, again[name])
+    group.agree(gradients=net.gradients.flat.tobytes())
+
+
+def case_cells_and_ways(group: Group) -> None:
+    for number, layer in enumerate(CELLS):
+        for dtype in ("float32", "float64"):
+            rng = np.random.default_rng(number)
+            x = rng.standard_normal((3, 23, 2)).astype(dtype)
+
+            def make(layer=layer, dtype=dtype, heads=1 + number % 2):
+                layers = [layer(2, 4, num_layers=2, outputs="last", heads=heads), bp.Linear(4, 3)]
+                return network(layers, 2, dtype)
+
+            check(group, make, x, ("bp", "blelloch", "auto"), 3, True)
+
+
+def case_outputs_at_every_step(group: Group) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 31, 3))
+
+    def make():
+        layers = [bp.GRU(3, 5), bp.Linear(5, 4), bp.Tanh(), bp.GELU(), bp.LSTM(4, 3), bp.Linear(3, 2)]
+        return network(layers, 3)
+
+    check(group, make, x, ("bp", "hybrid"), 4, False)
+
+
+def case_both_directions(group: Group) -> None:
+    for steps in (24, 29):
+        x = np.random.default_rng(steps).standard_normal((2, steps, 3))
+
+        def make():
+            layers = [
+                bp.LSTM(3, 4, num_layers=2, bidirectional=True),
+                bp.RNN(8, 4, bidirectional=True, outputs="last"),
+            ]
+            return network(layers, 3)
+
+        check(group, make, x, ("bp", "blelloch"), 4, True)
+
+
+def case_lengths_and_states(group: Group) -> None:
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((4, 26, 3))
+    lengths = np.array([26, 1, 9, 17])
+    for both in (False, True):
+        directions = 2 if both else 1
+
+        def make(both=both):
+            layers = [bp.GRU(3, 4, bidirectional=both, outputs="last"), bp.Linear(8 if both else 4, 2)]
+            return network(layers, 3)
+
+        state = {0: rng.standard_normal((directions, 4, 4))}
+        final = {0: rng.standard_normal((directions, 4, 4))}
+        check(group, make, x, ("bp", "blelloch"), 3, True, state, final, lengths=lengths)
+
+
+def case_more_ranks_than_chunks(group: Group) -> None:
+    for steps in (1, 2, 5):
+        x = np.random.default_rng(steps).standard_normal((2, steps, 3))
+
+        def make():
+            return bp.Sequential(
+                [bp.RNN(3, 4), bp.Linear(4, 2)], (None, 3), seed=1, dtype="float64", device="host"
+            )
+
+        for chunk in (None, 4):
+            check(group, make, x, ("bp", "blelloch"), chunk, False)
+
+
+def case_maps_to_the_bit(group: Group) -> None:
+    """By chunks of one length, the gradients by states are those of one process to the bit."""
+    for cell in CELLS:
+        for dtype in ("float32", "float64"):
+
+            def make(cell=cell, dtype=dtype):
+                return bp.Sequential(
+                    [cell(2, 4, outputs="last")], (None, 2), seed=1, dtype=dtype, device="host"
+                )
+
+            x = np.random.default_rng(1).standard_normal((2, 40, 2)).astype(dtype)
+            whole = make()
+            gradient = np.ones((2, 4), dtype)
+            whole.forward(x)
+            theirs = whole.backward(gradient, "blelloch", True)
+            chunk = int(whole.last_backward.backward_ways[0].split("chunks of ")[1].split()[0])
+            net = bp.distribute(make(), group, over="time", chunk=chunk)
+            net.forward(x)
+            ours = net.backward(gradient, "blelloch", True)
+            np.testing.assert_array_equal(ours, theirs)
+            for one, other in pairs_of_states(net, whole, x):
+                np.testing.assert_array_equal(one, other)
+            if group.size > 1 and net.ranges(40, 2) is not None:
+                assert f"chunks of {chunk} on" in net.last_backward.backward_ways[0]
+
+
+def case_training_steps(group: Group) -> None:
+    def make():
+        layers = [bp.RNN(2, 4, outputs="last"), bp.Linear(4, 3)]
+        return network(layers, 2)
+
+    whole, net = make(), bp.distribute(make(), group, over="time")
+    optimizers = [bp.Adam(each.parameters, lr=0.01) for each in (whole, net)]
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        x, labels = rng.standard_normal((4, 50, 2)), rng.integers(0, 3, 4)
+        for each, optimizer in zip((whole, net), optimizers, strict=True):
+            _, gradient = bp.cross_entropy(each.forward(x), labels)
+            each.backward(gradient)
+            bp.clip_grad_norm(each.gradients, 0.5)
+            optimizer.step(each.gradients)
+    for name, array in net.parameters.items():
+        assert_close(array, whole.parameters[name], "float64", name)
+
+
+def case_auto_is_the_way_predicted_to_be_quicker(group: Group) -> None:
+    """A product of Jacobians costs a host H times a step of the walk, so few ranks relay."""
+    net = bp.distribute(network([bp.RNN(1, 20, outputs="last")], 1, "float32"), group, over="time")
+    for chunk in (None, -(-600 // group.size)):
+        net.chunk = chunk
+        net.forward(np.ones((16, 600, 1), np.float32))
+        net.backward(np.ones((16, 20), np.float32))
+        assert "relayed" in net.last_backward.backward_ways[0]
+        net._cuts.clear()
+
+
+def case_what_cannot_be_split(group: Group) -> None:
+    for layers, words in (
+        ([bp.Linear(3, 2)], "no recurrent layer"),
+        ([bp.RNN(3, 2), bp.Dropout(0.5)], "layer 1, Dropout.*cannot be split over time"),
+    ):
+        with raises(DistributedError, words):
+            bp.distribute(network(layers, 3), group, over="time")
+
+
+def case_ranges_of_steps(group: Group) -> None:
+    for steps in (1, 2, 7, 100, 101):
+        for ranks in (1, 2, 3, 8):
+            for chunk in (1, 3, 7, 200):
+                starts = split_steps(steps, ranks, chunk)
+                assert starts[0] == 0 and starts[-1] == steps and list(starts) == sorted(set(starts))
+                assert len(starts) - 1 == min(ranks, -(-steps // chunk))
+                assert all(start % chunk == 0 for start in starts[:-1])
+
+
+if __name__ == "__main__":
+    play(globals())

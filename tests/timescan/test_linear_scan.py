@@ -1,0 +1,195 @@
+"""Linear scans and their gradients against the recurrence step by step, and PyTorch's autograd of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from linear_reference import random_of, scan_of_torch, states_of
+from marks import some
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.processors.models import MODELS
+from bppsa_cupy.timescan.linear_cost import ScanSize, choose
+
+SHAPES = ((2, 13, 3), (1, 7, 33), (3, 1, 16), (2, 0, 5), (0, 3, 2), (2, 5, 0))
+WAYS = ({"method": "serial"}, {"method": "chunked", "chunk": 4}, {"method": "chunked", "chunk": 1}, {})
+
+
+def factors_of(shape: tuple[int, ...], form: int) -> tuple[int, ...]:
+    """The shape of a: of every step, of every step for all samples, of every sample for all steps, or one."""
+    batch, steps, hidden = shape
+    return ((batch, steps, hidden), (1, steps, hidden), (batch, 1, hidden), (1, 1, hidden))[form]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_states_and_gradients_are_those_of_the_recurrence(
+    shape: tuple[int, int, int], dtype: type, rng: np.random.Generator
+) -> None:
+    batch, steps, hidden = shape
+    for number, (form, reverse, ragged, marked) in enumerate(
+        itertools.product(range(4), *[(False, True)] * 3)
+    ):
+        if ragged and steps == 0:
+            continue
+        a = random_of(rng, factors_of(shape, form), dtype)
+        b, gradient = (random_of(rng, shape, dtype) for _ in range(2))
+        h0 = random_of(rng, (batch, hidden), dtype) if number % 3 else None
+        lengths = rng.integers(1, steps + 1, batch) if ragged else None
+        resets = rng.random((batch, steps) if number % 2 else steps) < 0.3 if marked else None
+        tensors = [None if x is None else torch.from_numpy(x).requires_grad_() for x in (a, b, h0)]
+        expected = scan_of_torch(*tensors, reverse, lengths, resets)
+        expected.backward(torch.from_numpy(gradient))
+        for way in WAYS:
+            h = bp.linear_scan(a, b, h0, reverse, lengths, resets, **way)
+            np.testing.assert_allclose(h, expected.detach().numpy(), rtol=1e-12, atol=1e-12)
+            found = bp.linear_scan_backward(a, h, gradient, h0, reverse, lengths, resets, **way)
+            for mine, tensor in zip(found, tensors, strict=True):
+                if tensor is not None and tensor.grad is not None:
+                    scale = 1 + abs(tensor.grad.numpy()).max(initial=0)
+                    np.testing.assert_allclose(mine, tensor.grad.numpy(), rtol=1e-12, atol=1e-12 * scale)
+            assert found.h0.shape == (batch, hidden) and found.a.shape == a.shape
+
+
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+def test_every_device_and_dtype_gives_these_states(
+    device: Device, real: type, rng: np.random.Generator
+) -> None:
+    for dtype in (real, np.result_type(real, np.complex64)):
+        a, b, g = (random_of(rng, (2, 11, 5), dtype) for _ in range(3))
+        wide = np.promote_types(dtype, np.float64)
+        expected = states_of(a.astype(wide), b.astype(wide))
+        tensors = [torch.from_numpy(x.astype(wide)).requires_grad_() for x in (a, b)]
+        scan_of_torch(*tensors).backward(torch.from_numpy(g.astype(wide)))
+        for way in WAYS[:2]:
+            h = bp.linear_scan(a, b, device=device, **way)
+            assert h.dtype == dtype
+            found = bp.linear_scan_backward(a, h, g, device=device, **way)
+            for mine, theirs in zip(
+                (h, *found), (expected, *(t.grad.numpy() for t in tensors)), strict=False
+            ):
+                mine = device.to_host(mine)
+                for part in (np.real, np.imag):
+                    assert_close(part(mine), part(theirs), 64, scale=abs(theirs).max())
+
+
+@pytest.mark.parametrize("steps", some(997, long=[1_000_003]))
+def test_chunks_give_the_states_of_the_serial_scan(steps: int, rng: np.random.Generator) -> None:
+    for dtype, hidden in ((np.float32, 17), (np.complex64, 3)):
+        a = random_of(rng, (1, steps, hidden), dtype)
+        a /= np.maximum(1, abs(a))
+        b = random_of(rng, (1, steps, hidden), dtype)
+        serial = bp.linear_scan(a, b, method="serial")
+        for chunk in (64, 640):
+            chunked = bp.linear_scan(a, b, method="chunked", chunk=chunk)
+            assert abs(chunked - serial).max() <= 1e-5 * abs(serial).max()
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 1e30, 1e-30, 1e30j, 1j])
+def test_factors_at_the_ends_of_the_range(value: complex) -> None:
+    dtype = np.complex64 if isinstance(value, complex) else np.float32
+    a, b = np.full((1, 1, 3), value, dtype), np.ones((1, 12, 3), dtype)
+    b[..., 1], b[..., 2] = 0, 1e-38
+    serial, chunked = (
+        bp.linear_scan(a, b, method=way, chunk=None if way == "serial" else 4)
+        for way in ("serial", "chunked")
+    )
+    np.testing.assert_allclose(chunked, serial, rtol=1e-6)
+    assert not chunked[..., 1].any() or dtype == np.complex64, "what is 0 stays so, whatever multiplies it"
+    if abs(value) <= 1:
+        np.testing.assert_allclose(
+            serial[..., 0], states_of(a.astype(complex), b.astype(complex))[..., 0], 1e-6
+        )
+    gradients = [
+        bp.linear_scan_backward(a, serial, b, method=way, chunk=None if way == "serial" else 4)
+        for way in ("serial", "chunked")
+    ]
+    for one, other in zip(*gradients, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5)
+
+
+def test_a_product_beyond_the_range_leaves_a_state_that_is_not() -> None:
+    """Products of 1e20 overflow in a chunk; the states, which begin at 0 and end at a reset, do not."""
+    a, b = np.full((1, 40, 2), 1e20, np.float32), np.zeros((1, 40, 2), np.float32)
+    b[:, 30:] = 1e-30
+    resets = np.zeros(40, bool)
+    resets[31:] = True
+    h = bp.linear_scan(a, b, resets=resets, method="chunked", chunk=8)
+    np.testing.assert_array_equal(h, bp.linear_scan(a, b, resets=resets, method="serial"))
+    assert np.isfinite(h).all() and h[0, 30, 0] > 0
+
+
+def test_rows_for_all_and_arrays_of_other_libraries(rng: np.random.Generator) -> None:
+    a, b = rng.random((4, 3)), rng.standard_normal((2, 4, 3))
+    whole = states_of(np.broadcast_to(a, b.shape), b)
+    np.testing.assert_allclose(bp.linear_scan(a, torch.from_numpy(b)), whole)
+    np.testing.assert_allclose(bp.linear_scan(a[0], b.astype(complex))[:, 0], b[:, 0])
+    assert bp.linear_scan_backward(a[0], whole, whole).a.shape == (3,)
+    every_other = np.repeat(b, 2, axis=2)[..., ::2]
+    np.testing.assert_allclose(bp.linear_scan(a, every_other), whole)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"b": np.zeros((2, 3))}, r"b of float64 and shape \(2, 3\): it takes float32"),
+        ({"b": np.zeros((2, 4, 3), int)}, "b of int64"),
+        ({"a": np.zeros((3, 4, 3))}, r"a of shape \(3, 4, 3\) .* \(2 or 1, 4 or 1, 3\)"),
+        ({"a": np.zeros((1, 1, 1))}, r"a of shape \(1, 1, 1\)"),
+        ({"a": np.zeros(3, np.float32)}, "got a of float32: with numbers of float64 it takes float64"),
+        ({"h0": np.zeros(3)}, r"h0 of shape \(3,\) .* of shape \(2, 3\)"),
+        ({"lengths": [5, 1]}, "sample 0 has length 5"),
+        ({"resets": np.zeros(4)}, r"resets of float64 and shape \(4,\): it takes bools"),
+        ({"resets": np.zeros((3, 4), bool)}, r"\(4,\) or \(2, 4\)"),
+        ({"method": "newton"}, "method='newton': it takes 'auto', 'serial', 'chunked'"),
+        ({"chunk": 0}, "chunk=0"),
+        ({"reverse": "yes"}, "reverse='yes': it takes True or False"),
+    ],
+)
+def test_what_does_not_fit_is_named(arguments: dict[str, object], message: str) -> None:
+    given = {"a": np.zeros((2, 4, 3)), "b": np.zeros((2, 4, 3)), **arguments}
+    with pytest.raises(bp.BppsaError, match=message):
+        bp.linear_scan(**given)  # type: ignore[arg-type]
+
+
+def test_results_are_written_where_they_are_wanted(rng: np.random.Generator) -> None:
+    a, b, g = rng.random((1, 5, 3)), *rng.standard_normal((2, 2, 5, 3))
+    out = np.empty_like(b)
+    assert bp.linear_scan(a, b, out=out) is out
+    np.testing.assert_array_equal(out, bp.linear_scan(a, b))
+    for factors in (a, b):
+        given = bp.ScanGradients(np.empty_like(factors), np.empty_like(b), np.empty((2, 3)))
+        found = bp.linear_scan_backward(factors, out, g, out=given)
+        assert all(mine is wanted for mine, wanted in zip(found, given, strict=True))
+        for mine, expected in zip(given, bp.linear_scan_backward(factors, out, g), strict=True):
+            np.testing.assert_array_equal(mine, expected)
+    with pytest.raises(bp.ShapeError, match=r"out of ndarray, float64 and shape \(2, 3, 5\): it takes"):
+        bp.linear_scan(a, b, out=np.empty((2, 3, 5)))
+
+
+def test_a_gradient_of_another_shape_is_refused() -> None:
+    h = np.zeros((2, 4, 3))
+    with pytest.raises(bp.ShapeError, match="gradient of float64 and shape"):
+        bp.linear_scan_backward(h, h, h[:1])
+
+
+def test_a_way_is_chosen_by_predicted_time() -> None:
+    """A GPU goes by chunks where sequences are long and lanes are few; two threads of a host share lanes."""
+    long, wide = (ScanSize(*s, 4, 8, 4) for s in ((1, 1_000_000, 1024), (256, 100, 1024)))
+    on_gpu = choose(MODELS["cuda"], long)
+    assert on_gpu.method == "chunked" and on_gpu.seconds < on_gpu.serial_seconds / 10
+    assert choose(MODELS["cuda"], wide).method == choose(MODELS["host"], long).method == "serial"
+    assert choose(MODELS["cuda"], ScanSize(1, 0, 4, 4, 8, 4), method="chunked").reason == "one chunk"
+    assert "as asked for" in str(choose(MODELS["host"], long, method="serial"))
+
+
+def test_nothing_is_launched_on_the_host_but_the_walk(rng: np.random.Generator) -> None:
+    device, b = get_device("host"), rng.random((2, 50, 16))
+    before = device.launched.copy()
+    bp.linear_scan(b, b)
+    assert device.launched - before == {"linear_scan_forward": 1}

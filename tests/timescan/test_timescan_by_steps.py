@@ -1,0 +1,151 @@
+"""Passes over time by a launch a step, through CudaDevice on the stand-in for CuPy, against the host."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cupy_stub_streams
+import numpy as np
+import pytest
+from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
+from executors import make_device
+from timescan_cases import CELLS
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.processors.models import H200, MODELS
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.timescan import Walk, WalkSize, by_steps, serial
+
+#: cell, H, heads, T, B, reverse, ragged, per_step
+CASES = [
+    *((name, 300, 1, 2, 2, True, True, True) for name in sorted(FORMS)),
+    ("rnn_tanh", 1024, 1, 3, 1, False, False, False), ("gru", 640, 1, 2, 9, False, True, True),
+    ("lstm", 900, 1, 2, 1, False, False, True), ("lstm", 600, 2, 2, 3, True, True, False),
+]  # fmt: skip
+
+
+def make_walk(device, cell, size, reverse, ragged):
+    """A walk of random numbers, the same on every device."""
+    rng = np.random.default_rng(size.hidden)
+    H, T, B, h = size.hidden, size.steps, size.batch, size.units
+
+    def array(*shape, scale=1.0):
+        return device.asarray((scale * rng.standard_normal(shape)).astype(np.float32))
+
+    def empty(*shape):
+        return device.empty(shape, np.float32)
+
+    return Walk(
+        size=size,
+        reverse=reverse,
+        weight_hh=array(size.heads, cell.gates * h, h, scale=h**-0.5),
+        bias_hh=array(size.heads, cell.gates * h),
+        unit=array(size.heads, cell.parameters * h),
+        lengths=device.asarray(rng.integers(0 if ragged else T, T + 1, B)),
+        initial=array(cell.states * H, B),
+        projected=array(T, cell.gates * H, B),
+        state=empty(T, cell.states * H, B),
+        gates=empty(T, cell.kept * H, B),
+        final=empty(cell.states * H, B),
+    )
+
+
+def run(device, cell, size, reverse, ragged, per_step):
+    """State, kept rows, final state, delta and entering gradient, of the second of two equal passes; and what
+    ran forward and back."""
+    walk = make_walk(device, cell, size, reverse, ragged)
+    rng = np.random.default_rng(1)
+    shape = size.steps, size.hidden, size.batch
+    gradient = device.asarray(rng.standard_normal(shape).astype(np.float32)) if per_step else None
+    boundary = device.asarray(rng.standard_normal(walk.initial.shape).astype(np.float32))
+    delta = device.empty((size.steps, cell.deltas * size.hidden, size.batch), np.float32)
+    entering = device.empty(boundary.shape, np.float32)
+    passes = (
+        serial.forward(device, walk),
+        serial.backward(device, walk, gradient, boundary, size.steps, delta, entering),
+    )
+    for _ in range(2):
+        for written in (walk.state, walk.gates, walk.final, delta, entering):
+            written[...] = np.nan
+        for one in passes:
+            one()
+    return [device.to_host(a) for a in (walk.state, walk.gates, walk.final, delta, entering)], passes
+
+
+@pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
+def cuda(request) -> CudaDevice:
+    """CudaDevice on the stand-in, and on a GPU."""
+    return request.getfixturevalue("stub") if request.param == "stand-in" else make_device("cuda")
+
+
+@pytest.mark.parametrize("name, hidden, heads, steps, batch, reverse, ragged, per_step", CASES)
+def test_it_gives_what_the_host_gives(
+    name, hidden, heads, steps, batch, reverse, ragged, per_step, cuda: CudaDevice
+):  # fmt: skip
+    cell = FORMS[name]
+    size = WalkSize(cell, steps, batch, hidden, 4, heads)
+    ours, passes = run(cuda, cell, size, reverse, ragged, per_step)
+    assert all(isinstance(one, by_steps.BySteps) for one in passes)
+    wanted, others = run(get_device("host"), cell, size, reverse, ragged, per_step)
+    assert not any(isinstance(one, by_steps.BySteps) for one in others)
+    for what, ours_of, wanted_of in zip(
+        ("state", "gates", "final", "delta", "entering"), ours, wanted, strict=True
+    ):
+        assert_close(ours_of, wanted_of, length=64 * hidden, what=what)
+    assert cuda.launched[f"{name}_forward_step"] == 2 * steps
+    assert cuda.launched[f"{name}_backward_step"] == 2 * (steps + 1)
+
+
+def test_steps_lie_in_graphs_of_many(stub: CudaDevice, monkeypatch):
+    monkeypatch.setattr(by_steps, "LAUNCHES", 3)
+    before = len(cupy_stub_streams.Graph.made)
+    cell = CELLS["tanh"]
+    run(stub, cell, WalkSize(cell, 6, 1, 250, 4), False, False, False)
+    graphs = [graph.capture for graph in cupy_stub_streams.Graph.made[before:]]
+    # 3 and 3 forward; 3, 3 and the end back, a launch of its own. Each waits for the one before it alone.
+    assert [len(graph.nodes) for graph in graphs] == [3, 3, 3, 3]
+    assert all(graph.edges == [(0, 1), (1, 2)] for graph in graphs)
+
+
+def test_a_wide_layer_says_that_a_step_is_a_launch(stub: CudaDevice, rng):
+    layers = [bp.RNN(3, 260), bp.Linear(260, 2)]
+    found = {}
+    for device in (stub, get_device("host")):
+        net = bp.Sequential(layers, input_shape=(4, 3), seed=0, device=device)
+        x = np.random.default_rng(0).standard_normal((2, 4, 3)).astype(np.float32)
+        y = net.forward(x)
+        net.backward(device.asarray(np.ones(y.shape, np.float32)), method="bp")
+        found[device.name] = {name: device.to_host(g) for name, g in net.gradients.items()}
+        ways = net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]
+        assert all((", a launch a step" in way) == (device is stub) for way in ways), ways
+    for name, gradient in found["host"].items():
+        assert_close(found["cuda"][name], gradient, length=2000, what=name)
+
+
+def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4, heads: int = 1) -> WalkSize:
+    return WalkSize(FORMS[cell], 1000, batch, hidden, itemsize, heads)
+
+
+@pytest.mark.parametrize("verb", ["forward", "backward"])
+def test_widths_beyond_registers_go_by_steps_on_a_gpu(verb):
+    for cell, narrow, wide in (("rnn_tanh", 128, 256), ("gru", 64, 160), ("lstm", 64, 128)):
+        assert not H200.goes_by_steps(size_of(cell, narrow), verb)
+        for size in (size_of(cell, wide), size_of(cell, 1024, 1), size_of(cell, wide, 64, itemsize=8)):
+            assert H200.goes_by_steps(size, verb)
+            seconds = H200.walk_seconds(size, verb, 1) - H200.launch
+            assert seconds == pytest.approx(size.steps * H200.single_step_seconds(size, verb))
+            assert seconds < H200.walk_seconds(replace(size, steps=1), verb, 2) * size.steps
+        assert not MODELS["host"].goes_by_steps(size_of(cell, 1024), verb)
+    assert not H200.goes_by_steps(size_of("lstm", 1024, heads=64), verb), (
+        "heads of 16 units fit into registers"
+    )
+
+
+def test_weights_beyond_the_cache_come_from_memory():
+    size = size_of("lstm", 1600)
+    gpus = (replace(H200, cache_bytes=held) for held in (41 * 10**6, 40 * 10**6))
+    inside, beyond = (gpu.single_step_seconds(size, "backward") - H200.following for gpu in gpus)
+    assert beyond / inside == pytest.approx(H200.cache / H200.memory)

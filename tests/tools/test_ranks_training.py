@@ -1,0 +1,201 @@
+"""bppsa-train over ranks: the losses of one process, refusals on one line, and kills."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mpi
+import numpy as np
+import pytest
+import rank_kills
+
+from bppsa_cupy.tools import plan
+from bppsa_cupy.training.checkpoint import load_checkpoint
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """Losses and checkpoint of one process."""
+    folder = tmp_path_factory.mktemp("whole")
+    return rank_kills.whole_run(folder), load_checkpoint(folder / "net.h5")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_losses_and_checkpoint_are_those_of_one_process(ranks, expected, tmp_path):
+    ended = mpi.finish(rank_kills.train(tmp_path, ranks))
+    assert ended.returncode == 0, ended.stderr
+    held = re.findall(r"(\d+) to (\d+)", ended.stdout.splitlines()[0])
+    assert ended.stdout.startswith(f"{ranks} ranks with layers 0 to ") and held[-1][1] == "11"
+    losses, theirs = expected
+    ours = load_checkpoint(tmp_path / "net.h5")
+    assert rank_kills.losses(tmp_path) == losses
+    assert (ours.step, ours.random_state, ours.network) == (theirs.step, theirs.random_state, theirs.network)
+    arrays = [(ours.parameters, theirs.parameters)]
+    arrays.append((ours.optimizer.pop("arrays"), dict(theirs.optimizer).pop("arrays")))
+    assert ours.optimizer == {name: value for name, value in theirs.optimizer.items() if name != "arrays"}
+    for mine, other in arrays:
+        assert list(mine) == list(other)
+        for name, array in mine.items():
+            np.testing.assert_array_equal(array, other[name], strict=True)
+
+
+def test_running_statistics_are_trained_and_resumed_over_ranks(tmp_path):
+    """Batch normalisation inside of a block: one process, and two ranks with others behind them."""
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import bppsa_cupy as bp\n\ndef net(**options):\n"
+        "    block = bp.Residual([bp.Conv2d(2, 2, 3, padding=1), bp.BatchNorm2d(2), bp.ReLU()])\n"
+        "    layers = [bp.Conv2d(1, 2, 5, 5), bp.BatchNorm2d(2), block, bp.Flatten(), bp.Linear(72, 10)]\n"
+        "    return bp.Sequential(layers, **options)\n"
+    )
+    (tmp_path / "one").mkdir()
+    program = ["-m", "bppsa_cupy.tools.train", f"{model}:net", "--data", "digits", "--batch-size", "128"]
+
+    def run(ranks, folder, *options):
+        files = ["--checkpoint", folder / "net.h5", "--log", folder / "log.jsonl"]
+        mpi.run(ranks, *program, *files, *(["--ranks", "layers"] if ranks > 1 else []), *options)
+        return rank_kills.losses(folder), load_checkpoint(folder / "net.h5")
+
+    losses, theirs = run(1, tmp_path / "one", "--epochs", "2")
+    run(2, tmp_path, "--epochs", "1")
+    resumed, ours = run(2, tmp_path, "--epochs", "2", "--resume", tmp_path / "net.h5", "--partition", "0,1,5")
+    assert resumed == losses
+    assert ours.parameters["2.body.1.num_batches_tracked"] == ours.step == theirs.step
+    for name, array in theirs.parameters.items():
+        np.testing.assert_array_equal(ours.parameters[name], array, strict=True, err_msg=name)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_rank_that_is_killed(seed, expected):
+    rank_kills.kill_and_resume(seed, expected[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "rank [01]: mpiexec started 2 processes.*give --ranks layers"),
+        (["--ranks", "layers", "--partition", "0,4"], "rank [01]: the partition .* over 1 ranks.*12 over 2"),
+        (["--ranks", "layers", "--data", "/no/data"], "rank [01]: .*/no/data"),
+        (
+            ["--ranks", "layers", "--plan", "p.h5"],
+            "rank [01]: p.h5 is a plan for 3 ranks, there are 2: .*--ranks 2",
+        ),
+        (["--ranks", "layers", "--lr", "1e30"], "rank [01]: (.*not finite|the loss is)"),
+    ],
+)
+def test_an_error_is_told_once(options, words, tmp_path, monkeypatch):
+    if "p.h5" in options:
+        monkeypatch.chdir(tmp_path)
+        words_of_plan = (
+            "build lenet5 --input-shape 1,32,32 --ranks 3 --device host --schedules linear -o p.h5"
+        )
+        assert plan.main(words_of_plan.split()) == 0
+    program = ["-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--optimizer", "sgd", *options]
+    ended = mpi.finish(mpi.start(2, *program))
+    assert ended.returncode == 1
+    assert re.fullmatch(f"error: ({words}).*\n", ended.stderr), ended.stderr
+
+
+def test_ranks_that_are_given_different_arguments():
+    both = [f"{sys.executable} -m bppsa_cupy.tools.train {' '.join(rank_kills.OPTIONS)} --ranks layers"] * 2
+    command = f"if [ $PMI_RANK = 0 ]; then {both[0]}; else {both[1]} --seed 1; fi"
+    process = subprocess.run(
+        [str(mpi.MPIEXEC), "-n", "2", "sh", "-c", command],
+        env=os.environ | {"NUMBA_NUM_THREADS": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert re.match(r"error: rank 0: ranks 0 and 1 differ in --seed: '0' and '1'; .*\n$", process.stderr), (
+        process.stderr
+    )
+
+
+OF_ALL = f"{Path(sys.executable).with_name('bppsa-train')} {' '.join(rank_kills.OPTIONS)}"
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        (OF_ALL, "error: rank 1: mpiexec started 2 processes, and without --ranks"),
+        (f"{OF_ALL} --rank layers --epoch x", "error: argument --epochs: 'x' is no positive integer"),
+        (
+            f"env PYTHONPATH=broken {OF_ALL} --ranks layers",
+            "ImportError: no such library\nerror: rank 1 has failed",
+        ),
+        ("exit 3", "error: rank 0: MPI has not begun within 4 s: another rank has ended before"),
+        ("sleep 60", ""),
+    ],
+)
+def test_a_rank_that_ends_before_the_others_are_ranks(odd, words, tmp_path):
+    """What rank 1 does instead of training; the last is ended by Ctrl-C."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "h5py.py").write_text("raise ImportError('no such library')\n")
+    command = f"if [ $PMI_RANK = 0 ]; then {OF_ALL} --ranks layers; else {odd}; fi"
+    process = subprocess.Popen(
+        [mpi.MPIEXEC, "-n", "2", "sh", "-c", command],
+        env=os.environ | {"NUMBA_NUM_THREADS": "1", "BPPSA_MPI_SECONDS": "30" if odd[0] == "/" else "4"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    if not words:
+        time.sleep(2)
+        process.send_signal(signal.SIGINT)
+    ended = mpi.finish(process, limit=25)
+    assert ended.returncode not in (0, None) and words in ended.stderr, ended
+    assert words or ended.seconds < 5
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("layers stop 1", ""),
+        (
+            "layers state 0",
+            r"differ in call \d+ .*: rank 0 makes allgather of float32 .* rank 1 makes any at",
+        ),
+        (
+            "pipeline state 1",
+            "rank 0 waits for a message of rank 1, which .* makes allgather .*callbacks.py:",
+        ),
+        ("layers end 0", "rank 0 makes allgather .*, rank 1 makes end at ranks_callbacks.py:"),
+    ],
+)
+def test_callbacks_that_differ_by_rank(case, words):
+    """One that stops on any rank stops all; a call that others do not make is named."""
+    ended = mpi.finish(mpi.start(2, "ranks_callbacks.py", *case.split()), limit=60)
+    if words:
+        assert ended.returncode == 1
+        assert re.fullmatch(f"error: rank 0: .*{words}.*\n", ended.stderr), ended.stderr
+    else:
+        assert (ended.returncode, ended.stdout.split()) == (0, ["6", "6"]), ended.stderr
+
+
+def test_a_partition_without_ranks():
+    program = [sys.executable, "-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--partition", "0,12"]
+    process = subprocess.run(program, capture_output=True, encoding="utf-8", check=False)
+    assert process.returncode == 1 and "give --ranks layers" in process.stderr
+
+
+def test_the_program_of_the_page_on_ranks(tmp_path):
+    page = (mpi.FOLDER.parents[1] / "docs" / "ranks.md").read_text(encoding="utf-8")
+    scan, network = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    program = tmp_path / "program.py"
+    program.write_text(scan, "utf-8")
+    told = sorted(mpi.run(2, program).stdout.splitlines())
+    assert told == ["rank 0 has v of [1, 2, 3, 4]", "rank 1 has v of [5, 6, 7, 8, 9]"]
+    program.write_text(network, "utf-8")
+    told = sorted(re.findall(r"rank (\d) holds (\[.*?\]), loss (\d\.\d+)", mpi.run(2, program).stdout))
+    assert [held for _, held, _ in told] == ["['0.weight', '0.bias']", "['4.weight', '4.bias']"]
+    assert told[0][2] == told[1][2]

@@ -1,0 +1,122 @@
+"""`convert` on models of the shapes that PyTorch's examples have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch_cases import TOLERANCE, assert_same
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as ours
+
+
+class LanguageModel(torch.nn.Module):
+    """examples/word_language_model: embedding, an LSTM of two layers whose state goes from batch
+    to batch, and a decoder that shares the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = torch.nn.Embedding(11, 6)
+        self.rnn = torch.nn.LSTM(6, 6, 2)
+        self.decoder = torch.nn.Linear(6, 11)
+        self.decoder.weight = self.encoder.weight
+
+    def forward(self, words: torch.Tensor, hidden: Any = None) -> tuple[torch.Tensor, Any]:
+        output, hidden = self.rnn(self.encoder(words), hidden)
+        return self.decoder(output).log_softmax(-1), hidden
+
+    def loss(self, words: torch.Tensor) -> torch.Tensor:
+        first, hidden = self(words[:6])
+        second, _ = self(words[6:], tuple(state.detach() for state in hidden))
+        scores = torch.cat([first, second])[:-1]
+        return torch.nn.functional.nll_loss(scores.flatten(0, 1), words[1:].flatten())
+
+
+class Translator(torch.nn.Module):
+    """The tutorial's seq2seq: a bidirectional GRU over packed sentences, and one that writes word by word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, 5)
+        self.encoder = torch.nn.GRU(5, 4, batch_first=True, bidirectional=True)
+        self.bridge = torch.nn.Linear(8, 7)
+        self.decoder = torch.nn.ModuleDict({"cell": torch.nn.GRU(5, 7, batch_first=True)})
+        self.attention = torch.nn.Linear(8, 7)
+        self.out = torch.nn.Linear(14, 11)
+
+    def loss(self, words: torch.Tensor) -> torch.Tensor:
+        words = words.T
+        lengths = torch.arange(words.shape[0]) + 4
+        pack = pack_padded_sequence(self.embedding(words), lengths, batch_first=True, enforce_sorted=False)
+        encoded, state = self.encoder(pack)
+        keys = self.attention(pad_packed_sequence(encoded, batch_first=True)[0])
+        hidden = self.bridge(torch.cat([state[0], state[1]], -1))[None]
+        loss = torch.zeros((), dtype=keys.dtype)
+        for step in range(5):
+            y, hidden = self.decoder["cell"](self.embedding(words[:, step : step + 1]), hidden)
+            context = (y @ keys.mT).softmax(-1) @ keys
+            scores = self.out(torch.cat([y, context], -1))[:, 0]
+            loss = loss + torch.nn.functional.cross_entropy(scores, words[:, step + 1])
+        return loss
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("cls", [LanguageModel, Translator])
+def test_losses_and_gradients_stay_what_they_were(cls: type[Any], dtype: torch.dtype) -> None:
+    model = cls().to(dtype)
+    words = torch.randint(11, (10, 3))
+    parameters = list(model.parameters())
+    found = []
+    for change in (lambda m: m, ours.convert, ours.revert):
+        assert change(model) is model
+        loss = model.loss(words)
+        found.append([loss.detach(), *torch.autograd.grad(loss, parameters)])
+    kept, converted, again = found
+    assert_same(converted, kept)
+    assert all(map(torch.equal, again, kept))
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+
+
+def test_modules_stay_the_objects_they_are() -> None:
+    model, x = LanguageModel(), torch.randint(11, (10, 3))
+    rnn, seen = model.rnn, []
+    rnn.register_forward_hook(lambda module, inputs, output: seen.append(type(module)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ours.convert(model)
+    assert model.rnn is rnn and type(rnn) is ours.LSTM
+    before = rnn.weight_hh_l0.detach().clone()
+    model.loss(x).backward()
+    optimizer.step()
+    assert seen == [ours.LSTM, ours.LSTM] and not torch.equal(rnn.weight_hh_l0, before)
+    assert model.state_dict().keys() == LanguageModel().state_dict().keys()
+    assert type(ours.convert(model, back=True).rnn) is torch.nn.LSTM
+
+
+def test_the_root_itself_and_every_kind_of_it() -> None:
+    for theirs, module in ((torch.nn.RNN, ours.RNN), (torch.nn.GRU, ours.GRU), (torch.nn.LSTM, ours.LSTM)):
+        model = theirs(3, 4)
+        assert type(ours.convert(ours.convert(model))) is module
+        assert type(ours.revert(ours.revert(model))) is theirs
+    relu = torch.nn.RNN(3, 4, nonlinearity="relu")
+    x = torch.randn(5, 2, 3)
+    expected = relu(x)[0]
+    assert (ours.convert(relu)(x)[0] - expected).abs().max() < 1e-6
+
+
+def test_nothing_is_changed_where_a_module_is_refused() -> None:
+    model = torch.nn.ModuleDict({"first": torch.nn.GRU(3, 4), "second": torch.nn.LSTM(3, 4, proj_size=2)})
+    with pytest.raises(bp.ShapeError, match=r"second \(LSTM\) has proj_size=2"):
+        ours.convert(model)
+    assert type(model["first"]) is torch.nn.GRU
+
+
+def test_subclasses_are_left_alone() -> None:
+    class Own(torch.nn.GRU):
+        pass
+
+    model = torch.nn.ModuleList([Own(3, 4), torch.nn.GRU(3, 4)])
+    ours.convert(model)
+    assert [type(module) for module in model] == [Own, ours.GRU]

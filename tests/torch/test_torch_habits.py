@@ -1,0 +1,305 @@
+"""What people do with modules of PyTorch, done with those of `bppsa_cupy.torch`."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import pytest
+import sympy
+import torch
+from numba import threading_layer
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, TensorDataset
+from torch_cases import assert_same, flat, gradients, pair
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as ours
+from bppsa_cupy.functional import passes as functional
+from bppsa_cupy.torch.geometry import geometry_of
+
+X = torch.linspace(-1, 1, 5 * 2 * 3, dtype=torch.float64).reshape(5, 2, 3)
+
+
+def bytes_in_use(module: torch.nn.Module) -> int:
+    arguments = module._arguments(module.batch_first, module.input_size, module.num_layers)
+    return geometry_of(*arguments).pool._used_bytes
+
+
+def leaky(x, u, s, p):
+    return {"h": s.h + p.rate * (sympy.tanh(x.h + u.h) - s.h)}
+
+
+LEAKY = bp.Cell("leaky_units", gates=["h"], states=["h"], parameters=["rate"], step=leaky)
+
+
+def test_steps_of_an_optimizer_follow_pytorchs() -> None:
+    modules = pair("LSTM", 3, 4, 2)
+    optimizers = [torch.optim.AdamW(module.parameters(), lr=0.05) for module in modules]
+    for _ in range(4):
+        for module, optimizer in zip(modules, optimizers, strict=True):
+            optimizer.zero_grad()
+            module(X)[0].square().sum().backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+    assert_same(*(list(module.parameters()) for module in modules))
+    assert_same(*(flat(module(X)) for module in modules))
+
+
+def test_two_passes_alive_and_one_gone_through_twice() -> None:
+    modules = pair("GRU", 3, 4)
+    found = []
+    for module in modules:
+        first, second = module(X)[0], module(-2 * X)[0]
+        loss = (first * second.roll(1, 0)).sum()
+        once = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True)
+        again = torch.autograd.grad(loss, list(module.parameters()))
+        assert all(map(torch.equal, once, again))
+        found.append(list(once))
+    assert_same(*found)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        loss.backward()
+
+
+def test_results_and_gradients_are_the_callers() -> None:
+    module = ours.GRU(3, 4).double()
+    y, h = module(X)
+    y.sum().backward()
+    kept = [y, h, *(parameter.grad for parameter in module.parameters())]
+    copies = [tensor.detach().clone() for tensor in kept]
+    module.zero_grad()
+    module(3 * X)[0].sum().backward()
+    assert all(map(torch.equal, kept, copies))
+
+
+def test_a_parameter_changed_before_the_way_back_is_noticed() -> None:
+    module = ours.GRU(3, 4).double()
+    y, _ = module(X)
+    with torch.no_grad():
+        module.weight_hh_l0.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def changed(kind: str, which: str) -> list[torch.Tensor]:
+    """Gradients of both modules where one of x, hx, output and last state was doubled in place."""
+    found = []
+    for module in pair(kind, 3, 4, 2):
+        x = X.clone().requires_grad_()
+        state = torch.ones(2, 2, 4, dtype=torch.float64, requires_grad=True)
+        inner, hx = x * 1, state * 1
+        y, h = flat(module(inner, (hx, hx * 1) if kind == "LSTM" else hx))[:2]
+        with torch.no_grad():
+            {"x": inner, "hx": hx, "y": y, "h": h}[which].mul_(2)
+        found.append(torch.autograd.grad(y.sum() + h.sum(), [x, state, *module.parameters()]))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["RNN", "LSTM"])
+def test_what_is_changed_in_place_before_the_way_back(kind: str) -> None:
+    torch.manual_seed(0)
+    for which in ("y", "h"):
+        theirs, own = changed(kind, which)
+        assert_same(list(own), list(theirs))
+    module = pair(kind, 3, 4, 2)[1]
+    for place in (0, 1):
+        x, hx = X.clone(), torch.ones(2, 2, 4, dtype=torch.float64)
+        y, _ = module(x, (hx, hx.clone()) if kind == "LSTM" else hx)
+        (x, hx)[place].mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+def test_hooks_may_keep_copies_of_what_is_saved() -> None:
+    module = ours.GRU(3, 4).double()
+    x = X.clone().requires_grad_()
+    expected = gradients(module, flat(module(x)), x)
+    with torch.autograd.graph.saved_tensors_hooks(torch.clone, torch.clone):
+        results = flat(module(x))
+    assert_same(gradients(module, results, x), expected)
+
+
+def peepholes() -> torch.nn.Module:
+    return ours.CellLayer(bp.Cell.built_in("peephole_lstm"), 3, 4, 2)
+
+
+@pytest.mark.parametrize("make", [lambda: ours.LSTM(3, 4, 2), peepholes])
+def test_copies_pickles_and_files(make) -> None:
+    module, x = make().double(), X
+    expected = module(x)[0]
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)),
+                  torch.load(file, weights_only=False)):  # fmt: skip
+        assert torch.equal(other(x)[0], expected)
+        with torch.no_grad():
+            next(other.parameters()).add_(1)
+        assert torch.equal(module(x)[0], expected) and not torch.equal(other(x)[0], expected)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other(x)[0], expected)
+
+
+def test_a_module_of_ones_own_cell_is_copied_and_pickled() -> None:
+    module = ours.CellLayer(LEAKY, 3, 4)
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert other.cell.form == LEAKY.form and other.mode == module.mode
+        assert_same(list(other.parameters()), list(module.parameters()))
+    layer = bp.CTRNN(3, 4, alpha=0.5)
+    assert pickle.loads(pickle.dumps(layer)).cell == layer.cell
+
+
+def test_dtypes_devices_and_modes() -> None:
+    module = ours.GRU(3, 4, 2)
+    single = module(X.float())[0]
+    double = module.double()(X)[0]
+    assert double.dtype == torch.float64 and (single - double).abs().max() < 1e-6
+    assert module.to("cpu").eval()(X)[0].equal(double)
+    with torch.no_grad():
+        y, h = module.train()(X)
+    assert not y.requires_grad and not h.requires_grad and y.equal(double)
+    with torch.inference_mode():
+        assert module(X)[0].equal(double)
+
+
+def test_frozen_parameters_and_inputs_without_gradients() -> None:
+    theirs, module = pair("GRU", 3, 4, 2)
+    x = X.clone().requires_grad_()
+    for each in (theirs, module):
+        each.requires_grad_(False)
+        each.weight_ih_l1.requires_grad_(True)
+    results = [flat(each(x)) for each in (theirs, module)]
+    assert_same(*([*torch.autograd.grad(r[0].sum(), [x, each.weight_ih_l1])]
+                  for r, each in zip(results, (theirs, module), strict=True)))  # fmt: skip
+    module.requires_grad_(False)
+    assert not module(X)[0].requires_grad
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_frees_the_pass_and_runs_it_again(reentrant: bool) -> None:
+    module = ours.GRU(3, 4, 2).double()
+    x = X.clone().requires_grad_()
+    expected = gradients(module, [module(x)[0]], x)
+    before = bytes_in_use(module)
+    y = checkpoint(lambda x: module(x)[0], x, use_reentrant=reentrant)
+    assert bytes_in_use(module) == before
+    (y * torch.cos(y)).sum().backward()
+    assert_same([x.grad, *(parameter.grad for parameter in module.parameters())], expected)
+
+
+def test_a_pass_ends_with_its_graph() -> None:
+    module = ours.GRU(3, 4).double()
+    y, _ = module(X)
+    used = bytes_in_use(module)
+    assert used > 0
+    y.sum().backward()
+    assert bytes_in_use(module) == 0
+    with torch.no_grad():
+        module(X)
+    assert bytes_in_use(module) == 0
+    kept = [module(X), module(X)]
+    assert bytes_in_use(module) == 2 * used
+    del kept
+    assert bytes_in_use(module) == 0
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread alone")
+def test_passes_take_no_more_threads_than_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, before = [], torch.get_num_threads()
+    for name in ("run", "go_back"):
+        original = getattr(functional, name)
+        monkeypatch.setattr(
+            functional,
+            name,
+            lambda *given, original=original: seen.append(numba.get_num_threads()) or original(*given),
+        )
+    module = ours.GRU(3, 4).double()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            module(X)[0].sum().backward()
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [1, 1, 2, 2] and numba.get_num_threads() >= 2
+
+
+def test_a_first_pass_leaves_pytorchs_threads() -> None:
+    program = (
+        "import torch; torch.set_num_threads(1)\n"
+        "import bppsa_cupy.torch as ours; ours.GRU(2, 3)(torch.ones(4, 1, 2))\n"
+        "print(torch.get_num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
+
+
+def test_weights_that_are_computed() -> None:
+    theirs, module = pair("GRU", 3, 4)
+    for each in (theirs, module):
+        torch.nn.utils.parametrizations.weight_norm(each, "weight_hh_l0")
+    x = X.clone().requires_grad_()
+    results = [flat(each(x)) for each in (theirs, module)]
+    assert_same(*results)
+    assert_same(*(gradients(m, r, x) for m, r in zip((theirs, module), results, strict=True)))
+
+
+@pytest.mark.parametrize("cls", [ours.LSTM, ours.GRU])
+def test_a_compiled_model_holds_the_pass_as_one_operator(cls) -> None:
+    module = cls(3, 4, 2, bidirectional=True).double()
+    model = torch.compile(module, backend="aot_eager", fullgraph=True)
+    x = X.clone().requires_grad_()
+    results = [flat(each(x)) for each in (module, model)]
+    assert_same(*results)
+    assert_same(*(gradients(module, r, x) for r in results))
+    state = torch.randn(4, 2, 4, dtype=torch.float64)
+    hx = (state, -state) if cls is ours.LSTM else state
+    with torch.no_grad():
+        for x in (X, torch.cat([X, -X]), X[:3]):
+            assert_same(flat(model(x, hx)), flat(module(x, hx)))
+    arguments = (
+        X,
+        None,
+        [],
+        [p.detach() for p in module.parameters()],
+        f"{module.mode}|3|4|2|True|False|True",
+        False,
+    )
+    torch.library.opcheck(torch.ops.bppsa_cupy.over_time.default, arguments, test_utils="test_faketensor")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")  # of forks, from Python 3.12 on
+def test_workers_of_a_data_loader() -> None:
+    module = ours.GRU(3, 4, batch_first=True).double()
+    data = TensorDataset(X, X.sum((1, 2)))
+    for x, target in DataLoader(data, batch_size=2, num_workers=2):
+        (module(x)[0].sum((1, 2)) - target).square().sum().backward()
+    child = os.fork()
+    if not child:
+        try:
+            module(X)
+        except bp.DeviceError as error:
+            os._exit(7 if "forked from one whose OpenMP threads" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (7 if threading_layer() == "omp" else 9)
+
+
+@pytest.mark.long
+def test_ranks_of_distributed_data_parallel(tmp_path: Path) -> None:
+    command = [sys.executable, str(Path(__file__).parents[1] / "support" / "torch_ddp.py"), str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    ranks = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
+    assert [rank.wait(120) for rank in ranks] == [0, 0]
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    torch.manual_seed(0)
+    module = torch.nn.GRU(3, 4, 2).double()
+    y, _ = module(torch.cat([X, -X], 1))
+    (y.square().sum() / 2).backward()
+    expected = [parameter.grad for parameter in module.parameters()]
+    assert_same(first, expected)
+    assert all(map(torch.equal, first, second))

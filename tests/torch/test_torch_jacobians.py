@@ -1,0 +1,266 @@
+"""`bppsa_cupy.torch.jacobians` against torch.autograd's own Jacobians."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as ours
+
+F64 = torch.float64
+
+
+def dense(record: bp.JacobianRecord, batch: int) -> np.ndarray:
+    """(B, elements of y, elements of x)."""
+    return np.stack([record.to_scipy(sample).toarray().T for sample in range(batch)])
+
+
+def by_autograd(function, x):
+    """(B, elements of y, elements of x) of a function of one sample with a batch axis."""
+    return np.stack(
+        [
+            torch.autograd.functional.jacobian(lambda x: function(x.clone()), one[None])
+            .detach()
+            .reshape(-1, one.numel())
+            .numpy()
+            for one in x
+        ]
+    )
+
+
+def images() -> nn.Sequential:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(2)
+    norm.running_var.fill_(2.0)
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3, padding=1, bias=False), norm, nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Dropout(),
+        nn.AvgPool2d(2, 1), nn.Sequential(nn.Identity(), nn.GELU("tanh")), nn.Flatten(), nn.LayerNorm(8),
+        nn.Linear(8, 3), nn.Softmax(-1),
+    ).to(F64).eval()  # fmt: skip
+
+
+def test_layers_of_a_sequential() -> None:
+    model, x = images(), torch.randn(2, 1, 6, 6, dtype=F64)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    records = ours.jacobians(model, x)
+    assert [(r.layer, r.path, r.name) for r in records] == [
+        (0, "", "Conv2d"), (1, "", "BatchNorm2d"), (2, "", "ReLU"), (3, "", "MaxPool2d"), (4, "", "Dropout"),
+        (5, "", "AvgPool2d"), (6, "1", "GELU"), (8, "", "LayerNorm"), (9, "", "Linear"), (10, "", "Softmax"),
+    ]  # fmt: skip
+    for record in records:
+        inputs = model[: record.layer](x).detach()
+        np.testing.assert_allclose(
+            dense(record, 2), by_autograd(model[record.layer], inputs), atol=1e-12, err_msg=record.label
+        )
+    assert records[0].pattern.nnz < records[0].pattern.shape[0] * records[0].pattern.shape[1] / 2
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not any(module._forward_pre_hooks for module in model.modules())
+
+
+def test_a_pruned_layers_pattern_is_its_mask_and_a_parametrized_one_is_told() -> None:
+    pruned, normed = nn.Linear(6, 4).to(F64), nn.Linear(4, 3).to(F64)
+    prune.l1_unstructured(pruned, "weight", amount=0.75)
+    nn.utils.parametrizations.weight_norm(normed)
+    first, second = ours.jacobians(nn.Sequential(pruned, normed), torch.randn(2, 6, dtype=F64))
+    assert (first.pattern.nnz, second.name) == (6, "Linear")
+    np.testing.assert_array_equal(first.to_scipy().toarray().T, pruned.weight.detach())
+    np.testing.assert_array_equal(second.to_scipy().toarray().T, normed.weight.detach())
+
+
+class Tagger(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.act = nn.Embedding(5, 3), nn.Tanh()
+        self.rnn, self.out = nn.GRU(3, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.act(self.out(self.act(self.rnn(self.words(words))[0][:, -1])))
+
+
+@pytest.mark.parametrize("convert", [False, True])
+def test_a_model_of_ones_own(convert: bool) -> None:
+    model = Tagger()
+    model = ours.convert(model) if convert else model
+    records = ours.jacobians(model, torch.arange(10).reshape(2, 5) % 5)
+    assert repr(records) == "JacobianRecords(2.rnn GRU l0 × 5, 1.act Tanh, 3.out Linear, 1.act.1 Tanh)"
+    assert bp.lyapunov_exponents(records.where(path="rnn")).shape == (2, 4)
+
+
+def states_of(module: nn.Module, x: torch.Tensor, first: torch.Tensor, t: int):
+    """What the state after step t is as a function of the one before, one sample, from PyTorch's passes."""
+    hidden = module.hidden_size
+    before = module(x[:t], first)[1] if t else first
+
+    def split(s):
+        parts = s.reshape(-1, 1, 1, hidden)
+        return tuple(parts) if len(parts) > 1 else parts[0]
+
+    def after(s):
+        result = module(x[t : t + 1], split(s))[1]
+        return torch.cat([p.reshape(-1) for p in (result if isinstance(result, tuple) else (result,))])
+
+    flat = torch.cat([p.reshape(-1) for p in (before if isinstance(before, tuple) else (before,))])
+    return after, flat.detach()
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("door", [nn, ours])
+def test_steps_of_a_recurrent_module(kind, door) -> None:
+    torch.manual_seed(1)
+    module, x = getattr(door, kind)(2, 3).to(F64), torch.randn(4, 2, 2, dtype=F64)
+    first = torch.randn(2, 1, 2, 3, dtype=F64)
+    h0 = tuple(first) if kind == "LSTM" else first[0]
+    chain = ours.jacobians(module, x, h0)
+    found = chain.dense()
+    for sample in range(2):
+        own = tuple(p[:, [sample]] for p in h0) if kind == "LSTM" else h0[:, [sample]]
+        for t in range(4):
+            after, before = states_of(module, x[:, [sample]], own, t)
+            expected = torch.autograd.functional.jacobian(after, before)
+            np.testing.assert_allclose(found[t, sample], expected.T, atol=1e-12)
+    alone = ours.jacobians(module, x[:, 0], tuple(p[:, 0] for p in h0) if kind == "LSTM" else h0[:, 0])
+    np.testing.assert_allclose(alone.dense()[:, 0], found[:, 0], atol=1e-14)
+
+
+def test_packs_and_both_directions() -> None:
+    module, x = nn.LSTM(2, 3, 2, bidirectional=True).to(F64), torch.randn(5, 3, 2, dtype=F64)
+    lengths = torch.tensor([2, 5, 3])
+    pack = nn.utils.rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+    records = ours.jacobians(module, pack)
+    assert len(records.chains()) == 4
+    one = records.where(inner=0, direction="forward")
+    np.testing.assert_array_equal(one.lengths(), lengths)
+    whole = ours.jacobians(module, x).where(inner=0, direction="forward")
+    np.testing.assert_allclose(one.dense()[:2, 0], whole.dense()[:2, 0], atol=1e-14)
+
+
+def leaky(x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    weight = torch.linspace(-1, 1, 9, dtype=h.dtype).reshape(3, 3).sin()
+    return 0.8 * h + 0.2 * torch.tanh(torch.cat([x, h], -1)[..., 2:] @ weight.T)
+
+
+@pytest.mark.parametrize("batch", [None, 1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+def test_a_step_of_ones_own(batch, dtype) -> None:
+    torch.manual_seed(0)
+    axes = () if batch is None else (batch,)
+    x, h0 = torch.randn(4, *axes, 2, dtype=dtype), torch.randn(*axes, 3, dtype=dtype, requires_grad=True)
+    records = ours.jacobians(leaky, x, h0)
+    assert repr(records) == "JacobianRecords(0 leaky l0 × 4)" and h0.grad is None
+    assert records[0].data.shape == (9, batch or 1) and str(records[0].data.dtype) in str(dtype)
+    h = h0.detach().reshape(-1, 3)
+    for t, x_t in enumerate(x.reshape(4, -1, 2)):
+        for sample, one in enumerate(x_t):
+            expected = torch.autograd.functional.jacobian(lambda s, one=one: leaky(one, s), h[sample])
+            np.testing.assert_allclose(records.dense()[t, sample], expected.T, atol=1e-6)
+        h = leaky(x_t, h)
+
+
+def test_states_that_are_tuples_and_cells_of_pytorch() -> None:
+    cell, x = nn.LSTMCell(2, 3).to(F64), torch.randn(3, 5, 2, dtype=F64)
+    module = nn.LSTM(2, 3, batch_first=True).to(F64)
+    module.load_state_dict({f"{name}_l0": value for name, value in cell.state_dict().items()})
+    first = torch.zeros(3, 3, dtype=F64)
+    found = ours.jacobians(cell, x, (first, first), batch_first=True)
+    assert found[0].name == "LSTMCell l0"
+    np.testing.assert_allclose(found.dense(), ours.jacobians(module, x).dense(), atol=1e-13)
+
+
+def test_the_exponents_of_a_linear_recurrence() -> None:
+    weight = torch.diag(torch.tensor([0.5, 2.0, 1.0], dtype=F64))
+    records = ours.jacobians(
+        lambda x, h: h @ weight + x, torch.ones(50, 2, 3, dtype=F64), torch.ones(2, 3, dtype=F64)
+    )
+    np.testing.assert_allclose(
+        bp.lyapunov_exponents(records), [[math.log(2), 0, -math.log(2)]] * 2, atol=1e-12
+    )
+    np.testing.assert_allclose(bp.singular_values(records)[7, 1], [2, 1, 0.5])
+    np.testing.assert_allclose(bp.span_product(records).dense()[0].diagonal(), [0.5**50, 2.0**50, 1])
+
+
+def test_the_same_recurrence_as_a_cell_layer() -> None:
+    pytest.importorskip("sympy")
+    layer = ours.CellLayer(bp.Cell.built_in("ctrnn"), 2, 3).to(F64)
+
+    def step(x, h):
+        alpha = layer.alpha_l0
+        drive = x @ layer.weight_ih_l0.T + layer.bias_ih_l0 + h @ layer.weight_hh_l0.T + layer.bias_hh_l0
+        return (1 - alpha) * h + alpha * torch.tanh(drive)
+
+    x = torch.randn(6, 2, 2, dtype=F64)
+    own = ours.jacobians(step, x, torch.zeros(2, 3, dtype=F64))
+    np.testing.assert_allclose(ours.jacobians(layer, x).dense(), own.dense(), atol=1e-13)
+
+
+class Pair(nn.Module):
+    def forward(self, x, y):
+        return x
+
+
+class Holder(nn.Module):
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x, x) if isinstance(layer, Pair) else layer(x)
+        return x
+
+
+class Unused(Holder):
+    def forward(self, x):
+        return x
+
+
+X = torch.ones(2, 3)
+REFUSED = {
+    "no module": (lambda: ours.jacobians(3, X), bp.ShapeError, "got a int: it takes a torch.nn.Module"),
+    "a step without a state": (lambda: ours.jacobians(leaky, X), bp.ShapeError, "leaky, a step, without h0"),
+    "a cell without a state": (lambda: ours.jacobians(nn.GRUCell(3, 3), X), bp.ShapeError, "without h0"),
+    "a cell inside": (lambda: ours.jacobians(Holder(nn.GRUCell(3, 3)), X), bp.ShapeError, "one step of a"),
+    "dropout": (lambda: ours.jacobians(nn.Sequential(nn.Dropout()), X), bp.PassError, "call model.eval"),
+    "batch statistics": (lambda: ours.jacobians(nn.BatchNorm1d(3), X), bp.PassError, "model .BatchNorm1d"),
+    "coupled samples": (
+        lambda: ours.jacobians(nn.BatchNorm1d(3, track_running_stats=False).eval(), X),
+        bp.PassError, "couples the samples",
+    ),
+    "dropout over time": (lambda: ours.jacobians(nn.GRU(3, 4, 2, dropout=0.5), X), bp.PassError, "eval"),
+    "projections": (lambda: ours.jacobians(nn.LSTM(3, 4, proj_size=2), X), bp.ShapeError, "proj_size=2"),
+    "half precision": (lambda: ours.jacobians(nn.ReLU(), X.half()), bp.ShapeError, "float16"),
+    "two inputs": (lambda: ours.jacobians(Holder(Pair()), X), bp.ShapeError, "layers.0 .Pair.*more than one"),
+    "no layer called": (lambda: ours.jacobians(Unused(nn.ReLU()), X), bp.ShapeError, "none of its 1 layers"),
+    "h0 of integers": (lambda: ours.jacobians(leaky, X, X.int()), bp.ShapeError, "h0 of torch.int32"),
+    "h0 of NumPy": (lambda: ours.jacobians(leaky, X, np.ones(3)), bp.ShapeError, "h0 of ndarray"),
+    "h0 of three axes": (lambda: ours.jacobians(leaky, X, X[None]), bp.ShapeError, "takes .B, S., or"),
+    "another batch": (lambda: ours.jacobians(leaky, X[:, None], X), bp.ShapeError, "takes .T, 2, ..."),
+    "no steps": (lambda: ours.jacobians(leaky, X[:0], X[0]), bp.ShapeError, "takes .T, ..."),
+    "another size": (lambda: ours.jacobians(lambda x, h: h[1:], X, X[0]), bp.ShapeError, "gave .2,. for h"),
+    "no state": (lambda: ours.jacobians(lambda x, h: None, X, X[0]), bp.ShapeError, "gave NoneType"),
+    "steps that couple": (
+        lambda: ours.jacobians(lambda x, h: h - h.mean(0), torch.ones(4, 2, 3), X), bp.PassError, "couples",
+    ),
+    "a module for exponents": (lambda: bp.lyapunov_exponents(nn.GRU(3, 4)), bp.ShapeError, "torch.jacobians"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call, error, words", REFUSED.values(), ids=REFUSED)
+def test_refused_by_name(call, error, words) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_a_converted_layer_of_kept_weights() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(40, 30)).to(F64)
+    prune.l1_unstructured(model[0], "weight", amount=0.9)
+    expected = model[0].weight.detach().clone()
+    (record,) = ours.jacobians(ours.convert(model, sparse=0.5), torch.randn(2, 40, dtype=F64))
+    assert (record.name, record.pattern.nnz) == ("Linear", 120)
+    np.testing.assert_array_equal(record.to_scipy().toarray().T, expected)

@@ -1,0 +1,222 @@
+"""Pruned Conv2d and Linear of PyTorch by the list of what is kept, against PyTorch with masks."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils import parametrizations, prune
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as ours
+from bppsa_cupy.torch import pruned
+
+
+def model(seed: int = 0) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(2, 4, 3, padding=1),
+        torch.nn.ReLU(),
+        torch.nn.Conv2d(4, 6, (3, 2), stride=(1, 2), groups=2, bias=False, padding="valid", dilation=(2, 1)),
+        torch.nn.Flatten(),
+        torch.nn.Linear(6 * 4 * 4, 5),
+    ).double()
+
+
+def thinned(by: str) -> torch.nn.Sequential:
+    made = model()
+    for index in (0, 2, 4):
+        prune.random_unstructured(made[index], "weight", 0.92)
+        if by == "zeros":
+            prune.remove(made[index], "weight")
+    return made
+
+
+def results(net: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    x = x.clone().requires_grad_()
+    y = net(x)
+    parameters = list(net.parameters())
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), [x, *parameters])]
+
+
+def masks_of(net: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {
+        name: pruned.mask_of(module) != 0
+        for name, module in net.named_modules()
+        if pruned.mask_of(module) is not None
+    }
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("by", ["zeros", "prune"])
+def test_results_state_dict_and_optimizer_are_pytorchs(
+    by: str, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, net = thinned(by), thinned(by)
+    parameters = list(net.parameters())
+    assert ours.convert(net, sparse="auto") is net
+    assert [type(net[k]) for k in (0, 2)] == [ours.PrunedConv2d] * 2 and type(net[4]) is ours.PrunedLinear
+    assert all(a is b for a, b in zip(net.parameters(), parameters, strict=True))
+    assert net.state_dict().keys() == theirs.state_dict().keys()
+    went = []
+    apply = pruned.ByListPass.apply
+    monkeypatch.setattr(pruned.ByListPass, "apply", lambda *a: went.append(1) or apply(*a))
+    x = torch.randn(batch, 2, 8, 8, dtype=torch.float64)
+    expected, found = results(theirs, x), results(net, x)
+    # The whole weight's gradient of zeros that are no mask is PyTorch's; ours is of what is kept.
+    kept = [mask for mask in masks_of(net).values()]
+    for ours_, theirs_ in zip(found, expected, strict=True):
+        mask = next((m for m in kept if by == "zeros" and m.shape == theirs_.shape), None)
+        torch.testing.assert_close(ours_, theirs_ if mask is None else theirs_ * mask, rtol=1e-12, atol=1e-12)
+    assert len(went) == 3
+    for single in (theirs, net):  # without a batch
+        single[3] = torch.nn.Flatten(0)
+    torch.testing.assert_close(net(x[0]), theirs(x[0]), rtol=1e-12, atol=1e-12)
+
+
+def test_fifty_steps_of_an_optimizer_leave_zeros_where_they_are() -> None:
+    theirs, net = thinned("prune"), thinned("prune")
+    ours.convert(net, sparse=0.8)
+    both = [(one, torch.optim.AdamW(one.parameters(), 1e-2)) for one in (theirs, net)]
+    for step in range(50):
+        torch.manual_seed(step)
+        x = torch.randn(3, 2, 8, 8, dtype=torch.float64)
+        for one, optimizer in both:
+            optimizer.zero_grad()
+            one(x).square().sum().backward()
+            optimizer.step()
+    for a, b in zip(theirs.parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-10)
+    for index in (0, 2, 4):
+        prune.remove(net[index], "weight")
+        prune.remove(theirs[index], "weight")
+    theirs.load_state_dict(net.state_dict())
+    assert (theirs[4].weight == 0).double().mean() >= 0.9
+
+
+def test_absent_weights_stay_absent_until_reverted() -> None:
+    net = ours.convert(thinned("zeros"), sparse="auto")
+    before, x = net.state_dict(), torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    kept = masks_of(net)
+    whole = {name: torch.ones_like(value) if value.dim() > 1 else value for name, value in before.items()}
+    net.load_state_dict(whole)
+    got = net(x)
+    with torch.no_grad():
+        for name, mask in kept.items():
+            net.get_submodule(name).weight[~mask] = torch.nan
+    assert torch.equal(net(x), got)
+    ours.revert(net)
+    assert type(net[0]) is torch.nn.Conv2d and not list(net.buffers())
+    torch.testing.assert_close(net(x), got, rtol=1e-12, atol=1e-12)
+    assert ours.revert(net) is net
+
+
+def test_a_mask_that_changes_is_followed() -> None:
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    net(x)
+    for one in (theirs, net):
+        torch.manual_seed(3)
+        one[0].weight_mask[...] = (torch.rand(one[0].weight_mask.shape) < 0.1).double()
+        prune.random_unstructured(one[2], "weight", 0.5)
+    for a, b in zip(results(theirs, x), results(net, x), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12)
+
+
+def test_copies_pickles_and_derivatives_of_derivatives() -> None:
+    net = ours.convert(thinned("zeros"), sparse="auto")
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64, requires_grad=True)
+    expected = net(x)
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        assert torch.equal(other(x), expected) and type(other[0]) is ours.PrunedConv2d
+    layer = net[4]
+    given = torch.randn(2, 96, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradgradcheck(lambda x: layer(x).sin(), (given,))
+    assert torch.autograd.gradcheck(
+        net[2], (torch.randn(1, 4, 8, 8, dtype=torch.float64, requires_grad=True),)
+    )
+    with torch.autograd.graph.save_on_cpu():
+        y = net(x)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+    rows = torch.autograd.functional.jacobian(layer, given, vectorize=True)
+    torch.testing.assert_close(rows, torch.autograd.functional.jacobian(layer, given))
+    torch.testing.assert_close(torch.func.vmap(layer)(given), layer(given))
+
+
+@pytest.mark.parametrize("empty", ["batch", "mask"])
+def test_of_nothing(empty: str) -> None:
+    net = thinned("prune")
+    x = torch.randn(0 if empty == "batch" else 2, 2, 8, 8, dtype=torch.float64)
+    if empty == "mask":
+        for index in (0, 2, 4):
+            net[index].weight_mask[...] = 0
+    expected = results(net, x)
+    for a, b in zip(expected, results(ours.convert(net, sparse="auto"), x), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_what_is_taken_and_what_is_left() -> None:
+    assert all(type(m) is not ours.PrunedLinear for m in ours.convert(model(), sparse="auto").modules())
+    half = model()
+    prune.random_unstructured(half[0], "weight", 0.7)
+    prune.random_unstructured(half[4], "weight", 0.7)
+    ours.convert(half, sparse="auto")  # of a linear layer a tenth would have to be left
+    assert type(half[0]) is ours.PrunedConv2d and type(half[4]) is torch.nn.Linear
+    assert type(ours.convert(half, sparse=0.7)[4]) is ours.PrunedLinear
+    reflecting = torch.nn.Conv2d(2, 2, 3, padding=1, padding_mode="reflect")
+    prune.random_unstructured(reflecting, "weight", 0.9)
+    assert type(ours.convert(reflecting, sparse="auto")) is torch.nn.Conv2d
+    with pytest.raises(RuntimeError, match="expected input"):
+        half(torch.zeros(1, 3, 8, 8, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
+        half[2](torch.zeros(1, 4, 2, 8, dtype=torch.float64))
+    with pytest.raises(bp.ShapeError, match="take"):
+        ours.convert(model())
+
+
+def fractional() -> torch.nn.Module:
+    net = model()
+    prune.custom_from_mask(net[0], "weight", torch.full_like(net[0].weight, 0.5))
+    return net
+
+
+def parametrized() -> torch.nn.Module:
+    net = model()
+    parametrizations.weight_norm(net[4])
+    with torch.no_grad():
+        net[4].parametrizations.weight.original1[:, 1:] = 0
+    return net
+
+
+def hooked() -> torch.nn.Module:
+    net = model()
+    with pytest.warns(FutureWarning):
+        torch.nn.utils.weight_norm(net[4])
+    with torch.no_grad():
+        net[4].weight_v[:, 1:] = 0
+    net(torch.zeros(1, 2, 8, 8, dtype=torch.float64))
+    return net
+
+
+REFUSED = {
+    "mask": (fractional, "auto", "0 (Conv2d) has a weight_mask of other values"),
+    "parametrization": (parametrized, "auto", "remove_parametrizations(module, 'weight')"),
+    "hook": (hooked, "auto", "4 (Linear) computes its weight in a hook"),
+    "share": (model, 1.5, "sparse=1.5"),
+    "word": (model, "yes", "sparse='yes'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_by_name(case: str) -> None:
+    make, sparse, message = REFUSED[case]
+    net = make()
+    kinds = [type(module) for module in net.modules()]
+    with pytest.raises(bp.ShapeError, match=re.escape(message)):
+        ours.convert(net, sparse=sparse)
+    assert [type(module) for module in net.modules()] == kinds
+    assert np.isfinite(next(net.parameters()).detach().numpy()).all()

@@ -1,0 +1,200 @@
+"""Training of pruned networks, of whose weights, gradients and optimizer's state the kept ones alone are
+walked."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.utils import parametrizations, prune
+
+import bppsa_cupy as bp
+
+OPTIMIZERS = {
+    "SGD": {"lr": 0.05},
+    "SGD with momentum": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.02, "nesterov": True},
+    "Adam": {"lr": 0.01, "weight_decay": 0.02},
+    "AdamW": {"lr": 0.01, "weight_decay": 0.2},
+}
+
+
+def pair(seed=0):
+    """A pruned network, and PyTorch's dense one of the same weights and masks."""
+    layers = [
+        bp.Conv2d(3, 8, 3, padding=1), bp.ReLU(), bp.Conv2d(8, 8, 3, stride=2), bp.ReLU(), bp.Flatten(),
+        bp.Linear(72, 12), bp.ReLU(), bp.Linear(12, 4),
+    ]  # fmt: skip
+    net = bp.Sequential(layers, (3, 8, 8), seed=seed, dtype="float64", device="host")
+    masks = bp.prune(net, 0.92)
+    masks["7.weight"] = np.random.default_rng(0).random((4, 12)) < 0.8  # by all weights
+    net.set_masks(masks)
+    assert net.by_kept_weights == ("0", "2", "5") and net.gradients.flat.size < net.parameters.flat.size / 4
+    theirs = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(8, 8, 3, stride=2),
+        torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(72, 12), torch.nn.ReLU(), torch.nn.Linear(12, 4),
+    ).double()  # fmt: skip
+    theirs.load_state_dict({name: torch.tensor(array) for name, array in net.state_dict().items()})
+    return net, theirs, {name: torch.tensor(mask) for name, mask in net.masks.items()}
+
+
+def batch(step):
+    rng = np.random.default_rng(step)
+    return rng.standard_normal((5, 3, 8, 8)), rng.integers(0, 4, 5)
+
+
+def take_step(net, optimizer, x, labels, clip=None):
+    _, gradient = bp.cross_entropy(net.forward(x), labels)
+    net.backward(gradient, method="bp")
+    if clip is not None:
+        bp.clip_grad_norm(net.gradients, clip)
+    optimizer.step(net.gradients)
+
+
+@pytest.mark.parametrize("case", OPTIMIZERS)
+def test_fifty_steps_are_those_of_the_dense_network_with_masks(case):
+    net, theirs, masks = pair()
+    kind, options = case.split()[0], OPTIMIZERS[case]
+    groups = [{"params": "5", "lr": 0.02}]
+    ours = getattr(bp, kind)(net.parameters, groups=groups, **options)
+    weights = dict(theirs.named_parameters())
+    rest = [value for name, value in weights.items() if not name.startswith("5.")]
+    own = [value for name, value in weights.items() if name.startswith("5.")]
+    rival = getattr(torch.optim, kind)([{"params": rest}, {"params": own, "lr": 0.02}], **options)
+    for step in range(50):
+        x, labels = batch(step)
+        take_step(net, ours, x, labels, clip=0.8)
+        rival.zero_grad()
+        torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(labels)).backward()
+        for name, mask in masks.items():
+            weights[name].grad *= mask
+        torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.8)
+        for name, weight in weights.items():
+            np.testing.assert_allclose(net.gradients[name], weight.grad, rtol=1e-8, atol=1e-12)
+        rival.step()
+        for name, mask in masks.items():
+            weights[name].data *= mask
+        if step == 25:  # a state of kept weights alone goes through one of all, as files have it
+            state = copy.deepcopy(ours.state_dict())
+            assert all(array.shape == net.parameters.flat.shape for array in state["arrays"].values())
+            ours = getattr(bp, kind)(net.parameters, groups=groups, **options)
+            ours.load_state_dict(state)
+        if step == 30:  # masks that keep other weights: what comes back begins anew
+            old = net.masks["0.weight"]
+            kept = {**net.masks, "0.weight": np.roll(old, 1)}
+            moved, gone = kept["0.weight"] & ~old, old & ~kept["0.weight"]
+            net.set_masks(kept)
+            masks = {name: torch.tensor(mask) for name, mask in kept.items()}
+            weights["0.weight"].data[torch.tensor(gone)] = 0
+            for key, value in rival.state[weights["0.weight"]].items():
+                if value is not None and key != "step":
+                    value[torch.tensor(gone)] = 0
+            assert moved.any() and not np.array(net.parameters["0.weight"])[moved].any()
+    for name, weight in weights.items():
+        np.testing.assert_allclose(net.parameters[name], weight.detach(), rtol=1e-8, atol=1e-10)
+
+
+def test_a_step_that_is_not_finite_changes_nothing_and_values_may_be_set_in_place():
+    net, _, _ = pair()
+    optimizer = bp.Adam(net.parameters)
+    take_step(net, optimizer, *batch(0))
+    before, state = net.state_dict(), copy.deepcopy(optimizer.state_dict())
+    x, labels = batch(1)
+    x[0, 0, 0, 0] = np.nan
+    take_step(net, optimizer, x, labels)
+    assert optimizer.blocked
+    for name, array in net.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    for name, array in optimizer.state_dict()["arrays"].items():
+        np.testing.assert_array_equal(array, state["arrays"][name])
+    net.parameters["0.weight"][...] = 0.25
+    y = net.forward(batch(1)[0])
+    for name, array in before.items():
+        before[name] = 0.25 * net.masks["0.weight"] if name == "0.weight" else array
+    net.load_state_dict(before)
+    np.testing.assert_array_equal(net.forward(batch(1)[0]), y)
+
+
+def test_a_dense_gradient_is_made_on_request_and_parts_hold_whole_ones():
+    net, _, _ = pair()
+    take_step(net, optimizer := bp.SGD(net.parameters, lr=0.1, momentum=0.9), *batch(0))
+    dense = net.gradients.to_host()
+    assert dense["0.weight"].shape == (8, 3, 3, 3) and not dense["0.weight"][~net.masks["0.weight"]].any()
+    np.testing.assert_array_equal(net.gradients.own["0.weight"], dense["0.weight"][net.masks["0.weight"]])
+    with pytest.raises(ValueError, match="read-only"):
+        net.gradients["0.weight"][...] = 0
+    other, _, _ = pair()
+    take_step(other, beside := bp.SGD(other.parameters, lr=0.1, momentum=0.9), *batch(0))
+    with pytest.raises(bp.BppsaError, match=r"call net.use_whole_gradients\(\) first"):
+        beside.step(other.gradients, slice(0, other.parameters.flat.size))
+    part = other[2:]
+    assert part.gradients["0.weight"].flags.writeable
+    assert other.gradients.flat.size == other.parameters.flat.size and other.by_kept_weights
+    for step in range(1, 4):
+        take_step(net, optimizer, *batch(step))
+        take_step(other, beside, *batch(step))
+    for name, array in net.state_dict().items():
+        np.testing.assert_array_equal(other.parameters[name], array)
+
+
+def test_state_dicts_of_pytorchs_pruning_are_weights_and_masks(rng):
+    net, theirs, _ = pair()
+    for index in (0, 2):
+        prune.random_unstructured(theirs[index], "weight", 0.9)
+    state = theirs.state_dict()
+    assert "0.weight_orig" in state and "0.weight" not in state
+    behind = {f"model.{name}": value for name, value in state.items()}
+    x = rng.standard_normal((2, 3, 8, 8))
+    for given in (state, behind):
+        fresh, _, _ = pair(seed=3)
+        fresh.load_state_dict(given)
+        for index in (0, 2):
+            np.testing.assert_array_equal(fresh.masks[f"{index}.weight"], theirs[index].weight_mask.bool())
+        np.testing.assert_array_equal(fresh.masks["7.weight"], net.masks["7.weight"])
+        theirs[5].weight.data *= torch.tensor(fresh.masks["5.weight"])
+        theirs[7].weight.data *= torch.tensor(fresh.masks["7.weight"])
+        np.testing.assert_allclose(fresh.forward(x), theirs(torch.tensor(x)).detach(), rtol=1e-12, atol=1e-12)
+    parametrizations.orthogonal(theirs[5])
+    before = net.state_dict()
+    with pytest.raises(bp.CheckpointError, match=r"remove_parametrizations"):
+        net.load_state_dict(theirs.state_dict())
+    bad = {**state, "0.weight_mask": torch.ones(3)}
+    with pytest.raises(bp.ShapeError, match=r"mask"):
+        net.load_state_dict(bad)
+    for name, array in net.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_an_array_that_somebody_holds_is_read_before_each_pass_and_written_at_each_step():
+    net, other = pair()[0], pair()[0]
+    ours, theirs = (bp.Adam(one.parameters, lr=0.01) for one in (net, other))
+    held, flat = None, None
+    for step in range(8):
+        x, labels = batch(step)
+        if step == 3:
+            held = net.parameters["2.weight"]
+            np.testing.assert_array_equal(held, other.state_dict()["2.weight"])
+        if step == 5:
+            held[...] *= 2
+            state = other.state_dict()
+            other.load_state_dict({**state, "2.weight": 2 * state["2.weight"]})
+        if step == 6:
+            flat = net.parameters.flat
+            np.testing.assert_array_equal(flat, other.parameters.settled())
+        for one, optimizer in ((net, ours), (other, theirs)):
+            take_step(one, optimizer, x, labels)
+        if held is not None:
+            np.testing.assert_array_equal(held, other.state_dict()["2.weight"])
+        if flat is not None:
+            np.testing.assert_array_equal(flat, other.parameters.settled())
+    # A layer on its own, and Jacobians, take what there is.
+    held[...] = 0.5 * net.masks["2.weight"]
+    other.parameters["2.weight"][...] = 0.5
+    x, labels = batch(9)
+    np.testing.assert_array_equal(net.forward(x), other.forward(x))
+    np.testing.assert_array_equal(net[2](np.ones((1, 8, 8, 8))), other[2](np.ones((1, 8, 8, 8))))
+    dense = pair()[0]
+    dense.use_whole_gradients()
+    dense.load_state_dict(net.state_dict())
+    dense.forward(x)
+    for record, wanted in zip(net.transposed_jacobians(), dense.transposed_jacobians(), strict=True):
+        np.testing.assert_array_equal(record.data, wanted.data)

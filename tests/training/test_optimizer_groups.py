@@ -1,0 +1,148 @@
+"""Groups of parameters with hyper-parameters of their own, against PyTorch's param_groups."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from optimizer_cases import SHAPES, filled
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+
+#: Optimizers with groups: the places of each, what differs, and the names that PyTorch is given.
+CASES = [
+    (bp.SGD, torch.optim.SGD, {"lr": 0.1}, [(["0"], {"lr": 0.3}, ["0.weight", "0.bias"])]),
+    (
+        bp.SGD,
+        torch.optim.SGD,
+        {"lr": 0.1, "weight_decay": 0.1},
+        [
+            ("0.bias", {"weight_decay": 0.0}, ["0.bias"]),
+            (["2.weight"], {"momentum": 0.9, "nesterov": True}, ["2.weight"]),
+        ],
+    ),
+    (
+        bp.Adam,
+        torch.optim.Adam,
+        {"lr": 0.1},
+        [([2], {"lr": 0.01, "betas": [0.5, 0.9], "eps": 1e-4}, ["2.weight"])],
+    ),
+    (
+        bp.AdamW,
+        torch.optim.AdamW,
+        {"lr": 0.1},
+        [({"0.bias": None}, {"weight_decay": 0.0}, ["0.bias"]), (2, {"lr": 0.5}, ["2.weight"])],
+    ),
+]
+
+
+def ours_and_theirs(parameters, ours, theirs, options, groups):
+    tensors = {name: torch.tensor(array.astype(np.float64)) for name, array in parameters.to_host().items()}
+    named = {name for *_, names in groups for name in names}
+    lists = [{"params": [tensors[name] for name in tensors if name not in named]}]
+    lists += [{"params": [tensors[name] for name in names], **own} for _, own, names in groups]
+    given_groups = [{"params": places, **own} for places, own, _ in groups]
+    return ours(parameters, **options, groups=given_groups), theirs(lists, **options), tensors
+
+
+@pytest.mark.parametrize("ours, theirs, options, groups", CASES)
+def test_steps_equal_pytorch(device, dtype, rng, ours, theirs, options, groups):
+    parameters, gradients = filled(device, dtype, rng), filled(device, dtype, rng)
+    optimizer, reference, tensors = ours_and_theirs(parameters, ours, theirs, options, groups)
+    rates = [group["lr"] for group in reference.param_groups]
+    launched = dict(device.launched)
+    for step in range(4):
+        gradients.assign({name: rng.standard_normal(shape) for name, shape in SHAPES.items()})
+        for name, tensor in tensors.items():
+            tensor.grad = torch.tensor(gradients.to_host()[name].astype(np.float64))
+        optimizer.lr_factor = 1 / (1 + step)
+        for group, rate in zip(reference.param_groups, rates, strict=True):
+            group["lr"] = rate / (1 + step)
+        optimizer.step(gradients)
+        reference.step()
+    for name, array in parameters.to_host().items():
+        eps = np.finfo(dtype).eps
+        np.testing.assert_allclose(array, tensors[name], rtol=400 * eps, atol=40 * eps)
+    steps = {n: k - launched.get(n, 0) for n, k in device.launched.items() if n in ("sgd_step", "adam_step")}
+    assert sum(steps.values()) == 4, "a step is one launch, whatever the groups"
+
+
+@given(
+    owners=st.lists(st.integers(0, 3), min_size=1, max_size=7),
+    width=st.integers(1, 40),
+    seed=st.integers(0, 99),
+)
+def test_every_parameter_has_the_rate_of_its_group(owners, width, seed):
+    """A step of plain descent from 0 along a gradient of 1 shows the rate."""
+    device, rng = get_device("host"), np.random.default_rng(seed)
+    shapes = {f"{k}.weight": (int(rng.integers(0, width + 1)),) for k in range(len(owners))}
+    parameters, gradients = filled(device, "float64", rng, shapes), filled(device, "float64", rng, shapes)
+    for flat, value in ((parameters, 0), (gradients, 1)):
+        flat.assign({name: np.full(shape, value) for name, shape in shapes.items()})
+    places = [[k for k, owner in enumerate(owners) if owner == group] for group in (1, 2, 3)]
+    groups = [{"params": layers, "lr": rate} for layers, rate in zip(places, (0.5, 0.25, 2.0), strict=True)]
+    bp.SGD(parameters, lr=1.0, groups=groups).step(gradients)
+    for k, owner in enumerate(owners):
+        assert np.all(parameters[f"{k}.weight"] == -[1.0, 0.5, 0.25, 2.0][owner])
+
+
+def test_large_steps_are_cut_inside_groups(rng):
+    device, shapes = get_device("host"), {"0.weight": (70001,), "1.weight": (130003,), "2.weight": (99,)}
+    parameters, gradients = filled(device, "float64", rng, shapes), filled(device, "float64", rng, shapes)
+    before, slope = parameters.to_host(), gradients.to_host()
+    bp.SGD(parameters, lr=0.5, groups=[{"params": 1, "lr": 0.25}]).step(gradients)
+    for name, array in parameters.to_host().items():
+        np.testing.assert_allclose(array, before[name] - (0.25 if name[0] == "1" else 0.5) * slope[name])
+
+
+@pytest.mark.parametrize("ours, theirs, options, groups", CASES)
+def test_a_checkpoint_goes_on_with_the_groups(rng, tmp_path, ours, theirs, options, groups):
+    device = get_device("host")
+    parameters, gradients = filled(device, "float32", rng), filled(device, "float32", rng)
+    optimizer, *_ = ours_and_theirs(parameters, ours, theirs, options, groups)
+    optimizer.step(gradients)
+    save_checkpoint(tmp_path / "c.h5", Checkpoint({}, "float32", {}, optimizer=optimizer.state_dict()))
+    state = load_checkpoint(tmp_path / "c.h5").optimizer
+    copy = filled(device, "float32", rng)
+    copy.assign(parameters.to_host())
+    same, *_ = ours_and_theirs(copy, ours, theirs, options, groups)
+    assert same.differing_hyperparameters(state) == {}
+    plain = ours(copy, **options, **({"momentum": 0.5} if "velocity" in state["arrays"] else {}))
+    assert plain.differing_hyperparameters(state)["groups"] == (optimizer.groups, [])
+    for resumed in (same, plain):
+        resumed.load_state_dict(state)
+        copy.assign(parameters.to_host())
+        resumed.step(gradients)
+        kept = copy.to_host()
+    optimizer.step(gradients)
+    assert all(np.array_equal(array, kept[name]) for name, array in parameters.to_host().items())
+
+
+def test_a_state_without_groups_is_of_none(rng):
+    parameters = filled(get_device("host"), "float32", rng)
+    state = bp.SGD(parameters).state_dict()
+    del state["groups"]
+    grouped = bp.SGD(parameters, groups=[{"params": 0, "lr": 1}])
+    assert grouped.differing_hyperparameters(state)["groups"][0] == []
+    grouped.load_state_dict(state)
+    assert grouped.groups == []
+
+
+@pytest.mark.parametrize(
+    "groups, message",
+    [
+        ([{"params": "1"}], r"group 0 has the parameters '1': the network has 0\.weight, 0\.bias, 2\.weight"),
+        ([{"params": 0}, {"params": ["2", "0.bias"]}], r"0\.bias is in groups 0 and 1"),
+        ([{"params": 0, "rate": 1}], "group 0 gives 'rate': the optimizer has lr, momentum"),
+        ([{"lr": 1}], "it must be a dict with 'params'"),
+        (["0"], "group 0 is '0': it must be a dict"),
+        ([{"params": 0, "lr": -1}], "lr=-1: it takes a finite number"),
+        ([{"params": 0, "nesterov": True}], "needs a momentum above 0"),
+        ([{"params": 0}] * 256, "256 groups of parameters were given: at most 255"),
+    ],
+)
+def test_groups_that_are_refused(rng, groups, message):
+    with pytest.raises(bp.BppsaError, match=message):
+        bp.SGD(filled(get_device("host"), "float32", rng), groups=groups)

@@ -1,0 +1,220 @@
+"""Updates by parts, as a pipeline's stages make them, predictions, masks, and states of other optimizers."""
+
+import numpy as np
+import pytest
+from optimizer_cases import filled
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.network.parameters import ParameterSet
+
+SHAPES = {"0.weight": (40,), "1.weight": (70,)}
+GROUPS = [{"params": ["1.weight"], "lr": 0.3}]
+
+
+def made(rng, **options):
+    """SGD with momentum over two arrays, after a step; and the slices of `flat` of these."""
+    device = get_device("host")
+    parameters, gradients = filled(device, "float64", rng, SHAPES), filled(device, "float64", rng, SHAPES)
+    optimizer = bp.SGD(parameters, **{"lr": 0.1, "momentum": 0.9, "groups": GROUPS, **options})
+    optimizer.step(gradients)
+    cut = parameters["0.weight"].size + -parameters["0.weight"].size % 8
+    return optimizer, gradients, (slice(0, cut), slice(cut, parameters.flat.size))
+
+
+def test_steps_by_parts_are_those_of_the_whole(rng):
+    """Each part counts its steps from those of the whole; settled, the whole has made those that all have."""
+    optimizer, gradients, parts = made(np.random.default_rng(1))
+    whole, *_ = made(np.random.default_rng(1))
+    for part in (*parts, parts[0], parts[1], parts[0]):
+        optimizer.step(gradients, part)
+    for _ in range(2):
+        whole.step(gradients)
+    np.testing.assert_array_equal(optimizer.parameters["1.weight"], whole.parameters["1.weight"])
+    assert optimizer.steps == 1
+    optimizer.settle()
+    assert optimizer.steps == 3
+    optimizer.step(gradients)
+    optimizer.settle()
+    assert optimizer.steps == 4, "no part is left that has a count of its own"
+
+
+def test_parts_that_ended_at_different_steps_are_told_until_a_state_is_loaded(rng):
+    optimizer, gradients, parts = made(rng)
+    assert not optimizer.uneven
+    state = optimizer.state_dict()
+    for part in parts:
+        optimizer.step(gradients, part)
+    assert optimizer.settle(parts) and not optimizer.uneven
+    for _ in range(2):  # told by one that was not updated, and by one that was updated more often
+        optimizer.step(gradients, parts[0])
+        assert not optimizer.settle(parts) and optimizer.uneven
+        assert optimizer.settle() and optimizer.uneven
+        optimizer.load_state_dict(state)
+        assert not optimizer.uneven
+
+
+def test_a_blocked_part_counts_alone(rng):
+    optimizer, gradients, parts = made(rng)
+    gradients["0.weight"][3] = np.nan
+    before = optimizer.parameters.to_host()
+    for part in parts:
+        optimizer.step(gradients, part)
+    assert [int(optimizer.fetch_blocked(part)()[0]) for part in parts] == [1, 0]
+    np.testing.assert_array_equal(optimizer.parameters["0.weight"], before["0.weight"])
+    assert not np.array_equal(optimizer.parameters["1.weight"], before["1.weight"])
+    assert optimizer.fetch_blocked()().shape == (1,)
+    optimizer.settle()
+    assert optimizer.steps == 1
+
+
+@pytest.mark.parametrize("updates", [1, 3])
+def test_a_prediction_goes_on_as_the_last_update_did(rng, updates):
+    """With gradients that hold the velocity where it is, W moves by lr · velocity an update."""
+    optimizer, gradients, parts = made(rng)
+    optimizer.lr_factor = 0.5
+    predicted = [optimizer.predict(updates, part) for part in parts]
+    velocity = optimizer.arrays["velocity"]
+    for _ in range(updates):
+        gradients.flat[...] = (1 - 0.9) * velocity
+        optimizer.step(gradients)
+    for ours, part in zip(predicted, parts, strict=True):
+        np.testing.assert_allclose(ours, optimizer.parameters.flat[part], rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{"lr": 0.1}, {"lr": 0.1, "momentum": 0.0}])
+def test_nothing_is_predicted_without_momentum(rng, options):
+    plain = bp.SGD(filled(get_device("host"), "float64", rng, SHAPES), **options)
+    with pytest.raises(bp.BppsaError, match="cannot be predicted with SGD: take SGD with momentum"):
+        plain.predict(1, slice(0, 40))
+
+
+def test_state_older_than_the_masks_is_masked(rng):
+    """By the next step, and by a prediction before it."""
+    for predicts in (False, True):
+        net = bp.Sequential([bp.Linear(4, 3)], (4,), device="host", seed=0)
+        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
+        net.forward(rng.standard_normal((2, 4)).astype("float32"))
+        net.backward(rng.standard_normal((2, 3)).astype("float32"))
+        optimizer.step(net.gradients)
+        bp.prune(net, 0.5)
+        held = net.parameters["0.weight"] == 0
+        assert held.any()
+        if predicts:
+            ahead = np.zeros(net.parameters.flat.size)
+            ahead[...] = optimizer.predict(2, slice(0, net.parameters.flat.size))
+            assert not net.parameters.view(ahead, "0.weight")[held].any()
+        else:
+            net.gradients.flat[...] = 0
+            optimizer.step(net.gradients)
+        assert not net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].any()
+        assert not net.parameters["0.weight"][held].any()
+
+
+def test_a_loaded_state_older_than_the_masks_is_masked(rng):
+    """Though the optimizer has made steps with these masks before."""
+    net = bp.Sequential([bp.Linear(4, 3)], (4,), device="host", seed=0)
+    optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9)
+    net.gradients.flat[...] = 1
+    optimizer.step(net.gradients)
+    state = optimizer.state_dict()
+    bp.prune(net, 0.5)
+    held = net.parameters["0.weight"] == 0
+    net.gradients.flat[...] = 0
+    optimizer.step(net.gradients)
+    optimizer.load_state_dict(state)
+    assert held.any() and net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].all()
+    optimizer.step(net.gradients)
+    assert not net.parameters.view(optimizer.arrays["velocity"], "0.weight")[held].any()
+    assert not net.parameters["0.weight"][held].any()
+
+
+def test_a_state_that_is_loaded_ends_updates_by_parts(rng):
+    optimizer, gradients, parts = made(rng)
+    state = optimizer.state_dict()
+    for _ in range(4):
+        optimizer.step(gradients, parts[0])
+    optimizer.load_state_dict(state)
+    optimizer.settle()
+    assert optimizer.steps == 1
+    assert int(optimizer.fetch_blocked(parts[0])()[0]) == 0
+
+
+def test_states_that_do_not_fit_are_refused(rng):
+    optimizer, *_ = made(rng)
+    state = optimizer.state_dict()
+    names = {**state["hyperparameters"], "amsgrad": True}
+    with pytest.raises(
+        bp.CheckpointError, match=r"checkpoint's SGD has .*, amsgrad, this one has lr, momentum"
+    ):
+        optimizer.check_state_dict({**state, "hyperparameters": names})
+    short = {"velocity": state["arrays"]["velocity"][:-8]}
+    with pytest.raises(bp.CheckpointError, match=r"velocity holds .* \(\d+,\), the network .* \(\d+,\)"):
+        optimizer.check_state_dict({**state, "arrays": short})
+    optimizer.check_state_dict(state)
+
+
+def test_betas_of_0_are_taken(rng):
+    """Adam without memory: each step is lr · g / (|g| + eps)."""
+    device = get_device("host")
+    parameters, gradients = filled(device, "float64", rng, SHAPES), filled(device, "float64", rng, SHAPES)
+    before = parameters.to_host()
+    bp.Adam(parameters, lr=0.1, betas=(0.0, 0.0)).step(gradients)
+    for name, array in parameters.to_host().items():
+        slope = gradients[name]
+        np.testing.assert_allclose(array, before[name] - 0.1 * slope / (abs(slope) + 1e-8), rtol=1e-12)
+
+
+def test_as_many_groups_as_a_byte_counts_are_taken(rng):
+    shapes = {f"{k}.weight": (1,) for k in range(256)}
+    parameters, gradients = (filled(get_device("host"), "float64", rng, shapes) for _ in range(2))
+    groups = [{"params": k, "lr": k + 1.0} for k in range(256)]
+    with pytest.raises(bp.BppsaError, match="256 groups of parameters were given: at most 255"):
+        bp.SGD(parameters, groups=groups)
+    parameters.assign({name: np.zeros(1) for name in shapes})
+    gradients.assign({name: np.ones(1) for name in shapes})
+    bp.SGD(parameters, lr=0.5, groups=groups[:255]).step(gradients)
+    assert [-float(parameters[name][0]) for name in shapes] == [*range(1, 256), 0.5]
+
+
+class OfTwoRanks(ParameterSet):
+    """Gradients of rank 0, where rank 1's are 3 and 4e30."""
+
+    def of_all_ranks(self, value):
+        return np.stack([value, 4e30])
+
+    def units_of_all_ranks(self, values):
+        return np.append(values, np.square(np.array([3.0, 4e30]) / 4e30).sum())
+
+
+class BlockedElsewhere(ParameterSet):
+    """Parameters of a rank, where another rank's gradients are not finite."""
+
+    def set_where_any(self, flag):
+        flag[...] = 1
+
+
+def test_a_step_is_blocked_where_another_ranks_gradients_are_not_finite():
+    parameters = BlockedElsewhere(get_device("host"), np.dtype("float32"), {"w": (2,)})
+    parameters.assign({"w": np.ones(2)})
+    optimizer = bp.SGD(parameters, lr=0.1)
+    optimizer.step(parameters)
+    assert optimizer.blocked and optimizer.steps == 0
+    np.testing.assert_array_equal(parameters["w"], np.ones(2))
+
+
+def test_clipping_takes_the_norm_of_all_ranks():
+    gradients = OfTwoRanks(get_device("host"), np.dtype("float32"), {"w": (2,)})
+    gradients.assign({"w": np.array([3e30, 0.0])})
+    assert float(bp.clip_grad_norm(gradients, 1.0)) == pytest.approx(5e30)
+    np.testing.assert_allclose(gradients.to_host()["w"], [0.6, 0], rtol=1e-6)
+
+
+def test_a_norm_of_zero_is_positive_and_only_gradients_are_clipped():
+    zeros = ParameterSet(get_device("host"), np.dtype("float32"), {"w": (2,)})
+    zeros.assign({"w": np.zeros(2)})
+    assert not np.signbit(bp.clip_grad_norm(zeros, 1.0))
+    with pytest.raises(
+        bp.BppsaError, match=r"clip_grad_norm got gradients of ndarray: it takes a network's gradients"
+    ):
+        bp.clip_grad_norm(np.ones(3), 1.0)

@@ -1,0 +1,169 @@
+"""Training: curves, resuming, logs, checkpoints, and what stops it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from training_cases import dataset, make, optimizer_of, run, torch_batches  # noqa: F401  dataset is a fixture
+
+import bppsa_cupy as bp
+from bppsa_cupy.training.loop import evaluate, train
+from bppsa_cupy.training.settings import Settings
+
+
+def test_the_loss_falls_and_the_test_set_is_evaluated_every_epoch(dataset):
+    net, history = run(dataset, epochs=15)
+    assert len(history.rows) == 15 * 4
+    assert [row["step"] for row in history.rows] == list(range(1, 61))
+    assert np.mean(history.losses[-4:]) < 0.5 * np.mean(history.losses[:4])
+    evaluations = history.evaluations()
+    assert [row["step"] for row in evaluations] == list(range(4, 61, 4))
+    assert evaluations[-1]["test_accuracy"] >= 0.8
+    loss, accuracy = evaluate(net, dataset.test, 7)
+    assert (loss, accuracy) == (pytest.approx(evaluations[-1]["test_loss"]), evaluations[-1]["test_accuracy"])
+
+
+def test_the_curve_is_pytorchs(dataset):
+    net = make()
+    nn = torch.nn
+    theirs = nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(12, 3)
+    ).double()
+    theirs.load_state_dict({name: torch.tensor(array) for name, array in net.state_dict().items()})
+    reference = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=0.9)
+    _, history = run(dataset, net, epochs=3)
+    losses = []
+    for inputs, labels in torch_batches(dataset, epochs=3):
+        reference.zero_grad()
+        loss = nn.functional.cross_entropy(theirs(inputs), labels)
+        loss.backward()
+        reference.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(history.losses, losses, rtol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["linear", "blelloch", "hybrid"])
+def test_scans_give_the_curve_of_back_propagation(dataset, method):
+    _, expected = run(dataset, epochs=4, method="bp")
+    net = make()
+    net.use(net.plan(levels=1, batch_size=16))
+    _, history = run(dataset, net, epochs=4, method=method)
+    assert net.last_backward.method == method
+    np.testing.assert_allclose(history.losses, expected.losses, rtol=1e-10)
+
+
+@pytest.mark.parametrize("stop", [1, 4, 6, 11])
+@pytest.mark.parametrize("maker", [optimizer_of, lambda net: bp.Adam(net.parameters)])
+def test_resuming_gives_the_same_bits(dataset, tmp_path, stop, maker):
+    whole, first, second = make("float32"), make("float32"), make("float32", seed=9)
+    expected = train(whole, dataset, maker(whole), Settings(epochs=3, batch_size=16))
+    file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
+    train(
+        first,
+        dataset,
+        maker(first),
+        Settings(epochs=3, iterations=stop, batch_size=16, checkpoint=file, log=log),
+    )
+    rest = train(second, dataset, maker(second), Settings(epochs=3, batch_size=16, log=log), resume=file)
+    assert np.array_equal(rest.losses, expected.losses[stop:])
+    assert all(np.array_equal(whole.parameters[name], second.parameters[name]) for name in whole.parameters)
+    logged = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [row["step"] for row in logged] == list(range(1, 13))
+    assert [row["loss"] for row in logged] == list(expected.losses)
+
+
+def test_resuming_draws_the_same_dropout_and_keeps_the_masks(dataset, tmp_path):
+    def pruned(seed):
+        layers = [bp.Flatten(), bp.Linear(36, 20), bp.ReLU(), bp.Dropout(0.3), bp.Linear(20, 3)]
+        net = bp.Sequential(layers, (1, 6, 6), seed=seed, device="host")
+        bp.prune(net, 0.6)
+        return net
+
+    file = tmp_path / "state.h5"
+    whole, expected = run(dataset, pruned(0), epochs=3)
+    run(dataset, pruned(0), epochs=3, iterations=6, checkpoint=file)
+    again = pruned(5)
+    with pytest.raises(bp.CheckpointError, match="layer 1 Linear: weight_mask"):
+        run(dataset, again, resume=file, epochs=3)
+    again.set_masks(whole.masks)
+    _, rest = run(dataset, again, resume=file, epochs=3)
+    assert np.array_equal(rest.losses, expected.losses[6:])
+    assert np.array_equal(whole.parameters.flat, again.parameters.flat)
+    assert 0 < (whole.state_dict()["1.weight"] != 0).mean() < 0.41
+
+
+def test_the_log_has_one_object_an_iteration(dataset, tmp_path):
+    log = tmp_path / "log.jsonl"
+    _, history = run(dataset, iterations=7, epochs=9, log=log)
+    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    assert rows[0].pop("ran") == history.ran  # once: every step of this network runs the same
+    assert rows == history.rows and len(rows) == 7
+    assert all({"step", "loss"} <= row.keys() for row in rows)
+
+
+def test_a_loss_that_is_not_finite_stops_training(dataset, tmp_path):
+    file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
+    run(dataset, epochs=1, checkpoint=file)
+    good = file.read_bytes()
+
+    def explode(net):
+        if net.parameters.version == 3:
+            net.parameters["4.weight"][...] = np.inf
+
+    net = make()
+    with pytest.raises(bp.NonFiniteError, match=r"the loss is nan at step 7.*last good checkpoint is"):
+        run(dataset, net, resume=file, epochs=3, checkpoint=file, log=log, gradient_hook=explode)
+    assert file.read_bytes() == good
+    assert [json.loads(line)["step"] for line in log.read_text(encoding="utf-8").splitlines()] == [5, 6]
+
+
+def test_a_bad_gradient_leaves_the_parameters_as_they_were(dataset):
+    net = make()
+    before = net.state_dict()
+
+    def poison(network):
+        network.gradients["0.weight"][...] = np.nan
+
+    with pytest.raises(bp.NonFiniteError, match="a gradient is not finite at step 1: lower"):
+        run(dataset, net, iterations=2, gradient_hook=poison)
+    assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
+
+
+def test_refusals(dataset, tmp_path):
+    other = bp.Sequential([bp.Flatten(), bp.Linear(4, 3)], (1, 2, 2), device="host")
+    with pytest.raises(bp.DataError, match=r"inputs of shape \(1, 6, 6\), the network takes \(1, 2, 2\)"):
+        run(dataset, other)
+    two = bp.Sequential([bp.Flatten(), bp.Linear(36, 2)], (1, 6, 6), device="host")
+    with pytest.raises(bp.DataError, match=r"has 3 classes, the network's output has shape \(2,\)"):
+        run(dataset, two)
+    with pytest.raises(bp.BppsaError, match="the optimizer holds another network's parameters"):
+        train(make(), dataset, optimizer_of(make()), Settings())
+    file = tmp_path / "state.h5"
+    run(dataset, checkpoint=file, iterations=1)
+    with pytest.raises(bp.CheckpointError, match="dtype"):
+        run(dataset, make("float32"), resume=file)
+    with pytest.raises(bp.CheckpointError, match="seed 0 and 5 is asked for"):
+        run(dataset, resume=file, seed=5)
+    file.write_bytes(file.read_bytes()[:-100])
+    net = make(seed=3)
+    before = net.state_dict()
+    with pytest.raises(bp.CheckpointError):
+        run(dataset, net, resume=file)
+    assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"epochs": 1.5},
+        {"batch_size": 0},
+        {"batch_size": "4"},
+        {"seed": -1},
+        {"seed": 1.5},
+        {"iterations": -1},
+    ],
+)
+def test_settings_of_another_kind_are_refused(settings):
+    with pytest.raises(bp.BppsaError, match=f"training got {next(iter(settings))}=.*: it takes an integer"):
+        Settings(**settings)

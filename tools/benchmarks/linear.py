@@ -1,0 +1,224 @@
+"""A linear recurrence forward and back beside PyTorch's and JAX's ways, and a copy of its arrays."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
+from bppsa_cupy.tools.benchmarks.harness import (
+    BenchmarkError,
+    Row,
+    Side,
+    compared_row,
+    measure,
+    require_equal,
+)
+from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
+
+AGAINST = ("torch", "jax", "copy")
+#: Several rivals may be named.
+SEVERAL = True
+
+#: (B, T, H): those whose arrays are of at most MOST_BYTES, the longest with one sample and few units.
+SIZES = (
+    *((batch, steps, hidden) for steps in (1000, 30_000) for batch in (1, 16) for hidden in (64, 256, 1024)),
+    (1, 1_000_000, 64),
+)
+MOST_BYTES = 1 << 29
+#: Steps up to which PyTorch's loop is worth waiting for.
+LOOPED = 1000
+#: Of norms: logarithms lose digits.
+TOLERANCE = 1e-2
+#: Elements of a result that are compared.
+COMPARED = 4096
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--steps."""
+    parser.add_argument("--steps", type=int, help="the cases of so many steps alone (default: all)")
+
+
+def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
+    """Forward and back of all sizes, against each rival; with --quick of a small one."""
+    for batch, steps, hidden in [(2, 50, 8)] if arguments.quick else SIZES:
+        if 4 * batch * steps * hidden <= MOST_BYTES and arguments.steps in (None, steps):
+            yield _rows(arguments, {"batch": batch, "steps": steps, "hidden": hidden})
+
+
+def _rows(arguments: argparse.Namespace, sizes: Mapping[str, int]) -> list[Row]:
+    """A rival at a time, so that two sides' arrays are there at once."""
+    case = f"B={sizes['batch']} T={sizes['steps']} H={sizes['hidden']}"
+    threads, rows = arguments.threads, []
+    ours = Side(OurScan, {**sizes, "device": arguments.device}, threads)
+    for name, way in _rivals(arguments.against, sizes["steps"]):
+        options: dict[str, Any] = {**sizes, "way": way}
+        kind: Callable[..., Workload] = {"torch": TorchScan, "jax": JaxScan, "copy": Copies}[name]
+        imports = () if name == "copy" else (name,)
+        theirs = Side(kind, options, threads, imports, {"NPROC": str(threads)})
+        label = f"{'PyTorch' if name == 'torch' else 'JAX'}, {way}" if way else "np.copyto"
+        try:
+            measured = measure(
+                {"ours": ours, label: theirs}, arguments.repeats, 0.0 if arguments.quick else 0.02,
+                limit_seconds=20,
+            )  # fmt: skip
+        except BenchmarkError as error:
+            if not way:
+                raise
+            # What a rival cannot do, for lack of memory or of an implementation, is told in its row's place.
+            rows.append(Row(case, OVERALL, 0.0, None, label, note=f"left out: {str(error)[-200:]}"))
+            continue
+        mine, other = measured["ours"], measured[label]
+        if way:
+            require_equal(f"{case}, {label}", mine.result, other.result, TOLERANCE)
+        rows.append(compared_row(case, OVERALL, mine, (label, other)))
+    return rows
+
+
+def _rivals(against: list[str], steps: int) -> Iterator[tuple[str, str]]:
+    if "torch" in against:
+        if steps <= LOOPED:
+            yield "torch", "loop"
+        yield "torch", "logcumsumexp"
+        yield "torch", "associative_scan"
+    if "jax" in against:
+        yield "jax", "lax.scan"
+        yield "jax", "associative_scan"
+    yield "copy", ""
+
+
+def made(batch: int, steps: int, hidden: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """a in (0.5, 1), b in (0, 1), as logarithms take them, and a gradient."""
+    rng, shape = np.random.default_rng(0), (batch, steps, hidden)
+    a, b, gradient = (rng.random(shape, "float32") for _ in range(3))
+    return 0.5 + a / 2, b + np.float32(1e-3), gradient
+
+
+def compared(**arrays: Any) -> dict[str, np.ndarray]:
+    """Some elements of each array."""
+    flat = {name: np.asarray(array).reshape(-1) for name, array in arrays.items()}
+    return {name: array[:: max(1, array.size // COMPARED)].copy() for name, array in flat.items()}
+
+
+class OurScan(Workload):
+    """`bp.linear_scan` and its gradients, into arrays that are there."""
+
+    def __init__(self, batch: int, steps: int, hidden: int, device: str) -> None:
+        self.device = get_device(device)
+        self.a, self.b, self.gradient = map(self.device.asarray, made(batch, steps, hidden))
+        self.h = self.device.zeros(self.b.shape, self.b.dtype)
+        like = self.device.zeros
+        self.out = ScanGradients(
+            like(self.b.shape, self.b.dtype), like(self.b.shape, self.b.dtype),
+            like((batch, hidden), self.b.dtype),
+        )  # fmt: skip
+
+    def run(self, lap: Lap) -> None:
+        linear_scan(self.a, self.b, out=self.h)
+        linear_scan_backward(self.a, self.h, self.gradient, out=self.out)
+
+    def result(self) -> dict[str, np.ndarray]:
+        to_host = self.device.to_host
+        return compared(h=to_host(self.h), a=to_host(self.out.a), b=to_host(self.out.b))
+
+
+class Copies(Workload):
+    """Copies that read and write as many bytes as a scan must, forward 3 arrays and back 5: four copies."""
+
+    def __init__(self, batch: int, steps: int, hidden: int, way: str) -> None:
+        self.device = get_device("host")
+        self.source = made(batch, steps, hidden)[0]
+        self.target = np.zeros_like(self.source)
+
+    def run(self, lap: Lap) -> None:
+        for _ in range(4):
+            np.copyto(self.target, self.source)
+
+    def result(self) -> dict[str, np.ndarray]:
+        return {}
+
+
+class TorchScan(Workload):
+    """PyTorch: a loop over steps, the form by logarithms of minGRU's code, or its prototype of a scan."""
+
+    def __init__(self, batch: int, steps: int, hidden: int, way: str) -> None:
+        import torch
+
+        self.device = get_device("host")
+        self.a, self.b, self.gradient = map(torch.from_numpy, made(batch, steps, hidden))
+        self.a.requires_grad_(), self.b.requires_grad_()
+        self.scan = {
+            "loop": self.loop,
+            "logcumsumexp": self.logarithms,
+            "associative_scan": self.associative,
+        }[way]
+        self.torch = torch
+
+    def loop(self, a: Any, b: Any) -> Any:
+        state, states = b[:, 0], [b[:, 0]]
+        for t in range(1, b.shape[1]):
+            state = a[:, t] * state + b[:, t]
+            states.append(state)
+        return self.torch.stack(states, 1)
+
+    def logarithms(self, a: Any, b: Any) -> Any:
+        sums = a.log().cumsum(1)
+        return (sums + (b.log() - sums).logcumsumexp(1)).exp()
+
+    def associative(self, a: Any, b: Any) -> Any:
+        from torch._higher_order_ops.associative_scan import associative_scan
+
+        def combine(x: Any, y: Any) -> Any:
+            return x[0] * y[0], y[0] * x[1] + y[1]
+
+        return associative_scan(combine, (a, b), dim=1, combine_mode="generic")[1]
+
+    def run(self, lap: Lap) -> None:
+        self.h = self.scan(self.a, self.b)
+        self.found = self.torch.autograd.grad(self.h, (self.a, self.b), self.gradient)
+
+    def result(self) -> dict[str, np.ndarray]:
+        return compared(h=self.h.detach(), a=self.found[0], b=self.found[1])
+
+
+class JaxScan(Workload):
+    """JAX, jitted: `lax.scan` over steps, or `lax.associative_scan`."""
+
+    def __init__(self, batch: int, steps: int, hidden: int, way: str) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        self.device, self.wait = get_device("host"), jax.block_until_ready
+        self.given = jax.device_put(made(batch, steps, hidden), jax.devices("cpu")[0])
+
+        def by_steps(a: Any, b: Any) -> Any:
+            def step(state: Any, row: Any) -> Any:
+                state = row[0] * state + row[1]
+                return state, state
+
+            rows = jnp.moveaxis(a, 1, 0), jnp.moveaxis(b, 1, 0)
+            return jnp.moveaxis(jax.lax.scan(step, jnp.zeros_like(b[:, 0]), rows)[1], 0, 1)
+
+        def associative(a: Any, b: Any) -> Any:
+            def combine(x: Any, y: Any) -> Any:
+                return x[0] * y[0], y[0] * x[1] + y[1]
+
+            return jax.lax.associative_scan(combine, (a, b), axis=1)[1]
+
+        scan = by_steps if way == "lax.scan" else associative
+
+        def step(a: Any, b: Any, gradient: Any) -> Any:
+            h, go_back = jax.vjp(scan, a, b)
+            return h, *go_back(gradient)
+
+        self.step = jax.jit(step)
+
+    def run(self, lap: Lap) -> None:
+        self.found = self.wait(self.step(*self.given))
+
+    def result(self) -> dict[str, np.ndarray]:
+        return compared(h=self.found[0], a=self.found[1], b=self.found[2])

@@ -1,0 +1,1 @@
+"""Pictures that the commands draw, and their files."""

@@ -1,0 +1,270 @@
+"""`bppsa-reproduce pipeline`: training with stale weights, table by table, resumable."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from bppsa_cupy.data import Dataset, load, number_of_batches
+from bppsa_cupy.devices import get_device
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.models import build_model
+from bppsa_cupy.pipeline import Placement
+from bppsa_cupy.pipeline.torchsummary import MIB
+from bppsa_cupy.pipeline.torchsummary import summary as summed
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.lines import aligned
+from bppsa_cupy.tools.machine import provenance
+from bppsa_cupy.tools.pictures.picture_file import check_picture, picture
+from bppsa_cupy.tools.reproduction.stale_weights_runs import TABLE5, TABLE6, TABLES, Run, table2, train_all
+
+#: Accuracies this much below a panel's best, in points, are told at its lower edge.
+FAR = 25
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `bppsa-reproduce pipeline`."""
+    choices = (*TABLES, "6")
+    parser.add_argument("--table", choices=choices, required=True, help="of the paper, or 'digits'")
+    parser.add_argument("--data", help="a folder of MNIST or CIFAR-10, as bppsa-train takes it")
+    parser.add_argument(
+        "--models", type=names, metavar="MODEL,…", help="of table 2 (default: those of the data)"
+    )
+    parser.add_argument("--plain", action="store_true", help="of table 2: the paper's rows alone")
+    parser.add_argument("--rows", metavar="TEXT", help="the rows that hold this text alone")
+    parser.add_argument("--seeds", type=cli.positive, default=1, help="runs of each row (default 1)")
+    parser.add_argument(
+        "--epochs", type=cli.positive, help="of a network's shortest run in the table; others in proportion"
+    )  # fmt: skip
+    parser.add_argument("--processes", type=cli.positive, default=1, help="runs at a time, one thread each")
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The argument type of names: "lenet5,vgg16"."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Train what is not in the result file yet, and write file, table and picture after each run; of table 6
+    count."""
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.table == "6":
+        _memory(arguments)
+        return
+    name = f"pipeline-{arguments.table}"
+    path, drawing = arguments.out / f"{name}.json", arguments.out / f"{name}.png"
+    check_picture(drawing)
+    data = "digits" if arguments.table == "digits" else arguments.data
+    if data is None:
+        raise BppsaError(f"table {arguments.table} takes --data, a folder of MNIST or CIFAR-10")
+    dataset = load(data)
+    if dataset.test is None:
+        raise BppsaError(f"{dataset.name} has no test samples, by which accuracy is told: give other data")
+    wanted = list(_wanted(arguments, dataset))
+    if not wanted:
+        raise BppsaError(
+            f"table {arguments.table} has no such row for data of shape {dataset.input_shape}: give the "
+            "data it is of, MNIST or CIFAR-10, and leave --models and --rows out"
+        )
+    digest = dataset.digest
+    done = _read(path)
+    keys = [_key(one.describe(), digest) for one in wanted]
+    left = [one for one, key in zip(wanted, keys, strict=True) if key not in done]
+    device = get_device(arguments.device)
+    facts = {"name": name, "command": arguments.command, **provenance(device, device.workers)}
+    bar = tqdm(total=len(left), unit="run", disable=None)
+    for one, result in train_all(left, data, arguments.device, arguments.processes):
+        done[_key(one.describe(), digest)] = {**one.describe(), "digest": digest, **result}
+        cli.write_json(path, {**facts, "runs": list(done.values())})
+        bar.update()
+        bar.write(f"{one.model} {one.row}, seed {one.seed}: {_percent(result['accuracy'])}")
+    bar.close()
+    rows = summary([done[key] for key in keys])
+    lines = [["model", "row", "stale weights", "paper", "mean", "seeds"]]
+    for row in rows:
+        seeds = " ".join(f"{value:.2f}" if value else "diverged" for value in row["accuracies"])
+        told = f"{row['stale_percent']:.1f} %", _percent(row["paper"]), _percent(row["mean"]), seeds
+        lines.append([row["model"], row["row"], *told])
+    print("\n".join(aligned(lines, "<<>>><")))
+    draw(rows, drawing, f"Table {arguments.table}" if arguments.table != "digits" else "LeNet-5 on digits")
+
+
+def _wanted(arguments: argparse.Namespace, dataset: Dataset) -> Iterator[Run]:
+    """The runs that the arguments ask for, those of a seed after those of the one before."""
+    kind = "digits" if arguments.table == "digits" else "mnist" if dataset.input_shape[0] == 1 else "cifar10"
+    runs = list(table2(beside=not arguments.plain) if arguments.table == "2" else TABLES[arguments.table]())
+    for seed in range(arguments.seeds):
+        for one in runs:
+            chosen = arguments.models is None or one.model in arguments.models
+            if one.data != kind or not chosen or (arguments.rows or "") not in one.row:
+                continue
+            if arguments.epochs is not None:
+                shortest = min(other.steps for other in runs if other.model == one.model)
+                epoch = number_of_batches(dataset.train, one.batch_size)
+                steps = arguments.epochs * epoch * one.steps // shortest
+                after = None if one.after is None else one.after * steps // one.steps
+                one = replace(one, steps=steps, after=after, paper=None)
+            yield replace(one, seed=seed)
+
+
+def _key(run: Mapping[str, Any], digest: str) -> str:
+    """What a result belongs to: a run, as JSON holds it, on the data of this digest."""
+    known = {name: run[name] for name in Run.__dataclass_fields__ if name not in ("row", "paper")}
+    return json.dumps({**known, "digest": digest}, sort_keys=True)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """The results that are there, by key. Raises BppsaError where the file holds others."""
+    if not path.exists():
+        return {}
+    try:
+        runs = json.loads(path.read_text(encoding="utf-8"))["runs"]
+        return {_key(one, one["digest"]): one for one in runs}
+    except (OSError, ValueError, KeyError, TypeError) as cause:
+        raise BppsaError(
+            f"{path} holds no results of this command ({cause}): move it away, or give another --out"
+        ) from cause
+
+
+def summary(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By model and row: the paper's accuracy, and mean, least and most over the seeds; a run that diverged
+    counts as 100 % wrong."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in results:
+        found.setdefault((one["model"], one["row"]), []).append(one)
+    rows = []
+    for (model, row), runs in found.items():
+        values = np.array([one["accuracy"] or 0.0 for one in runs])
+        first = runs[0]
+        rows.append(
+            {
+                "model": model,
+                "row": row,
+                "panel": f"{model}, lr {first['optimizer']['lr']}",
+                "stages": 2 * (len(first["ppv"]) + 1) if first["ppv"] else 0,
+                "way": _way(first),
+                "paper": first["paper"],
+                "stale_percent": first["stale_percent"],
+                "mean": float(values.mean()),
+                "accuracies": values.tolist(),
+                "curve": first["curve"],
+            }
+        )
+    return rows
+
+
+def _way(run: dict[str, Any]) -> str:
+    """How a run goes through the stages."""
+    if not run["ppv"]:
+        return "non-pipelined"
+    predicted, hybrid = run["predict"], run["after"] is not None
+    return run["schedule"] + (" predicted" if predicted else "") + (" hybrid" if hybrid else "")
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} %"
+
+
+def _memory(arguments: argparse.Namespace) -> None:
+    """Table 6: memory of residual networks in a pipeline of two stages; pipeline-6.json."""
+    device = get_device(arguments.device)
+    rows: list[dict[str, Any]] = []
+    for model, (activations, weights, increase) in TABLE6.items():
+        ppv = TABLE5[model][0]
+        found = summed(Placement(build_model(model, device=device), ppv))
+        rows.append(
+            {
+                "model": model,
+                "ppv": list(ppv),
+                "activations": sum(found.activations) / MIB,
+                "weights": found.weights / MIB,
+                "increase_percent": 100 * found.share,
+                "paper": {"activations": activations, "weights": weights, "increase_percent": increase},
+            }
+        )
+    name = f"pipeline-{arguments.table}"
+    facts = {"name": name, "command": arguments.command, **provenance(device, device.workers)}
+    cli.write_json(
+        arguments.out / f"{name}.json", {**facts, "unit": "MiB, activations of a sample", "rows": rows}
+    )
+    lines = [["model", "ppv", "activations", "paper", "weights", "paper", "increase", "paper"]]
+    for row in rows:
+        theirs = row["paper"]
+        lines.append(
+            [
+                row["model"], ",".join(map(str, row["ppv"])),
+                f"{row['activations']:.2f} MiB", f"{theirs['activations']:.2f}",
+                f"{row['weights']:.2f} MiB", f"{theirs['weights']:.2f}",
+                f"{row['increase_percent']:.1f} %", f"{theirs['increase_percent']}",
+            ]
+        )  # fmt: skip
+    print("\n".join(aligned(lines, "<<>>>>>>")))
+
+
+def draw(rows: list[dict[str, Any]], path: Path, title: str) -> None:
+    """A column a network and rate: above, mean accuracy by stages, a line a way, seeds as points, the paper's
+    as diamonds; below, the first seed's curves of the schedule that the row of the paper has.
+
+    rows  of `summary`
+    """
+    panels = list(dict.fromkeys(row["panel"] for row in rows))
+    size = {"figsize": (6.5 * len(panels), 8.5), "layout": "constrained", "squeeze": False}
+    with picture(path, 2, len(panels), save={"dpi": 120}, **size) as (figure, axes):
+        figure.suptitle(title)
+        for column, panel in enumerate(panels):
+            own = [row for row in rows if row["panel"] == panel]
+            _by_stages(axes[0][column], own)
+            axes[0][column].set_title(panel)
+            _curves(axes[1][column], own)
+
+
+def _by_stages(axes: Any, rows: list[dict[str, Any]]) -> None:
+    best = max(row["mean"] for row in rows)
+    near = [row["mean"] for row in rows if row["mean"] >= best - FAR]
+    seeds = [value for row in rows for value in row["accuracies"] if value >= best - FAR]
+    known = [row["paper"] for row in rows if row["paper"] is not None]
+    low, high = min([*near, *seeds, *known]), max([*seeds, *known])
+    room = max(high - low, 0.5)
+    floor = low - 0.25 * room
+    axes.set(ylim=(floor, high + 0.1 * room))
+    axes.set(xlabel="stages, forward and backward", ylabel="test accuracy, percent")
+    counts = sorted({row["stages"] for row in rows})
+    axes.set_xticks(range(len(counts)), [str(count) if count else "non-pipelined" for count in counts])
+    for number, way in enumerate(dict.fromkeys(row["way"] for row in rows)):
+        own = [row for row in rows if row["way"] == way]
+        places = [counts.index(row["stages"]) + 0.06 * number for row in own]
+        inside = [(x, row["mean"]) for x, row in zip(places, own, strict=True) if row["mean"] >= floor]
+        color = f"C{number}"
+        axes.plot(*(zip(*inside, strict=True) if inside else ([], [])), "o-", color=color, label=way)
+        for x, row in zip(places, own, strict=True):
+            axes.plot([x] * len(row["accuracies"]), row["accuracies"], ".", color=color, alpha=0.45)
+            if row["mean"] < floor:
+                below, above = (x, floor), (x, floor + 0.06 * number * room)
+                style = {"color": color, "ha": "center", "fontsize": "small"}
+                arrow = {"arrowstyle": "->", "color": color}
+                said = f"{row['mean']:.0f} %" if row["mean"] else "diverged"
+                axes.annotate(said, below, above, arrowprops=arrow, **style)
+    told = [(counts.index(row["stages"]), row["paper"]) for row in rows if row["paper"] is not None]
+    if told:
+        axes.plot(*zip(*told, strict=True), "D", color="black", fillstyle="none", label="paper")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize="small")
+
+
+def _curves(axes: Any, rows: list[dict[str, Any]]) -> None:
+    for row in rows:
+        if row["curve"] and row["way"] in ("non-pipelined", "stale"):
+            steps, accuracies = zip(*row["curve"], strict=True)
+            label = f"{row['stages']} stages, stale" if row["stages"] else "non-pipelined"
+            axes.plot(steps, accuracies, linewidth=1, label=label)
+    axes.set(xlabel="iteration", ylabel="test accuracy of the first seed, percent")
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend(fontsize="small")

@@ -1,0 +1,155 @@
+"""Training by PyTorch, from a network's parameters, on its batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from bppsa_cupy.data import Batch, Dataset, Split, batches, number_of_batches
+from bppsa_cupy.errors import BppsaError
+from bppsa_cupy.layers import Dropout
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.tools.benchmarks.rivals import to_numpy, torch_device, torch_network, torch_recurrent
+from bppsa_cupy.tools.reproduction.curves import PYTORCH, Curve
+from bppsa_cupy.training.optimizers import Optimizer
+from bppsa_cupy.training.settings import Settings
+
+#: Samples of a batch of the test.
+TEST_BATCH = 64
+
+
+def import_torch() -> Any:
+    """PyTorch. Raises BppsaError where it is missing."""
+    try:
+        import torch
+    except ImportError as cause:
+        raise BppsaError(
+            f"the comparison takes PyTorch, which cannot be imported ({cause}): install the extra 'torch'"
+        ) from cause
+    return torch
+
+
+def train_by_torch(
+    network: Sequential,
+    dataset: Dataset,
+    settings: Settings,
+    optimizer: type[Optimizer],
+    threads: int = 1,
+    **options: Any,
+) -> Curve:
+    """Train a copy of `network` by PyTorch's optimizer of that name, with these options.
+
+    Batches, their random changes, loss, rates, clipping and evaluations, one an epoch, are those of
+    `training.train` with the same settings; what Dropout drops is what the network's own layers drop, and
+    its `random_state` moves on. Parameters and buffers stay as they are. A recurrent layer must be the first
+    of two, and a linear one takes its last state. Runs on the network's kind of device, with `threads`
+    threads on the host. Raises BppsaError where PyTorch is missing, and for Dropout inside of Residual.
+    """
+    torch = import_torch()
+    torch.set_num_threads(threads)
+    model = _Model(torch, network)
+    update = getattr(torch.optim, optimizer.__name__)(model.module.parameters(), **options)
+    curve = Curve()
+    per_epoch = number_of_batches(dataset.train, settings.batch_size)
+    last, schedule = settings.last_step(per_epoch), settings.schedule(per_epoch)
+    bar = tqdm(total=last, desc=PYTORCH, unit="step", disable=not settings.progress, dynamic_ncols=True)
+    apart, started = 0.0, time.perf_counter()
+    with bar:
+        for epoch in range(-(-last // per_epoch)):
+            model.module.train()
+            source = batches(
+                dataset.train, settings.batch_size, seed=settings.seed, epoch=epoch, dtype=network.dtype,
+                augment=settings.augment,
+            )  # fmt: skip
+            for batch in islice(source, last - len(curve.losses)):
+                loss = model.loss(batch, settings.label_smoothing)
+                update.zero_grad()
+                loss.backward()
+                curve.seconds.append(time.perf_counter() - started - apart)
+                if settings.clip is not None:
+                    torch.nn.utils.clip_grad_norm_(model.module.parameters(), settings.clip)
+                if schedule is not None:
+                    for group in update.param_groups:
+                        group["lr"] = options["lr"] * schedule.factor(len(curve.losses), per_epoch)
+                update.step()
+                curve.losses.append(loss.item())
+                bar.update()
+            if dataset.test is not None:
+                stopped = time.perf_counter()
+                curve.evaluations.append(model.evaluate(dataset.test))
+                apart += time.perf_counter() - stopped
+    curve.state = model.state()
+    return curve
+
+
+class _Model:
+    """PyTorch's copy of a network, and what is asked of it by the batch."""
+
+    def __init__(self, torch: Any, network: Sequential) -> None:
+        self.torch, self.network, self.device = torch, network, torch_device(network.device)
+        self.recurrent = isinstance(network.layers[0], Recurrent)
+        make = torch_recurrent if self.recurrent else torch_network
+        self.module: Any = make(network).to(self.device)
+        network.train()
+        dropouts = [index for index, layer in enumerate(network.layers) if isinstance(layer, Dropout)]
+        for index in dropouts:
+            self.module[index].forward = self._dropout(index)
+        found = sum(isinstance(module, torch.nn.Dropout) for module in self.module.modules())
+        if found > len(dropouts):
+            raise BppsaError(
+                "the network has Dropout inside of Residual, where PyTorch's copy drops other elements: "
+                "put it outside"
+            )
+
+    def loss(self, batch: Batch, label_smoothing: float = 0.0) -> Any:
+        """The mean over the batch, of which PyTorch can take gradients."""
+        labels, scores = self.torch.tensor(batch.labels, device=self.device), self._scores(batch)
+        self.network.random_state["passes"] += self.module.training
+        cross_entropy = self.torch.nn.functional.cross_entropy
+        return cross_entropy(scores, labels, label_smoothing=label_smoothing)
+
+    def evaluate(self, split: Split) -> tuple[float, float]:
+        """Mean loss and accuracy, in evaluation mode."""
+        self.module.eval()
+        loss, right = 0.0, 0
+        for batch in batches(split, TEST_BATCH, shuffle=False, dtype=self.network.dtype):
+            with self.torch.no_grad():
+                scores = self._scores(batch)
+                labels = self.torch.tensor(batch.labels, device=self.device)
+                loss += self.torch.nn.functional.cross_entropy(scores, labels, reduction="sum").item()
+            right += int((to_numpy(scores).argmax(1) == batch.labels).sum())
+        return loss / len(split), right / len(split)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Copies of parameters and buffers."""
+        values: Mapping[str, Any] = self.module.state_dict()
+        return {name: np.array(to_numpy(value)) for name, value in values.items()}
+
+    def _scores(self, batch: Batch) -> Any:
+        inputs = self.torch.tensor(batch.inputs, device=self.device)
+        if not self.recurrent:
+            return self.module(inputs)
+        if batch.lengths is not None:
+            inputs = self.torch.nn.utils.rnn.pack_padded_sequence(
+                inputs, self.torch.tensor(batch.lengths), batch_first=True, enforce_sorted=False
+            )
+        _, state = self.module[0](inputs)
+        return self.module[1]((state[0] if isinstance(state, tuple) else state)[-1])
+
+    def _dropout(self, index: int) -> Any:
+        """A module's `forward` that drops what layer `index` of the network drops in the same pass."""
+
+        def forward(x: Any) -> Any:
+            if not self.module.training:
+                return x
+            ones = np.ones(tuple(x.shape), self.network.dtype)
+            factors = self.network.device.to_host(self.network[index](ones))
+            return x * self.torch.tensor(factors, device=self.device)
+
+        return forward
