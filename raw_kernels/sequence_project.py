@@ -121,9 +121,10 @@ def _project_some(values, weight, bias, out, steps, rows, inputs, outputs, batch
 
 
 def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased):
-    by = _project_lanes if _is_by_samples(inputs, outputs, batch) else _project_some
     if batch == 1:
         by = _project_one
+    else:
+        by = _project_lanes if _is_by_samples(inputs, outputs, batch) else _project_some
     by(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased)
 
 

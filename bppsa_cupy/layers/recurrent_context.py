@@ -77,6 +77,8 @@ class RecurrentContext(Context):
     def make_room(self) -> None:
         """Drop stacks beyond MOST_STACKS, and others than the present one whose own memory is more than that
         of the buffers: those first that were not used for longest."""
+        if len(self.stacks) == 1:
+            return
         buffers = sum(array.nbytes for array in self._buffers.values())
         while len(self.stacks) > 1:
             first, *_, present = self.stacks

@@ -11,6 +11,7 @@ import numba
 import torch
 
 from bppsa_cupy.devices import Array, Device, get_device
+from bppsa_cupy.system.threads import get_threads, set_threads
 
 Result = TypeVar("Result")
 
@@ -32,12 +33,14 @@ def on_host(call: Callable[..., Result], *arguments: Any) -> Result:
     device, limit = host(), torch.get_num_threads()
     if limit >= MOST_THREADS:
         return call(device, *arguments)
-    own = numba.get_num_threads()
-    numba.set_num_threads(min(own, limit))
+    own = get_threads()
+    if own <= limit:
+        return call(device, *arguments)
+    set_threads(limit)
     try:
         return call(device, *arguments)
     finally:
-        numba.set_num_threads(own)
+        set_threads(own)
 
 
 @contextmanager

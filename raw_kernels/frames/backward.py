@@ -1,7 +1,6 @@
 """The twin of a cell's NAME_backward: every sample's walk through every chunk, by the way that `teams` takes
 to be the quickest."""
 
-import numba
 import numpy as np
 from numba import prange
 
@@ -26,6 +25,7 @@ from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.panels import aligned
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled, part
+from bppsa_cupy.system.threads import get_threads
 
 
 def make_backward(form):
@@ -45,10 +45,10 @@ def make_backward(form):
         sizes, chunks = (hidden, sets, batch), (steps + chunk - 1) // chunk
         bytes_of_set = form.gates * hidden * hidden * state.itemsize
         for walk in shares(
-            numba.get_num_threads(), form.gates, min(chunk, steps), *sizes, chunks, bytes_of_set, form.gates
+            get_threads(), form.gates, min(chunk, steps), *sizes, chunks, bytes_of_set, form.gates
         ):
             _backward(
-                *walk.forms(), ways.address(walk.way, state.dtype), *counts, state, gates, initial, weight_hh,
+                *walk.forms, ways.address(walk.way, state.dtype), *counts, state, gates, initial, weight_hh,
                 unit, gradient, boundary, lengths, delta, entering, steps, *sizes, chunk, per_step, reverse,
                 walk.firsts, walk.samples, walk.parts,
             )  # fmt: skip

@@ -1,6 +1,5 @@
 """The twin of a cell's NAME_forward: every sample's walk, by the way that `teams` takes to be quickest."""
 
-import numba
 import numpy as np
 from numba import prange
 
@@ -24,6 +23,7 @@ from bppsa_cupy.raw_kernels.twins.lanes import LANES
 from bppsa_cupy.raw_kernels.twins.panels import aligned
 from bppsa_cupy.raw_kernels.twins.walks import start_of
 from bppsa_cupy.system.compiled import compiled, part
+from bppsa_cupy.system.threads import get_threads
 
 
 def make_forward(form):
@@ -39,9 +39,9 @@ def make_forward(form):
     ):  # fmt: skip
         sizes = steps, hidden, sets, batch
         bytes_of_set = form.gates * hidden * hidden * state.itemsize
-        for walk in shares(numba.get_num_threads(), form.gates, *sizes, 1, bytes_of_set, 1):
+        for walk in shares(get_threads(), form.gates, *sizes, 1, bytes_of_set, 1):
             _forward(
-                *walk.forms(), ways.address(walk.way, state.dtype), *counts, projected, weight_hh, bias_hh,
+                *walk.forms, ways.address(walk.way, state.dtype), *counts, projected, weight_hh, bias_hh,
                 unit, initial, lengths, state, gates, final, *sizes, reverse, walk.firsts, walk.samples,
                 walk.parts,
             )  # fmt: skip

@@ -86,18 +86,20 @@ class Shares(NamedTuple):
     firsts   each walk's first sample, as many in a row as there are chunks
     samples  of a walk
     parts    of its units, a thread each
+    forms    which compiled form such walks need, each True or None: units as lanes, a team of threads for
+             each, walks side by side
     """
 
     way: int
     firsts: np.ndarray
     samples: int
     parts: int
+    forms: tuple
 
-    def forms(self):
-        """Which compiled form such walks need, each True or None: units as lanes, a team of threads for each,
-        walks side by side."""
-        team, many = self.parts > 1, self.firsts.size * self.parts > 1
-        return tuple(needed or None for needed in (self.way == ROWS, team, many))
+
+def _shares(way, firsts, samples, parts):
+    forms = way == ROWS, parts > 1, firsts.size * parts > 1
+    return Shares(way, firsts, samples, parts, tuple(needed or None for needed in forms))
 
 
 @lru_cache(maxsize=256)
@@ -111,14 +113,14 @@ def shares(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, han
 def _of_blocks(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
     full = batch // LANES
     if not full:
-        return Shares(FULL, np.empty(0, np.int64), LANES, 1)
+        return _shares(FULL, np.empty(0, np.int64), LANES, 1)
     cost = step_of_lanes(gates, hidden, full)
     least = BARRIER + HANDED_BY_LANES * handed * hidden * full * LANES
     parts = team(threads, steps, cost, least, chunks * sets * full, weight_bytes, hidden)
     count = full if parts > 1 else together(threads, full, chunks * sets)
     number = np.repeat(np.arange(sets * (full // count)), chunks)
     firsts = number // (full // count) * batch + number % (full // count) * count * LANES
-    return Shares(FULL, firsts, count * LANES, parts)
+    return _shares(FULL, firsts, count * LANES, parts)
 
 
 def _of_rest(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, handed):
@@ -130,4 +132,4 @@ def _of_rest(threads, gates, steps, hidden, sets, batch, chunks, weight_bytes, h
         least = BARRIER + HANDED_BY_ROWS * handed * hidden * rest
         parts = team(threads, steps, cost, least, chunks * sets, weight_bytes, vectors)
     number = np.repeat(np.arange(sets if rest else 0), chunks)
-    return Shares(way, number * batch + batch - rest, rest, parts)
+    return _shares(way, number * batch + batch - rest, rest, parts)
