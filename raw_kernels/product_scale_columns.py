@@ -8,7 +8,7 @@ from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed,
 from bppsa_cupy.system.compiled import compiled
 
 
-@compiled(parallel=True)
+@compiled(parallel=True, rounds=3)
 def product_scale_columns(indices, a, b, c, columns, nnz, batch, a_batched, b_batched):
     width = np.uint64(batch)
     streamed = is_streamed(c, width)

@@ -29,9 +29,13 @@ SHARED = "__excinfo_unwrap_args"
 class PartLibrary(JITCodeLibrary):
     """The text of one part, and which libraries it calls; as a program, all of their text.
 
+    rounds  of optimisation that a program takes
+
     Within `parts` nothing is done to a library that another one links. Elsewhere, where a function that is
     not of this project calls a part, it is what Numba expects, finalized before it is linked.
     """
+
+    rounds = 1
 
     def add_linking_library(self, library: Any) -> None:
         self._linking_libraries.append(library)
@@ -74,7 +78,8 @@ class PartLibrary(JITCodeLibrary):
             if not one.is_declaration:
                 # What nobody else can call is inlined where it has one caller, and else kept as it is best.
                 one.linkage = "external" if one.name in own else "internal"
-        self._optimize_final_module()
+        for _ in range(self.rounds):
+            self._optimize_final_module()
         self._final_module.verify()
         self._finalize_final_module()
         for variable in self._final_module.global_variables:
@@ -129,12 +134,14 @@ def parts() -> Iterator[None]:
 PYTHON, C = "Python", "C"
 
 
-def link(part: Any, caller: str) -> Any:
-    """The program of a part: linked with all below it behind its caller's wrapper, and emitted."""
+def link(part: Any, caller: str, rounds: int) -> Any:
+    """The program of a part: linked with all below it behind its caller's wrapper, optimised in so many
+    rounds, and emitted."""
     context = part.target_context.subtarget(environment=part.environment, fndesc=part.fndesc)
     given = part.fndesc, part.environment, part.call_helper
     library = PartLibrary(context.codegen(), part.fndesc.qualname)
     library.enable_object_caching()
+    library.rounds = rounds
     with parts(), context.push_code_library(library):
         if caller == PYTHON:
             CPUContext.create_cpython_wrapper(context, library, *given, release_gil=True)
@@ -163,6 +170,8 @@ class Function(CPUDispatcher):
         super().__init__(py_func, locals or {}, options, **others)
         self._compiler.targetoptions = {**options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         self.programs: dict[Any, Any] = {}
+        #: Of optimisation, of each program.
+        self.rounds = 1
         #: Where programs are kept for other processes.
         self.kept: Any = _Nowhere()
 
@@ -204,7 +213,7 @@ class Function(CPUDispatcher):
             with event.trigger_event("numba:compile", data=details):
                 with parts():
                     super().compile(key[0])
-                made = link(self.overloads[key[0]], key[1])
+                made = link(self.overloads[key[0]], key[1], self.rounds)
             self.kept.save_overload(key, made)
         finally:
             self.kept.release()
