@@ -13,7 +13,6 @@ from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
 from bppsa_cupy.torch.geometry import Arguments, Geometry, geometry_of
 from bppsa_cupy.torch.passes import go_back, go_forward
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
-from bppsa_cupy.torch.unrolled import unrolled
 
 
 class Pass(torch.autograd.Function):
@@ -169,6 +168,8 @@ def second_derivatives(
 ) -> tuple[torch.Tensor | None, ...]:
     """The derivatives of `Gradients`' results, weighted by `gradients`, by those of `tensors` that are
     needed: of the pass in PyTorch's operations, so that they have derivatives of any order."""
+    from bppsa_cupy.torch.unrolled import unrolled  # SymPy, a third of a second
+
     places = [i for i, need in enumerate(needed) if need]
 
     def results(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
