@@ -8,11 +8,11 @@ OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
-test check fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive
+test check instruments fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive
 # The tests start many processes, which share the bytecode of the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check fuzz faults mutants newton numbers lowest compile lint docs dist machine-code gpu gpu-expected clean
+.PHONY: demo test check instruments fuzz faults mutants newton numbers lowest compile lint docs dist machine-code gpu gpu-expected clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -27,8 +27,13 @@ test: .venv-test/ready
 # Every check that needs no GPU, in half an hour: `make test`, lint and types, the tests that take long (examples of pages,
 # sanitizers, races, NVRTC, wide layers, ranks, memory that ends), the site, the packages.
 check: test lint
-	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "long and not gpu"
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "long and not gpu and not instrument"
 	$(MAKE) --no-print-directory docs dist
+
+# The instruments' own tests, and their committed lists against the present source: machine code against its page,
+# faults that change nothing.
+instruments: .venv-test/ready
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) -m instrument tests/instruments
 
 # Mutated files of every format, odd arguments of public callables, and property tests on new examples, until SECONDS
 # are over: `make fuzz SECONDS=1800`. Each subject prints its seed, its counts, and what failed with the fewest edits; a

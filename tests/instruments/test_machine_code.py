@@ -32,7 +32,7 @@ from bppsa_cupy.tools.instruments.machine_code.sectors import sectors_of
 from bppsa_cupy.tools.instruments.machine_code.state import State, next_register, results
 from bppsa_cupy.tools.instruments.machine_code.walk import BESIDE, memory_latencies, walk
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.instrument]
 
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 LANE = np.arange(32, dtype=np.uint32)

@@ -21,7 +21,7 @@ from bppsa_cupy.tools.instruments.machine_code.measure import Built, measure
 from bppsa_cupy.tools.instruments.machine_code.page import page, summary
 from bppsa_cupy.tools.instruments.machine_code.rivals import theirs
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.instrument]
 
 DOCS = Path(__file__).parents[2] / "docs"
 AGAIN = "run `make machine-code`, and look at what changed"

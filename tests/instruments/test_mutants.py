@@ -27,7 +27,7 @@ from mutating.told import SEEN, Outcomes, read_equivalent
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import bit_sets
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.instrument]
 
 CHECKS = ROOT / "tools" / "instruments" / "checks"
 PATTERNS = "bppsa_cupy/csr.py"
