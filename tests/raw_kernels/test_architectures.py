@@ -13,10 +13,11 @@ from emulator.build import EmulationError, compiler
 from emulator.device import EmulatedDevice
 from emulator.text_kernel import array_out, text_kernel
 from executors import make_device
+from launch_refusals import SHARED_BYTES, refusal
 
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, KIB, SHARED_BYTES, Architecture
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, KIB, Architecture
 from bppsa_cupy.raw_kernels.kernel import LEAST_SHARED_BYTES, Variant
 from bppsa_cupy.tools.instruments.machine_code.instructions import TARGETS
 
@@ -81,7 +82,7 @@ def test_the_gpu_at_hand_has_the_limits_of_its_architecture() -> None:
 def test_what_the_driver_refuses(
     grid: tuple[int, ...], block: tuple[int, ...], taken: dict[str, int], words: str | None
 ) -> None:
-    found = ARCHITECTURES["sm_90"].refusal(grid, block, **{"shared_bytes": 0, **taken})
+    found = refusal(ARCHITECTURES["sm_90"], grid, block, **{"shared_bytes": 0, **taken})
     if words is None:
         assert found is None
     else:

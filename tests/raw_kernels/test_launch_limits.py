@@ -14,13 +14,14 @@ from cupy_fixtures import no_device_is_kept  # noqa: F401  a fixture
 from emulator.build import compiler
 from frames_reference import gru
 from kernel_cases import CASES
+from launch_refusals import REGISTERS_OF_THREAD, SHARED_BYTES, refusal
 from tolerances import assert_close
 
 from bppsa_cupy.devices import cubins
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.processors.models import GpuModel, model_of
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, REGISTERS_OF_THREAD, SHARED_BYTES
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import Kernel
@@ -48,13 +49,13 @@ def gpu_of(architecture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     return CudaDevice()
 
 
-def refusal(device: CudaDevice, kernel: Kernel, scalars: Mapping[str, float], itemsize: int) -> str | None:
+def refusal_of(device: CudaDevice, kernel: Kernel, scalars: Mapping[str, float], itemsize: int) -> str | None:
     """Why a GPU refuses the launch, whatever registers its threads take; None where nothing is launched."""
     shape = kernel.launch(device.facts_of_launch(scalars, itemsize))
     if 0 in shape.grid:
         return None
     architecture = cupy_stub.Gpu.architecture
-    return architecture.refusal(*shape, asked_for=architecture.shared_bytes, registers=REGISTERS_OF_THREAD)
+    return refusal(architecture, *shape, asked_for=architecture.shared_bytes, registers=REGISTERS_OF_THREAD)
 
 
 def sizes_of(kernel: Kernel) -> Iterator[Mapping[str, float]]:
@@ -72,7 +73,7 @@ def test_every_launch_is_taken_everywhere(name: str) -> None:
             shape = KERNELS[name].launch({**scalars, "itemsize": itemsize, "shared_bytes": one.shared_bytes})
             if 0 not in shape.grid:
                 limits = {"asked_for": one.shared_bytes, "registers": REGISTERS_OF_THREAD}
-                assert one.refusal(*shape, **limits) is None, (scalars, itemsize, one.name)
+                assert refusal(one, *shape, **limits) is None, (scalars, itemsize, one.name)
 
 
 @pytest.mark.parametrize("cell", FORMS)
@@ -88,7 +89,7 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
         model = model_of(gpu)
         for verb, scan in (("forward", "newton_scan"), ("backward", "chunk_scan")):
             serial = f"{cell}_{verb}_step" if model.goes_by_steps(size, verb) else f"{cell}_{verb}"
-            assert refusal(gpu, KERNELS[serial], scalars, itemsize) is None, (serial, size)
+            assert refusal_of(gpu, KERNELS[serial], scalars, itemsize) is None, (serial, size)
             choice = cost.choose(model, size, method="chunked", chunk=CHUNK, verb=verb)
             if choice.method == "serial":
                 assert "are beyond the kernels'" in choice.reason or "bytes of shared" in choice.reason
@@ -102,7 +103,7 @@ def test_passes_over_time_of_any_width_are_taken(cell: str, gpu: CudaDevice) -> 
             if verb == "forward":  # chunks are samples
                 in_chunks |= {"steps": CHUNK, "batch": batch * size.chunks(CHUNK)}
             for name in (f"{cell}_{verb}", f"{cell}_reduce", scan):
-                assert refusal(gpu, KERNELS[name], in_chunks, itemsize) is None, (name, size)
+                assert refusal_of(gpu, KERNELS[name], in_chunks, itemsize) is None, (name, size)
 
 
 def test_a_gpu_is_modelled_with_its_own_memories(gpu: CudaDevice) -> None:

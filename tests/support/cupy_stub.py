@@ -27,18 +27,10 @@ from cupy_stub_memory import (
 from cupy_stub_streams import Event, ExternalStream, Stream, StreamOf14
 from emulator.build import compile_text
 from emulator.library import Library
+from launch_refusals import BLOCK, GRID, REGISTERS, SHARED_BYTES, THREADS, WARP
 
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.architectures import (
-    ARCHITECTURES,
-    BLOCK,
-    GRID,
-    REGISTERS,
-    SHARED_BYTES,
-    THREADS,
-    WARP,
-    Architecture,
-)
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
 
 

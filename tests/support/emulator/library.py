@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bppsa_cupy.raw_kernels.architectures import SHARED_BYTES, THREADS, Architecture
+from launch_refusals import SHARED_BYTES, THREADS, refusal
+
+from bppsa_cupy.raw_kernels.architectures import Architecture
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
 from emulator.build import EmulationError
 from emulator.symbols import Memory, line_of, static_shared
@@ -67,13 +69,12 @@ class Library:
         """Raise EmulationError where a GPU of the architecture would refuse the launch, or the text's launch
         bound is below its block."""
         total = shape.shared_bytes + self.static_shared_bytes
-        refusal = self.architecture.refusal(
-            shape.grid, shape.block, total, asked_for=self.opted_in, registers=self.registers
-        )
-        if refusal is None and math.prod(shape.block) > self._bound:
-            refusal = f"a block of {shape.block} threads is launched, it takes at most {self._bound}"
-        if refusal is not None:
-            raise EmulationError(f"{self.name}: {refusal}")
+        limits = {"asked_for": self.opted_in, "registers": self.registers}
+        why = refusal(self.architecture, shape.grid, shape.block, total, **limits)
+        if why is None and math.prod(shape.block) > self._bound:
+            why = f"a block of {shape.block} threads is launched, it takes at most {self._bound}"
+        if why is not None:
+            raise EmulationError(f"{self.name}: {why}")
 
     def run(
         self,
