@@ -177,7 +177,7 @@ SUMMARY = """\
 
 Nothing here was measured on a GPU. What our kernels take is counted from their machine code
 ([tables](results/machine-code.md), which `make machine-code` writes with this page); what PyTorch takes was
-published by others. `make gpu` measures both on a GPU at hand ([what it runs](performance.md#on-a-gpu)).
+published by others. `make gpu` measures both on a GPU at hand ([what it runs](journal.md#on-a-gpu)).
 
 ## The rival
 
