@@ -26,7 +26,7 @@ class CellJacobian:
     unit by unit: 2 H² + 2 H entries.
 
     Law: the pattern follows from cell, H and heads alone, is the same for every step, and holds the
-    diagonal: a step behind a sample's end is the identity.
+    diagonal: a step after a sample's end is the identity.
     """
 
     def __init__(self, form: CellForm, hidden: int, heads: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""By how much the ends of chunks miss the states assumed behind them."""
+"""By how much the ends of chunks miss the states assumed after them."""
 
 from numba import prange
 

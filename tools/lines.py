@@ -25,5 +25,5 @@ def aligned(rows: Sequence[Sequence[str]], alignment: str, *, indent: int = 0) -
 
 
 def fact(name: str, text: str) -> str:
-    """A line "name        text"; a long text goes on in further lines, behind the name."""
+    """A line "name        text"; a long text goes on in further lines, after the name."""
     return textwrap.fill(text, COLUMNS, initial_indent=f"{name:12}", subsequent_indent=12 * " ")

@@ -13,12 +13,12 @@ def nearest_cut(
     operands: Mapping[Node, tuple[Node, ...]], sources: set[Node], sinks: set[Node], free: set[Node]
 ) -> set[Node]:
     """The fewest nodes, beside any of `free`, without which no path leads from `sources` to `sinks`; of all
-    such sets the one with the least behind it. Sources and sinks may be taken themselves.
+    such sets the one with the least after it. Sources and sinks may be taken themselves.
 
     operands  node -> the nodes with an edge to it
 
     Every node is an edge from its entry to its exit, of capacity 1, or 0 where it is free; as many augmenting
-    paths as there are fill them (Ford & Fulkerson 1956), and what can still reach a sink is behind the cut.
+    paths as there are fill them (Ford & Fulkerson 1956), and what can still reach a sink is after the cut.
     """
     users: dict[Node, list[Node]] = {node: [] for node in operands}
     for node, froms in operands.items():

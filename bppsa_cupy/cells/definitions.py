@@ -22,7 +22,7 @@ def rnn_relu(x: Any, u: Any, s: Any, p: Any) -> Any:
 
 
 def gru(x: Any, u: Any, s: Any, p: Any) -> Any:
-    """PyTorch's GRU (Cho et al. 2014, with the reset gate behind the recurrent product)."""
+    """PyTorch's GRU (Cho et al. 2014, with the reset gate after the recurrent product)."""
     r, z = sigmoid(x.r + u.r), sigmoid(x.z + u.z)
     n = tanh(x.n + r * u.n)
     return {"h": n + z * (s.h - n)}

@@ -146,7 +146,7 @@ def _shown(parts: Parts) -> str:
 
 
 def _filled(head: str, items: list[str], end: str) -> list[str]:
-    """`head` and the items, lines broken behind commas."""
+    """`head` and the items, lines broken after commas."""
     lines, indent = [head], " " * 8
     for place, item in enumerate(items):
         piece = item + (", " if place < len(items) - 1 else end)

@@ -95,7 +95,7 @@ class Writer(ABC):
         return Text("-" * term.negative + text, term.factors[0].binding if is_atom else PRODUCT)
 
     def _unsigned(self, term: Term) -> str:
-        """A term behind its sign."""
+        """A term after its sign."""
         return self.product(term._replace(negative=False)).within(PRODUCT)
 
     def _term(self, expression: Expression) -> Term:

@@ -149,7 +149,7 @@ class Device(abc.ABC):
         """Wait until all launched work is done."""
 
     def timestamp(self) -> Any:
-        """A mark behind the work launched so far, for `seconds`; does not wait."""
+        """A mark after the work launched so far, for `seconds`; does not wait."""
         return time.perf_counter()
 
     def seconds(self, start: Any, end: Any) -> float:

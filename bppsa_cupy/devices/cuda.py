@@ -119,17 +119,17 @@ class CudaDevice(Device):
         return np.frombuffer(memory, dtype, size).reshape(shape)
 
     def download(self, array: Any, host: np.ndarray) -> Any:
-        """Start copying `array` into `host`, which is pinned; the event behind the copy."""
+        """Start copying `array` into `host`, which is pinned; the event after the copy."""
         array.get(out=host, blocking=False)
         return self.mark()
 
     def upload(self, host: np.ndarray, array: Any) -> Any:
-        """Start copying `host`, which is pinned, into `array`; the event behind the copy."""
+        """Start copying `host`, which is pinned, into `array`; the event after the copy."""
         array.set(host, stream=self.xp.cuda.get_current_stream())
         return self.mark()
 
     def mark(self) -> Any:
-        """An event behind the current stream's work so far."""
+        """An event after the current stream's work so far."""
         event = self.xp.cuda.Event(disable_timing=True)
         event.record()
         return event
@@ -296,7 +296,7 @@ class _Graph:
     def _record(
         self, streams: list[Any], events: list[Any], waits: list[tuple[int, ...]], branch: list[int]
     ) -> None:
-        """Launch all into the capture of the first stream, each on that of its branch, with an event behind
+        """Launch all into the capture of the first stream, each on that of its branch, with an event after
         it; the last event is that of the start."""
         with streams[0]:
             events[-1].record()

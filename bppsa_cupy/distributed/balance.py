@@ -68,7 +68,7 @@ def backward_partition(times: LayerTimes, ranks: int) -> Partition:
     """The partition with the least `backward_seconds`.
 
     The rank of layers [begin, end) ends after all VJPs from `begin` on and its own parameters' gradients.
-    Within a limit, each rank from the first on takes as many layers as it can: those behind it start
+    Within a limit, each rank from the first on takes as many layers as it can: those after it start
     sooner then.
     """
     vjps = np.cumsum([0.0, *times.vjp[::-1]])[::-1]  # from a layer to the last

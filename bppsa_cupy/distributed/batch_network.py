@@ -276,7 +276,7 @@ class BatchSequential(SharedSequential):
         return result
 
     def _finish_gradients(self, sums: TreeSum, cut: Cut) -> Array:
-        """Take the gradients' sums; what is summed behind them is returned, a new array."""
+        """Take the gradients' sums; what is summed after them is returned, a new array."""
         flat, group, count = self.gradients.flat, self.over, len(cut.samples)
         if not self.shard_optimizer:
             whole = sums.finish(count)
@@ -321,7 +321,7 @@ class BatchSequential(SharedSequential):
         *,
         together: bool = True,
     ) -> None:
-        """Forward through this process's micro-batches; `then` is called behind each with its number.
+        """Forward through this process's micro-batches; `then` is called after each with its number.
 
         together  whether every micro-batch keeps a pass of its own
         """

@@ -82,7 +82,7 @@ class NcclTransport(Transport):
         self.follow(self._upward.run(start, array, into))
 
     def follow(self, done: Any) -> None:
-        """Let the current stream go on behind the event `done`."""
+        """Let the current stream go on after the event `done`."""
         self._cuda.get_current_stream().wait_event(done)
 
 
@@ -95,7 +95,7 @@ class _Channel:
         self._kept: deque[tuple[Any, tuple[Array, ...]]] = deque()
 
     def run(self, start: Callable[[int], None], *arrays: Array) -> Any:
-        """Call `start(stream)` behind the current stream's work; the event behind what it started."""
+        """Call `start(stream)` after the current stream's work; the event after what it started."""
         while self._kept and self._kept[0][0].done:
             self._kept.popleft()
         self._stream.wait_event(self._device.mark())
@@ -107,7 +107,7 @@ class _Channel:
 
 
 class _NcclSend(Handle):
-    """A copy that was started; `done` is the event behind it."""
+    """A copy that was started; `done` is the event after it."""
 
     __slots__ = ("_transport", "done")
 

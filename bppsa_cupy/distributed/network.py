@@ -149,7 +149,7 @@ class RankSequential(SharedSequential):
         ]
 
     def _through(self, current: Pass, x: Array) -> Array:
-        """This rank's layers, between the ranks before and behind it; the output, on every rank."""
+        """This rank's layers, between the ranks before and after; the output, on every rank."""
         group, own = self.group, self.own
         if not self._holders:
             return x

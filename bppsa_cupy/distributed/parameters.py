@@ -24,7 +24,7 @@ class RankParameters(ParameterSet):
     owners  the rank of each, by name
 
     Law: what is gathered, and `part`, are in the network's order, as of one process: where owners do not
-    fall, the ranks' `flat` arrays one behind another, else units of these. `to_host`, `gathered`,
+    fall, the ranks' `flat` arrays one after another, else units of these. `to_host`, `gathered`,
     `of_all_ranks`, `units_of_all_ranks` and `set_where_any` are collective: every rank calls them, in the
     same order.
     """

@@ -25,7 +25,7 @@ class StagedTransport(Transport):
         self.device, self.mpi = device, mpi
         mpi.meanwhile = self.advance
         self._copying: deque[_StagedSend] = deque()
-        #: Pinned memory that a copy still reads, with the event behind the copy.
+        #: Pinned memory that a copy still reads, with the event after the copy.
         self._uploading: deque[tuple[Any, np.ndarray]] = deque()
 
     def send(self, array: Array, target: int, tag: int) -> Handle:
@@ -87,7 +87,7 @@ class _StagedSend(Handle):
 
 
 class _StagedReceive(Handle):
-    """First a message into pinned memory, then a copy, behind which the current stream goes on."""
+    """First a message into pinned memory, then a copy, after which the current stream goes on."""
 
     __slots__ = ("_array", "_host", "_message", "_transport")
 

@@ -69,7 +69,7 @@ class TimeSequential(SharedSequential):
     Every rank holds all parameters, and a range of the steps of every sequence: activations, states and
     deltas of these alone. Every rank calls `forward` and `backward` with the same whole batches; both give
     whole results on every rank; states of recurrent layers are on those that hold steps: of fewer chunks than
-    ranks the first ones. Layers behind the one that puts out a last state are computed by every rank.
+    ranks the first ones. Layers after the one that puts out a last state are computed by every rank.
 
     Gradients of weights over steps are summed over the ranks, in rank order: the same bits in every run.
     Raises DistributedError for a layer that couples steps and is not recurrent.
@@ -139,7 +139,7 @@ def _kept_stack(ctx: RecurrentContext, ranges: TimeRanges) -> Any:
 def whole_steps(network: TimeSequential, own: Array | None, current: Pass, index: int) -> Array:
     """What lies before layer `index` for all steps, on every rank, from each holder's own steps.
 
-    Without a step axis, as behind a last state, all holders have the same, and the first gives it.
+    Without a step axis, as after a last state, all holders have the same, and the first gives it.
     """
     device, group = network.device, network.group
     xp, shape = device.xp, current.shape_at(index)
@@ -169,7 +169,7 @@ class _TimeBackward(Backward):
         return self._walk(current, gradient, input_gradient)
 
     def _walk(self, current: Pass, gradient: Array, input_gradient: bool) -> Array | None:
-        """Layers behind the steps on every rank, those over steps each rank its own; then the sums."""
+        """Layers after the steps on every rank, those over steps each rank its own; then the sums."""
         network, layers = self._network, range(len(current.layers))
         per_step, result = network.per_step, None
         whole = by_vjp(current, gradient, layers[per_step.stop :], input_gradient)

@@ -47,7 +47,7 @@ class TimeRanges:
         return ranks[::-1] if reverse else ranks
 
     def neighbours(self, reverse: bool) -> tuple[int | None, int | None]:
-        """The ranks before and behind this one in a walk's order; None at its ends."""
+        """The ranks before and after this one in a walk's order; None at its ends."""
         order = self.order(reverse)
         place = order.index(self.group.rank)
         before = order[place - 1] if place else None

@@ -24,7 +24,7 @@ class Node:
     length: int
 
     def joins(self, behind: Node) -> bool:
-        """Whether the node behind makes a larger one with this one."""
+        """Whether the node after makes a larger one with this one."""
         return self.length == behind.length and self.start % (2 * self.length) == 0
 
 
@@ -77,7 +77,7 @@ class TreeSum:
         self._slices = [slice(start, stop) for start, stop in pairwise(cuts)]
 
     def add(self, number: int, *parts: Array) -> None:
-        """Take one of this rank's terms, which come by rising numbers: flat arrays, one behind another."""
+        """Take one of this rank's terms, which come by rising numbers: flat arrays, one after another."""
         node, held = Node(number, 1), None
         while self._stack and self._stack[-1][0].joins(node):
             before, sums = self._stack.pop()

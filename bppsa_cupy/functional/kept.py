@@ -22,7 +22,7 @@ def keep(saved: Saved, out: Mapping[str, Array]) -> None:
 
 
 def resume(saved: Saved, x: Array, lengths: Any, states: Any, kept: Mapping[str, Array]) -> None:
-    """Make a pass that was begun with these what it is behind a forward pass that kept these arrays, which
+    """Make a pass that was begun with these what it is after a forward pass that kept these arrays, which
     are copied."""
     layer, ctx = saved.layer, saved.context
     assert isinstance(layer, Recurrent) and isinstance(ctx, RecurrentContext)

@@ -23,7 +23,7 @@ OWN = "own"
 
 
 def go_forward(layer: Recurrent, wanted: Wanted, execution: Any, out: Results, given: Given) -> None:
-    """Fill `out`. Arguments behind `wanted` are the callback's: trees of `Buffer`s."""
+    """Fill `out`. Arguments after `wanted` are the callback's: trees of `Buffer`s."""
     device, on_stream = where(execution, given.x)
     with on_stream:
         arrays: Given = as_arrays(device, given)

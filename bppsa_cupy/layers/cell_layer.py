@@ -56,7 +56,7 @@ class CTRNN(CellLayer):
 
 
 class MGU(CellLayer):
-    """The minimal gated unit (Zhou et al. 2016), with the forget gate behind the recurrent product:
+    """The minimal gated unit (Zhou et al. 2016), with the forget gate after the recurrent product:
     f = σ(x_f + u_f), n = tanh(x_n + f u_n), h' = h + f (n - h), x and u being W_ih x + b_ih and
     W_hh h + b_hh."""
 

@@ -14,7 +14,7 @@ from bppsa_cupy.layers.base import Context, Layer, Shape
 
 class PadShortcut(Layer):
     """Every `stride`-th pixel of images (C, height, width), padded to `channels` channels with zeros, half of
-    them before the images' own, the odd one behind. No parameters.
+    them before the images' own, the odd one after. No parameters.
 
     Raises ShapeError where the images have more than `channels` channels.
     """

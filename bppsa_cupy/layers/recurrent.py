@@ -188,7 +188,7 @@ class Recurrent(Layer):
         return y
 
     def resume(self, ctx: RecurrentContext, x: Array, kept: Mapping[str, Array]) -> None:
-        """Stand as behind a `forward` of x that left `kept` in its context, arrays of `kept_shapes`."""
+        """Stand as after a `forward` of x that left `kept` in its context, arrays of `kept_shapes`."""
         self._enter(ctx, x).recall(kept)
         ctx.saved["input"] = x
 

@@ -28,7 +28,7 @@ class LayerStack:
     input_shape  of one sample
     shapes       of one sample before the first layer and after each one
 
-    Names of parameters, buffers and masks are the layers' own behind their indices: "0.weight". Raises
+    Names of parameters, buffers and masks are the layers' own after their indices: "0.weight". Raises
     ShapeError, naming the place, where a layer does not take what the one before it gives.
     """
 
@@ -105,7 +105,7 @@ class LayerStack:
     @cached_property
     def first_trained(self) -> int:
         """The index of the first layer with parameters, or the number of layers where none has any: those
-        behind it need the gradients by their inputs."""
+        after it need the gradients by their inputs."""
         trained = (index for index, layer in enumerate(self.layers) if layer.parameter_shapes())
         return next(trained, len(self.layers))
 

@@ -18,7 +18,7 @@ def vgg16(
     input_shape: tuple[int, ...] = (3, 32, 32), classes: int = 10, seed: int = 0, **options: Any
 ) -> Sequential:
     """Configuration D: thirteen 3×3 convolutions, each with batch normalisation, and three linear layers of
-    512, 512 and `classes`, the first two behind Dropout; He's initial values. `options` are Sequential's.
+    512, 512 and `classes`, the first two after Dropout; He's initial values. `options` are Sequential's.
 
     Raises ShapeError below 32×32.
     """

@@ -20,7 +20,7 @@ Arrays = Mapping[str, np.ndarray]
 
 def fold_batch_norm(network: Sequential) -> Sequential:
     """A network in evaluation mode that computes what `network` computes there, without the batch
-    normalisation that stands directly behind a Conv2d, or a Linear of one axis: W' = γ/σ·W and
+    normalisation that stands directly after a Conv2d, or a Linear of one axis: W' = γ/σ·W and
     b' = γ/σ·(b - μ) + β, by the running statistics. Also inside of residual blocks.
 
     The layers' masks stay; other batch normalisation stays as it is. Layers that go make the numbers in names

@@ -49,7 +49,7 @@ class KeptLayout:
         self.device, self.kept = device, dict(kept)
         self.spans, self.size = lay_out(dtype, held)
         self.places = {name: span for name, (span, _) in whole.items()}
-        # What aligns arrays has its place behind all, where nothing is read.
+        # What aligns arrays has its place after all, where nothing is read.
         self._index = np.full(self.size, self.whole, np.int64)
         for name, (span, _) in self.spans.items():
             self._index[span] = self.places[name].start + (

@@ -39,7 +39,7 @@ class ParameterSet(Mapping[str, Array]):
     unread   names of arrays whose masked values no pass reads
     layout   how the gradients, and an optimizer's state, are laid out where that is not as `flat` is
     kept     the present values laid out so; None without such a layout
-    room     (count + 1,) the memory of `flat`, with one more place behind it
+    room     (count + 1,) the memory of `flat`, with one more place after it
     watched  False; True lets every forward pass keep a copy of the values, and its backward pass compare
              them: any change is found then. Takes a copy's memory a pass, and time: 3 % of a step of a small
              network, as much as the step itself of a wide Linear layer
@@ -116,7 +116,7 @@ class ParameterSet(Mapping[str, Array]):
         return flat[span].reshape(shape)
 
     def part_of(self, names: Sequence[str]) -> slice:
-        """Where arrays that follow each other lie in `flat`, up to the array behind them."""
+        """Where arrays that follow each other lie in `flat`, up to the array after them."""
         order = list(self._spans)
         if not names:
             return slice(0, 0)
@@ -132,7 +132,7 @@ class ParameterSet(Mapping[str, Array]):
         )
 
     def ends_arrays(self, start: Any, stop: Any) -> bool:
-        """Whether a part of `flat` begins and ends where arrays do, the zeros behind them included."""
+        """Whether a part of `flat` begins and ends where arrays do, the zeros after them included."""
         bounds = [*(span.start for span, _ in self._spans.values()), self._flat.size]
         return type(start) is type(stop) is int and start in bounds and stop in bounds and start <= stop
 

@@ -77,7 +77,7 @@ class Pass:
         return int(self.input.shape[0])
 
     def shape_at(self, index: int) -> tuple[int, ...]:
-        """The shape (B, ...) of this pass's input of layer `index`, or of the output behind the last one."""
+        """The shape (B, ...) of this pass's input of layer `index`, or of the output after the last one."""
         shape = self.architecture.shapes[index]
         return self.batch, *(self.input.shape[1] if size is None else size for size in shape)
 

@@ -294,7 +294,7 @@ class Sequential:
         first time.
 
         lengths  of sequences (B, T, F): (B,) integers from 1 to T, where each sample ends; by default at T.
-                 Recurrent layers take no step behind it, and put out 0 there
+                 Recurrent layers take no step after it, and put out 0 there
         states   recurrent layers' states before the first step, by the layer's index: (num_layers D, B, H),
                  for an LSTM the pair of h and c; by default 0. A single recurrent layer may be given
                  its state alone. Those after the last step are then in `last_pass.states`

@@ -68,7 +68,7 @@ def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
 
 
 def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Arrays by the network's names, where theirs are these, or those of the only layer that has any, behind
+    """Arrays by the network's names, where theirs are these, or those of the only layer that has any, after
     one prefix that ends with a dot, or none; else as they are."""
     check_mapping(arrays)
     if not arrays or not all(isinstance(name, str) for name in arrays):

@@ -51,7 +51,7 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """A network's layers in order, those inside of residual blocks behind their block.
+    """A network's layers in order, those inside of residual blocks after their block.
 
     rows   one a layer
     dtype  of parameters and Jacobians' values

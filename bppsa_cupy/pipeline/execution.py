@@ -72,7 +72,7 @@ class Execution:
     def run(self, schedule: PipelineSchedule, work: Work, predict: bool) -> Iterator[Row]:
         """Run all actions on the batches of `work`; its rows, which come when the first of this process's
         stages has been updated, a step late. Without stale weights the updates of a step are made together,
-        behind all that can fail of it."""
+        after all that can fail of it."""
         named, first = self.network.device.naming_memory, self.stages.start
         self.network.parameters.apply_masks()
         self.whole = True
@@ -268,7 +268,7 @@ class _Run:
             del self._batches[batch]
 
     def end(self) -> None:
-        """End the run, behind its last action."""
+        """End the run, after its last action."""
         if self._work.sizes:
             for stage in reversed(self._execution.stages):
                 self.rows.tell(stage, len(self._work.sizes) - 1)

@@ -17,7 +17,7 @@ from bppsa_cupy.layers.weighted import Weighted
 class Item:
     """A layer as a whole, or an end of a residual block that is cut.
 
-    kind    "layer"; "open" lays the input of a block aside, before its body; "close", behind its body, adds
+    kind    "layer"; "open" lays the input of a block aside, before its body; "close", after its body, adds
             the shortcut of what was laid aside last
     stack   the layers it is one of, and its `index` there
     path    where that stack is: "" for the network, "3.body." for a body
@@ -88,7 +88,7 @@ def counted_layers(stack: LayerStack) -> tuple[str, ...]:
 def items_of(stack: LayerStack, cuts: Sequence[int], path: str = "", before: int = 0) -> Iterator[Item]:
     """The items of a stack, in order. A residual block is opened where one of the cuts lies inside of it.
 
-    cuts    numbers of counted layers behind which the network is cut
+    cuts    numbers of counted layers after which the network is cut
     before  the number of counted layers before the stack
     """
     number = before

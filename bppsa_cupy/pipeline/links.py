@@ -28,7 +28,7 @@ class Awaited(NamedTuple):
     """A parcel that a rank will take.
 
     source  the rank that sends it
-    kind    FORWARD from the stage before, BACKWARD from the one behind
+    kind    FORWARD from the stage before, BACKWARD from the next one
     stage   that takes it
     key     batch and micro-batch
     shapes  of its arrays
@@ -63,7 +63,7 @@ class Links(abc.ABC):
 
     @abc.abstractmethod
     def told(self, stage: int, batch: int) -> np.ndarray:
-        """What the stage behind has told of a batch; waits for it."""
+        """What the next stage has told of a batch; waits for it."""
 
     @abc.abstractmethod
     def finish(self) -> Counter[int]:
@@ -74,7 +74,7 @@ class Links(abc.ABC):
 class LocalLinks(Links):
     """Between stages of one process.
 
-    copies  whether activations are copied too: where a stage's ways back are split, the one behind it reads
+    copies  whether activations are copied too: where a stage's ways back are split, the one after it reads
             them longer than it does itself
     """
 

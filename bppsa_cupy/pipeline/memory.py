@@ -31,7 +31,7 @@ class StageMemory:
 
     activations  of all passes alive: outputs, statistics, indices, masks and slopes that layers keep
     received     what entered the stage, for each pass alive, and what is awaited ahead: activations of the
-                 stage before, or the network's input; gradients of the stage behind, or of the loss
+                 stage before, or the network's input; gradients of the next stage, or of the loss
     sent         copies of gradients on their way to the stage before, the most there may be
     scratch      buffers of the way back, among them the gradients by the layers' outputs: one set for all
                  passes, or where the schedule splits the way back one for each pass between its halves

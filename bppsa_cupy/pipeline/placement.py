@@ -40,7 +40,7 @@ class Placement:
     """The stages of a network by a pipeline placement vector (the paper's section 3).
 
     net  a Sequential, or its architecture
-    ppv  (p_1, …, p_K): a pair of pipeline registers stands behind each counted layer p_k. Layers are counted
+    ppv  (p_1, …, p_K): a pair of pipeline registers stands after each counted layer p_k. Layers are counted
          from 1, as the paper does: convolutions, linear and recurrent layers; all else belongs to the counted
          layer before it. A cut inside a residual block carries the block's input along; the shortcut is in
          the stage where the block ends. () is no cut: one stage

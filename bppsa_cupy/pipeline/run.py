@@ -157,7 +157,7 @@ class Pipeline:
         return (item for items in self.placement.stages for item in items)
 
     def schedule_at(self, step: int) -> str:
-        """The name of the schedule that the step behind `step` goes by."""
+        """The name of the schedule that the step after `step` goes by."""
         over = self.non_pipelined_after is not None and step >= self.non_pipelined_after
         return "none" if over else self.schedule
 

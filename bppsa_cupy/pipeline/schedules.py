@@ -371,9 +371,9 @@ def _in_turn(forward: list[_Turn], back: list[_Turn], first: int) -> list[_Turn]
 
 
 def _with_weights(turns: list[_Turn], waiting: int) -> list[_Turn]:
-    """Each way back with the gradients by weights behind it, in the same order: while forward passes are to
+    """Each way back with the gradients by weights after it, in the same order: while forward passes are to
     come, as many ways back later as `waiting` says, so that no rank has more passes alive than the first;
-    then one behind each way back, and the rest at the end."""
+    then one after each way back, and the rest at the end."""
     found: list[_Turn] = []
     behind: deque[_Turn] = deque()
     last = max(position for position, turn in enumerate(turns) if turn.kind == FORWARD)

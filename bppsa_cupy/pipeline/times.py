@@ -25,7 +25,7 @@ class StageTimes:
     backward  of its way back
     update    of the parameters
     sent      from the beginning of the way back until the gradient for the stage before is there: the
-              parameters' gradients are worked out behind it
+              parameters' gradients are worked out after it
     """
 
     forward: tuple[float, ...]
@@ -100,7 +100,7 @@ def measured_times(events: Iterable[Mapping[str, Any]], stages: int) -> StageTim
     """
     worked = [event for event in events if event["cat"] in KINDS]
     micro = 1 + max((event["args"]["micro"] for event in worked), default=0)
-    # Batches that went through whole, behind a change of the schedule, are left aside.
+    # Batches that went through whole, after a change of the schedule, are left aside.
     cut = {event["args"]["batch"] for event in worked if event["args"]["micro"] == micro - 1}
     found: dict[tuple[str, int], list[float]] = {}
     for event in worked:

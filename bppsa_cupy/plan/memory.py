@@ -91,7 +91,7 @@ def rank_peaks(
     if matrices:
         kept = segments[:, 0] > 0
         of, segments, first, last = of[kept], segments[kept], first[kept], last[kept]
-    # A row of moments a rank: before its first step, each step, behind its last one, and nothing held.
+    # A row of moments a rank: before its first step, each step, after its last one, and nothing held.
     steps = np.bincount(placement.schedule.table[:, WORKER], minlength=placement.ranks)
     starts = np.concatenate([[0], np.cumsum(steps + 3)])
     changes = np.zeros(starts[-1], np.int64)

@@ -83,7 +83,7 @@ class Partition:
             nearest = int(np.searchsorted(ends, wanted))
             if nearest > start and wanted - ends[nearest - 1] < ends[min(nearest, len(given))] - wanted:
                 nearest -= 1
-            # An item at least for this rank, and for each one behind it.
+            # An item at least for this rank, and for each one after it.
             least, last = max(earliest[rank + 1], start + 1), max(len(given) - left + 1, start + 1)
             bounds.append(min(max(nearest, least), last, max(most, start)))
         return cls((*bounds, len(given)))
@@ -149,7 +149,7 @@ def _reach(ends: np.ndarray, ranks: int, limit: float) -> int:
 
 
 def _earliest_starts(ends: np.ndarray, ranks: int, limit: float) -> list[int]:
-    """For each rank the least first item with which it and the ranks behind it hold all the rest."""
+    """For each rank the least first item with which it and the ranks after it hold all the rest."""
     starts = [ends.size - 1]
     for _ in range(ranks):
         until = ends[starts[-1]]
@@ -165,7 +165,7 @@ def _earliest_starts(ends: np.ndarray, ranks: int, limit: float) -> list[int]:
 class Message(NamedTuple):
     """A segment that one rank sends to another.
 
-    level  before whose steps it is sent: the one behind the level that computes it, 0 for an input
+    level  before whose steps it is sent: the one after the level that computes it, 0 for an input
     bytes  of its values
     """
 

@@ -106,7 +106,7 @@ class Plan:
 
         `device` names the cost model; a device without one of its own is taken for the host. A device runs
         one step at a time, so a schedule's time is that of all its steps, with the Jacobians' values and the
-        vectors that are moved before and behind it. Over ranks each runs its own steps and fills its own
+        vectors that are moved before and after it. Over ranks each runs its own steps and fills its own
         Jacobians, and messages take the model's `Link`; the one that is ready last counts.
         """
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)

@@ -82,7 +82,7 @@ class WalkSize:
 
     @property
     def newton_copied(self) -> int:
-        """Bytes that it reads and writes to bring the input into chunks, zeros behind the last step first and
+        """Bytes that it reads and writes to bring the input into chunks, zeros after the last step first and
         then in two copies, and states and kept rows back, in two."""
         cell = self.cell
         rows = 5 * cell.gates + 4 * (cell.states + cell.kept)

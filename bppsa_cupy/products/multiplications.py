@@ -17,7 +17,7 @@ TERMS_PER_ROW = 512
 
 @dataclass(frozen=True)
 class Multiplication:
-    """One product of two operands: factors have the numbers 0, 1, …, results the ones behind, in order.
+    """One product of two operands: factors have the numbers 0, 1, …, results the ones after, in order.
 
     left, right  the operands' numbers
     many         the planned product for several samples

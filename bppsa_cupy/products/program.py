@@ -13,7 +13,7 @@ class Program:
     """Products of two, in order, the last of which gives the product.
 
     launches  of each the call that takes A, B and C, and the numbers of A and B: the factors have 0, 1, …,
-              results those behind
+              results those after
     room      the results of all but the last
     """
 

@@ -103,7 +103,7 @@ class Chain:
     @cached_property
     def lengths(self) -> np.ndarray:
         """(B,) int64, how many steps of each sample are no padding: those up to the last whose matrix is not
-        exactly the identity, as the steps behind a sample's end are."""
+        exactly the identity, as the steps after a sample's end are."""
         found = np.zeros(self.batch, np.int64)
         identity = (self.pattern.rows() == self.pattern.indices)[:, None]
         length = max(1, BLOCK // max(1, self.batch * self.pattern.nnz))

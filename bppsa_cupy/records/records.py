@@ -105,7 +105,7 @@ class JacobianRecords(Sequence[JacobianRecord]):
         """(T, B, S, S) the transposed Jacobians of one chain on the host, in the records' dtype, by time.
 
         [t, b] is `self.where(steps=t)[0].to_scipy(b).toarray()`: rows are the elements of the state before
-        the step, columns those of the state after it; S is H, and of an LSTM 2 H: h, then c. A step behind a
+        the step, columns those of the state after it; S is H, and of an LSTM 2 H: h, then c. A step after a
         sample's end is the identity.
 
         Raises ShapeError where these are not the steps of one recurrent layer and direction, NonFiniteError

@@ -18,7 +18,7 @@ def singular_values(records: Sequence[JacobianRecord]) -> np.ndarray:
     """The singular values of every step of one chain: (T, B, S) float64, by time, from the largest on.
 
     They are what the step makes of the lengths of gradients, and of small changes of the state. All are 1 at
-    a step behind a sample's end. Raises ShapeError where records are not the steps of one recurrent layer and
+    a step after a sample's end. Raises ShapeError where records are not the steps of one recurrent layer and
     direction, and NonFiniteError that names the step with NaN or infinity.
     """
     chain, _ = as_chain("singular_values", records)

@@ -130,7 +130,7 @@ class CompileCache(FunctionCache):
 
 
 def _unsealed(file: Path) -> bytes | None:
-    """What a file holds behind its seal; None where there is no file, or not what was written."""
+    """What a file holds after its seal; None where there is no file, or not what was written."""
     try:
         content = file.read_bytes()
     except OSError:

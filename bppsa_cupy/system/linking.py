@@ -135,7 +135,7 @@ PYTHON, C = "Python", "C"
 
 
 def link(part: Any, caller: str, rounds: int) -> Any:
-    """The program of a part: linked with all below it behind its caller's wrapper, optimised in so many
+    """The program of a part: linked with all below it after its caller's wrapper, optimised in so many
     rounds, and emitted."""
     context = part.target_context.subtarget(environment=part.environment, fndesc=part.fndesc)
     given = part.fndesc, part.environment, part.call_helper

@@ -70,7 +70,7 @@ def backward(
     delta     out, (T, cell.deltas * H, B)
     entering  out, (P H, B), by the state before the first step
 
-    A launch begins with what W_hh hands on of the step behind. One more ends the pass: of a time at which
+    A launch begins with what W_hh hands on of the step after. One more ends the pass: of a time at which
     every sample is padded, so that it does that alone.
     """
     size, dtype, batch = walk.size, walk.state.dtype, walk.size.batch

@@ -38,7 +38,7 @@ class Choice:
 
 def chunked_seconds(model: Processor, size: WalkSize, chunk: int, verb: str = "backward") -> float:
     """Reduce, scan, look at the boundaries, expand: a pass back, or an iteration of Newton's "forward". The
-    host waits for what the latter finds; behind a pass back comes the launch of a walk that as a rule is not
+    host waits for what the latter finds; after a pass back comes the launch of a walk that as a rule is not
     wanted."""
     chunks = size.chunks(chunk)
     return (
@@ -50,14 +50,14 @@ def chunked_seconds(model: Processor, size: WalkSize, chunk: int, verb: str = "b
     )
 
 
-#: Walks in which boundaries settle behind Newton's last iteration where the dynamics contract, and launches
+#: Walks in which boundaries settle after Newton's last iteration where the dynamics contract, and launches
 #: of each of them; launches at the two ends of the pass.
 SETTLING_WALKS, SETTLING_LAUNCHES, LAUNCHES_AT_ENDS = 2, 6, 12
 
 
 def newton_seconds(model: Processor, size: WalkSize, chunk: int, iterations: int) -> float:
     """A forward pass by so many of Newton's iterations: these, the copies into chunks and back, and the walks
-    in which boundaries settle, behind each of which the host looks at them."""
+    in which boundaries settle, after each of which the host looks at them."""
     settling = (
         model.walk_seconds(size, "forward", size.chunks(chunk))
         + SETTLING_LAUNCHES * model.launch

@@ -56,7 +56,7 @@ class Exchange(abc.ABC):
 
 
 class Gather(Exchange):
-    """Sets `inside` to columns of the caller's; to 0 behind a sample's end."""
+    """Sets `inside` to columns of the caller's; to 0 after a sample's end."""
 
     kernel = GATHER
 
@@ -72,7 +72,7 @@ class Gather(Exchange):
 
 
 class Scatter(Exchange):
-    """Sets columns of the caller's to the first `rows` of `inside`; to 0 behind a sample's end."""
+    """Sets columns of the caller's to the first `rows` of `inside`; to 0 after a sample's end."""
 
     kernel = SCATTER
 

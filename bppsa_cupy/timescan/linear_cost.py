@@ -55,7 +55,7 @@ def walk_seconds(model: Processor, size: ScanSize, chunk: int, moved: int) -> fl
 
 
 def chunked_seconds(model: Processor, size: ScanSize, chunk: int) -> float:
-    """Reduce, carry, look at the boundaries, walk; behind it comes the launch of a walk that as a rule is not
+    """Reduce, carry, look at the boundaries, walk; after it comes the launch of a walk that as a rule is not
     wanted."""
     chunks = size.chunks(chunk)
     carry = chunks * size.batch * size.width * (1e-9 if not isinstance(model, GpuModel) else 0.0)

@@ -49,10 +49,10 @@ def linear_scan(
     b        (B, T, H), float32, float64, complex64 or complex128; a and h0 are of that dtype, or real with it
     h0       (B, H), before the first step; zeros without it
     reverse  h_t = a_t h_{t+1} + b_t in place of it, from the last step on
-    lengths  (B,) integers from 1 to T, where each sample ends: states behind that are 0, and where `reverse`
+    lengths  (B,) integers from 1 to T, where each sample ends: states after that are 0, and where `reverse`
              a sample begins there
     resets   (T,) or (B, T) bools: a is taken as 0 where one is set, as at the first steps of documents that
-             lie in one sequence one behind the other (where `reverse`, at their last ones)
+             lie in one sequence one after the other (where `reverse`, at their last ones)
     method   "serial", step by step, "chunked", by chunks of steps at once, or "auto", what is predicted to be
              quicker; `chunk` is the number of steps of one
     out      where the states are written, C-contiguous; a new array without it

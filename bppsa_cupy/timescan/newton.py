@@ -9,7 +9,7 @@ nothing is linearised inside a chunk (multiple shooting).
 
 Damping as in Gonzalez et al. 2024: where the mismatch grows, the Jacobians are scaled down; at scale 0
 the iteration is Picard's. Whatever the scale, each iteration makes at least one more chunk exact: a state
-assumed behind a chunk becomes that chunk's end, plus what earlier corrections make of it.
+assumed after a chunk becomes that chunk's end, plus what earlier corrections make of it.
 
 When to stop: a mismatch says little of the states' error, which is the mismatches carried on by the products
 of Jacobians. The undamped correction is that error, to first order, so the correction is what must be small.
@@ -164,7 +164,7 @@ class NewtonForward:
         return xp.ascontiguousarray(xp.clip(walk.lengths[None, :] - begins, 0, self._chunk).reshape(-1))
 
     def _piecewise(self, values: Array) -> Array:
-        """(T, rows, B) by time -> (K, chunk, rows, B) by step, a copy; zeros behind the last step."""
+        """(T, rows, B) by time -> (K, chunk, rows, B) by step, a copy; zeros after the last step."""
         walk, xp = self._walk, self._device.xp
         result = xp.zeros((self._chunks * self._chunk, *values.shape[1:]), values.dtype)
         result[: walk.size.steps] = self._in_steps(values)
@@ -173,7 +173,7 @@ class NewtonForward:
     def _in_steps(self, values: Array) -> Array:
         """`values` by time as seen in the order of each sample's steps; its own inverse.
 
-        A reversed walk passes its padded steps first, where nothing happens: they are moved behind the
+        A reversed walk passes its padded steps first, where nothing happens: they are moved after the
         others, so that step s of sample b is time lengths[b] - 1 - s.
         """
         walk, xp = self._walk, self._device.xp

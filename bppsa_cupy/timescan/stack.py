@@ -84,7 +84,7 @@ class Stack:
     # ---- forward ----
 
     def take(self, x: Array) -> None:
-        """Take the input, (B, T, F); what lies behind a sample's end becomes 0."""
+        """Take the input, (B, T, F); what lies after a sample's end becomes 0."""
         self._take_input(x, self.ends_early)
 
     def forward(self) -> None:
@@ -107,7 +107,7 @@ class Stack:
             join()
 
     def put(self, out: Array) -> None:
-        """Write the last inner layer's output of every step, (B, T, D H); 0 behind a sample's end."""
+        """Write the last inner layer's output of every step, (B, T, D H); 0 after a sample's end."""
         for put in self._put_output:
             put(out, self.ends_early)
 

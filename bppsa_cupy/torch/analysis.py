@@ -114,7 +114,7 @@ def _layers(module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.nn.
 
 
 def _place(model: torch.nn.Module, name: str) -> tuple[int, str]:
-    """The number of a module by its outermost part, and its path: what is behind the number, if any."""
+    """The number of a module by its outermost part, and its path: what is after the number, if any."""
     first, _, rest = name.partition(".")
     if first.isdecimal():
         return int(first), rest

@@ -25,7 +25,7 @@ class _Ticket(np.ndarray[Any, Any]):
 def ticket_of(saved: Saved | None) -> torch.Tensor:
     """A tensor (1,) int64 on the CPU whose memory keeps a pass alive; or no pass.
 
-    So the pass is freed when autograd frees what it saved: behind the way back, or where a checkpoint does.
+    So the pass is freed when autograd frees what it saved: after the way back, or where a checkpoint does.
     """
     if saved is None:
         return torch.zeros(1, dtype=torch.int64)

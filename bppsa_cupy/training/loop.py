@@ -130,7 +130,7 @@ def _work(
     stop: int,
     history: History,
 ) -> Work:
-    """The steps behind step `start` up to step `stop`, of one epoch."""
+    """The steps after step `start` up to step `stop`, of one epoch."""
     size = settings.batch_size
     per_epoch = number_of_batches(split, size)
     epoch, done = divmod(start, per_epoch)
@@ -170,7 +170,7 @@ def _telling_of(good: Callable[[], Path | None]) -> Iterator[None]:
 
 @contextmanager
 def _rates_kept(optimizer: Optimizer) -> Iterator[None]:
-    """Behind the block, what multiplies the rates is what it was before: a schedule is of one training."""
+    """After the block, what multiplies the rates is what it was before: a schedule is of one training."""
     factor = optimizer.lr_factor
     try:
         yield

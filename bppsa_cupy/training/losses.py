@@ -32,7 +32,7 @@ def cross_entropy(
     scores  (B, classes), or (B, T, classes) with a loss at every step; float32 or float64, on any device
     labels  (B,) or (B, T) integers, 0 <= label < classes; checked on the host before they are uploaded.
             Floats and bools that are whole numbers are taken for them, with a warning the first time
-    lengths       (B,) integers from 1 to T: steps behind a sample's length are padding, whatever they hold
+    lengths       (B,) integers from 1 to T: steps after a sample's length are padding, whatever they hold
     ignore_index  a label that is left out, as in PyTorch
     label_smoothing  the part of every target, from 0 to 1, that all classes share evenly, as in PyTorch
                   (Szegedy et al. 2016)

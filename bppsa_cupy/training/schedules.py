@@ -28,7 +28,7 @@ class Schedule:
     step:EPOCHS:GAMMA  GAMMA ** (epoch // EPOCHS), PyTorch's StepLR over epochs; `half:EPOCHS` with 0.5
     inv:GAMMA:POWER    (1 + GAMMA step) ** -POWER, Caffe's "inv"
     warmup:STEPS       (step + 1) / STEPS in the first STEPS steps, then 1
-    cosine:STEPS       from 1 behind the warm-up along half a cosine to 0 at step STEPS, PyTorch's
+    cosine:STEPS       from 1 after the warm-up along half a cosine to 0 at step STEPS, PyTorch's
                        CosineAnnealingLR (Loshchilov and Hutter 2017, equation 5); `over` gives it the steps
 
     `str` gives the text back, in one form for equal schedules. A step's rate follows from its number alone,
@@ -67,7 +67,7 @@ class Schedule:
         return next((int(values[0]) for name, values in self.parts if name == "warmup"), 0)
 
     def factor(self, step: int, per_epoch: int) -> float:
-        """What the rate is multiplied by at the step behind `step` others, where an epoch has `per_epoch`.
+        """What the rate is multiplied by at the step after `step` others, where an epoch has `per_epoch`.
         Raises BppsaError where it is beyond the range of floats."""
         try:
             return self._factor(step, per_epoch)

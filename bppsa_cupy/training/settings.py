@@ -41,7 +41,7 @@ class Settings:
     callbacks         each is called with the network and the row of a step (`History.rows`), once it is
                       known: a step late, but at an epoch's end, whose row has test_loss and
                       test_accuracy, with the network as that step left it. One that returns True ends
-                      training behind the epoch: its checkpoint is written, and may be gone on from. Over
+                      training after the epoch: its checkpoint is written, and may be gone on from. Over
                       ranks, every rank calls its own, and one that returns True on any of them ends
                       training on all
     command           options of a command that trains, as JSON holds them: checkpoints keep them

@@ -19,13 +19,13 @@ from bppsa_cupy.network.sequential import Sequential
 @dataclass(frozen=True)
 class GradualPruning:
     """Prune weights of the smallest magnitude, more and more, along a cubic (Zhu and Gupta 2017, equation 1):
-    behind steps t = from_step, from_step + every, … and until_step, of all weights the share
+    after steps t = from_step, from_step + every, … and until_step, of all weights the share
 
         to + (start - to) (1 - (t - from_step) / (until_step - from_step))^3
 
     to          the share that is pruned in the end, as 0.97
-    until_step  the step behind which it is
-    from_step   the step behind which pruning begins; 0 is before the first one
+    until_step  the step after which it is
+    from_step   the step after which pruning begins; 0 is before the first one
     every       steps between two prunings
     start       the share that is pruned when it begins
     scope       as `bp.prune` takes it
@@ -53,12 +53,12 @@ class GradualPruning:
             raise PruneError(f"pruning got scope={self.scope!r}: it takes 'layer' or 'global'")
 
     def is_due(self, step: int) -> bool:
-        """Whether masks change behind a step, of which the first is 1."""
+        """Whether masks change after a step, of which the first is 1."""
         inside = self.from_step <= step <= self.until_step
         return inside and ((step - self.from_step) % self.every == 0 or step == self.until_step)
 
     def share(self, step: int) -> float:
-        """The share that is pruned behind a step at which pruning is due."""
+        """The share that is pruned after a step at which pruning is due."""
         if step == self.until_step:
             return self.to
         left = 1 - (step - self.from_step) / (self.until_step - self.from_step)
@@ -161,7 +161,7 @@ class MaskChanges:
             regrow(self.network, gradients, self.sparsity.decayed(step))
 
     def behind(self, step: int) -> bool:
-        """Prune behind a step where that is due, and say whether it was."""
+        """Prune after a step where that is due, and say whether it was."""
         if not isinstance(self.sparsity, GradualPruning) or not self.sparsity.is_due(step):
             return False
         prune(self.network, self.sparsity.share(step), self.sparsity.scope)

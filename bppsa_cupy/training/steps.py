@@ -95,7 +95,7 @@ class Runner(Protocol):
         """Raise BppsaError where it cannot train so; before the first step."""
 
     def stop(self, step: int, last: int) -> int:
-        """Behind which step, at most `last`, a call of `steps` that begins behind `step` has to end."""
+        """After which step, at most `last`, a call of `steps` that begins after `step` has to end."""
 
     def steps(self, work: Work) -> Iterator[Row]:
         """Make the steps; the row of each comes a step late, or later. Raises NonFiniteError, naming the

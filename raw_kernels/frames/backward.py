@@ -79,7 +79,7 @@ def _place_in(chunks, states, walk, firsts, hidden, sets, batch):
 
 @compiled()
 def _carried_of(rows, states, boundary, chunks, firsts, samples, hidden, sets, batch):
-    """The gradients behind the chunk of every walk."""
+    """The gradients after the chunk of every walk."""
     carried = np.zeros((firsts.size, states * held_values(rows, hidden, samples)), boundary.dtype)
     for walk in range(firsts.size):
         place = _place_in(chunks, states, walk, firsts, hidden, sets, batch)

@@ -80,7 +80,7 @@ def make_forward_rows(form):
 
 @compiled()
 def pack_rows_part(gates, weight_hh, bias_hh, hidden, item, parts, packed, bias):
-    """Set weights and biases of one part of one set, as the steps take them; zeros behind its units."""
+    """Set weights and biases of one part of one set, as the steps take them; zeros after its units."""
     number, (begin, end) = item // parts, share(hidden, parts, item % parts, LANES)
     square, width = hidden * hidden, whole_vectors(end - begin)
     pack_rows(weight_hh, number * gates * square, hidden, 1, gates, square, begin, end, hidden, packed)

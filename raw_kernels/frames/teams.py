@@ -80,7 +80,7 @@ def together(threads, blocks, walks):
 
 
 class Shares(NamedTuple):
-    """How the walks of whole blocks go, or those of the samples behind them.
+    """How walks over time run on lanes and threads: those of whole blocks of samples, or those of the rest.
 
     way      FULL, PARTIAL or ROWS
     firsts   each walk's first sample, as many in a row as there are chunks

@@ -46,7 +46,7 @@ def masked(name, context, builder, array_type, arguments, vectors=()):
 
 @intrinsic
 def load_some(typingctx, array, index, count):
-    """The lanes array[index : index + count], zeros behind them."""
+    """The lanes array[index : index + count], zeros after them."""
 
     def codegen(context, builder, signature, arguments):
         return masked("load", context, builder, array, arguments)

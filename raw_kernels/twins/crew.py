@@ -21,7 +21,7 @@ from bppsa_cupy.raw_kernels.twins.threads import thread_count
 from bppsa_cupy.system.compiled import compiled, part
 
 #: Words from one member's numbers to the next one's, and where they are, in cache lines of their own: tasks
-#: taken of its run, and its core plus one, 0 where it has not come. Behind them all is how many have come,
+#: taken of its run, and its core plus one, 0 where it has not come. After them all is how many have come,
 #: and how often one has given way; each time may cost a slice of time where other work waits for the core.
 APART, TAKEN, CORE = 16, 0, 8
 GIVEN, MOST_GIVEN = 8, 3

@@ -23,7 +23,7 @@ def gradient_by_rows(
     lanes, at_once = lanes_of(delta.itemsize), max(1, min(DEPTH // max(1, batch), end - start))
     vectors, terms = (rows + lanes - 1) // lanes, at_once * batch
     width, delta_step, value_step = vectors * lanes, delta_rows * batch, value_rows * batch
-    # The values of one sample are copied: their lines would share few sets of the first cache. A one behind
+    # The values of one sample are copied: their lines would share few sets of the first cache. A one after
     # them makes the bias's sum; the deltas of more samples are added up as they are transposed.
     copied = batch == 1
     summed = columns + copied

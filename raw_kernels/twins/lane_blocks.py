@@ -14,7 +14,7 @@ from bppsa_cupy.system.compiled import compiled
 
 
 def load_lanes(array, index, count):
-    """The lanes array[index : index + count], zeros behind them; all where `count` is None."""
+    """The lanes array[index : index + count], zeros after them; all where `count` is None."""
     raise NotImplementedError
 
 
@@ -33,7 +33,7 @@ def _load_lanes(array, index, count):
 @compiled()
 def copy_to_lanes(source, first, plane, planes, spacing, rows, blocks, count, target):
     """Copy blocks of `count` samples of `rows` rows of every plane, `spacing` and `plane` elements apart, to
-    (blocks, planes, rows, LANES), zeros behind them."""
+    (blocks, planes, rows, LANES), zeros after them."""
     L, place = np.uint64(LANES), np.uint64(0)
     for block in range(np.uint64(blocks)):
         for row in range(np.uint64(planes * rows)):

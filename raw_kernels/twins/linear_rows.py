@@ -31,8 +31,8 @@ def cuts_of(walks, width):
 
 @compiled()
 def task_of(task, cuts, lengths, batch, steps, width, chunk):
-    """Of a task its chunk and sample, the chunk's first step, that behind the last one before the sample's
-    end, that behind the last one, and its columns."""
+    """Of a task its chunk and sample, the chunk's first step, that after the last one before the sample's
+    end, that after the last one, and its columns."""
     cut, walk = task % cuts, task // cuts
     k, sample = walk // batch, walk % batch
     begin = k * chunk
@@ -45,7 +45,7 @@ def task_of(task, cuts, lengths, batch, steps, width, chunk):
 
 @part(forceinline=True)
 def _place_in(sample, step, stride, samples, steps, width):
-    """Where a row begins in (samples or 1, steps or 1, width), and how far behind it the next one in the
+    """Where a row begins in (samples or 1, steps or 1, width), and how far after it the next one in the
     direction `stride` does."""
     apart = width if steps > 1 else 0
     place = (sample * steps * width if samples > 1 else 0) + step * apart
@@ -55,7 +55,7 @@ def _place_in(sample, step, stride, samples, steps, width):
 @part(forceinline=True)
 def rows_of_walk(sample, begin, live, descending, batch, steps, width, a_samples, a_steps, reset_samples):
     """Of a walk over the steps from `begin` to before `live` where the first row of factors, of terms and of
-    resets begins, and how far behind each the next one does."""
+    resets begins, and how far after each the next one does."""
     t, stride = (live - 1, -1) if descending else (begin, 1)
     factor, factor_apart = _place_in(sample, t, stride, a_samples, a_steps, width)
     place, apart = _place_in(sample, t, stride, batch, steps, width)

@@ -60,7 +60,7 @@ def pack_parts(matrix, first, row_stride, column_stride, parts, apart, begin, en
 @compiled()
 def pack_rows(matrix, first, row_stride, column_stride, parts, apart, begin, end, columns, packed):
     """Set `packed` to rows begin … end - 1 of `parts` matrices, matrix[first + p apart + r row_stride +
-    k column_stride], as `row_products.multiply_rows` takes them: each part's in whole vectors, zeros behind
+    k column_stride], as `row_products.multiply_rows` takes them: each part's in whole vectors, zeros after
     them; one of the strides is 1."""
     width = whole_vectors(end - begin) // LANES
     vectors = parts * width

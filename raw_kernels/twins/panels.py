@@ -45,7 +45,7 @@ def rows_as_lanes(source, place, step, steps, rows, batch, packed, terms, panel,
     """Panels of `panel` vectors: lane r of term t batch + b is source[place + t step + r batch + b].
 
     Where batch > 1, the sums over the terms are added to `sums` (vectors, lanes). What is in lanes from
-    `rows` on is anything; no memory behind source's last row is read.
+    `rows` on is anything; no memory after source's last row is read.
     """
     never_inlined()
     L, one, P = np.uint64(lanes_of(source.itemsize)), np.uint64(1), np.uint64(panel)

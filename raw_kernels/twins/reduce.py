@@ -27,7 +27,7 @@ def groups_of(batch):
 
 @compiled()
 def identity(like, size, width):
-    """The identity of every lane, and zeros in columns behind it."""
+    """The identity of every lane, and zeros in columns after it."""
     columns = np.zeros(size * width * LANES, like.dtype)
     for i in range(size):
         start = (i * size + i) * LANES
@@ -37,7 +37,7 @@ def identity(like, size, width):
 
 @compiled()
 def renormalise(columns, powers, size, ends, step):
-    """Take the power of two out of each of the first `size` columns, in the lanes that end behind `step`."""
+    """Take the power of two out of each of the first `size` columns, in the lanes that end after `step`."""
     most, L, S = 126 if columns.itemsize == 4 else 1022, np.uint64(LANES), np.uint64(size)
     found = np.empty(LANES, columns.dtype)
     for c in range(S):

@@ -47,7 +47,7 @@ class _Vectors:
         return None if isinstance(kind, types.NoneType) else count
 
     def load(self, pointer, count=None):
-        """A vector, or its first `count` lanes and zeros behind them."""
+        """A vector, or its first `count` lanes and zeros after them."""
         if count is None:
             return self.builder.load(pointer, align=self.size)
         align, zeros = ir.IntType(32)(self.size), ir.Constant(self.type, [0.0] * self.lanes)
@@ -62,7 +62,7 @@ class _Vectors:
             self._masked("store", "p0", ir.VoidType(), value, pointer, align, self.first(count))
 
     def gather(self, pointer, apart, count):
-        """The first `count` of elements `apart` from one another, zeros behind them."""
+        """The first `count` of elements `apart` from one another, zeros after them."""
         builder, whole = self.builder, ir.VectorType(ir.IntType(64), self.lanes)
         bytes_apart = self.all(builder.mul(apart, ir.IntType(64)(self.size)))
         steps = builder.mul(bytes_apart, ir.Constant(whole, list(range(self.lanes))))
@@ -90,7 +90,7 @@ class _Vectors:
         return lines
 
     def part(self, lines):
-        """Vectors of elements that lie so many apart in `lines`, one behind the other."""
+        """Vectors of elements that lie so many apart in `lines`, one after the other."""
         count = len(lines)
         while len(lines) > 1:
             pairs = zip(lines[::2], lines[1::2], strict=True)
@@ -122,7 +122,7 @@ _INDEX = types.uint64
 
 @intrinsic
 def copy_line(typingctx, source, place, count, target, start, stored, shift):
-    """Set target[start : start + stored] to source[place : place + count], zeros behind them, plus `shift`;
+    """Set target[start : start + stored] to source[place : place + count], zeros after them, plus `shift`;
     each at most a vector's lanes, or None for all of them."""
 
     def codegen(context, builder, signature, arguments):

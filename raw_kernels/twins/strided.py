@@ -10,7 +10,7 @@ from bppsa_cupy.system.compiled import compiled
 
 
 def shuffled(builder, left, right, places):
-    """The LLVM vector of these elements of two, one behind the other."""
+    """The LLVM vector of these elements of two, one after the other."""
     kind = ir.VectorType(ir.IntType(32), len(places))
     return builder.shuffle_vector(left, right, ir.Constant(kind, list(places)))
 

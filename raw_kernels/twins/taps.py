@@ -1,7 +1,7 @@
 """Convolutions that go by a list of taps: what is shared by the twins of `sparse_*`.
 
-The planes of the input lie one behind another as cells, some samples to a cell, with just the zeros between
-rows and between planes that windows reach into: those behind a row serve the next one's beginning too. So a
+The planes of the input lie one after another as cells, some samples to a cell, with just the zeros between
+rows and between planes that windows reach into: those after a row serve the next one's beginning too. So a
 tap of the list is one offset, and what it adds to the outputs of some rows of a plane is a single run of
 vectors, whatever the kernel, padding or dilation. The cells between two rows of outputs are computed and left
 out. A plane that is strided over is split into its phases, each a plane of its own.

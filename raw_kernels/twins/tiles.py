@@ -127,7 +127,7 @@ def add_products(a, origins, steps, x, places, shifts, start, end, sums):
     x        a vector readable at every places[v] + shifts[k]
     origins, steps, places, shifts  uint64: by r, by k, by v, by k
     sums     (rows, vectors, lanes), as many rows as there are origins, up to a multiple of ROWS: what is in
-             the rows behind is anything afterwards
+             the rows after is anything afterwards
     """
     rows = np.empty(ROWS, np.uint64)
     lanes, vectors, count = lanes_of(x.itemsize), places.size, origins.size

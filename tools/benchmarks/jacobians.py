@@ -158,7 +158,7 @@ def check_columns(pattern: Pattern, values: np.ndarray, rivals: list[dict[str, n
 
 
 def forward_pass(layers: Sequence[Layer], device: str) -> Sequential:
-    """A network of the first layers of VGG-11 with the forward pass of one image behind it."""
+    """A network of the first layers of VGG-11 with the forward pass of one image after it."""
     network = Sequential(layers, (3, 32, 32), device=device)
     network.forward(np.random.default_rng(0).standard_normal((1, 3, 32, 32)).astype(np.float32))
     return network

@@ -72,7 +72,7 @@ def ask_nvidia_smi() -> dict[str, str] | str:
 
 
 def launch_seconds(device: Device, launches: int = 1000) -> float:
-    """Seconds from one small launch to the next, of many behind one another."""
+    """Seconds from one small launch to the next, of many after one another."""
     run = device.bind(KERNELS["step_count"], device.zeros(1, "int32"), device.zeros(1, "int64"))
     for _ in range(3):
         run()
@@ -118,7 +118,7 @@ def run_cluster(device: Device) -> str:
     try:
         device.xp.RawModule(code=CLUSTER).get_function("cluster_probe")((2,), (1,), (out,))
         wrote = device.to_host(out).tolist()
-    except Exception as error:  # of CuPy's compiler or the driver: the parts behind it say more
+    except Exception as error:  # of CuPy's compiler or the driver: the parts after it say more
         return f"failed: {type(error).__name__}: {error}"
     return "passed" if wrote == [11, 10] else f"wrong: {wrote}"
 

@@ -53,7 +53,7 @@ def make_parts() -> list[Part]:
     twins = (sys.executable, "tests/support/kernels_on_device.py")
     once = ("--like", PROFILED, "--hidden", "20", "--steps", "1000", "--processes", "1", "--once")
     sections = [word for section in SECTIONS for word in ("--section", section)]
-    # Locked clocks would be those of all that runs behind.
+    # Locked clocks would be those of all that runs afterwards.
     profiler = ("--clock-control", "none", "--kernel-name", f"regex:^{PROFILED}$", *sections, "--csv")
     sanitizer = ("--tool", "racecheck", "--error-exitcode", "9")
     sanitized = (*twins, "--small", "--like", SANITIZED, "--dtypes", "float32", "--processes", "1")

@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def lines_of(name: str, hidden: int, method: str, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """The lines of one layer, forward by one method; ways back are timed behind the serial one."""
+    """The lines of one layer, forward by one method; ways back are timed after the serial one."""
     before: dict[str, tuple[int, float]] = {}
     for steps in arguments.steps:
         line = {"layer": name, "hidden": hidden, "steps": steps, "batch": arguments.batch_size}
@@ -89,7 +89,7 @@ def _passes(
 
 
 def timed(device: Device, run: Callable[[], Any]) -> list[float]:
-    """Seconds of each of some runs behind two that compile, and capture graphs."""
+    """Seconds of each of some runs after two that compile, and capture graphs."""
     found: list[float] = []
     for number in range(2 + LAUNCHES):
         start = device.timestamp()

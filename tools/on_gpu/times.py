@@ -135,7 +135,7 @@ def scalars_of(kernel: Kernel, hidden: int, steps: int, batch: int) -> dict[str,
 def time_launches(
     device: Device, kernel: Kernel, variant: Variant, scalars: Mapping[str, Any], once: bool
 ) -> list[float]:
-    """Seconds of each of some launches behind a first one, which compiles; of that one where it is all."""
+    """Seconds of each of some launches after a first one, which compiles; of that one where it is all."""
     scale = 1 / max(1.0, float(scalars.get("hidden", scalars.get("size", 1)))) ** 0.5
     run = device.bind(kernel, *filled_arguments(device, kernel, variant, scalars, scale))
     found: list[float] = []

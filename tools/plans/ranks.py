@@ -15,7 +15,7 @@ from bppsa_cupy.tools.plans.text import print_table
 
 
 def partition_facts(partition: Partition, network: Any) -> list[dict[str, Any]]:
-    """The layers of each rank, as JSON holds them: [first, behind the last)."""
+    """The layers of each rank, as JSON holds them: [first, after the last)."""
     names = [layer.get("type", "") for layer in network.get("layers", ())]
     parts = [partition.part(rank) for rank in range(partition.ranks)]
     return [

@@ -107,7 +107,7 @@ def compare(
 ) -> list[dict[str, Any]]:
     """How far each method's losses lie from `bp`'s, and whether rounding explains it.
 
-    Each layer of a pass adds a relative error of about eps, so that losses behind t steps may lie
+    Each layer of a pass adds a relative error of about eps, so that losses after t steps may lie
     layers · t · eps apart, as long as training does not amplify rounding: those steps are compared that come
     before the first at which noise of one eps on every gradient moves `bp`'s own loss by more than t · eps.
     Without noisy runs all are, and FLOAT64_LIMIT is the limit.

@@ -124,7 +124,7 @@ class Trainings:
 
     def first_steps(self, dtype: str) -> dict[str, Any]:
         """How far the two lie apart in the first steps of the first seed: the largest relative difference of
-        a loss, and of all parameters and all buffers behind them, by norms."""
+        a loss, and of all parameters and all buffers after them, by norms."""
         steps, limit = FIRST[dtype]
         seed, last = self.arguments.seed[0], self.settings.last_step(self.per_epoch)
         settings = replace(self.settings, seed=seed, iterations=min(steps, last))

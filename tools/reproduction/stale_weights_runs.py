@@ -41,7 +41,7 @@ TABLE1 = {
     "vgg16": (2, 4, 7, 10),
     "resnet20": (7, 13, 19),
 }
-#: Table 3: ResNet-20 with 8 to 20 stages, registers behind every second layer from 3 on.
+#: Table 3: ResNet-20 with 8 to 20 stages, registers after every second layer from 3 on.
 TABLE3 = {8: 90.28, 10: 88.37, 12: 88.73, 14: 87.94, 16: 87.30, 18: 86.23, 20: 79.09}
 #: Table 4: hybrid training of ResNet-20 with PPV (5, 12, 17): pipelined and non-pipelined iterations.
 TABLE4 = {(0, 30000): 91.50, (30000, 0): 88.29, (20000, 10000): 90.71, (20000, 20000): 91.72}

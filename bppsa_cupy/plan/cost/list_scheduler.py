@@ -28,7 +28,7 @@ class Timetable(NamedTuple):
 
 
 def timetable(operands: np.ndarray, segments: np.ndarray, seconds: np.ndarray, workers: int) -> Timetable:
-    """Run steps on workers: of those that are ready the one with the longest path behind it goes first.
+    """Run steps on workers: of those that are ready the one with the longest path after it goes first.
 
     operands  (steps, 2) positions of the steps whose results a step reads, earlier ones; -1 for an input
     segments  (steps, 2) that the steps compute

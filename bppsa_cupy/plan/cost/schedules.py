@@ -193,7 +193,7 @@ def preparation_seconds(chain: Chain, budget: Budget, schedule: Schedule | None 
 
 
 class Surroundings(NamedTuple):
-    """What each element may take before and behind a scan, (n,), from a_1 on.
+    """What each element may take before and after a scan, (n,), from a_1 on.
 
     fill    seconds that its values take
     move    seconds of the gradient by its layer's output from one layout to the other
@@ -206,7 +206,7 @@ class Surroundings(NamedTuple):
 
 
 def surroundings(chain: Chain, budget: Budget) -> Surroundings:
-    """What each element of a chain that is not empty may take before and behind a scan."""
+    """What each element of a chain that is not empty may take before and after a scan."""
     n, batch, itemsize, model = len(chain), budget.batch_size, budget.itemsize, budget.model
     elements = np.arange(1, n + 1)
     shared = chain.all_shared(np.stack([elements, elements + 1], 1))

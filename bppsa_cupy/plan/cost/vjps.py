@@ -16,7 +16,7 @@ def with_vjps(sizes: ChainSizes, schedule: Schedule, budget: Budget) -> Schedule
     """`schedule` with VJPs in place of elements that it multiplies by a vector alone, where that is predicted
     to take less time: filling, multiplying and moving vectors between two layouts against the VJPs.
 
-    The best choice for one worker, by dynamic programming over elements: what is moved before and behind an
+    The best choice for one worker, by dynamic programming over elements: what is moved before and after an
     element follows from it and its neighbours. Equal times fill.
     """
     chain, n = sizes.chain, len(sizes.chain)

@@ -31,7 +31,7 @@ class EqualSegments:
                 self.patterns.append(pattern)
             last.append(len(self.patterns) - 1)
         self._counts, self._last = np.array(counts), np.array(last)
-        # The first one from each element on: that behind the last diagonal of a stretch of them.
+        # The first one from each element on: that after the last diagonal of a stretch of them.
         following = np.searchsorted(self._counts, self._counts, "right")
         self._first = np.append(self._last, -1)[following]
         self._earlier, self._longest = _earlier([pattern.digest for pattern in self.patterns])

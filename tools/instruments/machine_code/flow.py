@@ -17,7 +17,7 @@ from bppsa_cupy.tools.instruments.machine_code.lanes import ALL, UNIFORM, Value,
 from bppsa_cupy.tools.instruments.machine_code.rules import execute
 from bppsa_cupy.tools.instruments.machine_code.state import State, results
 
-#: Instructions beside branches behind which the next one need not be reached.
+#: Instructions beside branches after which the next one need not be reached.
 ENDS = frozenset({"EXIT", "RET", "KILL"})
 #: Modifiers of branches that lead to code for lanes that have drifted apart at a barrier of their warp:
 #: it joins them again and returns, and is not followed.
@@ -26,7 +26,7 @@ JOINING = frozenset({"DIV", "CONV"})
 
 @dataclass
 class Block:
-    """Instructions [first, last], run from the first to the last; `follows` holds the blocks behind it."""
+    """Instructions [first, last], run from the first to the last; `follows` holds the blocks after it."""
 
     first: int
     last: int
@@ -89,7 +89,7 @@ class _Search:
         return less or more
 
     def run(self, first: int) -> Iterator[tuple[int, np.ndarray, State]]:
-        """Run a block; the blocks behind it, with the lanes that go there and what is known then."""
+        """Run a block; the blocks after it, with the lanes that go there and what is known then."""
         state, lanes, index = self.states[first].copy(), self.active[first], first
         block = self.blocks.setdefault(first, Block(first, first))
         while True:
@@ -134,12 +134,12 @@ def reach(code: Disassembly, constants: Mapping[int, Value]) -> Flow:
 
 
 def _jumps(instruction: Instruction) -> bool:
-    """Whether the next instruction need not be reached behind it."""
+    """Whether the next instruction need not be reached after it."""
     return instruction.name in ENDS or (instruction.branches and not instruction.modifiers & JOINING)
 
 
 def _starts(code: Disassembly) -> set[int]:
-    """The first instructions of blocks: those that labels name, and those behind jumps."""
+    """The first instructions of blocks: those that labels name, and those after jumps."""
     behind = {k + 1 for k, i in enumerate(code.instructions) if _jumps(i)}
     return {0} | set(code.labels.values()) | behind
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 #: Targets whose control words are read as `Control` says. NVIDIA does not document them; public
 #: disassemblers agree on the fields for sm_70 to sm_90, and `test_machine_code.py` checks on every
-#: target here that what a load writes is read only behind a wait for the scoreboard it names.
+#: target here that what a load writes is read only after a wait for the scoreboard it names.
 TARGETS = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_120")
 
 GUARD = re.compile(r"@(!?U?P[\dT]+)\s+")

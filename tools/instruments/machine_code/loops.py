@@ -93,7 +93,7 @@ def _dominators(flow: Flow) -> dict[int, set[int]]:
 def body(flow: Flow, loop: Loop) -> list[int]:
     """The numbers of a round's instructions, in their order: both sides of every branch, as a warp takes
     them whose lanes differ; without blocks that call a function where a round can go without it, and without
-    blocks behind the branch that closes the loop, where the compiler puts what is rare."""
+    blocks after the branch that closes the loop, where the compiler puts what is rare."""
     last = max(number for number in loop.blocks if loop.header in flow.blocks[number].follows)
     taken = sorted(number for number in loop.blocks if number <= last)
     rare = {number for number in taken if _calls(flow, number) and not _needed(flow, loop, number)}
@@ -197,7 +197,7 @@ def _with_rounds(flow: Flow, loops: list[Loop], chosen: Loop, lines: set[int], t
 
 
 def steps_of(instructions: Iterable[Instruction]) -> int:
-    """How many steps a round of a loop takes, where the compiler put several copies of one behind another:
+    """How many steps a round of a loop takes, where the compiler put several copies of one after another:
     the greatest number that divides the copies of every line which stores, exchanges or waits for others (a
     barrier of a warp leaves a NOP); without such lines, of every line that loads."""
     copies = Counter((one.name, one.line) for one in instructions)

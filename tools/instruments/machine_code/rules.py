@@ -50,7 +50,7 @@ COMPARED: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def execute(state: State, instruction: Instruction) -> None:
-    """Make of the state before an instruction that behind it."""
+    """Make of the state before an instruction that after it."""
     if instruction.name in WITHOUT:
         return
     rule = RULES.get(instruction.name.removeprefix("U"), _unknown)

@@ -26,7 +26,7 @@ PAIRS = frozenset("DADD DMUL DFMA DMNMX".split())
 
 
 def next_register(name: str, offset: int) -> str:
-    """The register `offset` behind one: R5 is 1 behind R4, and c[0x0][0x14] behind c[0x0][0x10]."""
+    """The register `offset` after one: R5 is 1 after R4, and c[0x0][0x14] after c[0x0][0x10]."""
     if found := CONSTANT.match(name):
         return f"c[0x0][{_offset(found) + 4 * offset:#x}]"
     kind = name.rstrip("0123456789Z")

@@ -1,7 +1,7 @@
 """Mutated files: each is refused by an error that names it, or read, in a stated time and memory.
 
 A case follows from seed and index: a format, and one of four mutations, three of them of HDF5 alone:
-"bytes" edits bytes; "sealed" edits bytes behind the seal and makes the seal anew; "structure" edits what the
+"bytes" edits bytes; "sealed" edits bytes after the seal and makes the seal anew; "structure" edits what the
 file holds, with its seal made anew; "torn" does so and then edits bytes too. A file that makes the HDF5
 library loop or crash is explained where reading it with `foreign=True` refuses it by name.
 """

@@ -17,7 +17,7 @@ def resident() -> int:
 
 
 def train(marks: tuple[int, ...], method: str = "blelloch") -> list[int]:
-    """Resident bytes behind the steps in `marks`: of a small convolutional network with a recurrent one
+    """Resident bytes after the steps in `marks`: of a small convolutional network with a recurrent one
     beside it, in batches of two sizes, by scan."""
     images = bp.Sequential(
         [bp.Conv2d(1, 4, 3), bp.ReLU(), bp.MaxPool2d(2), bp.Flatten(), bp.Linear(36, 10)],

@@ -20,7 +20,7 @@ class Mutant:
     path       of the file, below the checkout
     line, end  first and last line of what is changed
     text       of the first line, without the spaces around it
-    change     what is written there, and what instead; "#2" behind it where it is the second such of the file
+    change     what is written there, and what instead; "#2" after it where it is the second such of the file
     place      where the fault's maker finds it again
     """
 

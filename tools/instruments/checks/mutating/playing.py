@@ -179,7 +179,7 @@ def _text_of(path: Path) -> str:
 
 
 def _compiled_last(functions: Functions, mutants: Iterable[Mutant]) -> Iterator[Mutant]:
-    """The faults of functions that Numba compiles behind all others, of which one takes the time of many."""
+    """The faults of functions that Numba compiles after all others, of which one takes the time of many."""
     later = []
     for mutant in mutants:
         if functions.compiled_at(mutant):
