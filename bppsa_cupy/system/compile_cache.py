@@ -30,10 +30,11 @@ from bppsa_cupy.system.function_digest import NoDigestError, function_digest
 #: Seconds to wait for another process that compiles the same function, before compiling it here as well.
 PATIENCE = 300.0
 
-#: Numba's settings, by environment variables NUMBA_NAME, that change what it compiles a function to.
+#: Numba's settings, by environment variables NUMBA_NAME or by what it finds (USING_SVML), that change what it
+#: compiles a function to.
 SETTINGS = (
     "BOUNDSCHECK DEBUGINFO_DEFAULT DEBUG_NRT DISABLE_INTEL_SVML EXTEND_VARIABLE_LIFETIMES "
-    "LLVM_REFPRUNE_FLAGS LLVM_REFPRUNE_PASS LOOP_VECTORIZE OPT PARFOR_MAX_TUPLE_SIZE SLP_VECTORIZE"
+    "LLVM_REFPRUNE_FLAGS LLVM_REFPRUNE_PASS LOOP_VECTORIZE OPT PARFOR_MAX_TUPLE_SIZE SLP_VECTORIZE USING_SVML"
 )
 
 
@@ -118,7 +119,7 @@ class CompileCache(FunctionCache):
         lock = FileLock(file.with_name(f"{file.name}.lock"), timeout=PATIENCE)
         try:
             lock.acquire()
-        except (OSError, Timeout):
+        except (OSError, Timeout, NotImplementedError):  # the last where the file system has no locks
             return
         self._locks[file] = lock
 

@@ -156,6 +156,8 @@ class _Walk:
                 asked += asked_inside
                 constants.append(inner)
             else:
+                if isinstance(constant, str):  # getattr(module, "name")
+                    names += (constant,)
                 constants.append(self.told(constant))
         counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags
         named = code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars

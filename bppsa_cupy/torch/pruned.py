@@ -140,19 +140,20 @@ def is_taken(x: Any, weight: torch.Tensor, bias: Any) -> bool:
     )
 
 
-#: By module: what its layer follows from, and the layer.
-_layers: MutableMapping[torch.nn.Module, tuple[Any, ByList]] = WeakKeyDictionary()
+#: By module: its mask and what else its layer follows from, and the layer. The mask is held, so that no other
+#: has its identity.
+_layers: MutableMapping[torch.nn.Module, tuple[torch.Tensor, Any, ByList]] = WeakKeyDictionary()
 
 
 def _by_list(module: Pruned, mask: torch.Tensor) -> ByList:
     """The engine's layer, made anew where the mask or the module's arguments have changed."""
     key = (mask.data_ptr(), mask._version, mask.device, module.bias is None, module.extra_repr())
     known = _layers.get(module)
-    if known is None or known[0] != key:
+    if known is None or known[0] is not mask or known[1] != key:
         layer = module._layer(mask.detach().cpu().numpy() != 0)
         index = mask.detach().reshape(-1).nonzero().reshape(-1)
-        known = _layers[module] = key, ByList(layer, pool_of(layer), index)
-    return known[1]
+        known = _layers[module] = mask, key, ByList(layer, pool_of(layer), index)
+    return known[2]
 
 
 class ByListPass(torch.autograd.Function):

@@ -8,7 +8,6 @@ import pytest
 import sympy
 from cell_cases import every_function_cell
 from cell_reference import SLOW
-from marks import some
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device
@@ -28,7 +27,8 @@ def test_a_cell_of_ones_own_passes_on_the_host() -> None:
     assert bp.check_cell(SLOW)[3:] == (0, 0)
 
 
-@pytest.mark.parametrize("name", some("rnn_relu", long=("gru", "peephole_lstm")))
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["rnn_relu", "gru", "peephole_lstm"])
 def test_built_in_cells_pass_on_every_device(name: str, device: Device) -> None:
     assert_passes(bp.Cell.built_in(name), device)
 

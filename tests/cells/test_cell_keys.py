@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from contextlib import suppress
+from pathlib import Path
 
+import cell_runs
 import numpy as np
+import pytest
 from cell_cases import drawn_cells, edited, with_number
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,26 +49,54 @@ def values_of(drawn):
     return np.array(drawn.values(points))
 
 
-def test_pairs_that_differ_in_one_place_have_other_keys(pytestconfig, monkeypatch):
-    monkeypatch.setattr(Dispatcher, "compile", None)  # nothing is compiled
-    wanted, pairs = pytestconfig.getoption("--cell-pairs"), 0
+def drawn_pairs(wanted, edits, take):
+    """Hand `wanted` pairs of cells that compute another function to `take`, up to `edits` of one cell."""
+    pairs = 0
 
-    @settings(max_examples=wanted // 4)
+    @settings(max_examples=wanted)
     @given(drawn=drawn_cells(), random=st.randoms(use_true_random=False))
-    def law(drawn, random):
+    def draw(drawn, random):
         nonlocal pairs
         if pairs >= wanted:
             return
         drawn = with_number(drawn, random.choice)
-        values, keys = values_of(drawn), keys_of(drawn.cell())
-        for _ in range(EDITS):
+        values = values_of(drawn)
+        for _ in range(edits):
             other = edited(drawn, random.choice)
             if np.allclose(values_of(other), values, 0, 1e-12, equal_nan=True):
                 continue  # g h + (1 - g) h, of any g, is h
             with suppress(CellError):  # a value that is read no more, or is not finite
-                same = {name for name, key in keys_of(other.cell()).items() if key == keys[name]}
-                assert not same, other
+                other.cell()
+                take(drawn, other)
                 pairs += 1
 
-    law()
+    draw()
     assert pairs >= wanted
+
+
+def test_pairs_that_differ_in_one_place_have_other_keys(pytestconfig, monkeypatch):
+    monkeypatch.setattr(Dispatcher, "compile", None)  # nothing is compiled
+
+    def differ(drawn, other):
+        keys = keys_of(drawn.cell())
+        same = {name for name, key in keys_of(other.cell()).items() if key == keys[name]}
+        assert not same, other
+
+    drawn_pairs(pytestconfig.getoption("--cell-pairs"), EDITS, differ)
+
+
+@pytest.mark.long
+def test_pairs_on_one_cache_compute_each_its_own_function(pytestconfig, tmp_path):
+    """Half of the pairs in one process, half in two, one after another; and all again on the warm cache."""
+    pairs, wanted = [], pytestconfig.getoption("--cell-runs")
+    drawn_pairs(wanted, 2, lambda *pair: pairs.append(pair))
+    half = wanted // 2
+    together = [drawn for pair in pairs[:half] for drawn in pair]
+    apart = [[pair[side] for pair in pairs[half:wanted]] for side in (0, 1)]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "BPPSA_QUIET": "1"}
+    program, file = Path(cell_runs.__file__), tmp_path / "cells"
+    for cells in (together, *apart, together, *apart):
+        file.write_bytes(pickle.dumps(cells))
+        command = [sys.executable, program, file]
+        wrong = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
+        assert wrong.stdout.split() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-ON = [pytest.param("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)]
+ON = [pytest.param("cpu", marks=pytest.mark.long), pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.mark.parametrize("place", ON)

@@ -78,6 +78,7 @@ def test_cases_over_mpi(tmp_path, monkeypatch):
     assert mpi.run(4, "batch_ranks.py", "grid_of_ranks", limit=300).stdout == "grid_of_ranks\n"
 
 
+@pytest.mark.long
 def test_the_command_over_ranks_leaves_the_checkpoint_of_one_process(tmp_path, capsys):
     model = tmp_path / "model.py"
     model.write_text(
@@ -120,6 +121,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", CASES)
 def test_the_bits_of_training_do_not_depend_on_the_ranks(kind):
     """Uneven last batches of 9 and 5 samples, fewer micro-batches than ranks, labels that do not count."""

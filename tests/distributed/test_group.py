@@ -116,6 +116,7 @@ def test_an_exit_code_is_that_of_all() -> None:
     assert (end.returncode, end.stderr) == (7, "")
 
 
+@pytest.mark.long
 def test_ctrl_c_on_one_rank() -> None:
     process, pids, victim = start_faulty("interrupt", 5)
     end = ended(process, pids, time.monotonic())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from jax_cases import STEPS, bj, draw, function_of, jax, jnp, x64  # noqa: F401
+from marks import some
 
 import bppsa_cupy as bp
 
@@ -15,7 +16,7 @@ def leaky(x, h):
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", ["gru", "lstm"])
+@pytest.mark.parametrize("name", some("lstm", long=["gru"]))
 def test_steps_of_a_layer(name) -> None:
     function = function_of(name, 2, 3, 1)
     params, x, state = draw(function, 2, 4)

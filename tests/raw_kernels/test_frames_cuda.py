@@ -147,6 +147,7 @@ CELLS = {
 }  # fmt: skip
 CASES = [
     pytest.param(name, sizes, *flags, "float32" if sizes.steps in (37, 6) else "float64",
+                 marks=[] if name == "mixed" else [pytest.mark.long],
                  id=f"{name}-{sizes.hidden}-{sizes.sets}-{sizes.batch}-{'-'.join(map(str, flags))}")
     for name, taken in CELLS.items() for sizes in taken
     for flags in (FLAGS if name == "mixed" else FLAGS[2:])

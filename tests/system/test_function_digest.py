@@ -97,6 +97,7 @@ APART = {
     ],
     "intrinsics": [seeing(first), seeing(second)],
     "modules": [made("def f(x): return x + m.a.b", m=module_of(a=module_of(b=b))) for b in (1.0, 2.0)],
+    "modules by text": [made("def f(x): return x + getattr(m, 'a')", m=module_of(a=a)) for a in (1.0, 2.0)],
     "functions": [seeing(made(f"def f(x): return x + {c}")) for c in ("1.0", "2.0")],
 }
 

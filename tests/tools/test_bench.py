@@ -116,6 +116,7 @@ def test_train_of_several_shares_draws_them(tmp_path: Path) -> None:
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_sparseprop_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["train", "--device", "host", "--quick", "--threads", "1", "--methods", "bp"]
     pytest.importorskip("torch")

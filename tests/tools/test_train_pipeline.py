@@ -28,6 +28,7 @@ def files(folder):
     return [f"--{name}={folder / name}" for name in ("log", "checkpoint", "trace")]
 
 
+@pytest.mark.long
 def test_ranks_train_as_one_process_does(simulated, tmp_path):
     ended = mpi.run(3, "-m", "bppsa_cupy.tools.train", *OPTIONS, "--ppv", "1,3", *files(tmp_path))
     assert ended.stdout.startswith("pipeline stale on 3 ranks: stages with layers 1; 2 to 3; 4 to 5\n")
@@ -93,6 +94,7 @@ def test_an_error_is_one_line(options, words, capsys):
     assert re.fullmatch(f"error: .*({words}).*\n", err), err
 
 
+@pytest.mark.long
 def test_a_number_of_ranks_that_does_not_fit():
     ended = mpi.finish(mpi.start(2, "-m", "bppsa_cupy.tools.train", *OPTIONS, "--ppv", "1,3"))
     assert ended.returncode == 1

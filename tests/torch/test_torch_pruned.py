@@ -127,6 +127,16 @@ def test_a_mask_that_changes_is_followed() -> None:
         torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12)
 
 
+def test_a_mask_in_the_memory_of_an_earlier_one_is_another() -> None:
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
+    x, memory = torch.randn(3, 2, 8, 8, dtype=torch.float64), np.empty((5, 96))
+    for seed in range(2):
+        memory[...] = np.random.default_rng(seed).uniform(size=memory.shape) < 0.1
+        for one in (theirs, net):
+            one[4].weight_mask = torch.from_numpy(memory)
+        torch.testing.assert_close(net(x), theirs(x), rtol=1e-12, atol=1e-12)
+
+
 def test_copies_pickles_and_derivatives_of_derivatives() -> None:
     net = ours.convert(thinned("zeros"), sparse="auto")
     x = torch.randn(2, 2, 8, 8, dtype=torch.float64, requires_grad=True)
