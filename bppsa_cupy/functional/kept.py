@@ -1,5 +1,5 @@
-"""What a recurrent pass keeps for its way back, as arrays of the caller's; and a pass made of them again, so
-that none need be alive between its two ways."""
+"""Saves what a recurrent backward pass needs in the caller's arrays, and makes the pass of them again: none
+need be alive between forward and backward."""
 
 from __future__ import annotations
 

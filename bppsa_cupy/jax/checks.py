@@ -50,7 +50,7 @@ def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: A
     if state is not None:
         states = layer.check_states(state, batch, x.dtype, partial(_as_state, layer, x.dtype), "the state")
     if lengths is not None:
-        lengths = _as_lengths(layer, lengths, batch, steps)
+        lengths = _as_lengths(lengths, batch, steps)
     return Given(x, lengths, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
 
 
@@ -65,7 +65,7 @@ def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
     return converted
 
 
-def _as_lengths(layer: Recurrent, lengths: Any, batch: int, steps: int) -> jax.Array:
+def _as_lengths(lengths: Any, batch: int, steps: int) -> jax.Array:
     """`lengths` (B,); of a traced array shape and dtype are looked at alone."""
     if isinstance(lengths, jax.core.Tracer):
         check_lengths(np.ones(lengths.shape, lengths.dtype), batch, steps)

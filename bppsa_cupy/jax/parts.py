@@ -34,8 +34,8 @@ class Results(NamedTuple):
 
 
 class Back(NamedTuple):
-    """What the way back is given: what the way forward was, what that kept, and the gradients by its output
-    and by its last states, () for zeros."""
+    """Inputs of a backward pass: those of the forward pass, the arrays that it kept, and the gradients by its
+    output and by its last states, () for zeros."""
 
     given: Given
     kept: dict[str, Any]

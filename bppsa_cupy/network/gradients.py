@@ -1,4 +1,4 @@
-"""A network's gradients, where masks keep little those by the kept weights alone."""
+"""A network's gradients; of layers whose masks keep little, those by the kept weights alone."""
 
 from __future__ import annotations
 

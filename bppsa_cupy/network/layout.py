@@ -27,8 +27,8 @@ def lay_out(dtype: np.dtype, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Spa
 
 
 class KeptLayout:
-    """How the values of arrays lie end to end that stand for those of a `ParameterSet`: of some arrays the
-    kept ones alone, of the others all.
+    """Where the values of a network's arrays lie in one flat array, which holds the kept values alone of some
+    arrays and all values of the others.
 
     shapes  of the arrays by name
     kept    the kept positions by name, in the flattened array, ascending

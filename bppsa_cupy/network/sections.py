@@ -78,8 +78,8 @@ class Section:
         return self.stack.layers[index].vjp_multiply_adds(self.stack.shapes[index])
 
     def check_own(self, run: Run, planned: Chain) -> None:
-        """Raise PlanMismatchError unless layers that are not the library's have the patterns that were
-        planned: those of the library's follow from what it says of them, the text of others may change."""
+        """Raise PlanMismatchError if a layer of the user's own has another pattern than the planned one. The
+        library's layers are compared by their descriptions, from which their patterns follow."""
         for index, element in zip(run.elements, planned.elements, strict=True):
             layer, jacobian = self.stack.layers[index], self.jacobians[index]
             if type(layer).__module__.partition(".")[0] != __name__.partition(".")[0]:

@@ -68,8 +68,8 @@ def without_masks(arrays: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[st
 
 
 def matched(architecture: Architecture, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Arrays by the network's names, where theirs are these, or those of the only layer that has any, after
-    one prefix that ends with a dot, or none; else as they are."""
+    """Arrays renamed to the network's names: a dotted prefix that all of them have is left out, and where one
+    layer alone has arrays its number is added. Arrays of other names are returned as they are."""
     check_mapping(arrays)
     if not arrays or not all(isinstance(name, str) for name in arrays):
         return arrays

@@ -1,1 +1,1 @@
-"""Processors: what walks over time and convolutions take on each, by which their way is chosen."""
+"""Cost models of processors, by which recurrent layers and convolutions choose how they compute."""

@@ -46,8 +46,8 @@ class Processor(abc.ABC):
         """All chunks at once step by step, "forward" or "backward"."""
 
     def list_cost(self, positions: int) -> float:
-        """The time of a multiply-add by list of a convolution to so many positions, in those of one by all
-        weights."""
+        """The cost of a multiply-add by the list of kept weights, in those of one by all weights, for a
+        convolution of so many positions a channel of its output."""
         return self.listed[positions > 1]
 
     def prefers_unfolding(self, size: ConvolutionSize, work: str) -> bool:

@@ -12,8 +12,8 @@ from bppsa_cupy.timescan.stack import Stack
 
 
 def output_gradients(stack: Stack, layer: int, gradient: Array) -> list[Array | None]:
-    """For each direction of an inner layer (T, H, B), the gradient by the output of every step, of the
-    stack's last way back; None where there is none but by the last state.
+    """The gradient by the output of every step, (T, H, B), for each direction of an inner layer, from the
+    stack's last backward pass; None where only the last state has a gradient.
 
     gradient  by the recurrent layer's output, (B, T, D H) or (B, D H)
     """

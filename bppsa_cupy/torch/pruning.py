@@ -33,7 +33,7 @@ def find_pruned(model: torch.nn.Module, share: float | None) -> dict[torch.nn.Mo
         told = f"{name} ({type(module).__name__})" if name else type(module).__name__
         weight: Any = module.weight
         if is_parametrized(module, "weight"):
-            if _is_sparse(module, kind, weight.detach() != 0, share):
+            if _is_sparse(kind, weight.detach() != 0, share):
                 raise ShapeError(
                     f"{told} has a parametrization of weight that is no mask of torch.nn.utils.prune: take "
                     "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight') first"
@@ -48,11 +48,11 @@ def find_pruned(model: torch.nn.Module, share: float | None) -> dict[torch.nn.Mo
                     f"{told} has a weight_mask of other values than 0 and 1: "
                     "torch.nn.utils.prune.remove(module, 'weight') makes them part of the weight"
                 )
-            if _is_sparse(module, kind, mask != 0, share):
+            if _is_sparse(kind, mask != 0, share):
                 found[module] = None
             continue
         kept = weight.detach() != 0
-        if not _is_sparse(module, kind, kept, share):
+        if not _is_sparse(kind, kept, share):
             continue
         if module._parameters.get("weight") is None:
             raise ShapeError(
@@ -63,9 +63,7 @@ def find_pruned(model: torch.nn.Module, share: float | None) -> dict[torch.nn.Mo
     return found
 
 
-def _is_sparse(
-    module: torch.nn.Module, kind: type[torch.nn.Module], kept: torch.Tensor, share: float | None
-) -> bool:
+def _is_sparse(kind: type[torch.nn.Module], kept: torch.Tensor, share: float | None) -> bool:
     weights, count = kept.numel(), int(kept.sum())
     if share is not None:
         return weights - count >= share * weights

@@ -11,8 +11,13 @@ REALS = {np.dtype(np.float32): float32, np.dtype(np.float64): float64}
 
 
 class Ways:
-    """A cell's steps in one direction over time, (full, partial, rows), as `teams` numbers the ways; each of
-    so many arguments: arrays of reals, then the int64 array of the walk's ends, arrays of reals, integers."""
+    """Compiled steps of a cell in one direction over time, called by their addresses: (full, partial, rows),
+    as `teams` numbers them.
+
+    before, behind  the numbers of arrays of reals that a step takes on either side of the int64 array of the
+                    walk's ends
+    integers        and of integers, its last arguments
+    """
 
     def __init__(self, steps, before, behind, integers):
         self.steps = steps

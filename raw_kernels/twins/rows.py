@@ -148,26 +148,6 @@ def chosen_rows(typingctx, rows, others, bits):
     return rows(rows, others, bits), codegen
 
 
-@intrinsic(prefer_literal=True)
-def load_numbers(typingctx, array, place, spacing, number, bits):
-    """The numbers at place, place + spacing, …, as a tuple; zeros in place of those whose bit is not set."""
-    total = number.literal_value
-    numbers = types.UniTuple(array.dtype, total) if total else types.Tuple(())
-
-    def codegen(context, builder, signature, arguments):
-        data, place, spacing, _, _ = arguments
-        pointer = context.make_array(array)(context, builder, data).data
-        values = [
-            builder.load(builder.gep(pointer, [at]))
-            if bits.literal_value >> row & 1
-            else ir.Constant(context.get_value_type(array.dtype), 0.0)
-            for row, at in enumerate(_places(builder, place, spacing, total))
-        ]
-        return context.make_tuple(builder, numbers, values)
-
-    return numbers(array, types.uint64, types.uint64, number, bits), codegen
-
-
 @intrinsic
 def dot(typingctx, left, right):
     """The sum of the products of two tuples, of lanes or of numbers."""

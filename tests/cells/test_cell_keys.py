@@ -50,15 +50,13 @@ def values_of(drawn):
 
 
 def drawn_pairs(wanted, edits, take):
-    """Hand `wanted` pairs of cells that compute another function to `take`, up to `edits` of one cell."""
+    """Hand `wanted` pairs of cells or more that compute other functions to `take`, up to `edits` a cell."""
     pairs = 0
 
-    @settings(max_examples=wanted)
+    @settings(max_examples=2 * wanted // edits)
     @given(drawn=drawn_cells(), random=st.randoms(use_true_random=False))
     def draw(drawn, random):
         nonlocal pairs
-        if pairs >= wanted:
-            return
         drawn = with_number(drawn, random.choice)
         values = values_of(drawn)
         for _ in range(edits):

@@ -15,7 +15,7 @@ from audio_cases import clips_of, tree
 from documents import blocks, run_commands
 
 from bppsa_cupy.layers import LAYERS
-from bppsa_cupy.models import MODELS
+from bppsa_cupy.models import MODELS, build_model
 from bppsa_cupy.network.backward import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +28,7 @@ RUN = {
     "cells.md": "docs/test_cells_page",
     "jacobians.md": "here",
     "jax.md": "here",
+    "layers.md": "here",
     "linear-recurrences.md": "here",
     "pipelines.md": "here",
     "products.md": "here",
@@ -80,6 +81,13 @@ def test_every_page_with_examples_is_run():
 @pytest.mark.parametrize("name", [*LAYERS, *MODELS])
 def test_the_page_of_layers_names_it(name):
     assert f"`{name}`" in LAYERS_PAGE
+
+
+def test_the_factory_of_the_page_of_layers_makes_a_model(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("".join(blocks(LAYERS_PAGE, "python")), encoding="utf-8")
+    net = build_model(f"{file}:perceptron", (5,), classes=3, dtype="float64")
+    assert net.forward(np.zeros((2, 5))).shape == (2, 3)
 
 
 @pytest.mark.parametrize("name", METHODS)

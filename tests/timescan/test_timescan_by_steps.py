@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from executors import make_device
-from marks import some
 from timescan_cases import CELLS
 from tolerances import assert_close
 
@@ -21,13 +20,13 @@ from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import Walk, WalkSize, by_steps, serial
 
 #: cell, H, heads, T, B, reverse, ragged, per_step
-CASES = some(
+CASES = [
     ("gru", 640, 1, 2, 9, False, True, True), ("lstm", 600, 2, 2, 3, True, True, False),
-    long=[
+    *(pytest.param(*case, marks=pytest.mark.long) for case in (
         *((name, 300, 1, 2, 2, True, True, True) for name in sorted(FORMS)),
         ("rnn_tanh", 1024, 1, 3, 1, False, False, False), ("lstm", 900, 1, 2, 1, False, False, True),
-    ],
-)  # fmt: skip
+    )),
+]  # fmt: skip
 
 
 def make_walk(device, cell, size, reverse, ragged):

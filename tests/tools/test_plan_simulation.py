@@ -109,6 +109,7 @@ def test_tables_and_numbers(tmp_path, capsys):
         (["p.h5", "--size", "3"], "give --ranks"),
         (["p.h5", "--size", "3", "--ranks", "2"], "give --equal N"),
         (["--equal", "9", "--workers", "2"], "leave them out"),
+        (["--equal", "9", "--ranks", "2", "--balance", "bytes"], "--equal has equal ones: leave it out"),
         (["--equal", "9", "--memory-limit", "2G"], "leave them out"),
     ],
 )

@@ -9,7 +9,6 @@ import numpy as np
 from bppsa_cupy.plan import ChainPlan, Partition, Placement, Plan, place, rank_memory_plans
 from bppsa_cupy.plan.cost import message_bytes
 from bppsa_cupy.plan.schedule import KIND, WORKER
-from bppsa_cupy.plan.sizes import ChainSizes
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools.plans.text import print_table
 
@@ -31,7 +30,7 @@ def schedule_ranks(plan: Plan, chain: ChainPlan, name: str) -> dict[str, Any]:
     placement = place(chain.schedules[name], owners, plan.partition.ranks)
     amounts = message_bytes(chain.sizes, placement, plan.batch_size, plan.itemsize)
     layouts = rank_memory_plans(chain.sizes, placement, plan.batch_size, plan.itemsize)
-    rows = by_rank(chain.sizes, placement, amounts)
+    rows = by_rank(placement, amounts)
     for row, layout in zip(rows, layouts, strict=True):
         row["value_bytes"] = layout.total_bytes
     messages = [
@@ -51,7 +50,7 @@ def sent_in_all(placement: Placement, amounts: np.ndarray) -> dict[str, int]:
     }
 
 
-def by_rank(sizes: ChainSizes, placement: Placement, amounts: np.ndarray) -> list[dict[str, Any]]:
+def by_rank(placement: Placement, amounts: np.ndarray) -> list[dict[str, Any]]:
     """Elements, steps, and messages with their bytes, of every rank."""
     ranks, table, sent = placement.ranks, placement.schedule.table, placement.sent
     of_kind = [np.bincount(table[table[:, KIND] == kind, WORKER], minlength=ranks) for kind in (0, 1)]

@@ -49,16 +49,17 @@ def run_simulation(arguments: argparse.Namespace) -> None:
         )
     if arguments.equal is None and arguments.size is not None:
         raise PlanError("--size is of equal elements: give --equal N with it")
-    options = {
-        **cli.taken(arguments, "model", "ranks"),
-        "balance": arguments.balance or BALANCES[0],
-    }
+    if arguments.equal is not None and arguments.balance is not None:
+        raise PlanError("--balance is of the elements of a plan, and --equal has equal ones: leave it out")
+    options = cli.taken(arguments, "model", "ranks")
     if arguments.equal is not None:
         pattern = Pattern.dense(*2 * (arguments.size or 8,))
         facts = explain_equal(pattern, arguments.equal, arguments.batch_size or 1, **options)
     else:
         plan = Plan.load(arguments.file, foreign=True)
-        facts = explain_ranks(plan, arguments.batch_size or plan.batch_size, **options)
+        facts = explain_ranks(
+            plan, arguments.batch_size or plan.batch_size, **options, balance=arguments.balance or BALANCES[0]
+        )
         facts = {"file": str(arguments.file), **facts}
     if arguments.json is not None:
         cli.write_json(arguments.json, facts)
@@ -92,7 +93,6 @@ def explain_equal(
     *,
     model: str = "ideal",
     ranks: Sequence[int] | None = None,
-    balance: str = BALANCES[0],
     itemsize: int = 4,
 ) -> dict[str, Any]:
     """The facts of a chain of n equal elements over ranks, as JSON holds them.
