@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,13 @@ def bent(x, u, s, p):
 BENT = bp.Cell("bent", gates=["h"], states=["h"], parameters=["rate"], step=bent)
 #: num_layers, bias, batch_first, bidirectional, form of the input, and what is frozen; None: no states.
 SETTINGS = [
-    (1, True, False, False, "padded", ""),
-    (2, True, True, True, "packed", "states"),
-    (1, False, True, False, "unbatched", "parameters"),
+    (1, True, False, False, "padded", ()),
+    (2, True, True, True, "packed", ("states",)),
+    (1, False, True, False, "unbatched", ("parameters",)),
     (2, False, False, False, "packed", None),
-    (1, True, True, False, "padded", "x"),
+    (1, True, True, False, "padded", ("x",)),
 ]
+GROUPS = "x", "states", "parameters"
 
 
 def called(module: Any, names: list[str], count: int, form: str) -> Callable[..., list[torch.Tensor]]:
@@ -57,26 +59,41 @@ def called(module: Any, names: list[str], count: int, form: str) -> Callable[...
     return call
 
 
+def check_derivatives(make, layers, bias, batch_first, both, form, frozen) -> None:
+    """gradcheck and gradgradcheck of a module; `frozen` names groups, None is of a module without states."""
+    torch.manual_seed(0)
+    options = {"num_layers": layers, "bias": bias, "batch_first": batch_first, "bidirectional": both}
+    module = make(2, 3, **options).double()
+    batch, count = () if form == "unbatched" else (2,), 0 if frozen is None else module._components
+    x = torch.randn(3, *batch, 2, dtype=torch.float64)
+    x = x.transpose(0, 1).contiguous() if batch and batch_first else x
+    states = [torch.randn(layers * (1 + both), *batch, 3, dtype=torch.float64) for _ in range(count)]
+    parameters = [parameter.detach().clone() for parameter in module.parameters()]
+    for group, tensors in {"x": [x], "states": states, "parameters": parameters}.items():
+        for tensor in tensors:
+            tensor.requires_grad_(group not in (frozen or ()))
+    call = called(module, [name for name, _ in module.named_parameters()], count, form)
+    for check in (gradcheck, gradgradcheck):
+        batched = check is gradcheck
+        assert check(call, (x, *states, *parameters), fast_mode=True, check_batched_grad=batched)
+
+
 @pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM", "peephole_lstm"])
 def test_gradcheck_and_gradgradcheck(kind: str) -> None:
     """The first also of batched gradients, both of some that are not defined."""
-    torch.manual_seed(0)
     make = getattr(ours, kind, partial(ours.CellLayer, bp.Cell.built_in("peephole_lstm")))
-    for layers, bias, batch_first, both, form, frozen in SETTINGS:
-        options = {"num_layers": layers, "bias": bias, "batch_first": batch_first, "bidirectional": both}
-        module = make(2, 3, **options).double()
-        batch, count = () if form == "unbatched" else (2,), 0 if frozen is None else module._components
-        x = torch.randn(3, *batch, 2, dtype=torch.float64)
-        x = x.transpose(0, 1).contiguous() if batch and batch_first else x
-        states = [torch.randn(layers * (1 + both), *batch, 3, dtype=torch.float64) for _ in range(count)]
-        parameters = [parameter.detach().clone() for parameter in module.parameters()]
-        for group, tensors in {"x": [x], "states": states, "parameters": parameters}.items():
-            for tensor in tensors:
-                tensor.requires_grad_(group != frozen)
-        call = called(module, [name for name, _ in module.named_parameters()], count, form)
-        for check in (gradcheck, gradgradcheck):
-            batched = check is gradcheck
-            assert check(call, (x, *states, *parameters), fast_mode=True, check_batched_grad=batched)
+    for setting in SETTINGS:
+        check_derivatives(make, *setting)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "frozen", [*combinations(GROUPS, 0), *combinations(GROUPS, 1), *combinations(GROUPS, 2)]
+)
+@pytest.mark.parametrize("name", [*DEFINITIONS, "bent"])
+def test_every_cell_with_each_group_frozen_or_not(name: str, frozen: tuple[str, ...]) -> None:
+    cell = BENT if name == "bent" else bp.Cell.built_in(name)
+    check_derivatives(partial(ours.CellLayer, cell), 1, True, True, False, "padded", frozen)
 
 
 @pytest.mark.parametrize("cell", [*map(bp.Cell.built_in, DEFINITIONS), BENT], ids=lambda cell: cell.name)
