@@ -85,16 +85,22 @@ def test_pairs_that_differ_in_one_place_have_other_keys(pytestconfig, monkeypatc
 
 @pytest.mark.long
 def test_pairs_on_one_cache_compute_each_its_own_function(pytestconfig, tmp_path):
-    """Half of the pairs in one process, half in two, one after another; and all again on the warm cache."""
+    """Half of the pairs in one process, which another accompanies, half in two, one after another; and all
+    again on the warm cache."""
     pairs, wanted = [], pytestconfig.getoption("--cell-runs")
     drawn_pairs(wanted, 2, lambda *pair: pairs.append(pair))
     half = wanted // 2
     together = [drawn for pair in pairs[:half] for drawn in pair]
-    apart = [[pair[side] for pair in pairs[half:wanted]] for side in (0, 1)]
+    first, second = ([pair[side] for pair in pairs[half:wanted]] for side in (0, 1))
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "BPPSA_QUIET": "1"}
-    program, file = Path(cell_runs.__file__), tmp_path / "cells"
-    for cells in (together, *apart, together, *apart):
+    file = tmp_path / "cells"
+    for cells, processes in ((together, 2), (first, 1), (second, 1)) * 2:
         file.write_bytes(pickle.dumps(cells))
-        command = [sys.executable, program, file]
-        wrong = subprocess.run(command, env=environment, check=True, capture_output=True, encoding="utf-8")
-        assert wrong.stdout.split() == []
+        command = [sys.executable, Path(cell_runs.__file__), file]
+        started = [
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, encoding="utf-8")
+            for _ in range(processes)
+        ]
+        for process in started:
+            wrong, _ = process.communicate()
+            assert (process.returncode, wrong.split()) == (0, [])
