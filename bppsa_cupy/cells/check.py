@@ -82,7 +82,8 @@ def _forward_pairs(cell: Cell, points: Points) -> list[Pair]:
 
     traced = trace(cell.definition)
     symbols = [*traced.x, *traced.u, *traced.before, *traced.p]
-    plain = {symbol: sympy.Dummy() for symbol in symbols}
+    # SymPy orders the terms of a sum by names, and those of its dummies hold a counter.
+    plain = {symbol: sympy.Symbol(f"v{number:03}") for number, symbol in enumerate(symbols)}
     values = [value for kind in points for value in kind]
     after, _ = cell.form.functions.forward(*points)
     return [
