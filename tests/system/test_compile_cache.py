@@ -102,6 +102,29 @@ def test_processes_share_forms_and_keep_them_apart(tmp_path):
     assert ran(tmp_path, "go", 1, 2) == (0, [[2.0, 3.0], [2.0, 3.0], 3])
 
 
+def test_an_edit_of_a_source_is_compiled_anew_and_the_older_form_stays(tmp_path):
+    """Edits of the function's own file, and of one that it calls, that leave length and time as they were."""
+    texts = {
+        "own.py": "from bppsa_cupy.system.compiled import compiled\nfrom called import g\n"
+        "@compiled()\ndef f(x):\n    return g(x) + 1.0\n",
+        "called.py": "from bppsa_cupy.system.compiled import part\n@part()\ndef g(x):\n    return x * 2.0\n",
+    }
+    kept = tmp_path / "cache"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(kept), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-c", "import own; print(own.f(1.0))"]
+    for edit, value, forms in (
+        (("", ""), b"3.0", 1),
+        (("+ 1.0", "+ 5.0"), b"7.0", 2),
+        (("* 2.0", "* 3.0"), b"4.0", 3),
+        (("", ""), b"3.0", 3),
+    ):
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text.replace(*edit), encoding="utf-8")
+            os.utime(tmp_path / name, (1e9, 1e9))
+        found = subprocess.check_output(command, cwd=tmp_path, env=environment)
+        assert (found.strip(), len([*kept.rglob("own.f-*")])) == (value, forms)
+
+
 def test_options_settings_and_versions_are_in_the_key(tmp_path, monkeypatch):
     plus(1.0, tmp_path)(1.0)
     for change in range(3):

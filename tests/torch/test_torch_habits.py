@@ -101,7 +101,7 @@ def changed(kind: str, which: str) -> list[torch.Tensor]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["RNN", "LSTM"])
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
 def test_what_is_changed_in_place_before_the_way_back(kind: str) -> None:
     torch.manual_seed(0)
     for which in ("y", "h"):
