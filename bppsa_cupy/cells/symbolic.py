@@ -5,43 +5,67 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import sympy
+from sympy.core.evalf import prec_to_dps
 
 #: A SymPy expression; SymPy's own types say too little to be checked.
 Expression = Any
 
 
-class Sigmoid(sympy.Function):
+class Own(sympy.Function):
+    """A function of ours, whose value at numbers is that of the same in SymPy's own terms."""
+
+    def terms(self) -> Expression:
+        """The same expression in SymPy's own functions."""
+        raise NotImplementedError
+
+    def _eval_evalf(self, prec: int) -> Expression:
+        return self.terms().evalf(prec_to_dps(prec))
+
+
+class Sigmoid(Own):
     """1 / (1 + e^-x)"""
 
     nargs = 1
     is_real = True
 
+    def terms(self) -> Expression:
+        return 1 / (1 + sympy.exp(-self.args[0]))
+
     def fdiff(self, argindex: int = 1) -> Expression:
         return self * (1 - self)
 
 
-class Reciprocal(sympy.Function):
+class Reciprocal(Own):
     """1 / x"""
 
     nargs = 1
+
+    def terms(self) -> Expression:
+        return 1 / self.args[0]
 
     def fdiff(self, argindex: int = 1) -> Expression:
         return -(self**2)
 
 
-class Root(sympy.Function):
+class Root(Own):
     """The square root of x."""
 
     nargs = 1
+
+    def terms(self) -> Expression:
+        return sympy.sqrt(self.args[0])
 
     def fdiff(self, argindex: int = 1) -> Expression:
         return Reciprocal(self) / 2
 
 
-class Maximum(sympy.Function):
+class Maximum(Own):
     """max(x, y): of a number y, the derivative is that of x where the value is above it, else 0."""
 
     nargs = 2
+
+    def terms(self) -> Expression:
+        return sympy.Max(*self.args)
 
     def fdiff(self, argindex: int = 1) -> Expression:
         x, y = self.args
@@ -49,10 +73,13 @@ class Maximum(sympy.Function):
         return by_x if argindex == 1 else 1 - by_x
 
 
-class Minimum(sympy.Function):
+class Minimum(Own):
     """min(x, y): of a number y, the derivative is that of x where the value is below it, else 0."""
 
     nargs = 2
+
+    def terms(self) -> Expression:
+        return sympy.Min(*self.args)
 
     def fdiff(self, argindex: int = 1) -> Expression:
         x, y = self.args
@@ -60,10 +87,13 @@ class Minimum(sympy.Function):
         return by_x if argindex == 1 else 1 - by_x
 
 
-class Magnitude(sympy.Function):
+class Magnitude(Own):
     """|x|, whose derivative at 0 is 0."""
 
     nargs = 1
+
+    def terms(self) -> Expression:
+        return sympy.Abs(self.args[0])
 
     def fdiff(self, argindex: int = 1) -> Expression:
         x = self.args[0]

@@ -144,6 +144,23 @@ def test_a_fixed_leak_is_a_cell_of_its_own() -> None:
     assert (fixed.name, learnt.form) == ("ctrnn_0_1", FORMS["ctrnn"])
 
 
+def test_functions_of_numbers_are_numbers() -> None:
+    sigmoid = bp.cells.sigmoid
+
+    def step(x, u, s, p):
+        factor = sigmoid(0.25) * sympy.sqrt(sigmoid(1)) - bp.cells.tanh(0.5)
+        low = sympy.Max(sigmoid(-2), sympy.Rational(1, 9)) / sigmoid(3)
+        return [sympy.tanh(x.a + u.a) * factor, low + sympy.Abs(sympy.sin(sigmoid(4)) - 2)]
+
+    cell = Cell("numbers", gates=["a"], states=["h", "c"], step=step)
+    bp.check_cell(cell)
+    s25, s1, sm2, s3, s4 = (1 / (1 + math.exp(-x)) for x in (0.25, 1, -2, 3, 4))
+    one = (np.array([1.0]),)
+    (h, c), _ = cell.form.functions.forward(one, one, one * 2, ())
+    assert h == pytest.approx(math.tanh(2) * (s25 * math.sqrt(s1) - math.tanh(0.5)), rel=1e-14)
+    assert c == pytest.approx(max(sm2, 1 / 9) / s3 + abs(math.sin(s4) - 2), rel=1e-14)
+
+
 @pytest.mark.parametrize("alpha", [0, -0.1, 1.5, float("nan")])
 def test_a_leak_outside_of_0_to_1_is_refused(alpha) -> None:
     with pytest.raises(
