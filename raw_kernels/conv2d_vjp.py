@@ -15,6 +15,7 @@ from bppsa_cupy.raw_kernels.twins.unfold import (
     gather_rows,
     rows_per_tile,
 )
+from bppsa_cupy.raw_kernels.twins.winograd import is_quicker, winograd
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -125,6 +126,16 @@ def conv2d_vjp(
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
     groups,
 ):  # fmt: skip
+    top, left = kernel_height - 1 - padding_y, kernel_width - 1 - padding_x
+    if is_quicker(
+        out_channels // groups, in_channels // groups, (in_height, in_width), (kernel_height, kernel_width),
+        (stride_y, stride_x), (dilation_y, dilation_x), (top, left),
+    ):  # fmt: skip
+        winograd(
+            gradient, weight, weight[:0], input_gradient, batch, out_channels, out_height, out_width,
+            in_channels, in_height, in_width, top, left, groups, True,
+        )  # fmt: skip
+        return
     if stride_y == 1 and stride_x == 1:
         by = _by_turned_kernels
     else:

@@ -7,6 +7,7 @@ from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS, cuts, interleave, pack
 from bppsa_cupy.raw_kernels.twins.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.tiles import DEPTH, ROWS, add_products, lanes_of
+from bppsa_cupy.raw_kernels.twins.winograd import is_quicker_for_weights, winograd_weight_gradient
 from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
@@ -14,7 +15,7 @@ THREADS = 128
 
 
 @compiled(parallel=True)
-def conv2d_weight_gradient(
+def _by_products(
     input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
     dilation_x, groups, biased,
@@ -104,6 +105,28 @@ def conv2d_weight_gradient(
     if biased:
         for channel in prange(out_channels):
             bias_gradient[channel] = channel_sum(gradient, batch, out_channels, out_plane, channel)
+
+
+def conv2d_weight_gradient(
+    input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
+    out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
+    dilation_x, groups, biased,
+):  # fmt: skip
+    if is_quicker_for_weights(
+        batch, in_channels // groups, out_channels // groups, (out_height, out_width),
+        (kernel_height, kernel_width), (stride_y, stride_x), (dilation_y, dilation_x), (padding_y, padding_x),
+    ):  # fmt: skip
+        winograd_weight_gradient(
+            input, gradient, weight_gradient, bias_gradient if biased else bias_gradient[:0], batch,
+            in_channels, in_height, in_width, out_channels, out_height, out_width, padding_y, padding_x,
+            groups,
+        )  # fmt: skip
+    else:
+        _by_products(
+            input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width,
+            out_channels, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y,
+            padding_x, dilation_y, dilation_x, groups, biased,
+        )  # fmt: skip
 
 
 def launch(s):

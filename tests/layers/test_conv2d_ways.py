@@ -10,6 +10,7 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.twins.indirect import BY_PATCHES, BY_ROWS, BY_SAMPLES, choose_way
 from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
+from bppsa_cupy.raw_kernels.twins.winograd import is_quicker, is_quicker_for_weights
 
 #: name, batch, in_channels, out_channels, side, kernel, stride, padding, groups
 CASES = [
@@ -25,6 +26,11 @@ CASES = [
     ("samples, many features", 33, 5, 80, 4, 3, 1, 1, 1),
     ("padding beyond the kernel", 2, 3, 5, 4, 2, 1, 3, 1),
     ("1×1", 5, 40, 50, 7, 1, 1, 0, 1),
+    ("tiles of samples, and those left", 19, 10, 9, 9, 3, 1, 1, 1),
+    ("tiles of groups, more padding", 13, 16, 18, 11, 3, 1, 2, 2),
+    ("tiles of one sample, no padding", 1, 8, 20, 12, 3, 1, 0, 1),
+    ("tiles of weights", 30, 33, 70, 5, 3, 1, 1, 1),
+    ("tiles of weights, rows in parts", 12, 32, 32, 35, 3, 1, 0, 1),
 ]
 
 
@@ -53,6 +59,14 @@ def run(case, x, weight, bias, gradient):
     device.launch(KERNELS["conv2d_vjp"], gradient, weight, dx, *scalars)
     device.launch(KERNELS["conv2d_weight_gradient"], x, gradient, dw, db, *scalars, True)
     return y, dx, dw, db
+
+
+def test_cases_by_tiles_go_by_tiles():
+    for name, batch, before, after, side, kernel, stride, padding, groups in CASES[-5:]:
+        out, rest = side + 2 * padding - 2, ((kernel,) * 2, (stride,) * 2, (1, 1), (padding,) * 2)
+        sizes = before // groups, after // groups, (out, out), *rest
+        by_weights = is_quicker_for_weights(batch, *sizes)
+        assert by_weights if "weights" in name else is_quicker(*sizes), name
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
@@ -89,7 +103,34 @@ def test_a_sample_has_the_same_bits_alone_and_among_others(side, features, alone
         np.testing.assert_array_equal(own_dx, dx[one])
 
 
-@pytest.mark.parametrize("case", CASES[4:8], ids=[case[0] for case in CASES[4:8]])
+def test_a_sample_has_the_same_bits_by_tiles_alone_and_among_others(dtype, rng):
+    case = (19, 10, 9, 9, 3, 1, 1, 1)
+    assert is_quicker(10, 9, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1))
+    x, weight, bias, gradient = draw(case, dtype, rng)
+    y, dx, _, _ = run(case, x, weight, bias, gradient)
+    for some in (slice(0, 1), slice(15, 16), slice(3, 17), slice(7, 12)):
+        count = some.stop - some.start
+        own_y, own_dx, _, _ = run((count, *case[1:]), x[some].copy(), weight, bias, gradient[some].copy())
+        np.testing.assert_array_equal(own_y, y[some])
+        np.testing.assert_array_equal(own_dx, dx[some])
+
+
+@pytest.mark.parametrize("channels", [8, 64, 512])
+def test_rounding_by_tiles_is_that_of_sums(channels, rng):
+    """Errors in float32 are no larger than three times those of sums of products, whatever their depth."""
+    case = (2, channels, 8, 8, 3, 1, 1, 1)
+    x, weight, bias, gradient = draw(case, "float32", rng)
+    sides = [torch.tensor(a.astype(np.float64)) for a in (x, weight, bias)]
+    exact = torch.nn.functional.conv2d(*sides, padding=1).numpy()
+    single = torch.nn.functional.conv2d(*map(torch.tensor, (x, weight, bias)), padding=1).numpy()
+    found, *_ = run(case, x, weight, bias, gradient)
+    assert np.abs(found - exact).max() <= 3 * np.abs(single - exact).max()
+
+
+THREADED = CASES[4:8] + CASES[-2:]
+
+
+@pytest.mark.parametrize("case", THREADED, ids=[case[0] for case in THREADED])
 def test_the_bits_do_not_depend_on_the_number_of_threads(case, rng):
     arrays = draw(case[1:], "float32", rng)
     threads, results = numba.get_num_threads(), []
