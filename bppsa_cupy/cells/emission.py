@@ -10,7 +10,7 @@ import sympy
 
 from bppsa_cupy.cells.program import is_mask
 from bppsa_cupy.cells.symbolic import Expression
-from bppsa_cupy.cells.texts import Part, Parts
+from bppsa_cupy.cells.texts import CellFunction, Parts
 from bppsa_cupy.cells.writing import PRODUCT, CudaWriter, TwinWriter
 
 WIDTH = 110
@@ -49,7 +49,7 @@ class _Function:
     results: tuple[tuple[str, tuple[Expression, ...]], ...]
 
 
-def _function(part: Part, values: Mapping[sympy.Symbol, str]) -> _Function:
+def _function(part: CellFunction, values: Mapping[sympy.Symbol, str]) -> _Function:
     """A part with a name for each symbol, its assignments split where their lines are too long."""
     names = {
         symbol: f"{argument}[{place}]"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import sympy
 
 from bppsa_cupy.cells.symbolic import FUNCTIONS, Expression, Maximum, Minimum, Reciprocal, Root
-from bppsa_cupy.cells.trace import Trace
+from bppsa_cupy.cells.trace import TracedStep
 
 
 class Graph:
@@ -20,7 +20,7 @@ class Graph:
     partials   (value, operand) -> the derivative, a number or a symbol; those of one value have no order
     """
 
-    def __init__(self, traced: Trace) -> None:
+    def __init__(self, traced: TracedStep) -> None:
         self.trace = traced
         self.values: dict[sympy.Symbol, Expression] = {}
         self.partials: dict[tuple[sympy.Symbol, sympy.Symbol], Expression] = {}

@@ -19,7 +19,7 @@ def _symbols(letter: str, count: int) -> tuple[sympy.Symbol, ...]:
 
 
 @dataclass(frozen=True)
-class Part:
+class CellFunction:
     """One function of a cell.
 
     inputs   argument -> the symbols of its elements
@@ -53,14 +53,16 @@ class Parts:
     def names(self) -> dict[sympy.Symbol, str]:
         return named_values(self.derived)
 
-    def part(self, inputs: Mapping[str, tuple[sympy.Symbol, ...]], **outputs: Sequence[Expression]) -> Part:
+    def part(
+        self, inputs: Mapping[str, tuple[sympy.Symbol, ...]], **outputs: Sequence[Expression]
+    ) -> CellFunction:
         given = [symbol for symbols in inputs.values() for symbol in symbols]
         wanted = [expression for result in outputs.values() for expression in result]
         program = make_program(self.derived.definitions, wanted, given, self.derived.kept)
-        return Part(program, inputs, {name: len(result) for name, result in outputs.items()})
+        return CellFunction(program, inputs, {name: len(result) for name, result in outputs.items()})
 
     @cached_property
-    def forward(self) -> Part:
+    def forward(self) -> CellFunction:
         d, t = self.derived, self.derived.graph.trace
         inputs = {"x": t.x, "u": t.u, "before": t.before, "p": t.p}
         return self.part(inputs, after=d.graph.after, kept=d.kept)
@@ -71,7 +73,7 @@ class Parts:
         return {"kept": d.kept, "after": d.graph.after, "before": t.before, "p": t.p}
 
     @cached_property
-    def backward(self) -> Part:
+    def backward(self) -> CellFunction:
         d = self.derived
         results = {"by_x": d.by_x, "by_u": d.by_u, "by_before": d.by_before, "by_p": d.by_p}
         return self.part({"g": d.gradients, **self._way_back}, **results)
@@ -89,7 +91,7 @@ class Parts:
         return value if value.is_number else _symbols("a", len(self.varying))[self.varying.index(value)]
 
     @cached_property
-    def coefficients(self) -> Part:
+    def coefficients(self) -> CellFunction:
         return self.part(self._way_back, a=self.varying)
 
     @property
@@ -120,7 +122,7 @@ class Parts:
         return steps
 
     @cached_property
-    def enter(self) -> Part:
+    def enter(self) -> CellFunction:
         inputs = {"a": _symbols("a", len(self.varying)), "x": _symbols("x", self.states)}
         values: list[Expression] = list(inputs["x"])
         for to, source, factor in self.entering:
@@ -128,7 +130,7 @@ class Parts:
         return self.part(inputs, x=values)
 
     @cached_property
-    def entry(self) -> Part:
+    def entry(self) -> CellFunction:
         gates = len(self.derived.graph.trace.u)
         inputs = {"a": _symbols("a", len(self.varying)), "w": _symbols("w", gates)}
         rows: list[Expression] = []
@@ -141,7 +143,7 @@ class Parts:
         return self.part(inputs, p=rows)
 
     @cached_property
-    def carry(self) -> Part:
+    def carry(self) -> CellFunction:
         inputs = {"a": _symbols("a", len(self.varying)), "x": _symbols("x", self.states)}
         columns = [
             sympy.Add(

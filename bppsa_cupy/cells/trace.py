@@ -13,7 +13,7 @@ from bppsa_cupy.errors import CellError
 
 
 @dataclass(frozen=True)
-class Trace:
+class TracedStep:
     """The step of one unit: a symbol for each projected input x, recurrent sum u, former state and unit
     parameter, called as the step calls it ("x.h"), and an expression of them for each new state."""
 
@@ -41,7 +41,7 @@ class _Symbols:
         raise CellError(f"{cell}: its step reads {letter}.{name}, but {others}")
 
 
-def trace(definition: Definition) -> Trace:
+def trace(definition: Definition) -> TracedStep:
     """Call the step of a cell on symbols.
 
     Raises CellError, with the expression, where a new state is missing or no expression, where it holds
@@ -79,7 +79,7 @@ def trace(definition: Definition) -> Trace:
                 f"cell {name!r}: its step does not read {symbol}; take {parameter!r} from its parameters"
             )
     x, u, before, p = known
-    return Trace(definition, x, u, before, p, after)
+    return TracedStep(definition, x, u, before, p, after)
 
 
 def _by_state(definition: Definition, result: object) -> list[tuple[str, object]]:

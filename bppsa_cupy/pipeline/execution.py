@@ -16,11 +16,11 @@ from bppsa_cupy.distributed import Group
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
 from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
-from bppsa_cupy.pipeline.part import Part
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.rows import Rows
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, WEIGHTS, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
+from bppsa_cupy.pipeline.stage_state import StageState
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.pipeline.weights import Stash, predicted
 from bppsa_cupy.timescan.lengths import take_lengths
@@ -62,7 +62,7 @@ class Execution:
         self.received: Mapping[int, int] = Counter()
         arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
         self.parts = {
-            stage: Part(
+            stage: StageState(
                 Stage(placement, stage, network.device, network.dtype, *arrays),
                 network.parameters.part_of(placement.parameter_names[stage]),
             )

@@ -15,7 +15,7 @@ from bppsa_cupy.plan.memory import (
     rank_peaks,
     vector_sizes,
 )
-from bppsa_cupy.plan.partition import Message, Partition, Placement, place
+from bppsa_cupy.plan.partition import Message, Partition, RankSchedule, place
 from bppsa_cupy.plan.plan import Plan, Prediction
 from bppsa_cupy.plan.product import Product
 from bppsa_cupy.plan.schedule import SCHEDULES, Schedule, Segment, Step

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bppsa_cupy.plan.partition import Placement
+from bppsa_cupy.plan.partition import RankSchedule
 from bppsa_cupy.plan.schedule import BEGIN, KIND, LEVEL, SPLIT, WORKER, Schedule, Segment
 from bppsa_cupy.plan.sizes import ChainSizes
 
@@ -48,7 +48,7 @@ def memory_plan(sizes: ChainSizes, schedule: Schedule, batch_size: int, itemsize
 
 
 def rank_memory_plan(
-    sizes: ChainSizes, placement: Placement, rank: int, batch_size: int, itemsize: int
+    sizes: ChainSizes, placement: RankSchedule, rank: int, batch_size: int, itemsize: int
 ) -> MemoryPlan:
     """Lay out what one rank of `placement` holds: the inputs it reads, what it computes and receives.
 
@@ -61,7 +61,7 @@ def rank_memory_plan(
 
 def rank_memory_plans(
     sizes: ChainSizes,
-    placement: Placement,
+    placement: RankSchedule,
     batch_size: int,
     itemsize: int,
     ranks: Sequence[int] | None = None,
@@ -79,7 +79,7 @@ def rank_memory_plans(
 
 
 def rank_peaks(
-    sizes: ChainSizes, placement: Placement, batch_size: int, itemsize: int, *, matrices: bool = False
+    sizes: ChainSizes, placement: RankSchedule, batch_size: int, itemsize: int, *, matrices: bool = False
 ) -> np.ndarray:
     """(ranks,) the bytes of the segments each rank holds at once, at the most.
 
@@ -133,7 +133,7 @@ def _live(schedule: Schedule) -> Live:
     )
 
 
-def _live_on_ranks(placement: Placement) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _live_on_ranks(placement: RankSchedule) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Likewise of every rank's segments, by the positions of its own steps instead of levels.
 
     Returns (k,) ranks, sorted, and the segments, first and last positions.

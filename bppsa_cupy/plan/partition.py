@@ -177,7 +177,7 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class RankSchedule:
     """A schedule over ranks: the owner of a step's last element runs it, and the nearer operand travels.
 
     schedule  each step's worker is its rank
@@ -212,7 +212,7 @@ class Placement:
         return np.flatnonzero(self.schedule.table[:, WORKER] == rank)
 
 
-def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) -> Placement:
+def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) -> RankSchedule:
     """Put every step on the owner of its last element, and list what travels.
 
     owners  (n,) the rank of a_1, …, a_n; they do not fall, or do not rise. a_0 is with a_1
@@ -241,4 +241,4 @@ def place(schedule: Schedule, owners: Sequence[int] | np.ndarray, ranks: int) ->
     )
     sent = np.vstack([operands, wanted])
     placed = schedule.with_workers(workers)
-    return Placement(placed, owner, ranks, np.unique(sent[sent[:, 3] != sent[:, 4]], axis=0))
+    return RankSchedule(placed, owner, ranks, np.unique(sent[sent[:, 3] != sent[:, 4]], axis=0))

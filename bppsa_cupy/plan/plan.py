@@ -15,7 +15,7 @@ from bppsa_cupy.plan.compare import differences, fingerprint
 from bppsa_cupy.plan.cost import model_of, scan_seconds, vjp_seconds
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel
 from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
-from bppsa_cupy.plan.partition import Partition, Placement, place
+from bppsa_cupy.plan.partition import Partition, RankSchedule, place
 from bppsa_cupy.plan.schedule import Schedule
 
 
@@ -77,7 +77,7 @@ class Plan:
             f"build it with --schedules {','.join((*chain.schedules, name))}, or net.plan(schedules=…)"
         )
 
-    def placement(self, chain_index: int, name: str) -> Placement:
+    def placement(self, chain_index: int, name: str) -> RankSchedule:
         """Where the steps of a schedule of a plan over ranks run, and its messages. Raises PlanError."""
         if self.partition is None:
             raise PlanError("the plan is for one rank: build it with --ranks P, or net.plan(partition=…)")

@@ -19,7 +19,7 @@ BLOCK = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class StepChain:
     """T steps of one inner layer and direction, by time; every step between the first and the last is there.
 
     records  one a step, of equal pattern and batch
@@ -141,7 +141,7 @@ def chain_key(record: JacobianRecord) -> tuple[int, str, str, str]:
     return record.layer, record.path, record.name, record.direction
 
 
-def make_chain(owner: str, records: Sequence[JacobianRecord]) -> Chain:
+def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
     """The chain of these records, in any order.
 
     Raises ShapeError, naming `owner`, where a record is of no recurrent layer, where they are of several
@@ -185,4 +185,4 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> Chain:
         raise ShapeError(
             f"{owner} got {first.label!r} of shape {first.pattern.shape}: a state's Jacobian is square"
         )
-    return Chain(tuple(ordered))
+    return StepChain(tuple(ordered))

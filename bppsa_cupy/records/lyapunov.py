@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer, is_one_of
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.records.chain import Chain
+from bppsa_cupy.records.chain import StepChain
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import as_chain
 
@@ -73,7 +73,7 @@ def lyapunov_exponents(
     return -np.sort(-exponents, axis=1)
 
 
-def stretches(chain: Chain, count: int) -> np.ndarray:
+def stretches(chain: StepChain, count: int) -> np.ndarray:
     """(T, B, count) log |r_ii| of each step's QR decomposition, by time."""
     result = np.empty((chain.steps, chain.batch, count))
     basis = np.tile(np.eye(chain.size, count), (chain.batch, 1, 1))
@@ -84,14 +84,14 @@ def stretches(chain: Chain, count: int) -> np.ndarray:
     return result
 
 
-def places(chain: Chain, lengths: np.ndarray) -> np.ndarray:
+def places(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
     """(T, B) int64, by time: the place of each step in its sample's walk, from 0; -1 for padding."""
     times = np.arange(chain.steps)[:, None]
     order = lengths - 1 - times if chain.reverse else times
     return np.where(times < lengths, order, -1)
 
 
-def _weights(chain: Chain, lengths: np.ndarray, skip: int, average: str) -> np.ndarray:
+def _weights(chain: StepChain, lengths: np.ndarray, skip: int, average: str) -> np.ndarray:
     """(T, B) what each step counts, by time: of sum 1 a sample, or 0 for one without any step."""
     place = places(chain, lengths) - skip
     taken = np.maximum(lengths - skip, 1)

@@ -11,7 +11,7 @@ import numpy as np
 from bppsa_cupy.arguments import as_instance, as_integer, as_integers, as_list
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.records.chain import Chain, chain_key, chain_label, make_chain
+from bppsa_cupy.records.chain import StepChain, chain_key, chain_label, make_chain
 from bppsa_cupy.records.record import JacobianRecord
 
 
@@ -141,7 +141,7 @@ def step_records(name: str, matrices: np.ndarray) -> JacobianRecords:
     )
 
 
-def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[Chain, np.ndarray]:
+def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, np.ndarray]:
     """The chain of records that a caller gave, and how many steps of each sample are no padding.
 
     lengths  (B,) integers from 0 to T, or None where they are found from the Jacobians

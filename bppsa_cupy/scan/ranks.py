@@ -13,7 +13,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.plan import (
     ChainPlan,
     MemoryPlan,
-    Placement,
+    RankSchedule,
     Schedule,
     Segment,
     Step,
@@ -75,7 +75,7 @@ class RankScan(NumericScan):
         affine: bool = False,
     ) -> None:
         self.group = group
-        self.placement: Placement = place(schedule, owners, group.size)
+        self.placement: RankSchedule = place(schedule, owners, group.size)
         super().__init__(device, dtype, chain_plan, self.placement.schedule, capacity, maps, affine)
 
     @cached_property

@@ -15,7 +15,7 @@ from bppsa_cupy.timescan.exchange import Gather, Scatter
 from bppsa_cupy.timescan.forward import TimeForward
 
 
-class Pass(Protocol):
+class DirectionPass(Protocol):
     """A pass of one direction over time, bound to its arrays."""
 
     def __call__(self) -> None: ...
@@ -68,11 +68,11 @@ class Stack:
             Gather(device, lengths, d.by_output, n * H) for n, d in enumerate(last) if d.by_output is not None
         ]
         self._put_gradient = Scatter(device, lengths, first.by_input, inputs)
-        self._forwards: list[Pass] = []
+        self._forwards: list[DirectionPass] = []
         self._joins: list[Launch] = []
         self._forward = self._bind_forward(forward_method, self._free_for_each())
         self._method: str | None = None
-        self._scans: list[Pass] = []
+        self._scans: list[DirectionPass] = []
         self._backward: list[Launch] = []
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
@@ -125,7 +125,7 @@ class Stack:
                 launches.append(self._forwards[-1])
         return launches
 
-    def _forward_pass(self, direction: Direction, method: str, free: int) -> Pass:
+    def _forward_pass(self, direction: Direction, method: str, free: int) -> DirectionPass:
         """The pass of one direction from its first step to its last."""
         return TimeForward(self.device, direction.walk, method, free)
 
@@ -189,7 +189,7 @@ class Stack:
         for launch in self._backward:
             launch()
 
-    def _backward_pass(self, d: Direction, method: str, free: int) -> Pass:
+    def _backward_pass(self, d: Direction, method: str, free: int) -> DirectionPass:
         """The pass of one direction from its last step to its first."""
         return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
 

@@ -22,7 +22,7 @@ FORM = (
 
 
 @dataclass(frozen=True)
-class Schedule:
+class RateSchedule:
     """The product of its parts, each once, where `step` counts the steps before this one:
 
     step:EPOCHS:GAMMA  GAMMA ** (epoch // EPOCHS), PyTorch's StepLR over epochs; `half:EPOCHS` with 0.5
@@ -38,7 +38,7 @@ class Schedule:
     parts: tuple[tuple[str, tuple[float, ...]], ...]
 
     @classmethod
-    def read(cls, text: str) -> Schedule:
+    def read(cls, text: str) -> RateSchedule:
         """The schedule that `text` says, as "warmup:500,cosine". Raises BppsaError naming the part that is
         none."""
         as_instance("a schedule", "its text", text, str, FORM, error=BppsaError)
@@ -49,7 +49,7 @@ class Schedule:
             raise BppsaError(f"the schedule {text!r} has {twice} twice: give it once")
         return cls(parts)
 
-    def over(self, steps: int) -> Schedule:
+    def over(self, steps: int) -> RateSchedule:
         """This schedule for training of so many steps in all, which are the cosine's unless it has its own.
         Raises BppsaError where the warm-up leaves the cosine none."""
         ends = {"cosine": (steps,)}
@@ -60,7 +60,7 @@ class Schedule:
                     f"the warm-up takes {self._warmup} steps, the cosine ends at step {values[0]}: give a "
                     "shorter warm-up, or train for more steps"
                 )
-        return Schedule(parts)
+        return RateSchedule(parts)
 
     @property
     def _warmup(self) -> int:

@@ -14,7 +14,7 @@ from bppsa_cupy.network import METHODS
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.clipping import check_max_norm
 from bppsa_cupy.training.losses import check_smoothing
-from bppsa_cupy.training.schedules import Schedule
+from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.sparsity import Sparsity, check_kind, to_recipe
 
 
@@ -32,7 +32,7 @@ class Settings:
     log               file that gets one JSON object an iteration; None for none
     progress          whether to print a line on stdout as each epoch ends, and to show a bar on a terminal
     clip              largest 2-norm of all gradients together, None for no clipping
-    lr_schedule       what the optimizer's rates are multiplied by (`Schedule`), as "warmup:500,cosine"
+    lr_schedule       what the optimizer's rates are multiplied by (`RateSchedule`), as "warmup:500,cosine"
     augment           random changes of training samples, one of data.augment.AUGMENTATIONS; None for none
     label_smoothing   of the training loss (`cross_entropy`)
     sparsity          how masks change in training: a `GradualPruning`, a `RigL`, or None. `gradient_hook` and
@@ -84,7 +84,7 @@ class Settings:
         if self.clip is not None:
             check_max_norm(self.clip)
         if self.lr_schedule is not None:
-            Schedule.read(self.lr_schedule)
+            RateSchedule.read(self.lr_schedule)
         if self.augment is not None:
             check_augmentation(self.augment)
         check_smoothing(self.label_smoothing)
@@ -101,13 +101,13 @@ class Settings:
         steps = self.epochs * per_epoch
         return steps if self.iterations is None else min(steps, self.iterations)
 
-    def schedule(self, per_epoch: int) -> Schedule | None:
+    def schedule(self, per_epoch: int) -> RateSchedule | None:
         """The learning rate's schedule over all steps. Raises BppsaError where there are too few, and for a
         rate that grows beyond the range of floats."""
         if self.lr_schedule is None:
             return None
         steps = self.last_step(per_epoch)
-        schedule = Schedule.read(self.lr_schedule).over(steps)
+        schedule = RateSchedule.read(self.lr_schedule).over(steps)
         schedule.factor(max(steps - 1, 0), per_epoch)
         return schedule
 

@@ -21,7 +21,7 @@ from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.training.clipping import clip_grad_norm
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
-from bppsa_cupy.training.schedules import Schedule
+from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.sparsity import MaskChanges, kept_share
 
@@ -72,7 +72,7 @@ class Work:
     history: History
 
     @cached_property
-    def _schedule(self) -> Schedule | None:
+    def _schedule(self) -> RateSchedule | None:
         return self.settings.schedule(self.per_epoch)
 
     def set_rate(self, step: int) -> float | None:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from symbolic_oracle import random_pattern
 
-from bppsa_cupy.plan.sizes.equal_rows import EqualRows, Partition
+from bppsa_cupy.plan.sizes.equal_rows import EqualRows, RowClasses
 
 
 def groups_of(keys):
@@ -17,7 +17,7 @@ def groups_of(keys):
 @given(st.integers(0, 12), st.integers(1, 3), st.integers(0, 2**32 - 1))
 def test_a_partition_by_keys(size, count, seed):
     keys = np.random.default_rng(seed).integers(0, 3, (count, size))
-    found = Partition.of(*keys)
+    found = RowClasses.of(*keys)
     expected = groups_of(zip(*keys.tolist(), strict=True))
     assert found.group.tolist() == expected
     assert found.kept.tolist() == [expected.index(group) for group in range(max(expected, default=-1) + 1)]
@@ -47,7 +47,7 @@ def test_a_pattern_without_repetition(rows, columns, density, seed):
 def test_any_groups_of_columns_may_be_asked_for():
     """Rows that differ in columns of one group alone are equal."""
     pattern = random_pattern(np.random.default_rng(3), 12, 6, 0.4)
-    columns = Partition.of(np.array([0, 0, 1, 1, 2, 2]))
+    columns = RowClasses.of(np.array([0, 0, 1, 1, 2, 2]))
     dense = pattern.to_scipy().toarray().reshape(12, 3, 2).any(2)
     grouped = EqualRows().of(pattern, columns)
     assert grouped.rows.group.tolist() == groups_of(map(bytes, dense))

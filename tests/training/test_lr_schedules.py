@@ -14,7 +14,7 @@ from training_cases import dataset, make, torch_batches  # noqa: F401
 import bppsa_cupy as bp
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.training.loop import train
-from bppsa_cupy.training.schedules import Schedule
+from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
 
 PER_EPOCH = 4
@@ -71,7 +71,7 @@ def test_factors_are_pytorchs(text):
     last = 25
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
     scheduler = CASES[text](optimizer, last)
-    schedule = Schedule.read(text).over(last)
+    schedule = RateSchedule.read(text).over(last)
     for step in range(last):
         assert 0.3 * schedule.factor(step, PER_EPOCH) == pytest.approx(
             optimizer.param_groups[0]["lr"], rel=1e-9, abs=1e-12
@@ -86,13 +86,13 @@ def test_factors_are_pytorchs(text):
 )  # fmt: skip
 def test_a_schedule_is_the_product_of_its_parts_and_stays_at_its_end(warmup, rest, per_epoch, gamma, epochs):
     text = f"cosine,step:{epochs}:{gamma},warmup:{warmup}"
-    schedule = Schedule.read(text).over(warmup + rest)
-    alone = [Schedule.read(f"step:{epochs}:{gamma}"), Schedule.read(f"warmup:{warmup}")]
+    schedule = RateSchedule.read(text).over(warmup + rest)
+    alone = [RateSchedule.read(f"step:{epochs}:{gamma}"), RateSchedule.read(f"warmup:{warmup}")]
     for step in range(warmup + 1):
         expected = alone[0].factor(step, per_epoch) * alone[1].factor(step, per_epoch)
         assert schedule.factor(step, per_epoch) == pytest.approx(expected)
     assert all(schedule.factor(warmup + rest + k, per_epoch) == 0 for k in (0, 1, 100))
-    assert Schedule.read(str(schedule)) == schedule == Schedule.read(str(schedule)).over(10**6)
+    assert RateSchedule.read(str(schedule)) == schedule == RateSchedule.read(str(schedule)).over(10**6)
 
 
 @pytest.mark.parametrize(

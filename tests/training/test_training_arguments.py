@@ -10,7 +10,7 @@ from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.training.loop import train
-from bppsa_cupy.training.schedules import Schedule
+from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.state import restore, snapshot
 
@@ -72,7 +72,7 @@ def test_train(given, words):
 
 def test_schedules():
     with pytest.raises(bp.BppsaError, match="a schedule got its text of bytes"):
-        Schedule.read(b"cosine")
+        RateSchedule.read(b"cosine")
 
 
 # ---- optimizers ----

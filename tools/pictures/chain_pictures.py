@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.errors import JacobianFileError
-from bppsa_cupy.records.chain import Chain
+from bppsa_cupy.records.chain import StepChain
 from bppsa_cupy.records.lyapunov import lyapunov_exponents, places, stretches
 from bppsa_cupy.records.records import JacobianRecords, as_chain
 from bppsa_cupy.records.spectra import log_gradient_norms, singular_values
@@ -31,7 +31,7 @@ def plot_spectrum(chains: Sequence[JacobianRecords], path: Path) -> None:
             draw_spectrum(axes, chain, lengths)
 
 
-def draw_spectrum(axes: Any, chain: Chain, lengths: np.ndarray) -> None:
+def draw_spectrum(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     """The same of one chain."""
     ranks = _ranks(chain.size)
     lines = _median(singular_values(chain.records)[:, :, ranks], chain.live(lengths))
@@ -53,7 +53,7 @@ def plot_norms(chains: Sequence[JacobianRecords], path: Path) -> None:
             draw_norms(axes, chain, lengths)
 
 
-def draw_norms(axes: Any, chain: Chain, lengths: np.ndarray) -> None:
+def draw_norms(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     """The same of one chain."""
     logs = log_gradient_norms(chain.records) / math.log(10)
     logs[~chain.live(lengths) | np.isneginf(logs)] = np.nan
@@ -77,7 +77,7 @@ def draw_norms(axes: Any, chain: Chain, lengths: np.ndarray) -> None:
     axes.legend(fontsize=8)
 
 
-def _draw_loss(axes: Any, chain: Chain, times: np.ndarray) -> None:
+def _draw_loss(axes: Any, chain: StepChain, times: np.ndarray) -> None:
     """The norms that the records have of the loss's gradient."""
     norms = [record.gradient_norm for record in chain.records]
     if None in norms:
@@ -106,7 +106,7 @@ def plot_lyapunov(chains: Sequence[JacobianRecords], path: Path) -> None:
             draw_exponents(final, chain, lengths)
 
 
-def draw_running(axes: Any, chain: Chain, lengths: np.ndarray) -> None:
+def draw_running(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     """Exponents of one chain as their averages settle."""
     ranks = _ranks(chain.size)
     lines = _running(chain, lengths)[:, :, ranks]
@@ -123,7 +123,7 @@ def draw_running(axes: Any, chain: Chain, lengths: np.ndarray) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True)
 
 
-def draw_exponents(axes: Any, chain: Chain, lengths: np.ndarray) -> None:
+def draw_exponents(axes: Any, chain: StepChain, lengths: np.ndarray) -> None:
     """Exponents of one chain, by rank."""
     exponents = lyapunov_exponents(chain.records, lengths=lengths)
     exponents[np.isneginf(exponents)] = np.nan
@@ -139,7 +139,7 @@ def draw_exponents(axes: Any, chain: Chain, lengths: np.ndarray) -> None:
 @contextmanager
 def _panels(
     chains: Sequence[JacobianRecords], path: Path, widths: Sequence[float] = (1,)
-) -> Iterator[Iterator[tuple[Any, Chain, np.ndarray]]]:
+) -> Iterator[Iterator[tuple[Any, StepChain, np.ndarray]]]:
     """Axes, chain and lengths of each row of a picture, which is written at the block's end."""
     if not 1 <= len(chains) <= CHAINS:
         raise JacobianFileError(
@@ -171,7 +171,7 @@ def _median(values: np.ndarray, live: np.ndarray) -> np.ndarray:
     return result
 
 
-def _running(chain: Chain, lengths: np.ndarray) -> np.ndarray:
+def _running(chain: StepChain, lengths: np.ndarray) -> np.ndarray:
     """(T, B, S) the mean of the stretches of a sample's first 1, 2, … steps of its walk, the directions in
     the order of the last ones; NaN beyond the sample's end."""
     place, found = places(chain, lengths), stretches(chain, chain.size)
@@ -221,10 +221,10 @@ def _decades(axes: Any) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{10**value:.1g}"))
 
 
-def _times(chain: Chain) -> np.ndarray:
+def _times(chain: StepChain) -> np.ndarray:
     """(T,) the time steps."""
     return chain.first + np.arange(chain.steps)
 
 
-def _of_samples(chain: Chain) -> str:
+def _of_samples(chain: StepChain) -> str:
     return "" if chain.batch == 1 else f", median of {chain.batch} samples"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.errors import NonFiniteError, ShapeError
-from bppsa_cupy.records.chain import Chain, chain_label
+from bppsa_cupy.records.chain import StepChain, chain_label
 from bppsa_cupy.records.record import JacobianRecord
 from bppsa_cupy.records.records import JacobianRecords, as_chain
 from bppsa_cupy.system.files import whole_file
@@ -257,12 +257,12 @@ def _chains(records: JacobianRecords) -> Iterator[str]:
         yield _section(f"chain-{number}", chain_label(group[0]), text, inner)
 
 
-def _panel(heading: str, draw: Callable[..., None], chain: Chain, lengths: np.ndarray) -> Panel:
+def _panel(heading: str, draw: Callable[..., None], chain: StepChain, lengths: np.ndarray) -> Panel:
     alt = f"{heading} of {chain.label}"
     return Panel(heading, alt, lambda axes: draw(axes, chain, lengths), (5.2, 3.6))
 
 
-def _looked_at(group: JacobianRecords) -> tuple[Chain, np.ndarray, str]:
+def _looked_at(group: JacobianRecords) -> tuple[StepChain, np.ndarray, str]:
     """A chain, or so much of it as WORK allows, its samples' lengths, and what is said of the rest."""
     chain, lengths = as_chain("report", group)
     a_step = max(1, chain.size**3)
@@ -274,7 +274,7 @@ def _looked_at(group: JacobianRecords) -> tuple[Chain, np.ndarray, str]:
     for r in chain.records[-steps:]:
         values = r.on_host().data.reshape(r.pattern.nnz, -1)[:, :samples]
         taken.append(JacobianRecord(r.layer, r.name, r.pattern, values, r.step, r.direction, path=r.path))
-    part = Chain(tuple(taken))
+    part = StepChain(tuple(taken))
     told = (
         f" Its curves are of the first {samples} of {chain.batch} samples and the last {steps} of "
         f"{chain.steps} steps."

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.plan import ChainPlan, Partition, Placement, Plan, place, rank_memory_plans
+from bppsa_cupy.plan import ChainPlan, Partition, Plan, RankSchedule, place, rank_memory_plans
 from bppsa_cupy.plan.cost import message_bytes
 from bppsa_cupy.plan.schedule import KIND, WORKER
 from bppsa_cupy.system.units import counted, in_bytes
@@ -39,7 +39,7 @@ def schedule_ranks(plan: Plan, chain: ChainPlan, name: str) -> dict[str, Any]:
     return {"ranks": rows, "sent": sent_in_all(placement, amounts), "messages": messages}
 
 
-def sent_in_all(placement: Placement, amounts: np.ndarray) -> dict[str, int]:
+def sent_in_all(placement: RankSchedule, amounts: np.ndarray) -> dict[str, int]:
     """Numbers and bytes of the vectors and the matrices that travel; `amounts` are the messages' bytes."""
     matrix = placement.sent[:, 1] > 0
     return {
@@ -50,7 +50,7 @@ def sent_in_all(placement: Placement, amounts: np.ndarray) -> dict[str, int]:
     }
 
 
-def by_rank(placement: Placement, amounts: np.ndarray) -> list[dict[str, Any]]:
+def by_rank(placement: RankSchedule, amounts: np.ndarray) -> list[dict[str, Any]]:
     """Elements, steps, and messages with their bytes, of every rank."""
     ranks, table, sent = placement.ranks, placement.schedule.table, placement.sent
     of_kind = [np.bincount(table[table[:, KIND] == kind, WORKER], minlength=ranks) for kind in (0, 1)]

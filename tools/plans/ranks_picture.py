@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.plan import Chain, Message, Placement, Segment
+from bppsa_cupy.plan import Chain, Message, RankSchedule, Segment
 from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools.pictures.picture_file import picture
 from bppsa_cupy.tools.plans.ranks import sent_in_all, sent_text
@@ -20,7 +20,7 @@ RANK_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00",
 LABELLED = 60
 
 
-def draw_placement(chain: Chain, placement: Placement, amounts: np.ndarray, path: Path) -> None:
+def draw_placement(chain: Chain, placement: RankSchedule, amounts: np.ndarray, path: Path) -> None:
     """Write a picture of a schedule over ranks to `path`.
 
     Columns are array elements, rows levels, their steps side by side or below each other. A bar has the
@@ -74,7 +74,7 @@ def _bar(axes: Any, row: int, segment: Segment, rank: int, name: str) -> None:
 
 
 def _draw_messages(
-    axes: Any, placement: Placement, messages: Sequence[Message], row_of: dict[Segment, int]
+    axes: Any, placement: RankSchedule, messages: Sequence[Message], row_of: dict[Segment, int]
 ) -> None:
     """An arrow for each message, to the first step that reads it on its target."""
     readers: dict[tuple[Segment, int], tuple[float, float]] = {}
@@ -103,7 +103,7 @@ def _draw_messages(
             )
 
 
-def _add_legend(axes: Any, placement: Placement) -> None:
+def _add_legend(axes: Any, placement: RankSchedule) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

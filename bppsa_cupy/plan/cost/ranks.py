@@ -8,7 +8,7 @@ import numpy as np
 
 from bppsa_cupy.plan.cost import loops
 from bppsa_cupy.plan.cost_model import Link
-from bppsa_cupy.plan.partition import Placement
+from bppsa_cupy.plan.partition import RankSchedule
 from bppsa_cupy.plan.schedule import BEGIN, END, WORKER
 from bppsa_cupy.plan.sizes import ChainSizes
 
@@ -26,13 +26,18 @@ class RankTimes(NamedTuple):
     seconds: float
 
 
-def message_bytes(sizes: ChainSizes, placement: Placement, batch_size: int, itemsize: int) -> np.ndarray:
+def message_bytes(sizes: ChainSizes, placement: RankSchedule, batch_size: int, itemsize: int) -> np.ndarray:
     """(messages,) the bytes of each message's values."""
     return sizes.values_sizes(placement.sent[:, 1:3], batch_size) * itemsize
 
 
 def rank_times(
-    sizes: ChainSizes, placement: Placement, seconds: np.ndarray, link: Link, batch_size: int, itemsize: int
+    sizes: ChainSizes,
+    placement: RankSchedule,
+    seconds: np.ndarray,
+    link: Link,
+    batch_size: int,
+    itemsize: int,
 ) -> RankTimes:
     """Run the steps, `seconds` (steps,) each, by rank in the schedule's order, as `RankScan` does.
 

@@ -17,7 +17,7 @@ from bppsa_cupy.plan.sizes import loops
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class RowClasses:
     """Which of `size` rows, or columns, are known to be equal.
 
     group  (size,) int32, the group of each, from 0 to groups - 1
@@ -39,7 +39,7 @@ class Partition:
         return self.kept.size == self.group.size
 
     @classmethod
-    def of(cls, *keys: np.ndarray) -> Partition:
+    def of(cls, *keys: np.ndarray) -> RowClasses:
         """Equal where all of `keys`, each (size,), are; groups in the order of their first members."""
         size = keys[0].size
         order = np.lexsort(keys)
@@ -64,7 +64,7 @@ class GroupedPattern:
 
     indptr: np.ndarray
     indices: np.ndarray
-    rows: Partition
+    rows: RowClasses
 
 
 class EqualRows:
@@ -75,34 +75,34 @@ class EqualRows:
     """
 
     def __init__(self) -> None:
-        self._partitions: dict[bytes, Partition] = {}
+        self._partitions: dict[bytes, RowClasses] = {}
         self._made: dict[tuple[str, int], GroupedPattern] = {}
-        self._columns: dict[str, Partition] = {}
+        self._columns: dict[str, RowClasses] = {}
 
-    def of(self, pattern: Pattern, columns: Partition) -> GroupedPattern:
+    def of(self, pattern: Pattern, columns: RowClasses) -> GroupedPattern:
         """`pattern` with its columns grouped, and those of its rows that are equal then."""
         key = pattern.digest, id(columns)
         if key not in self._made:
             self._made[key] = self._make(pattern, columns)
         return self._made[key]
 
-    def columns(self, pattern: Pattern) -> Partition:
+    def columns(self, pattern: Pattern) -> RowClasses:
         """The groups of equal columns of a pattern."""
         if pattern.digest not in self._columns:
-            each = self._same(Partition.of(np.arange(pattern.shape[1])))
+            each = self._same(RowClasses.of(np.arange(pattern.shape[1])))
             rows = self.of(pattern, each)
             hashes = np.empty((pattern.shape[1], 2), np.uint64)
             loops.hash_columns(rows.indptr, rows.indices, hashes)
-            self._columns[pattern.digest] = self._same(Partition.of(hashes[:, 0], hashes[:, 1]))
+            self._columns[pattern.digest] = self._same(RowClasses.of(hashes[:, 0], hashes[:, 1]))
         return self._columns[pattern.digest]
 
-    def _make(self, pattern: Pattern, columns: Partition) -> GroupedPattern:
+    def _make(self, pattern: Pattern, columns: RowClasses) -> GroupedPattern:
         size = pattern.shape[0]
         grouped = pattern.indptr, pattern.indices, columns.group, columns.groups
         lengths, hashes = np.empty(size, np.int64), np.empty((size, 2), np.uint64)
         # Some chunks a thread, so that uneven rows even out.
         loops.hash_rows(*grouped, 4 * numba.get_num_threads(), lengths, hashes)
-        rows = self._same(Partition.of(hashes[:, 0], hashes[:, 1], lengths))
+        rows = self._same(RowClasses.of(hashes[:, 0], hashes[:, 1], lengths))
         if rows.is_identity and columns.is_identity:
             return GroupedPattern(pattern.indptr, pattern.indices, rows)
         indptr = np.zeros(rows.groups + 1, pattern.indptr.dtype)
@@ -111,7 +111,7 @@ class EqualRows:
         loops.group_rows(*grouped, rows.kept, indptr, indices)
         return GroupedPattern(_read_only(indptr), _read_only(indices), rows)
 
-    def _same(self, partition: Partition) -> Partition:
+    def _same(self, partition: RowClasses) -> RowClasses:
         """The one object for all equal partitions."""
         return self._partitions.setdefault(partition.group.tobytes(), partition)
 

@@ -14,7 +14,7 @@ from bppsa_cupy.data import Dataset, Split
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.optimizer import Optimizer
-from bppsa_cupy.training.schedules import Schedule
+from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
 from fuzzing.call import Call, images, network, plain
 
@@ -64,8 +64,8 @@ def to_train(**more: Any) -> dict[str, Any]:
 
 def rates(text: Any) -> list[float]:
     """The factors of nine steps, of three epochs."""
-    schedule = Schedule.read(text)
-    assert Schedule.read(str(schedule)) == schedule
+    schedule = RateSchedule.read(text)
+    assert RateSchedule.read(str(schedule)) == schedule
     of_all = schedule.over(9)
     return [of_all.factor(step, 3) for step in range(9)]
 
@@ -127,8 +127,8 @@ def calls(folder: Path) -> list[Call]:
         plain("train", trained, to_train),
         plain("Pipeline", piped, lambda: {"net": network(), **pipeline, "trace": Trace()}),
         plain("Pipeline of micro-batches", piped, lambda: {"net": network(), **micro}),
-        plain("Schedule", rates, lambda: {"text": "warmup:2,cosine:9,inv:0.1:0.75"}),
-        plain("Schedule by epochs", rates, lambda: {"text": "step:1:0.5,half:2"}),
+        plain("RateSchedule", rates, lambda: {"text": "warmup:2,cosine:9,inv:0.1:0.75"}),
+        plain("RateSchedule by epochs", rates, lambda: {"text": "step:1:0.5,half:2"}),
         plain("SGD of groups", bp.SGD, lambda: {
             "parameters": network().parameters, "lr": 0.1, "momentum": 0.9, "dampening": 0.0,
             "weight_decay": 0.1, "nesterov": True, "groups": groups}),

@@ -7,7 +7,7 @@ from bppsa_cupy.pipeline.stage import Stage, StagePass
 from bppsa_cupy.pipeline.weights import Stash
 
 
-class Part:
+class StageState:
     """A stage with what it keeps from one run to the next.
 
     own   where its parameters and gradients lie in `flat`
