@@ -1,7 +1,11 @@
-"""Free memory of the host: the least of what the machine, its control groups and limits leave."""
+"""Memory of the host: what is free, the least of what the machine, its control groups and limits leave; what
+kernels take for themselves."""
 
 import os
+import platform
 import resource
+import subprocess
+import sys
 import tracemalloc
 from argparse import Namespace
 
@@ -129,3 +133,27 @@ def test_an_allocation_that_fails_is_one_line(capsys, text):
     error = capsys.readouterr().err
     assert error.startswith("error: too little memory: ") and error.count("\n") == 1
     assert " ".join(text.split()) in error
+
+
+STEPS = """
+import resource
+import numpy as np
+import bppsa_cupy as bp
+layers = [bp.Conv2d(32, 64, 3, padding=1), bp.ReLU(), bp.Conv2d(64, 32, 3, padding=1)]
+net = bp.Sequential(layers, (32, 32, 32), device="host")
+x = np.ones((32, 32, 32, 32), np.float32)
+for step in range(6):
+    if step == 3:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    y = net.forward(x, into=net.last_pass)
+    net.backward(y, method="bp")
+print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 3)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
+def test_scratch_memory_is_not_made_anew_at_each_step():
+    """Some megabytes a launch, which are thousands of pages."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    pages = subprocess.check_output([sys.executable, "-c", STEPS], env=environment, encoding="utf-8")
+    assert int(pages) < 200
