@@ -5,6 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS, cuts, interleave, pack
+from bppsa_cupy.raw_kernels.twins.panels import lanes_as_rows
 from bppsa_cupy.raw_kernels.twins.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.tiles import DEPTH, ROWS, add_products, lanes_of
 from bppsa_cupy.raw_kernels.twins.winograd import is_quicker_for_weights, winograd_weight_gradient
@@ -81,27 +82,27 @@ def _by_products(
                 reach = tap // kernel_width * dilation_y * columns + tap % kernel_width * dilation_x
                 origins[k] = (group * channels + channel) * plane + reach
             own = sums[task * slab : (task + 1) * slab]
-            own[:] = 0
+            if first == 0:
+                own[:] = 0
             add_products(
                 packed, origins, steps, grown[group * vectors * positions * lanes :], places[v_first:v_end],
                 shifts, positions * span // spans, positions * (span + 1) // spans, own,
             )  # fmt: skip
-        for part in prange(parts):
-            group, v_cut, t_cut = part // t_cuts // v_cuts, part // t_cuts % v_cuts, part % t_cuts
-            feature = vectors * v_cut // v_cuts * lanes
-            row = vectors * (v_cut + 1) // v_cuts * lanes - feature
-            term = tiles * t_cut // t_cuts * ROWS
-            count = min(depth, tiles * (t_cut + 1) // t_cuts * ROWS) - term
-            for span in range(spans):
-                own = sums[(span * parts + part) * slab :]
-                for lane in range(np.uint64(min(row, features - feature))):
-                    target = np.uint64((group * features + feature + lane) * depth + term)
-                    if first == 0 and span == 0:
-                        for k in range(np.uint64(count)):
-                            weight_gradient[target + k] = own[k * np.uint64(row) + lane]
-                    else:
-                        for k in range(np.uint64(count)):
-                            weight_gradient[target + k] += own[k * np.uint64(row) + lane]
+    for part in prange(parts):
+        group, v_cut, t_cut = part // t_cuts // v_cuts, part // t_cuts % v_cuts, part % t_cuts
+        feature = vectors * v_cut // v_cuts * lanes
+        row = vectors * (v_cut + 1) // v_cuts * lanes - feature
+        term = tiles * t_cut // t_cuts * ROWS
+        count = min(depth, tiles * (t_cut + 1) // t_cuts * ROWS) - term
+        own = sums[part * slab : part * slab + count * row]
+        for span in range(1, spans):
+            start = np.uint64((span * parts + part) * slab)
+            for k in range(np.uint64(own.size)):
+                own[k] += sums[start + k]
+        lanes_as_rows(
+            own, row, min(row, features - feature), count, weight_gradient,
+            (group * features + feature) * depth + term, depth,
+        )  # fmt: skip
     if biased:
         for channel in prange(out_channels):
             bias_gradient[channel] = channel_sum(gradient, batch, out_channels, out_plane, channel)

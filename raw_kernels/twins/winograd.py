@@ -464,7 +464,6 @@ def winograd_weight_gradient(
     parts = groups * f_cuts
     spans = max(1, min(TASKS, min(units, at_once) * blocks, SUMS // (parts * slab * x.itemsize)))
     sums = aligned(spans * parts * slab, x)
-    sums[:] = 0
     for first in range(0, units, at_once):
         here = min(at_once, units - first)
         for item in prange(here * in_channels):
@@ -497,6 +496,8 @@ def winograd_weight_gradient(
             for c in range(channels):
                 origins[c] = c * length
             own = sums[task * slab : (task + 1) * slab]
+            if first == 0:
+                own[:] = 0
             for block in range(here * blocks * span // spans, here * blocks * (span + 1) // spans):
                 unit, row, cut = block // blocks, block % blocks // cuts, block % cuts
                 x_first, x_end = tiles_x * cut // cuts, tiles_x * (cut + 1) // cuts
