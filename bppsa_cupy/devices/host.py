@@ -117,23 +117,48 @@ class HostDevice(Device):
         """Every host launch is done when it returns."""
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
-        return partial(kernel.twin, *_flat(arguments))
+        return partial(kernel.twin, *_flat(kernel, arguments))
 
     def _prepare_open(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]
     ) -> Callable[..., None]:
-        twin, name, launched, flat = kernel.twin, kernel.name, self.launched, _flat(arguments)
+        twin, name, launched, flat = kernel.twin, kernel.name, self.launched, _flat(kernel, arguments)
+        reads = [kernel.parameters[place].role == "in" for place in places]
 
         def call(*arrays: np.ndarray) -> None:
             given = flat.copy()
-            for place, array in zip(places, arrays, strict=True):
-                given[place] = array.reshape(-1)
+            for place, array, read in zip(places, arrays, reads, strict=True):
+                given[place] = (_open(array) if read and not array.flags.writeable else array).reshape(-1)
             launched[name] += 1
             twin(*given)
 
         return call
 
 
-def _flat(arguments: list[Any]) -> list[Any]:
+def _flat(kernel: Kernel, arguments: list[Any]) -> list[Any]:
     """Arguments of a twin, whose arrays have one axis."""
-    return [a.reshape(-1) if isinstance(a, np.ndarray) and a.ndim != 1 else a for a in arguments]
+    flat = []
+    for parameter, value in zip(kernel.parameters, arguments, strict=True):
+        if isinstance(value, np.ndarray):
+            if parameter.role == "in" and not value.flags.writeable:
+                value = _open(value)
+            if value.ndim != 1:
+                value = value.reshape(-1)
+        flat.append(value)
+    return flat
+
+
+class _Memory:
+    """An array's memory by NumPy's array interface, and the array that owns it."""
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(self, owner: np.ndarray) -> None:
+        interface = owner.__array_interface__
+        self._owner, self.__array_interface__ = owner, {**interface, "data": (interface["data"][0], False)}
+
+
+def _open(array: np.ndarray) -> np.ndarray:
+    """A read-only array as one that is not, for a parameter that is only read: Numba would compile the twin
+    once more for it."""
+    return np.asarray(_Memory(array))

@@ -43,6 +43,7 @@ def make_backward(form):
         if guarded and not wanted[0]:
             return
         sizes, chunks = (hidden, sets, batch), (steps + chunk - 1) // chunk
+        per_step, reverse = int(per_step), int(reverse)
         bytes_of_set = form.gates * hidden * hidden * state.itemsize
         for walk in shares(
             get_threads(), form.gates, min(chunk, steps), *sizes, chunks, bytes_of_set, form.gates

@@ -37,7 +37,7 @@ def make_forward(form):
         projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, steps, hidden, sets,
         batch, walks, reverse,
     ):  # fmt: skip
-        sizes = steps, hidden, sets, batch
+        sizes, reverse = (steps, hidden, sets, batch), int(reverse)
         bytes_of_set = form.gates * hidden * hidden * state.itemsize
         for walk in shares(get_threads(), form.gates, *sizes, 1, bytes_of_set, 1):
             _forward(
