@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import signal
 import sys
@@ -21,6 +23,10 @@ os.environ.setdefault("BPPSA_QUIET", "1")
 # A shell starts what runs in its background with Ctrl-C ignored, which the tests of interrupts would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Compiling makes millions of small objects, few of them in circles; to look for those at every 700th takes a
+# tenth of the time.
+gc.set_threshold(5000, 20, 20)
 
 # PyTorch is the oracle of small cases, for which threads that wait on each other cost more than they give.
 # `make lowest` does without.
@@ -59,7 +65,7 @@ with suppress(ModuleNotFoundError):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all-targets", action="store_true", help="compile kernels for every GPU generation")
-    parser.addoption("--cell-pairs", type=int, default=64, help="pairs of cells whose keys are compared")
+    parser.addoption("--cell-pairs", type=int, default=24, help="pairs of cells whose keys are compared")
     parser.addoption("--cell-runs", type=int, default=4, help="pairs of cells that run on one cache")
 
 
@@ -70,6 +76,14 @@ def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calibration, "calibration_path", lambda device: folder / f"{device}.json")
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def memory_goes_back() -> Iterator[None]:
+    """What the C library keeps of a file's freed memory goes back to the system."""
+    yield
+    with suppress(AttributeError):  # another library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from marks import some
 from timescan_cases import CELLS, make_gradients, make_walk, torch_gradients
 from timescan_runs import run
 from tolerances import assert_close
@@ -32,9 +33,10 @@ def test_every_chunk_length_gives_pytorchs_gradients(cell, ragged, reverse, per_
 
 
 @pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("dtype", some("float64", long=["float32"]))
 @pytest.mark.parametrize("hidden", [1, 20, 33, 64, 100])
-def test_any_width_gives_the_serial_gradients(cell, hidden, device: Device):
-    walk = make_walk(device, CELLS[cell], 5, hidden, 2, dtype="float32", ragged=True, reverse=hidden == 33)
+def test_any_width_gives_the_serial_gradients(cell, dtype, hidden, device: Device):
+    walk = make_walk(device, CELLS[cell], 5, hidden, 2, dtype=dtype, ragged=True, reverse=hidden == 33)
     gradient, last = make_gradients(device, walk, True)
     expected = run(device, walk, gradient, last, method="linear")
     actual = run(device, walk, gradient, last, method="blelloch", chunk=2)
@@ -43,7 +45,7 @@ def test_any_width_gives_the_serial_gradients(cell, hidden, device: Device):
         assert_close(ours, theirs, 100 * hidden)
 
 
-@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("cell", some("relu", long=[cell for cell in CELLS if cell != "relu"]))
 @pytest.mark.parametrize("radius", [0.1, 0.9, 1.5, 2.0])
 def test_float32_keeps_the_range_of_the_serial_pass(cell, radius):
     """Small inputs keep tanh's slope near 1, so that products of Jacobians grow as radius ** steps."""
