@@ -69,6 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cell-runs", type=int, default=4, help="pairs of cells that run on one cache")
 
 
+def pytest_collection_finish() -> None:
+    """The tests themselves are there to the end: nothing is looked for among them again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def no_kept_cost_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Plans are made by the built-in estimates, whatever was measured on this machine."""

@@ -84,9 +84,10 @@ def alexnet_of_torch(first, second, pool, features, classes):
             "alexnet", (3, 32, 32), 10,
             lambda: alexnet_of_torch((3, 64, 3, 2, 1), (64, 192, 3, 1, 1), (2, 2), 1024, 10),
         ),
-        (
-            "alexnet", (3, 224, 224), 1000,  # as torchvision: 61100840 parameters
+        pytest.param(
+            "alexnet", (3, 224, 224), 1000,  # as torchvision: 61100840 parameters, 1.3 GB
             lambda: alexnet_of_torch((3, 64, 11, 4, 2), (64, 192, 5, 1, 2), (3, 2), 9216, 1000),
+            marks=pytest.mark.long,
         ),
     ],
 )  # fmt: skip
