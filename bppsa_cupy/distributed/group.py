@@ -161,6 +161,7 @@ class Group:
     def _split(self, part: int | None) -> Group | None:
         """The group of those that give the same number; None where that is None."""
         mpi = import_mpi()
+        self._begin("split")
         communicator = self._communicator.Split(mpi.UNDEFINED if part is None else part, self.rank)
         if communicator == mpi.COMM_NULL:
             return None

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from bppsa_cupy.devices import Array
-from bppsa_cupy.distributed.waiting import Handle, wait_until
+from bppsa_cupy.distributed.waiting import Handle, Late, wait_until
 from bppsa_cupy.errors import DistributedError
 
 
@@ -69,7 +69,7 @@ class MpiTransport(Transport):
         request = self.communicator.Iallgatherv((array, self._byte), (into, sizes, self._byte))
         self.wait(request, into.nbytes)
 
-    def wait(self, request: Any, nbytes: int = 0, late: Callable[[], None] | None = None) -> None:
+    def wait(self, request: Any, nbytes: int = 0, late: Late | None = None) -> None:
         """Return when a request of MPI is through, of so many bytes; `late` is as in `wait_until`."""
 
         def done() -> bool:

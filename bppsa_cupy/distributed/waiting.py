@@ -6,6 +6,7 @@ import abc
 import os
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 #: Seconds of testing at full speed: some round trips of a small message.
 SPIN = 300e-6
@@ -17,6 +18,14 @@ BURST = 16
 SHORTEST, LONGEST, GROWTH = 20e-6, 1e-3, 1.25
 
 
+class Late(Protocol):
+    """What watches a wait: called from time to time while it lasts, which may raise, and told of its end."""
+
+    def __call__(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
 class Handle(abc.ABC):
     """A message under way. Keep its array as it is until `wait` has returned, or `test` True.
 
@@ -26,8 +35,8 @@ class Handle(abc.ABC):
     __slots__ = ("late", "nbytes")
 
     nbytes: int
-    #: What `wait` calls from time to time where it is set; may raise.
-    late: Callable[[], None]
+    #: What watches a `wait` where it is set.
+    late: Late
 
     @abc.abstractmethod
     def test(self) -> bool:
@@ -41,10 +50,10 @@ class Handle(abc.ABC):
         wait_until(self.test, self.nbytes, getattr(self, "late", None))
 
 
-def wait_until(done: Callable[[], bool], nbytes: int = 0, late: Callable[[], None] | None = None) -> None:
+def wait_until(done: Callable[[], bool], nbytes: int = 0, late: Late | None = None) -> None:
     """Return when `done()` is true: it is asked at full speed for a bounded time, then between sleeps.
 
-    late  is called after each sleep
+    late  is called after each sleep, and told of the end
 
     A signal is taken between two calls, so Ctrl-C ends a wait. The bound grows with the bytes awaited,
     since a sender waits for as long as its receiver copies, and other ranks may take the core meanwhile.
@@ -64,3 +73,5 @@ def wait_until(done: Callable[[], bool], nbytes: int = 0, late: Callable[[], Non
         if late is not None:
             late()
         pause = min(pause * GROWTH, LONGEST)
+    if late is not None:
+        late.end()

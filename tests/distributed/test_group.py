@@ -76,6 +76,23 @@ def test_launches_in_a_row() -> None:
         mpi.run(2, "-c", program, limit=30)
 
 
+@pytest.mark.long
+def test_a_slow_rank_is_waited_for() -> None:
+    """Rank 0 for rank 1, rank 1 in a call of all, for 8 s."""
+    program = (
+        "import numpy, time; from bppsa_cupy.distributed import Group, guard\n"
+        "with guard():\n"
+        "    group, told = Group(device='host'), numpy.zeros(1)\n"
+        "    pair = group.split(min(group.rank, 1))\n"
+        "    if group.rank == 2: time.sleep(8)\n"
+        "    if group.rank == 0: group.receive(told, 1)\n"
+        "    else: pair.barrier()\n"
+        "    if group.rank == 1: group.send(told, 0)\n"
+        "    assert group.any(group.rank == 1)"
+    )
+    assert mpi.run(3, "-c", program).seconds > 8
+
+
 # ---- faults ----
 
 

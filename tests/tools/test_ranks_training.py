@@ -157,29 +157,27 @@ def test_a_rank_that_ends_before_the_others_are_ranks(odd, words, tmp_path):
     assert words or ended.seconds < 5
 
 
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        ("layers stop 1", ""),
-        (
-            "layers state 0",
-            r"differ in call \d+ .*: rank 0 makes allgather of float32 .* rank 1 makes any at",
-        ),
-        (
-            "pipeline state 1",
-            "rank 0 waits for a message of rank 1, which .* makes allgather .*callbacks.py:",
-        ),
-        ("layers end 0", "rank 0 makes allgather .*, rank 1 makes end at ranks_callbacks.py:"),
-    ],
-)
-def test_callbacks_that_differ_by_rank(case, words):
-    """One that stops on any rank stops all; a call that others do not make is named."""
-    ended = mpi.finish(mpi.start(2, "ranks_callbacks.py", *case.split()), limit=60)
-    if words:
-        assert ended.returncode == 1
-        assert re.fullmatch(f"error: rank 0: .*{words}.*\n", ended.stderr), ended.stderr
-    else:
-        assert (ended.returncode, ended.stdout.split()) == (0, ["6", "6"]), ended.stderr
+WAYS = {"layers": 2, "batch": 2, "time": 2, "pipeline": 2, "batch:2,layers:2": 4}
+
+
+@pytest.mark.parametrize("over", WAYS)
+def test_a_callback_that_stops_one_rank_stops_all_at_the_end_of_the_epoch(over):
+    ended = mpi.finish(mpi.start(WAYS[over], "ranks_callbacks.py", over, "stop", 1), limit=60)
+    assert (ended.returncode, ended.stdout.split()) == (0, ["6"] * WAYS[over]), ended.stderr
+
+
+@pytest.mark.parametrize("over", WAYS)
+@pytest.mark.parametrize("case", ["call 0", "call 1", "end 1"])
+def test_a_call_that_one_rank_makes_alone_ends_all(over, case):
+    """Within some 5 s, and both sides are named; also where the ranks wait in groups of which neither is the
+    other's."""
+    ended = mpi.finish(mpi.start(WAYS[over], "ranks_callbacks.py", over, *case.split()), limit=60)
+    assert ended.returncode == 1 and ended.seconds < 10 + 2 * WAYS[over]  # imports among them
+    first, second = (
+        rf"rank {rank} (makes \w+|waits for a message) .*at ranks_callbacks.py" for rank in (0, 1)
+    )
+    words = rf"(ranks differ in call \d+|ranks wait for each other).*{first}.*{second}.*the same calls.*"
+    assert re.fullmatch(rf"error: rank \d: {words}\n", ended.stderr), ended.stderr
 
 
 def test_a_partition_without_ranks():
