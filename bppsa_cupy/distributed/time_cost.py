@@ -11,6 +11,9 @@ from bppsa_cupy.plan.cost_model import Link
 from bppsa_cupy.processors.models import Processor
 from bppsa_cupy.timescan import WalkSize
 
+#: By what a chunk length may be slower than the quickest where more ranks hold steps by it.
+NEARLY = 1.08
+
 
 def split_steps(steps: int, ranks: int, chunk: int) -> tuple[int, ...]:
     """Where the steps of each rank begin, and T: equal numbers of chunks, on as many ranks as there are
@@ -50,14 +53,20 @@ def predicted_seconds(
 
 
 def best_chunk(model: Processor, link: Link, size: WalkSize, ranks: int) -> int:
-    """The chunk length by which a scan over so many ranks is predicted to be the quickest: at least two
-    chunks, and one for each rank, where there are steps enough."""
-    longest = max(1, -(-size.steps // max(ranks, 2)))
-    lengths = [longest, *(chunk for chunk in size.chunk_lengths() if chunk < longest)]
+    """The chunk length by which the quicker way back over so many ranks is predicted nearly the quickest:
+    of those within `NEARLY`, one that most ranks hold steps by, and of these the one with the quickest scan.
+
+    There are two chunks at least, where there are steps enough: on one rank alone there is no split.
+    """
+    shared = [-(-size.steps // (ranks * many)) for many in (*range(1, 9), *(2**k for k in range(4, 11)))]
+    longest = max(1, -(-size.steps // 2))
+    lengths = sorted({min(chunk, longest) for chunk in (*shared, *size.chunk_lengths())})
     fitting = [chunk for chunk in lengths if model.lack(size, "backward", chunk) is None] or lengths
-
-    def seconds(chunk: int) -> float:
+    found = []
+    for chunk in fitting:
         starts = split_steps(size.steps, ranks, chunk)
-        return predicted_seconds(model, link, size, list(map(sub, starts[1:], starts)), chunk)[1]
-
-    return min(fitting, key=seconds)
+        ways = predicted_seconds(model, link, size, list(map(sub, starts[1:], starts)), chunk)
+        found.append((chunk, len(starts) - 1, ways))
+    least = min(min(ways) for _, _, ways in found)
+    near = [(-holders, ways[1], chunk) for chunk, holders, ways in found if min(ways) <= NEARLY * least]
+    return min(near)[-1]

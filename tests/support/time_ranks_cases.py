@@ -195,7 +195,8 @@ def case_auto_is_the_way_predicted_to_be_quicker(group: Group) -> None:
         net.chunk = chunk
         net.forward(np.ones((16, 600, 1), np.float32))
         net.backward(np.ones((16, 20), np.float32))
-        assert "relayed" in net.last_backward.backward_ways[0]
+        if net.ranges(600, 16) is not None:
+            assert "relayed" in net.last_backward.backward_ways[0]
         net._cuts.clear()
 
 
