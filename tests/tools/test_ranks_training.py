@@ -2,16 +2,14 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import mpi
 import numpy as np
 import pytest
 import rank_kills
+from rank_faults import FAULTS
 
 from bppsa_cupy.tools import plan
 from bppsa_cupy.training.checkpoint import load_checkpoint
@@ -119,65 +117,25 @@ def test_ranks_that_are_given_different_arguments():
     )
 
 
-OF_ALL = f"{Path(sys.executable).with_name('bppsa-train')} {' '.join(rank_kills.OPTIONS)}"
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_rank_that_differs_ends_all_with_the_reason(fault, tmp_path):
+    """One that ends before the others are ranks, calls the network alone, or stops, which stops all."""
+    assert FAULTS[fault].wrong(tmp_path) == ""
 
 
-@pytest.mark.parametrize(
-    ("odd", "words"),
-    [
-        (OF_ALL, "error: rank 1: mpiexec started 2 processes, and without --ranks"),
-        (f"{OF_ALL} --rank layers --epoch x", "error: argument --epochs: 'x' is no positive integer"),
-        (
-            f"env PYTHONPATH=broken {OF_ALL} --ranks layers",
-            "ImportError: no such library\nerror: rank 1 has failed",
-        ),
-        ("exit 3", "error: rank 0: MPI has not begun within 4 s: another rank has ended before"),
-        ("sleep 60", ""),
-    ],
-)
-def test_a_rank_that_ends_before_the_others_are_ranks(odd, words, tmp_path):
-    """What rank 1 does instead of training; the last is ended by Ctrl-C."""
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "h5py.py").write_text("raise ImportError('no such library')\n")
-    command = f"if [ $PMI_RANK = 0 ]; then {OF_ALL} --ranks layers; else {odd}; fi"
-    process = subprocess.Popen(
-        [mpi.MPIEXEC, "-n", "2", "sh", "-c", command],
-        env=os.environ | {"NUMBA_NUM_THREADS": "1", "BPPSA_MPI_SECONDS": "30" if odd[0] == "/" else "4"},
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        start_new_session=True,
-    )
-    if not words:
-        time.sleep(2)
-        process.send_signal(signal.SIGINT)
-    ended = mpi.finish(process, limit=25)
-    assert ended.returncode not in (0, None) and words in ended.stderr, ended
-    assert words or ended.seconds < 5
-
-
-WAYS = {"layers": 2, "batch": 2, "time": 2, "pipeline": 2, "batch:2,layers:2": 4}
-
-
-@pytest.mark.parametrize("over", WAYS)
-def test_a_callback_that_stops_one_rank_stops_all_at_the_end_of_the_epoch(over):
-    ended = mpi.finish(mpi.start(WAYS[over], "ranks_callbacks.py", over, "stop", 1), limit=60)
-    assert (ended.returncode, ended.stdout.split()) == (0, ["6"] * WAYS[over]), ended.stderr
-
-
-@pytest.mark.parametrize("over", WAYS)
-@pytest.mark.parametrize("case", ["call 0", "call 1", "end 1"])
-def test_a_call_that_one_rank_makes_alone_ends_all(over, case):
-    """Within some 5 s, and both sides are named; also where the ranks wait in groups of which neither is the
-    other's."""
-    ended = mpi.finish(mpi.start(WAYS[over], "ranks_callbacks.py", over, *case.split()), limit=60)
-    assert ended.returncode == 1 and ended.seconds < 10 + 2 * WAYS[over]  # imports among them
-    first, second = (
-        rf"rank {rank} (makes \w+|waits for a message) .*at ranks_callbacks.py" for rank in (0, 1)
-    )
-    words = rf"(ranks differ in call \d+|ranks wait for each other).*{first}.*{second}.*the same calls.*"
-    assert re.fullmatch(rf"error: rank \d: {words}\n", ended.stderr), ended.stderr
+@pytest.mark.parametrize("over", ["batch", "layers"])
+def test_epochs_are_told_as_they_end_by_rank_0(over, tmp_path):
+    """Through a pipe, in which nothing stays until the end."""
+    log = ["--log", str(tmp_path / "log.jsonl")]
+    running = mpi.start(2, "-m", "bppsa_cupy.tools.train", *rank_kills.OPTIONS, "--ranks", over, *log)
+    told = []
+    for line in running.stdout:
+        if line.startswith("epoch "):
+            told.append((line.split(":")[0], rank_kills.steps_of(tmp_path)))
+    assert mpi.finish(running).returncode == 0
+    steps = rank_kills.steps_of(tmp_path)
+    assert [epoch for epoch, _ in told] == ["epoch 1", "epoch 2", "epoch 3"]
+    assert told[0][1] < steps and told[1][1] < steps
 
 
 def test_a_partition_without_ranks():

@@ -2,7 +2,7 @@
 
 Kills, SIGTERM and Ctrl-C at random moments, a full disk, a folder that takes no file, little address space,
 two writers of one file, a reader beside a writer. Prints the seed and counts; the exit code is 1 where an
-outcome is none of those stated.
+outcome is none of those stated. With --launches it is ranks that are launched, of which one differs.
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ os.environ |= {"NUMBA_THREADING_LAYER": "workqueue", "BPPSA_QUIET": "1"}
 
 import librosa  # noqa: E402, F401
 import numpy as np  # noqa: E402
+import on_path  # noqa: E402, F401
 import soundfile  # noqa: E402, F401
 from faulting import limits, sharing  # noqa: E402
 from faulting.commands import COMMANDS, furnish  # noqa: E402
+from faulting.launches import launch_all  # noqa: E402
 from faulting.running import in_peace  # noqa: E402
 from faulting.stops import stop  # noqa: E402
 from matplotlib import pyplot  # noqa: E402, F401
@@ -47,11 +49,14 @@ FAULTS = {
 def main() -> int:
     """0 where every outcome was one of those stated, 1 where one was not."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kills", type=int, help="of each command; other faults in proportion")
+    parser.add_argument("kills", type=int, nargs="?", default=0, help="of each command; others in proportion")
+    parser.add_argument("--launches", type=int, help="of each fault of ranks, in place of commands")
     parser.add_argument("--seed", type=int, help="of the moments and sizes (default: a new one)")
     parser.add_argument("--only", choices=FAULTS, help="this fault alone")
     parser.add_argument("--command", choices=[command.name for command in COMMANDS], help="this one alone")
     args = parser.parse_args()
+    if args.launches is not None:
+        return 1 if launch_all(args.launches) else 0
     seed = secrets.randbelow(2**32) if args.seed is None else args.seed
     rng, counts, wrong, start = np.random.default_rng(seed), Counter(), 0, time.monotonic()
     print(f"seed {seed}", flush=True)
