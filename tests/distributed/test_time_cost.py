@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -83,3 +84,18 @@ def test_all_ranks_have_steps_where_walks_take_long():
         chunk = best_chunk(MODELS["host"], NEAR, size, ranks)
         assert len(split_steps(1000, ranks, chunk)) - 1 == ranks
     assert best_chunk(COUNTING, LINK, replace(size, steps=1), 4) == 1
+
+
+def test_the_table_of_the_page_is_what_is_predicted():
+    page = (Path(__file__).parents[2] / "docs" / "ranks.md").read_text(encoding="utf-8")
+    header, _, *lines = page[page.index("| T | H | p = 1 |") :].partition("\n\n")[0].splitlines()
+    numbers = [int(text.replace("p = ", "").replace(",", "")) for text in header.strip("| ").split(" | ")[2:]]
+    assert len(lines) == 6
+    for line in lines:
+        steps, hidden, *told = [float(text.replace(",", "")) for text in line.strip("| ").split(" | ")]
+        size = WalkSize(CELLS["tanh"], int(steps), 16, int(hidden), itemsize=4)
+        for ranks, milliseconds in zip(numbers, told, strict=True):
+            chunk = best_chunk(MODELS["host"], NEAR, size, ranks)
+            held = np.diff(split_steps(int(steps), ranks, chunk)).tolist()
+            predicted = min(predicted_seconds(MODELS["host"], NEAR, size, held, chunk))
+            assert milliseconds == pytest.approx(1e3 * predicted, rel=5e-3)

@@ -23,6 +23,8 @@ QUICK_CASES: list[dict[str, Any]] = [
     {"name": "lenet5 B=4", "model": "lenet5", "batch_size": 4},
     {"name": "GRU T=5 B=2 H=3", "steps": 5, "features": 2, "hidden": 3, "batch_size": 2},
 ]
+#: Steps and units of the RNNs whose steps are shared; what a scan's phases take is measured of the last.
+TIME_CASES = [(500, 20), (500, 64), (5000, 20), (5000, 64), (30000, 64), (30000, 20)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,17 +35,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["bp"], help="default bp")
     parser.add_argument(
-        "--steps", type=cli.positive, default=30000, metavar="T", help="of the RNN over time (default 30000)"
+        "--steps", type=cli.positive, metavar="T", help="of the RNN over time (default 500, 5000 and 30000)"
     )
-    parser.add_argument(
-        "--hidden-size", type=cli.positive, default=20, metavar="H", help="its units (default 20)"
-    )
+    parser.add_argument("--hidden-size", type=cli.positive, metavar="H", help="its units (default 20 and 64)")
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
     """Back-propagation over ranks of one thread each, over layers and over time, and messages."""
     if arguments.quick:
         arguments.model, arguments.batch_size, arguments.steps = "lenet5", 2, 200
+        arguments.hidden_size = 20
+    chosen = arguments.steps, arguments.hidden_size
+    cases = dict.fromkeys(
+        tuple(own if asked is None else asked for own, asked in zip(case, chosen, strict=True))
+        for case in TIME_CASES
+    )
+    last = list(cases)[-1]
     options = {
         "layers": {
             "model": arguments.model,
@@ -54,8 +61,10 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         },
         "batch": {"repeats": arguments.repeats, "cases": QUICK_CASES if arguments.quick else CASES},
         "time": {
-            "steps": arguments.steps,
-            "hidden": arguments.hidden_size,
+            "cases": [
+                {"steps": steps, "hidden": hidden, "phases": (steps, hidden) == last}
+                for steps, hidden in cases
+            ],
             "batch_size": 16,
             "repeats": arguments.repeats,
         },
@@ -64,7 +73,11 @@ def run(arguments: argparse.Namespace) -> list[Row]:
     return [
         *_batch_rows(arguments, found["batch"]),
         *_layer_rows(arguments, found["layers"]),
-        *_time_rows(arguments, found["time"]),
+        *(
+            row
+            for case, its in zip(cases, found["time"], strict=True)
+            for row in _time_rows(arguments, *case, its)
+        ),
         *_trip_rows(found.get("trips", {})),
     ]
 
@@ -104,8 +117,8 @@ def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Ro
     return rows
 
 
-def _time_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row]:
-    network = f"RNN T={arguments.steps} B=16 H={arguments.hidden_size}"
+def _time_rows(arguments: argparse.Namespace, steps: int, hidden: int, found: dict[str, Any]) -> list[Row]:
+    network = f"RNN T={steps} B=16 H={hidden}"
     case = f"{network}, {arguments.ranks} ranks over time"
     measured = [
         timed_row(
@@ -114,7 +127,11 @@ def _time_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Row
         )
         for method, samples in found["ways"].items()
     ]  # fmt: skip
-    return measured + _simulated_rows(network, found["phases"])
+    one = timed_row(
+        f"{network}, one process, auto", "backward", found["one"]["auto"], found["ways"]["auto"]["alone"],
+        "one process, serially", note="; ".join(found["one"]["ran"]),
+    )  # fmt: skip
+    return [*measured, one, *(_simulated_rows(network, found["phases"]) if "phases" in found else [])]
 
 
 def _simulated_rows(network: str, phases: dict[str, Any]) -> list[Row]:

@@ -228,7 +228,12 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
         assert net.last_backward is not None
         results[method]["ran"] = net.last_backward.backward_ways
     found: dict[str, Any] = {"ways": results}
-    if group.rank == 0:
+    alone = in_turn(group, partial(whole.backward, gradient, "auto"), lambda: None, options["repeats"])[
+        "alone"
+    ]
+    assert whole.last_backward is not None
+    found["one"] = {"auto": alone, "ran": whole.last_backward.backward_ways}
+    if group.rank == 0 and options["phases"]:
         found["phases"] = phases(whole, net, options["repeats"])
     group.barrier()
     return found
@@ -296,7 +301,7 @@ def main() -> None:
         results["layers"] = over_layers(group, options["layers"])
         if group.size > 1:
             results["trips"] = round_trips(group, options["layers"]["repeats"])
-        results["time"] = over_time(group, options["time"])
+        results["time"] = [over_time(group, {**options["time"], **case}) for case in options["time"]["cases"]]
         results["messages"] = {"count": sum(group.messages.values()), "bytes": sum(group.bytes.values())}
         if group.rank == 0:
             path.with_suffix(".out").write_text(json.dumps(results), encoding="utf-8")
