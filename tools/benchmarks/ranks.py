@@ -46,11 +46,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         arguments.model, arguments.batch_size, arguments.steps = "lenet5", 2, 200
         arguments.hidden_size = 20
     chosen = arguments.steps, arguments.hidden_size
-    cases = dict.fromkeys(
-        tuple(own if asked is None else asked for own, asked in zip(case, chosen, strict=True))
-        for case in TIME_CASES
-    )
-    last = list(cases)[-1]
+    cases = list(dict.fromkeys((chosen[0] or steps, chosen[1] or hidden) for steps, hidden in TIME_CASES))
     options = {
         "layers": {
             "model": arguments.model,
@@ -62,7 +58,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         "batch": {"repeats": arguments.repeats, "cases": QUICK_CASES if arguments.quick else CASES},
         "time": {
             "cases": [
-                {"steps": steps, "hidden": hidden, "phases": (steps, hidden) == last}
+                {"steps": steps, "hidden": hidden, "phases": (steps, hidden) == cases[-1]}
                 for steps, hidden in cases
             ],
             "batch_size": 16,
@@ -75,8 +71,8 @@ def run(arguments: argparse.Namespace) -> list[Row]:
         *_layer_rows(arguments, found["layers"]),
         *(
             row
-            for case, its in zip(cases, found["time"], strict=True)
-            for row in _time_rows(arguments, *case, its)
+            for (steps, hidden), its in zip(cases, found["time"], strict=True)
+            for row in _time_rows(arguments, steps, hidden, its)
         ),
         *_trip_rows(found.get("trips", {})),
     ]
