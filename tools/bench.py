@@ -40,8 +40,8 @@ def _add_measuring(command: argparse.ArgumentParser, module: Any) -> None:
     cli.add_device(command)
     if getattr(module, "SEVERAL", False):
         command.add_argument(
-            "--against", choices=module.AGAINST, nargs="+", default=list(module.AGAINST), metavar="RIVAL",
-            help=f"some of {', '.join(module.AGAINST)} (default: all)",
+            "--against", choices=module.AGAINST, nargs="+", default=list(module.SEVERAL), metavar="RIVAL",
+            help=f"some of {', '.join(module.AGAINST)} (default: {' '.join(module.SEVERAL)})",
         )  # fmt: skip
     else:
         command.add_argument("--against", choices=module.AGAINST, default=module.AGAINST[0])

@@ -101,6 +101,21 @@ def test_a_small_case_gives_both_sides_and_their_threads(
     assert last.split() == ["lstm", "1", *[f"{rows[2]['ratio']:.3g}"] * 2, "H=3", "B=2", "T=5"]
 
 
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("words", [[], ["--inference"]])
+def test_the_grid_beside_pytorch_and_jax(cell: str, words: list[str], tmp_path: Path, capsys) -> None:
+    """Results are compared before times are given: loss and gradients, or scores."""
+    pytest.importorskip("torch")
+    pytest.importorskip("jax")
+    sizes = f"--cells {cell} --hidden 3 --batch 2 --steps 5 --against torch jax"
+    rows = run("recurrent", tmp_path, *sizes.split(), *words)["rows"]
+    parts = [OVERALL] if words else list(QUANTITIES)
+    expected = [("PyTorch, 1 thread", part) for part in parts] + [("jax.lax.scan, 1 thread", OVERALL)]
+    assert [(row["against"], row["quantity"]) for row in rows] == expected
+    *_, by_torch, by_jax = capsys.readouterr().out.splitlines()
+    assert by_torch.startswith(f"{cell} against torch") and by_jax.startswith(f"{cell} against jax")
+
+
 def arguments_of(*words: str):
     arguments = bench.parser().parse_args(["recurrent", "--device", "host", *words])
     arguments.command = "bppsa-bench recurrent"

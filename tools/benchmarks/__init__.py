@@ -5,7 +5,7 @@ where it takes long, yields lists of them, each of which is written as it comes.
 where it has one of its own.
 `arguments` holds the common ones too: device, against, threads, repeats, quick. One that measures nothing on
 a device has no `AGAINST`: it gives `make_report(arguments)`, the object of --json, and `table(rows)`.
-Where `SEVERAL` is set, `against` is a list.
+Where `SEVERAL` names rivals, `against` is a list, of these by default.
 A module with `BENCHMARKS` holds several by name, each with these as attributes.
 """
 

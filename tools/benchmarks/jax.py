@@ -94,33 +94,40 @@ class ScanStep(FunctionStep):
     """That of the cell written with jax.lax.scan, all steps' input projected at once before."""
 
     def function(self, cell: str, hidden: int) -> Callable[[Any, Any], Any]:
-        import jax
-        import jax.numpy as jnp
+        return scan_of(cell, hidden)
 
-        def gru(x: Any, u: Any, states: Any) -> Any:
-            (r, z, n), (a, b, c), (h,) = jnp.split(x, 3, -1), jnp.split(u, 3, -1), states
-            z = jax.nn.sigmoid(z + b)
-            return ((1 - z) * jnp.tanh(n + jax.nn.sigmoid(r + a) * c) + z * h,)
 
-        def lstm(x: Any, u: Any, states: Any) -> Any:
-            i, f, g, o = jnp.split(x + u, 4, -1)
-            c = jax.nn.sigmoid(f) * states[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
-            return jax.nn.sigmoid(o) * jnp.tanh(c), c
+def scan_of(cell: str, hidden: int, prefix: str = "", last: bool = False) -> Callable[[Any, Any], Any]:
+    """The cell by jax.lax.scan: all steps' states (B, T, H), or the last one's (B, H), of parameters, whose
+    names begin with `prefix`, and sequences (B, T, F)."""
+    import jax
+    import jax.numpy as jnp
 
-        def rnn(x: Any, u: Any, states: Any) -> Any:
-            return (jnp.tanh(x + u),)
+    def gru(x: Any, u: Any, states: Any) -> Any:
+        (r, z, n), (a, b, c), (h,) = jnp.split(x, 3, -1), jnp.split(u, 3, -1), states
+        z = jax.nn.sigmoid(z + b)
+        return ((1 - z) * jnp.tanh(n + jax.nn.sigmoid(r + a) * c) + z * h,)
 
-        step = {"gru": gru, "lstm": lstm, "rnn": rnn}[cell]
+    def lstm(x: Any, u: Any, states: Any) -> Any:
+        i, f, g, o = jnp.split(x + u, 4, -1)
+        c = jax.nn.sigmoid(f) * states[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
+        return jax.nn.sigmoid(o) * jnp.tanh(c), c
 
-        def over_time(params: Any, x: Any) -> Any:
-            def body(states: Any, row: Any) -> Any:
-                u = states[0] @ params["weight_hh_l0"].T + params["bias_hh_l0"]
-                states = step(row, u, states)
-                return states, states[0]
+    def rnn(x: Any, u: Any, states: Any) -> Any:
+        return (jnp.tanh(x + u),)
 
-            projected = x.swapaxes(0, 1) @ params["weight_ih_l0"].T + params["bias_ih_l0"]
-            zeros = jnp.zeros((x.shape[0], hidden), x.dtype)
-            _, y = jax.lax.scan(body, (zeros,) * (2 if cell == "lstm" else 1), projected)
-            return y.swapaxes(0, 1)
+    step = {"gru": gru, "lstm": lstm, "rnn": rnn}[cell]
 
-        return over_time
+    def over_time(params: Any, x: Any) -> Any:
+        def body(states: Any, row: Any) -> Any:
+            u = states[0] @ params[f"{prefix}weight_hh_l0"].T + params[f"{prefix}bias_hh_l0"]
+            states = step(row, u, states)
+            return states, None if last else states[0]
+
+        weight, bias = params[f"{prefix}weight_ih_l0"], params[f"{prefix}bias_ih_l0"]
+        projected = x.swapaxes(0, 1) @ weight.T + bias
+        zeros = jnp.zeros((x.shape[0], hidden), x.dtype)
+        states, y = jax.lax.scan(body, (zeros,) * (2 if cell == "lstm" else 1), projected)
+        return states[0] if last else y.swapaxes(0, 1)
+
+    return over_time

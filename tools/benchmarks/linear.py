@@ -22,7 +22,7 @@ from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 
 AGAINST = ("torch", "jax", "copy")
 #: Several rivals may be named.
-SEVERAL = True
+SEVERAL = AGAINST
 
 #: (B, T, H): those whose arrays are of at most MOST_BYTES, the longest with one sample and few units.
 SIZES = (

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bppsa_cupy.data.bitstream import make_bitstreams
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.layers import GRU, LSTM, RNN, Linear
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.tools.benchmarks.jax import scan_of
 from bppsa_cupy.tools.benchmarks.rivals import TorchWorkload, to_numpy, torch_device, torch_recurrent
 from bppsa_cupy.tools.benchmarks.workload import Lap, Workload
 from bppsa_cupy.training.losses import cross_entropy
@@ -121,6 +123,86 @@ class TorchGradients(TorchWorkload):
     def result(self) -> dict[str, np.ndarray]:
         gradients = {name: to_numpy(one.grad) for name, one in self.parameters.items()}
         return {"loss": to_numpy(self.loss), **gradients}
+
+
+class JaxGradients(Workload):
+    """The cell by jax.lax.scan and the linear layer: loss and gradients, one function compiled by jax.jit."""
+
+    def __init__(
+        self, cell: str, device: str, steps: int, features: int, batch: int, hidden: int = HIDDEN,
+        heads: int = 1,
+    ) -> None:  # fmt: skip
+        import jax
+
+        network = make_network(cell, "host", steps, features, hidden, heads)
+        self.device = get_device(device)
+        where = jax.devices("gpu" if device == "cuda" else "cpu")[0]
+        given = network.state_dict(), *make_batch(steps, features, batch)
+        self.parameters, self.inputs, self.labels = jax.device_put(given, where)
+        self.scan = scan_of(cell, hidden, "0.", last=True)
+        self.wait, self.found = jax.block_until_ready, None
+        self.build()
+
+    def build(self) -> None:
+        """Compile what a run calls."""
+        import jax
+
+        def loss(parameters: Any, inputs: Any, labels: Any) -> Any:
+            scores = jax.nn.log_softmax(self.output(parameters, inputs))
+            return -scores[jax.numpy.arange(len(labels)), labels].mean()
+
+        self.call = jax.jit(jax.value_and_grad(loss))
+
+    def output(self, parameters: Any, inputs: Any) -> Any:
+        """The scores, (B, CLASSES)."""
+        return self.scan(parameters, inputs) @ parameters["1.weight"].T + parameters["1.bias"]
+
+    def run(self, lap: Lap) -> None:
+        self.found = self.wait(self.call(self.parameters, self.inputs, self.labels))
+
+    def result(self) -> dict[str, np.ndarray]:
+        loss, gradients = self.found
+        return {"loss": np.asarray(loss), **{name: np.asarray(one) for name, one in gradients.items()}}
+
+
+class Outputs(Gradients):
+    """Ours without a way back: the scores alone."""
+
+    stateful = False
+
+    def run(self, lap: Lap) -> None:
+        network = self.network.eval()
+        self.scores = network.forward(self.inputs, into=network.last_pass)
+
+    def result(self) -> dict[str, np.ndarray]:
+        return {"scores": np.array(self.device.to_host(self.scores))}
+
+
+class TorchOutputs(TorchGradients):
+    """PyTorch's, in its inference mode."""
+
+    stateful = False
+
+    def run(self, lap: Lap) -> None:
+        import torch
+
+        with torch.inference_mode():
+            self.scores = self.output()
+
+    def result(self) -> dict[str, np.ndarray]:
+        return {"scores": to_numpy(self.scores)}
+
+
+class JaxOutputs(JaxGradients):
+    """JAX's, compiled by jax.jit."""
+
+    def build(self) -> None:
+        import jax
+
+        self.call = jax.jit(lambda parameters, inputs, labels: self.output(parameters, inputs))
+
+    def result(self) -> dict[str, np.ndarray]:
+        return {"scores": np.asarray(self.found)}
 
 
 class SteppedGradients(TorchGradients):

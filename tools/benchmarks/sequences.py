@@ -37,8 +37,12 @@ from bppsa_cupy.tools.benchmarks.sequence_sides import (
     LAYERS,
     STEPS_OF,
     Gradients,
+    JaxGradients,
+    JaxOutputs,
+    Outputs,
     SteppedGradients,
     TorchGradients,
+    TorchOutputs,
 )
 from bppsa_cupy.tools.benchmarks.tables import figure
 from bppsa_cupy.tools.benchmarks.workload import OVERALL
@@ -47,6 +51,9 @@ from bppsa_cupy.tools.machine import provenance
 from bppsa_cupy.tools.paper import SETS, TABLE4, TABLE5, TABLE6, Epoch
 
 AGAINST = ("torch", "none")
+GRID_AGAINST = ("torch", "jax", "none")
+#: What the rivals of --against are called in rows, before their threads.
+NAMES = {"torch": "PyTorch", "jax": "jax.lax.scan"}
 QUANTITIES = ("forward", "backward", OVERALL)
 #: How close the loss and every gradient must be to the rival's, relative to the norm.
 TOLERANCE = 1e-4
@@ -70,6 +77,7 @@ class Case:
 
     name    as rows have it, before the sizes where it is one of the paper's tables 4 to 6
     paper   the paper's seconds of an epoch
+    inference  whether the scores alone are asked for, without a way back
     """
 
     name: str
@@ -80,6 +88,7 @@ class Case:
     hidden: int = HIDDEN
     heads: int = 1
     paper: Epoch | None = None
+    inference: bool = False
 
     @property
     def title(self) -> str:
@@ -142,7 +151,7 @@ def measure_case(
 
     options = _options(arguments, case)
     sides = {
-        side: Side(Gradients, {**options, "method": method}, arguments.threads)
+        side: Side(Outputs if case.inference else Gradients, {**options, "method": method}, arguments.threads)
         for side, method in ours.items()
     }
     limit = getattr(arguments, "case_seconds", math.inf)
@@ -156,10 +165,20 @@ def torch_rivals(arguments: argparse.Namespace, case: Case) -> dict[str, Side]:
     """PyTorch on one thread and on all; on a GPU without and with TF32."""
     options = _options(arguments, case)
     if arguments.device != "cuda":
-        return torch_sides("PyTorch", TorchGradients, options, arguments.threads)
+        factory = TorchOutputs if case.inference else TorchGradients
+        return torch_sides("PyTorch", factory, options, arguments.threads)
     return {
         "PyTorch with cuDNN": torch_side(TorchGradients, options, arguments.threads),
         TF32: torch_side(TorchGradients, {**options, "tf32": True}, arguments.threads),
+    }
+
+
+def jax_rivals(arguments: argparse.Namespace, case: Case) -> dict[str, Side]:
+    """The cell by jax.lax.scan, on one thread and on all."""
+    factory, options = JaxOutputs if case.inference else JaxGradients, _options(arguments, case)
+    return {
+        f"{NAMES['jax']}, {thread_count(each)}": Side(factory, options, each, ("jax",), {"NPROC": str(each)})
+        for each in sorted({1, arguments.threads})
     }
 
 
@@ -169,9 +188,11 @@ def _options(arguments: argparse.Namespace, case: Case) -> dict[str, Any]:
 
 
 def _timed(case: Case, ours: Measurement, rival: Rival, note: str | None = None) -> list[Row]:
+    sides = [ours] if rival is None else [ours, rival[1]]
     return [
         compared_row(case.title, quantity, ours, rival, paper=case.paper_ratio(quantity), note=note)
         for quantity in QUANTITIES
+        if all(quantity in side.seconds for side in sides)
     ]
 
 
@@ -227,7 +248,7 @@ def _add_cells(parser: argparse.ArgumentParser, cells: Sequence[str]) -> None:
 
 
 def add_grid(parser: argparse.ArgumentParser) -> None:
-    """--cells, --hidden, --batch, --steps, --case-seconds, --resume."""
+    """--cells, --hidden, --batch, --steps, --case-seconds, --inference, --resume."""
     _add_cells(parser, list(LAYERS))
     for option, what in (("hidden", "hidden sizes H"), ("batch", "samples B"), ("steps", "steps T")):
         default = ",".join(map(str, GRID[option]))
@@ -235,6 +256,7 @@ def add_grid(parser: argparse.ArgumentParser) -> None:
             f"--{option}", type=cli.positive_list, metavar="N,N",
             help=f"{what} (default {default}; with --quick one)",
         )  # fmt: skip
+    parser.add_argument("--inference", action="store_true", help="the scores alone, without a way back")
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -247,14 +269,20 @@ def grid(arguments: argparse.Namespace) -> list[Case]:
     defaults = {name: values[:1] if arguments.quick else values for name, values in GRID.items()}
     defaults["steps"] = [QUICK_STEPS] if arguments.quick else GRID["steps"]
     sizes = (getattr(arguments, name) or values for name, values in defaults.items())
+    inference = arguments.inference
+    end = " inference" if inference else ""
     return [
-        Case(f"{cell} H={hidden} B={batch} T={steps}", cell, steps, FEATURES, batch, hidden)
+        Case(
+            f"{cell} H={hidden} B={batch} T={steps}{end}", cell, steps, FEATURES, batch, hidden,
+            inference=inference,
+        )
         for cell, hidden, batch, steps in itertools.product(arguments.cells, *sizes)
-    ]
+    ]  # fmt: skip
 
 
 def run_grid(arguments: argparse.Namespace) -> Iterator[list[Row]]:
-    """Forward, backward and overall, case by case; first the cases that are kept, all together.
+    """Forward, backward and overall, case by case, against the quickest side of each rival (of JAX, whose
+    function is one, and of inference, overall alone); first the cases that are kept, all together.
 
     A case that fails is told on stderr, and the others go on. Raises BenchmarkError at the end then.
     """
@@ -265,8 +293,10 @@ def run_grid(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     cases = [case for case in grid(arguments) if case.name not in there]
     failed = []
     for case in tqdm(cases, unit="case", disable=not sys.stderr.isatty()):
-        rivals = torch_rivals(arguments, case) if arguments.against == "torch" else {}
+        rivals = torch_rivals(arguments, case) if "torch" in arguments.against else {}
         rivals.pop(TF32, None)
+        if "jax" in arguments.against:
+            rivals |= jax_rivals(arguments, case)
         try:
             measured = measure_case(arguments, case, rivals)
         except BenchmarkError as error:
@@ -275,7 +305,11 @@ def run_grid(arguments: argparse.Namespace) -> Iterator[list[Row]]:
             continue
         ours = measured.pop("ours")
         note = f"ours on {thread_count(arguments.threads)}, {len(ours.seconds[OVERALL])} samples"
-        yield _timed(case, ours, best(measured), note)
+        groups: dict[str, dict[str, Measurement]] = {}
+        for name, side in measured.items():
+            groups.setdefault(_rival_of(name), {})[name] = side
+        found = [best(group) for group in groups.values()] or [None]
+        yield [row for rival in found for row in _timed(case, ours, rival, note)]
     if failed:
         raise BenchmarkError(
             f"{len(failed)} of {len(cases)} cases were left out, {', '.join(failed)}: --resume takes them "
@@ -298,10 +332,12 @@ def _kept_rows(arguments: argparse.Namespace) -> list[Row]:
         raise BppsaError(
             f"{path} holds no rows of a benchmark ({error}): give another --json FILE"
         ) from error
-    rivals = {"none" if row.against is None else "torch" for row in stored} or {arguments.against}
+    asked = set(arguments.against) - {"none"} or {"none"}
+    rivals = {_rival_of(row.against) for row in stored} or asked
     before = {**report, "against": " and ".join(sorted(rivals))}
     device = get_device(arguments.device)
-    now = {"name": arguments.name, "against": arguments.against, **provenance(device, arguments.threads)}
+    against = " and ".join(sorted(asked))
+    now = {"name": arguments.name, "against": against, **provenance(device, arguments.threads)}
     for name, value in now.items():
         if before.get(name) != value:
             raise BppsaError(
@@ -311,19 +347,29 @@ def _kept_rows(arguments: argparse.Namespace) -> list[Row]:
     return stored
 
 
+def _rival_of(against: str | None) -> str:
+    """The rival of --against that a row or a side names."""
+    if against is None:
+        return "none"
+    return next(rival for rival, name in NAMES.items() if against.startswith(name))
+
+
 def grid_table(rows: list[dict[str, Any]]) -> str:
-    """A line a case, and by cell the geometric mean and the worst of the ratios of the whole pass."""
-    cases: dict[str, dict[str, dict[str, Any]]] = {}
+    """A line a case and rival, and by cell and rival the geometric mean and the worst of the ratios of the
+    whole pass."""
+    cases: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
     for row in rows:
-        cases.setdefault(row["case"], {})[row["quantity"]] = row
-    whole = {name: found for name, found in cases.items() if OVERALL in found}
+        cases.setdefault((row["case"], _rival_of(row["against"])), {})[row["quantity"]] = row
+    whole = {key: found for key, found in cases.items() if OVERALL in found}
+    several = len({rival for _, rival in whole}) > 1
     head = ("case", "ours", "theirs", "ratio", "quartiles", "forward", "backward", "against")
-    text = aligned([head, *(_line(name, found) for name, found in whole.items())], "<>>>>>><")
+    text = aligned([head, *(_line(name, found) for (name, _), found in whole.items())], "<>>>>>><")
     ratios: dict[str, list[tuple[float, str]]] = {}
-    for name, found in whole.items():
+    for (name, rival), found in whole.items():
         if found[OVERALL]["ratio"] is not None:
             cell, _, sizes = name.partition(" ")
-            ratios.setdefault(cell, []).append((found[OVERALL]["ratio"], sizes))
+            of = f"{cell} against {rival}" if several else cell
+            ratios.setdefault(of, []).append((found[OVERALL]["ratio"], sizes))
     if ratios:
         lines = [("cell", "cases", "geometric mean", "worst", "")]
         for cell, found_ratios in ratios.items():
@@ -343,7 +389,7 @@ def _line(name: str, found: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
         "-" if whole["theirs"] is None else figure(whole["theirs"], "s"),
         _ratio(whole["ratio"]),
         "-" if quartiles is None else " to ".join(map(_ratio, quartiles)),
-        *(_ratio(found[quantity]["ratio"]) for quantity in ("forward", "backward")),
+        *(_ratio(found[part]["ratio"]) if part in found else "-" for part in ("forward", "backward")),
         ": ".join(text for text in (whole["against"], whole["note"]) if text) or "-",
     )
 
@@ -408,7 +454,7 @@ BENCHMARKS = {
     ),
     "recurrent": SimpleNamespace(
         __doc__="RNN, GRU and LSTM of many sizes: forward, and back to every parameter.",
-        AGAINST=AGAINST, add_arguments=add_grid, run=run_grid, table=grid_table,
+        AGAINST=GRID_AGAINST, SEVERAL=("torch",), add_arguments=add_grid, run=run_grid, table=grid_table,
     ),
     "heads": SimpleNamespace(
         __doc__="Recurrent layers with heads beside PyTorch's dense ones, and those stepped by PyTorch.",
