@@ -140,7 +140,8 @@ class JaxGradients(Workload):
         given = network.state_dict(), *make_batch(steps, features, batch)
         self.parameters, self.inputs, self.labels = jax.device_put(given, where)
         self.scan = scan_of(cell, hidden, "0.", last=True)
-        self.wait, self.found = jax.block_until_ready, None
+        self.wait = jax.block_until_ready
+        self.found: Any = None
         self.build()
 
     def build(self) -> None:
