@@ -5,9 +5,9 @@ channel of the input, in place of 36: Y = Aᵀ [Σ_c (G g_c Gᵀ) ⊙ (Bᵀ d_c 
 the kernel g. The sums over channels are 16 matrix products, of vectors of tiles (`tiles`).
 
 The lanes of a vector are the same tile of WIDE samples, or, of fewer samples, neighbours among the tiles of a
-plane whose cells hold all of them. In exact arithmetic it is the convolution; in floating point the
-transforms add up to 16 inputs before a product, so that rounding errors are some three times those of the
-sum itself.
+plane whose cells hold all of them. In exact arithmetic the result is the convolution's. In floating point the
+transforms add four inputs either way before a product is formed, and a sum has a ninth of the terms: errors
+in float32 are no larger than those of direct sums. NaN and infinity reach all four outputs of a tile.
 
 Law: a tile's outputs are made by the same operations in the same order on its own lane, so their bits depend
 neither on the batch that it is in nor on the number of threads.
