@@ -5,15 +5,16 @@ keep them in memory.
 """
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.lanes import LANES, call_named, splat, vector_pointer
+from bppsa_cupy.raw_kernels.twins.processor import has
 from bppsa_cupy.system.compiled import compiled
 
 #: Whether a register holds 16 lanes of float32, and there are 32 of them.
-WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
+WIDE = has("avx512f")
 
 #: Rows of a weight matrix whose sums are held at once; what remains is done by fewer.
 ROWS = 10 if WIDE else 5

@@ -14,15 +14,15 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.codegen import get_host_cpu_features
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.lanes import never_inlined
+from bppsa_cupy.raw_kernels.twins.processor import has
 from bppsa_cupy.system.compiled import compiled
 
 #: Bytes of a vector register, and how many vectors a tile is wide: with ROWS of them and one row of the
 #: second operand they fill the registers (32 with AVX-512, else 16).
-VECTOR_BYTES, VECTORS = (64, 3) if "+avx512f" in get_host_cpu_features() else (32, 2)
+VECTOR_BYTES, VECTORS = (64, 3) if has("avx512f") else (32, 2)
 
 #: Rows of a tile.
 ROWS = 6

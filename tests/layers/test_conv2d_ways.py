@@ -1,11 +1,17 @@
 """Convolutions on the host, by each of the ways their twins place outputs in vectors and are cut."""
 
+import os
+import platform
+import subprocess
+import sys
+
 import numba
 import numpy as np
 import pytest
 import torch
 from tolerances import assert_close
 
+import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.twins.indirect import BY_PATCHES, BY_ROWS, BY_SAMPLES, choose_way
@@ -148,3 +154,40 @@ def test_an_empty_batch_gives_no_output_and_gradients_of_zero(rng):
     case = (0, 3, 5, 6, 3, 1, 1, 1)
     y, dx, dw, db = run(case, *draw(case, "float32", rng))
     assert y.size == dx.size == 0 and not dw.any() and not db.any()
+
+
+OF_AVX2 = """
+import numpy as np, sys
+import bppsa_cupy as bp
+from bppsa_cupy.raw_kernels.twins.lane_products import WIDE
+from bppsa_cupy.raw_kernels.twins.tiles import VECTOR_BYTES
+assert not WIDE and VECTOR_BYTES == 32
+layers = [bp.Conv2d(8, 8, 3, padding=1), bp.Flatten(), bp.Linear(512, 3)]
+net = bp.Sequential(layers, (8, 8, 8), seed=0, device="host")
+x = np.random.default_rng(0).standard_normal((17, 8, 8, 8)).astype(np.float32)
+y = net.forward(x)
+net.backward(y, method="bp")
+np.savez(sys.argv[1], y=y, **net.gradients)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="not x86-64")
+def test_tiles_are_those_of_the_processor_that_is_compiled_for(tmp_path):
+    """Functions for AVX2 alone, whatever the host has."""
+    target = {
+        "NUMBA_CPU_NAME": "x86-64-v3",
+        "NUMBA_CPU_FEATURES": "+avx2,+fma",
+        "XDG_CACHE_HOME": str(tmp_path),
+    }
+    command = [sys.executable, "-c", OF_AVX2, tmp_path / "found.npz"]
+    subprocess.run(command, env={**os.environ, **target}, check=True)
+    found = np.load(tmp_path / "found.npz")
+    layers = [bp.Conv2d(8, 8, 3, padding=1), bp.Flatten(), bp.Linear(512, 3)]
+    net = bp.Sequential(layers, (8, 8, 8), seed=0, device="host")
+    y = net.forward(np.random.default_rng(0).standard_normal((17, 8, 8, 8)).astype(np.float32))
+    net.backward(y, method="bp")
+    for name, array in {"y": y, **net.gradients}.items():
+        np.testing.assert_allclose(
+            found[name], array, rtol=1e-4, atol=1e-4 * np.abs(array).max(), err_msg=name
+        )
