@@ -91,7 +91,7 @@ def test_a_call_that_fails_is_written_as_a_test(tmp_path):
     with pytest.raises(StopIteration):
         written(arguments.TEST, name="No such call", texts={})(tmp_path)
     assert arguments.play("Linear", {"in_features": "-1"}, tmp_path)[0] == "refused"
-    assert arguments.play("Schedule", {"text": "'cosine'"}, tmp_path) == ("accepted", "")
+    assert arguments.play("RateSchedule", {"text": "'cosine'"}, tmp_path) == ("accepted", "")
 
 
 def test_a_file_that_fails_is_written_as_a_test(tmp_path, monkeypatch):
