@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import time
 from collections.abc import Callable
@@ -20,6 +21,8 @@ LATE = 2.0
 STUCK, RATE = 3.0, 20e6
 #: The tag of COMM_WORLD by which ranks tell: the second highest that every MPI has.
 TOLD = 32766
+#: Seconds between two looks at what others tell, at the end.
+PAUSE = 1e-3
 #: Ranks that an error shows.
 SHOWN = 4
 
@@ -51,6 +54,19 @@ class Waits:
         self._others: dict[int, Wait] = {}
         self._under_way: list[tuple[Any, np.ndarray]] = []
         self.count = 0
+        atexit.register(self._settle)
+
+    def _settle(self) -> None:
+        """Take all that was told, when every rank has ended: MPI's own end, which waits for all ranks too,
+        kills those whose messages nobody took."""
+        if self._mpi.Is_finalized():
+            return
+        for _ in range(2):  # what a rank told just before the first may be heard after it
+            ended = self._world.Ibarrier()
+            while not ended.Test():
+                self.hear()
+                time.sleep(PAUSE)
+            self.hear()
 
     def tell(self, wait: Wait | None) -> None:
         """Let all ranks know for what this one waits, or that it goes on."""
