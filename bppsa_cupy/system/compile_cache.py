@@ -78,7 +78,13 @@ class CompileCache(FunctionCache):
         self._unlock(file)
         # The code may call what the threading layer brings along, a parallel loop's or `thread_count`.
         _launch_threads()
-        return compiler.CompileResult._rebuild(target_context, *pickle.loads(content))
+        reduced, constants = pickle.loads(content)
+        form = compiler.CompileResult._rebuild(target_context, *reduced)
+        # A caller's form may have brought the function's environment along, as it was before this form's
+        # wrapper put constants of its own at the end of the list.
+        known = form.environment.consts
+        known += constants[len(known) :]
+        return form
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep a form that was compiled, and let those who wait for it have it."""
@@ -86,7 +92,7 @@ class CompileCache(FunctionCache):
         if file is None:
             return
         try:
-            content = dumps(data._reduce())
+            content = dumps((data._reduce(), [*data.environment.consts]))
             with suppress(BppsaError), whole_file(file) as temporary:
                 temporary.write_bytes(sha256(content).digest() + content)
         finally:

@@ -11,14 +11,17 @@ from typing import Any
 
 from numba.core.cpu import ParallelOptions
 
-from bppsa_cupy.system import compilation, linking
+from bppsa_cupy.system import compilation, compile_cache, linking
 from bppsa_cupy.system.compile_cache import CompileCache
 from bppsa_cupy.system.linking import Function
 
 
 def sources_digest(package: str) -> str:
-    """SHA-256 over the Python sources of a package or module, by their names, this file and `linking`."""
-    state = sha256(Path(__file__).read_bytes() + Path(linking.__file__).read_bytes())
+    """SHA-256 over the Python sources of a package or module, by their names, and over those that compile and
+    keep them: this file, `linking` and `compile_cache`."""
+    state = sha256(Path(__file__).read_bytes())
+    for compiler in (linking, compile_cache):
+        state.update(Path(str(compiler.__file__)).read_bytes())
     source = Path(str(sys.modules[package].__file__))
     paths = sorted(source.parent.rglob("*.py")) if source.name == "__init__.py" else [source]
     for path in paths:

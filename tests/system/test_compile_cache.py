@@ -125,6 +125,22 @@ def test_an_edit_of_a_source_is_compiled_anew_and_the_older_form_stays(tmp_path)
         assert (found.strip(), len([*kept.rglob("own.f-*")])) == (value, forms)
 
 
+def test_a_form_has_its_constants_where_its_function_was_loaded_as_a_part_of_another(tmp_path):
+    """An array's dtype is a constant that its function's wrapper for Python alone asks for."""
+    (tmp_path / "own.py").write_text(
+        "import numpy as np\nfrom bppsa_cupy.system.compiled import compiled\n"
+        "@compiled()\ndef made(n):\n    return np.zeros(n)\n"
+        "@compiled()\ndef total(n):\n    return made(n).sum()\n",
+        encoding="utf-8",
+    )
+    kept = tmp_path / "cache"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(kept)}
+    command = [sys.executable, "-c", "import own; print(own.total(2), own.made(3).dtype)"]
+    for _ in range(2):
+        assert subprocess.check_output(command, cwd=tmp_path, env=environment).split() == [b"0.0", b"float64"]
+        assert len([*kept.rglob("own.*")]) == 2
+
+
 def test_options_settings_and_versions_are_in_the_key(tmp_path, monkeypatch):
     plus(1.0, tmp_path)(1.0)
     for change in range(3):
