@@ -1,5 +1,5 @@
 """Kernel pairs: `NAME.cu` (CUDA C++) and `NAME.py` (its Numba twin), and those of recurrent cells, which
-fill the frames with what is in cells/."""
+fill the frames with what is in cells/ and, of linear ones, in linear_cells/."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -12,8 +12,8 @@ from bppsa_cupy.raw_kernels.kernel import FOLDER, Kernel
 
 
 class _Kernels(Mapping[str, Kernel]):
-    """Every kernel by name: a pair of files in this folder, or in cells/, is all it takes to be listed. One
-    is imported when it is asked for, those of cells together."""
+    """Every kernel by name: a pair of files in this folder, in cells/ or in linear_cells/, is all it takes to
+    be listed. One is imported when it is asked for, those of cells together."""
 
     def __init__(self) -> None:
         self._pairs = sorted(path.stem for path in FOLDER.glob("*.cu"))
@@ -22,8 +22,11 @@ class _Kernels(Mapping[str, Kernel]):
     def _of_cells(self) -> dict[str, Kernel]:
         from bppsa_cupy.raw_kernels.cells import FORMS
         from bppsa_cupy.raw_kernels.frames.twins import kernels_of
+        from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
+        from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
-        return {kernel.name: kernel for form in FORMS.values() for kernel in kernels_of(form).values()}
+        families = *map(kernels_of, FORMS.values()), *map(linear_kernels_of, LINEAR_FORMS.values())
+        return {kernel.name: kernel for family in families for kernel in family.values()}
 
     def __getitem__(self, name: str) -> Kernel:
         if name in self._pairs:

@@ -17,7 +17,8 @@ from typing import Any
 
 from bppsa_cupy.data import Dataset
 from bppsa_cupy.errors import BppsaError, ShapeError
-from bppsa_cupy.layers.recurrent import FORWARD_METHODS, OUTPUTS
+from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
+from bppsa_cupy.layers.recurrent import OUTPUTS
 from bppsa_cupy.models import MODELS, build_model, find_factory
 from bppsa_cupy.models.recurrent import CELLS
 from bppsa_cupy.network.prune import SCOPES, prune
@@ -228,7 +229,9 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         help="scores of the last state, or at every step (default: as labels are)",
     )
     recurrent.add_argument(
-        "--forward-method", choices=FORWARD_METHODS, help="of the pass over time (default auto)"
+        "--forward-method",
+        choices=MatrixRecurrent.forward_methods,
+        help="of the pass over time (default auto)",
     )
     recurrent.add_argument(
         "--heads", type=positive, metavar="N", help="blocks of units that see each other alone (default 1)"

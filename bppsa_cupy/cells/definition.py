@@ -18,6 +18,8 @@ Step = Callable[[Any, Any, Any, Any], Mapping[str, Any] | Sequence[Any]]
 class Definition:
     """A cell: its names and the step of one unit, as `Cell` takes them.
 
+    recurrent  whether gates have rows in W_hh; without them the cell is a linear one
+
     Raises CellError where a name is no identifier or is there twice, and where there is no gate or no state.
     """
 
@@ -26,6 +28,7 @@ class Definition:
     states: tuple[str, ...]
     parameters: tuple[str, ...]
     step: Step
+    recurrent: bool = True
 
     def __post_init__(self) -> None:
         _check_identifier("a cell's name", self.name)

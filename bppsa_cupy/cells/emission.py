@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 import sympy
 
+from bppsa_cupy.cells.definition import Definition
 from bppsa_cupy.cells.program import is_mask
 from bppsa_cupy.cells.symbolic import Expression
 from bppsa_cupy.cells.texts import CellFunction, Parts
@@ -34,7 +35,7 @@ _ENTRIES = {name: "coefficients_of" if name == "coefficients" else name for name
 
 
 @dataclass(frozen=True)
-class _Function:
+class Emitted:
     """One function as texts write it.
 
     unpacked     names of the kept values that it reads, by place
@@ -49,7 +50,7 @@ class _Function:
     results: tuple[tuple[str, tuple[Expression, ...]], ...]
 
 
-def _function(part: CellFunction, values: Mapping[sympy.Symbol, str]) -> _Function:
+def emitted(part: CellFunction, values: Mapping[sympy.Symbol, str]) -> Emitted:
     """A part with a name for each symbol, its assignments split where their lines are too long."""
     names = {
         symbol: f"{argument}[{place}]"
@@ -87,11 +88,11 @@ def _function(part: CellFunction, values: Mapping[sympy.Symbol, str]) -> _Functi
     for symbol, expression in part.program.assignments:
         assign(symbol, expression)
     results = tuple((name, tuple(map(fit, elements))) for name, elements in part.results())
-    return _Function(unpacked, names, tuple(assignments), results)
+    return Emitted(unpacked, names, tuple(assignments), results)
 
 
-def _functions(parts: Parts) -> dict[str, _Function]:
-    return {name: _function(getattr(parts, name), parts.names) for name in _ARGUMENTS}
+def _functions(parts: Parts) -> dict[str, Emitted]:
+    return {name: emitted(getattr(parts, name), parts.names) for name in _ARGUMENTS}
 
 
 # ---- CUDA C++ ----
@@ -116,31 +117,27 @@ def cuda_text(parts: Parts) -> str:
         "direct": sorted({former for _, former in derived.direct}),
     }
     masks = {name: sum(1 << place for place in places) for name, places in bits.items()}
-    lines = [f"// The cell {traced.definition.name}: {_shown(parts)}.", "", "struct Cell {"]
+    lines = [f"// The cell {traced.definition.name}: {shown(traced.definition)}.", "", "struct Cell {"]
     for values in (counts, masks):
         lines.append(
             "    static const int " + ", ".join(f"{name} = {value}" for name, value in values.items()) + ";"
         )
     for name, function in _functions(parts).items():
-        taken = [
-            f"const real* {argument}" for argument in _ARGUMENTS[name] if (name, argument) != ("enter", "x")
-        ]
-        given = [f"real* {result}" for result in _RESULTS[name] or ("x",)]
-        body = _entering(parts, function) if name == "enter" else _cuda_body(function)
-        head = f"    static __device__ __forceinline__ void {_ENTRIES[name]}("
-        lines += [
-            "",
-            *_filled(head, [*taken, *given], ")"),
-            "    {",
-            *(f"        {line}" for line in body),
-            "    }",
-        ]
+        taken = [argument for argument in _ARGUMENTS[name] if (name, argument) != ("enter", "x")]
+        body = _entering(parts, function) if name == "enter" else cuda_body(function)
+        lines += cuda_function(_ENTRIES[name], taken, _RESULTS[name] or ("x",), body)
     return "\n".join([*lines, "};", ""])
 
 
-def _shown(parts: Parts) -> str:
+def cuda_function(name: str, taken: Sequence[str], given: Sequence[str], body: Sequence[str]) -> list[str]:
+    """A function of `struct Cell`, from its arguments and results by name and the lines of its body."""
+    head = f"    static __device__ __forceinline__ void {name}("
+    items = [*(f"const real* {argument}" for argument in taken), *(f"real* {result}" for result in given)]
+    return ["", *_filled(head, items, ")"), "    {", *(f"        {line}" for line in body), "    }"]
+
+
+def shown(definition: Definition) -> str:
     """The gates, states and parameters by name."""
-    definition = parts.derived.graph.trace.definition
     kinds = ("gates", definition.gates), ("states", definition.states), ("parameters", definition.parameters)
     return "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds if names)
 
@@ -157,7 +154,8 @@ def _filled(head: str, items: list[str], end: str) -> list[str]:
     return lines
 
 
-def _cuda_body(function: _Function) -> list[str]:
+def cuda_body(function: Emitted) -> list[str]:
+    """The lines that fill the results."""
     writer = CudaWriter(function.names)
     lines = []
     if function.unpacked:
@@ -171,7 +169,7 @@ def _cuda_body(function: _Function) -> list[str]:
     return lines
 
 
-def _entering(parts: Parts, function: _Function) -> list[str]:
+def _entering(parts: Parts, function: Emitted) -> list[str]:
     """The steps of `enter`, in place."""
     writer = CudaWriter(function.names)
     lines = []
@@ -192,30 +190,44 @@ def twin_text(parts: Parts) -> str:
     used: set[tuple[str, str]] = set()
     blocks = []
     for name, function in _functions(parts).items():
-        writer = TwinWriter(function.names)
-        body = []
+        unpacked: list[str] = []
         if function.unpacked:
             places = list(function.unpacked)
             whole = places == list(range(len(parts.derived.kept))) and len(places) > 1
-            body = (
+            unpacked = (
                 [", ".join(function.unpacked.values()) + " = kept"]
                 if whole
                 else [f"{value} = kept[{place}]" for place, value in function.unpacked.items()]
             )
-        computed = [
-            f"{function.names[symbol]} = {writer.write(expression).text}"
-            for symbol, expression in function.assignments
-        ]
-        results = [[writer.write(element).text for element in elements] for _, elements in function.results]
-        returned = _returned(results)
-        like = _like(name, parts)
-        constants = [f"{called} = number({like}, {value!r})" for value, called in writer.constants.items()]
-        if constants:
-            writer.used.add(("lanes", "number"))
-        used |= writer.used
-        lines = [f"    {line}" for line in (*constants, *body, *computed, *returned)]
-        head = ["@register_jitable", f"def {name}({', '.join(_ARGUMENTS[name])}):"]
-        blocks.append("\n".join([*head, *lines]))
+        block, words = twin_function(name, _ARGUMENTS[name], function, _like(name, parts), unpacked)
+        used |= words
+        blocks.append(block)
+    return with_imports(used, blocks)
+
+
+def twin_function(
+    name: str, arguments: Sequence[str], function: Emitted, like: str, unpacked: Sequence[str] = ()
+) -> tuple[str, set[tuple[str, str]]]:
+    """A function of twins, and what it uses of their modules.
+
+    like      an argument of the type of its numbers
+    unpacked  lines that come first
+    """
+    writer = TwinWriter(function.names)
+    computed = [
+        f"{function.names[symbol]} = {writer.write(expression).text}"
+        for symbol, expression in function.assignments
+    ]
+    results = [[writer.write(element).text for element in elements] for _, elements in function.results]
+    constants = [f"{called} = number({like}, {value!r})" for value, called in writer.constants.items()]
+    if constants:
+        writer.used.add(("lanes", "number"))
+    lines = [f"    {line}" for line in (*constants, *unpacked, *computed, *_returned(results))]
+    return "\n".join(["@register_jitable", f"def {name}({', '.join(arguments)}):", *lines]), writer.used
+
+
+def with_imports(used: set[tuple[str, str]], blocks: Sequence[str]) -> str:
+    """Functions of twins behind the imports of what they use."""
     modules: dict[str, list[str]] = {}
     for module, word in sorted(used):
         modules.setdefault(module, []).append(word)

@@ -77,18 +77,20 @@ def write(definition: Definition) -> Written:
 
 def form_of(written: Written) -> CellForm:
     """The form of a cell that no file holds."""
-    return CellForm(**written.numbers, cuda=written.cuda, functions=_functions(written.functions))
+    return CellForm(
+        **written.numbers, cuda=written.cuda, functions=functions_of(written.functions, Functions)
+    )
 
 
 @cache
-def _functions(text: str) -> Functions:
-    """A text's functions, made once; tracebacks show its lines."""
+def functions_of(text: str, kind: type[Any]) -> Any:
+    """The `kind` of functions that a text of twins' functions makes, once; tracebacks show its lines."""
     source = f"from numba.extending import register_jitable\n{text}"
     file = f"<cell {hashlib.sha256(source.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     room: dict[str, Any] = {"__name__": "bppsa_cupy.raw_kernels.cells"}
     exec(compile(source, file, "exec"), room)
-    return Functions(*(room[name] for name in Functions.__annotations__))
+    return kind(**{name: room[name] for name in kind.__annotations__ if name in room})
 
 
 def _shown(value: object) -> str:

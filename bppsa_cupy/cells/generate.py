@@ -5,26 +5,30 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
 from bppsa_cupy.raw_kernels.kernel import FOLDER
 
 
 def texts() -> dict[str, str]:
-    """The files of `raw_kernels/cells/` by name, made anew."""
+    """The files of `raw_kernels/cells/` and `raw_kernels/linear_cells/` by path, made anew."""
     from bppsa_cupy.cells.form import write
+    from bppsa_cupy.cells.linear import linear_module
 
     files = {}
     for name, definition in DEFINITIONS.items():
         written = write(definition)
-        files[f"{name}.cuh"] = written.cuda
-        files[f"{name}.py"] = written.module()
+        files[f"cells/{name}.cuh"] = written.cuda
+        files[f"cells/{name}.py"] = written.module()
+    for name, definition in LINEAR_DEFINITIONS.items():
+        files[f"linear_cells/{name}.cuh"], files[f"linear_cells/{name}.py"] = linear_module(definition)
     return files
 
 
-def main(folder: Path = FOLDER / "cells") -> None:
+def main(folder: Path = FOLDER) -> None:
     """Write every file of `texts` into a folder."""
-    for name, text in texts().items():
-        (folder / name).write_text(text, encoding="utf-8")
+    for path, text in texts().items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

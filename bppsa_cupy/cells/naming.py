@@ -14,6 +14,7 @@ from bppsa_cupy.cells.symbolic import NAMES
 _RESERVED = {
     *("x", "u", "before", "p", "after", "kept", "g", "by_x", "by_u", "by_before", "by_p", "a", "w", "d"),
     *("forward", "backward", "coefficients", "enter", "entry", "carry", "coefficients_of", "FORM", "Cell"),
+    *("b", "y", "by", "state", "terms", "output", "by_state", "by_inputs", "LinearForm", "LinearFunctions"),
     *("real", "size_type", "index_t", "number", "select", "multiply_add", "register_jitable"),
     *("zero", "one", "two", "half", "Functions", "CellForm", "read_source", "int", "float", "double"),
     *("auto", "bool", "break", "case", "char", "const", "default", "delete", "do", "else", "enum", "extern"),

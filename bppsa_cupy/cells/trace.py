@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import sympy
 
@@ -51,7 +52,7 @@ def trace(definition: Definition) -> TracedStep:
     name = definition.name
     kinds = (
         ("x", "gates", definition.gates),
-        ("u", "gates", definition.gates),
+        ("u", "recurrent gates", definition.gates if definition.recurrent else ()),
         ("s", "states", definition.states),
         ("p", "parameters", definition.parameters),
     )
@@ -68,11 +69,11 @@ def trace(definition: Definition) -> TracedStep:
     for state, expression in zip(definition.states, after, strict=True):
         _check(name, state, expression, {symbol for symbols in known for symbol in symbols})
     read = set().union(*(expression.free_symbols for expression in after))
-    for gate, x, u in zip(definition.gates, known[0], known[1], strict=True):
-        if x not in read and u not in read:
-            raise CellError(
-                f"cell {name!r}: its step reads neither {x} nor {u}; take {gate!r} from its gates"
-            )
+    for gate, *symbols in zip_longest(definition.gates, *known[:2]):
+        taken = [symbol for symbol in symbols if symbol is not None]
+        if not read & set(taken):
+            none = f"neither {taken[0]} nor {taken[1]}" if len(taken) > 1 else f"no {taken[0]}"
+            raise CellError(f"cell {name!r}: its step reads {none}; take {gate!r} from its gates")
     for parameter, symbol in zip(definition.parameters, known[3], strict=True):
         if symbol not in read:
             raise CellError(

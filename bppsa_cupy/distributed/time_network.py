@@ -13,9 +13,9 @@ from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_cost import best_chunk, split_steps
 from bppsa_cupy.distributed.time_passes import RelayedForward, TimeRanges, backward_pass
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.layers import Linear, Recurrent, ReLU, Sigmoid, Tanh
+from bppsa_cupy.layers import Linear, MatrixRecurrent, ReLU, Sigmoid, Tanh
 from bppsa_cupy.layers.activation import Activation
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, by_vjp
 from bppsa_cupy.network.buffers import BufferSet
@@ -104,6 +104,7 @@ class TimeSequential(SharedSequential):
             chunk = self.chunk
             if chunk is None:
                 layer = next(iter(self.architecture.recurrent.values()))
+                assert isinstance(layer, MatrixRecurrent)
                 size = layer.walk_size(steps, batch, self.dtype.itemsize)
                 link = link_model_of(self.device.name).link
                 found = np.array([best_chunk(model_of(self.device), link, size, self.group.size)])
@@ -118,6 +119,7 @@ class TimeSequential(SharedSequential):
             if ranges is not None and ctx.lengths is not None:
                 ctx.lengths = (ctx.lengths - ranges.own.start).clip(0, ranges.own.stop - ranges.own.start)
             if ranges is not None:
+                assert isinstance(ctx, MatrixContext)
                 ctx.make_stack = _kept_stack(ctx, ranges)
         y = None
         if ranges is not None:
@@ -128,7 +130,7 @@ class TimeSequential(SharedSequential):
         return through(current, y, rest, self.training, self.random_state)
 
 
-def _kept_stack(ctx: RecurrentContext, ranges: TimeRanges) -> Any:
+def _kept_stack(ctx: MatrixContext, ranges: TimeRanges) -> Any:
     """What makes a stack over these ranges; one that was made over others is given up."""
     made = getattr(ctx.make_stack, "args", ())
     if made != (ranges,):
@@ -199,7 +201,7 @@ def _per_step(architecture: Architecture) -> range:
     """The layers that lie over steps: from the first on to the first that puts out one state alone."""
     stop = len(architecture.layers)
     for index, (layer, shape) in enumerate(zip(architecture.layers, architecture.shapes[1:], strict=True)):
-        if not isinstance(layer, (*PER_STEP, Recurrent)):
+        if not isinstance(layer, (*PER_STEP, MatrixRecurrent)):
             raise DistributedError(
                 f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear and "
                 "activations can, up to a last state"

@@ -9,14 +9,14 @@ from typing import Any
 from bppsa_cupy.devices import Array
 from bppsa_cupy.functional.layout import enter, is_by_time
 from bppsa_cupy.functional.passes import Saved
-from bppsa_cupy.layers import Recurrent
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers import MatrixRecurrent
+from bppsa_cupy.layers.matrix_context import MatrixContext
 
 
 def keep(saved: Saved, out: Mapping[str, Array]) -> None:
     """Copy what the pass keeps into arrays of the layer's `kept_shapes`."""
     ctx = saved.context
-    assert isinstance(ctx, RecurrentContext) and ctx.stack is not None
+    assert isinstance(ctx, MatrixContext) and ctx.stack is not None
     for name, array in ctx.stack.kept().items():
         out[name][...] = array
 
@@ -25,6 +25,6 @@ def resume(saved: Saved, x: Array, lengths: Any, states: Any, kept: Mapping[str,
     """Make a pass that was begun with these what it is after a forward pass that kept these arrays, which
     are copied."""
     layer, ctx = saved.layer, saved.context
-    assert isinstance(layer, Recurrent) and isinstance(ctx, RecurrentContext)
+    assert isinstance(layer, MatrixRecurrent) and isinstance(ctx, MatrixContext)
     layer.resume(ctx, enter(layer, ctx, x, lengths, states, is_by_time(layer)), kept)
     saved.pool.measure(saved.slot)

@@ -38,7 +38,7 @@ def shapes_of(layer: Layer, shape: Shape) -> Shapes:
     output_by_time = by_time and len(output) == 3
     if output_by_time:
         output = output[1], output[0], output[2]
-    return Shapes(batch, output, (state,) * layer.cell.states, by_time, output_by_time)
+    return Shapes(batch, output, (state,) * layer.state_count, by_time, output_by_time)
 
 
 def taken_shape(layer: Layer, shape: Shape, lengths: Any, states: Any) -> Shape:

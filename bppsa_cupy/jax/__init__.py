@@ -10,9 +10,9 @@ docs/jax.md says what works and what is refused. Importing this without JAX rais
 extra to install; nothing else in the package needs it.
 
 What the way back needs are arrays of JAX's: the forward pass puts out states and gates beside its results
-(`Recurrent.kept_shapes`), and the way back takes them in. So nothing is computed again, and no pass of ours
-is alive between the two: JAX hands residuals on, drops them and makes them again as it does its own, under
-jit, vmap, checkpoint and several passes at once, and a way back that is never run leaves nothing after.
+(`MatrixRecurrent.kept_shapes`), and the way back takes them in. So nothing is computed again, and no pass of
+ours is alive between the two: JAX hands residuals on, drops them and makes them again as it does its own,
+under jit, vmap, checkpoint and several passes at once, and a way back that is never run leaves nothing after.
 (bppsa_cupy.torch keeps the passes themselves, until PyTorch frees their tickets; a compiled function of JAX
 has no such moment.) The price is one copy on either way of what is kept, and of the parameters; all else is
 read and written where it lies.

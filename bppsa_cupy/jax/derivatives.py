@@ -16,17 +16,17 @@ from bppsa_cupy.errors import PassError
 from bppsa_cupy.jax.operators import Operator
 from bppsa_cupy.jax.parts import Back, Given, Wanted, backward_shapes, forward_shapes, named
 from bppsa_cupy.jax.passes import go_back, go_forward
-from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.layers import MatrixRecurrent
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def go(layer: Recurrent, given: Given) -> tuple[Any, tuple[Any, ...]]:
+def go(layer: MatrixRecurrent, given: Given) -> tuple[Any, tuple[Any, ...]]:
     """Output, and states after the last step."""
     y, states, _ = forward(layer, given, Wanted())
     return y, states
 
 
-def _forward(layer: Recurrent, marked: Given) -> Any:
+def _forward(layer: MatrixRecurrent, marked: Given) -> Any:
     """What `go` gives, and what the way back needs; each leaf of `marked` says whether its gradient is
     wanted."""
 
@@ -43,7 +43,7 @@ def _is_marked(leaf: Any) -> bool:
     return hasattr(leaf, "perturbed")
 
 
-def _backward(layer: Recurrent, residuals: Any, gradients: Any) -> tuple[Given]:
+def _backward(layer: MatrixRecurrent, residuals: Any, gradients: Any) -> tuple[Given]:
     given, kept, wanted = residuals
     by_output, by_states = gradients
     if all(isinstance(gradient, SymbolicZero) for gradient in by_states):
@@ -65,7 +65,7 @@ go.defvjp(_forward, _backward, symbolic_zeros=True)
 
 
 def _derivative(
-    primals: Sequence[Any], tangents: Sequence[Any], *, layer: Recurrent, tree: Any, wanted: Wanted
+    primals: Sequence[Any], tangents: Sequence[Any], *, layer: MatrixRecurrent, tree: Any, wanted: Wanted
 ) -> tuple[list[Any], list[Any]]:
     """`go` in place of the primitive, whose rule for vmap comes first so: what `jax.vmap` inside of
     `jax.grad` makes one batch goes back as one, which the rule of `go` itself would go through sample by
@@ -85,7 +85,7 @@ def _derivative(
     return jax.jvp(of_those, points, [_reverse_only.bind(way, layer=layer) for way in ways])
 
 
-def _refuse_forward(*_: Any, layer: Recurrent, **__: Any) -> Any:
+def _refuse_forward(*_: Any, layer: MatrixRecurrent, **__: Any) -> Any:
     raise PassError(
         f"{named(layer)} has no forward-mode derivatives in bppsa_cupy.jax: take reverse mode (jax.grad, "
         "jax.vjp, jax.jacrev), or write the cell with jax.lax.scan"
@@ -102,7 +102,7 @@ batching.primitive_batchers[_reverse_only] = _refuse_forward
 mlir.register_lowering(_reverse_only, _refuse_forward)
 
 
-def _refuse(primals: Any, tangents: Any, *, layer: Recurrent, **_: Any) -> Any:
+def _refuse(primals: Any, tangents: Any, *, layer: MatrixRecurrent, **_: Any) -> Any:
     """The rule of what is itself part of a derivative."""
     raise PassError(
         f"{named(layer)} has no second derivatives in bppsa_cupy.jax: write the cell with jax.lax.scan where "

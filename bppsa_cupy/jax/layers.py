@@ -17,7 +17,7 @@ from bppsa_cupy.jax.parts import Given, Wanted, sequence_axis
 
 #: The engine's layers that are in use, by their text: functions of equal arguments share one, and so what JAX
 #: has compiled for it, and the memory of passes.
-_layers: WeakValueDictionary[str, layers.Recurrent] = WeakValueDictionary()
+_layers: WeakValueDictionary[str, layers.MatrixRecurrent] = WeakValueDictionary()
 
 
 class OverTime:
@@ -27,8 +27,8 @@ class OverTime:
     """
 
     __slots__ = ("__weakref__", "layer")
-    engine: ClassVar[type[layers.Recurrent]]
-    layer: layers.Recurrent
+    engine: ClassVar[type[layers.MatrixRecurrent]]
+    layer: layers.MatrixRecurrent
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         _take(self, self.engine(*arguments, **options))
@@ -99,11 +99,11 @@ class OverTime:
         return repr(self.layer)
 
 
-def _take(function: OverTime, layer: layers.Recurrent) -> None:
+def _take(function: OverTime, layer: layers.MatrixRecurrent) -> None:
     object.__setattr__(function, "layer", _layers.setdefault(repr(layer), layer))
 
 
-def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
+def _made(kind: type[OverTime], layer: layers.MatrixRecurrent) -> OverTime:
     """A function of a layer's, as copies and pickles make it."""
     function = kind.__new__(kind)
     _take(function, layer)

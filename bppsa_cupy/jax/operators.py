@@ -13,7 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy.jax.parts import Wanted, batch_axes
-from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.layers import MatrixRecurrent
 
 
 class Operator:
@@ -40,17 +40,17 @@ class Operator:
         batching.primitive_batchers[self.primitive] = self._batched
         ad.primitive_jvps[self.primitive] = derivative
 
-    def __call__(self, layer: Recurrent, parts: Any, wanted: Wanted) -> Any:
+    def __call__(self, layer: MatrixRecurrent, parts: Any, wanted: Wanted) -> Any:
         leaves, tree = jax.tree.flatten(parts)
         results = self.primitive.bind(*leaves, layer=layer, tree=tree, wanted=wanted)
         return jax.tree.unflatten(jax.tree.structure(self.shapes(layer, parts, wanted)), results)
 
-    def _compute(self, *leaves: Any, layer: Recurrent, tree: Any, wanted: Wanted) -> list[Any]:
+    def _compute(self, *leaves: Any, layer: MatrixRecurrent, tree: Any, wanted: Wanted) -> list[Any]:
         parts = jax.tree.unflatten(tree, leaves)
         callback = partial(self.callback, layer, wanted)
         return jax.tree.leaves(buffer_callback(callback, self.shapes(layer, parts, wanted))(parts))
 
-    def _abstract(self, *leaves: Any, layer: Recurrent, tree: Any, wanted: Wanted) -> list[Any]:
+    def _abstract(self, *leaves: Any, layer: MatrixRecurrent, tree: Any, wanted: Wanted) -> list[Any]:
         shapes = self.shapes(layer, jax.tree.unflatten(tree, leaves), wanted)
         return [jax.core.ShapedArray(struct.shape, struct.dtype) for struct in jax.tree.leaves(shapes)]
 
@@ -59,7 +59,7 @@ class Operator:
         values: Sequence[Any],
         dims: Sequence[int | None],
         *,
-        layer: Recurrent,
+        layer: MatrixRecurrent,
         tree: Any,
         wanted: Wanted,
     ) -> tuple[list[Any], list[int | None]]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.layers import MatrixRecurrent
 
 
 class Given(NamedTuple):
@@ -61,7 +61,7 @@ class Wanted:
     x: bool = False
 
 
-def forward_shapes(layer: Recurrent, given: Given, wanted: Wanted) -> Results:
+def forward_shapes(layer: MatrixRecurrent, given: Given, wanted: Wanted) -> Results:
     """Shapes and dtypes of `Results`."""
     axis, dtype = sequence_axis(layer), given.x.dtype
     batch, steps = given.x.shape[axis], given.x.shape[1 - axis]
@@ -75,12 +75,12 @@ def forward_shapes(layer: Recurrent, given: Given, wanted: Wanted) -> Results:
     kept = layer.kept_shapes(batch, steps).items() if wanted.kept else None
     return Results(
         y=struct(every_step if layer.outputs == "all" else (batch, columns)),
-        states=(state,) * layer.cell.states,
+        states=(state,) * layer.state_count,
         kept=None if kept is None else {name: struct(shape) for name, shape in kept},
     )
 
 
-def backward_shapes(layer: Recurrent, back: Back, wanted: Wanted) -> Found:
+def backward_shapes(layer: MatrixRecurrent, back: Back, wanted: Wanted) -> Found:
     """Shapes and dtypes of `Found`."""
 
     def like(tree: Any) -> Any:
@@ -94,17 +94,17 @@ def backward_shapes(layer: Recurrent, back: Back, wanted: Wanted) -> Found:
     )
 
 
-def named(layer: Recurrent) -> str:
+def named(layer: MatrixRecurrent) -> str:
     """The layer, for messages."""
     return f"{type(layer).__name__}({layer.input_size}, {layer.hidden_size})"
 
 
-def sequence_axis(layer: Recurrent) -> int:
+def sequence_axis(layer: MatrixRecurrent) -> int:
     """Which axis of sequences is the batch."""
     return 0 if layer.batch_first else 1
 
 
-def batch_axes(layer: Recurrent, parts: Any) -> list[int | None]:
+def batch_axes(layer: MatrixRecurrent, parts: Any) -> list[int | None]:
     """Which axis of each leaf is the batch; None for parameters and the gradients by them."""
     by_step = sequence_axis(layer)
     output = by_step if layer.outputs == "all" else 0

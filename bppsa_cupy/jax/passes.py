@@ -14,7 +14,7 @@ from bppsa_cupy.functional import Gradients, Saved, vjp
 from bppsa_cupy.functional.kept import keep, resume
 from bppsa_cupy.functional.passes import begin, run
 from bppsa_cupy.jax.parts import Back, Found, Given, Results, Wanted
-from bppsa_cupy.layers import Recurrent
+from bppsa_cupy.layers import MatrixRecurrent
 
 #: DLPack's number of the host's memory.
 HOST = 1
@@ -22,7 +22,7 @@ HOST = 1
 OWN = "own"
 
 
-def go_forward(layer: Recurrent, wanted: Wanted, execution: Any, out: Results, given: Given) -> None:
+def go_forward(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Results, given: Given) -> None:
     """Fill `out`. Arguments after `wanted` are the callback's: trees of `Buffer`s."""
     device, on_stream = where(execution, given.x)
     with on_stream:
@@ -34,7 +34,7 @@ def go_forward(layer: Recurrent, wanted: Wanted, execution: Any, out: Results, g
             keep(saved, results.kept)
 
 
-def go_back(layer: Recurrent, wanted: Wanted, execution: Any, out: Found, back: Back) -> None:
+def go_back(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Found, back: Back) -> None:
     """Likewise."""
     device, on_stream = where(execution, back.by_output)
     with on_stream:
@@ -50,7 +50,7 @@ def go_back(layer: Recurrent, wanted: Wanted, execution: Any, out: Found, back: 
         )  # fmt: skip
 
 
-def begun(layer: Recurrent, device: Device, given: Given) -> Saved:
+def begun(layer: MatrixRecurrent, device: Device, given: Given) -> Saved:
     """A pass of the layer on copies of the parameters: its launches are bound to arrays, and those of JAX's
     are others in every pass."""
     dtype = given.x.dtype

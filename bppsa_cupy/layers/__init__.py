@@ -14,8 +14,11 @@ from bppsa_cupy.layers.gelu import GELU
 from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.leaky_relu import LeakyReLU
 from bppsa_cupy.layers.linear import Linear
+from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.lstm import LSTM
+from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.max_pool2d import MaxPool2d
+from bppsa_cupy.layers.mingru import MinGRU, MinLSTM
 from bppsa_cupy.layers.pad_shortcut import PadShortcut
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
@@ -24,6 +27,7 @@ from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
 from bppsa_cupy.layers.silu import SiLU
 from bppsa_cupy.layers.softplus import Softplus
+from bppsa_cupy.layers.sru import QRNN, SRU
 from bppsa_cupy.layers.tanh import Tanh
 
 #: Every layer a network can be built from, by class name.
@@ -48,11 +52,15 @@ LAYERS: dict[str, type[Layer]] = {
         Linear,
         MGU,
         MaxPool2d,
+        MinGRU,
+        MinLSTM,
         PadShortcut,
         PeepholeLSTM,
+        QRNN,
         RNN,
         ReLU,
         Residual,
+        SRU,
         SiLU,
         Sigmoid,
         Softplus,
@@ -69,7 +77,9 @@ __all__ = [
     "LAYERS",
     "LSTM",
     "MGU",
+    "QRNN",
     "RNN",
+    "SRU",
     "UGRNN",
     "AdaptiveAvgPool2d",
     "AvgPool2d",
@@ -84,7 +94,11 @@ __all__ = [
     "Layer",
     "LeakyReLU",
     "Linear",
+    "LinearRecurrent",
+    "MatrixRecurrent",
     "MaxPool2d",
+    "MinGRU",
+    "MinLSTM",
     "PadShortcut",
     "PeepholeLSTM",
     "ReLU",

@@ -8,14 +8,14 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell, ctrnn
-from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 
 
-class CellLayer(Recurrent):
+class CellLayer(MatrixRecurrent):
     """A recurrent layer whose unit does what `cell`, a `bp.Cell`, says.
 
-    The other arguments are those of `Recurrent`. Parameters a layer and direction, gates stacked in the
+    The other arguments are those of `MatrixRecurrent`. Parameters a layer and direction, gates stacked in the
     cell's order: weight_ih_l0 (G H, F), weight_hh_l0 (G H, H), bias_ih_l0 and bias_hh_l0 (G H,), and each
     of the cell's own by its name, NAME_l0 (H,).
     """

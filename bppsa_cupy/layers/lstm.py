@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.arguments import as_number
-from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.raw_kernels.cells import FORMS
 
 
-class LSTM(Recurrent):
+class LSTM(MatrixRecurrent):
     """Long short-term memory: i, f, o = σ(W_i x + b_i + W_h h + b_h), g = tanh(likewise),
     c' = f c + i g, h' = o tanh(c').
 
-    Arguments are those of `Recurrent`; proj_size may be 0 alone. Parameters a layer and direction, gates
-    stacked as i, f, g, o: weight_ih_l0 (4 H, F), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0 (4 H,).
-    Its state is the pair (h, c).
+    Arguments are those of `MatrixRecurrent`; proj_size may be 0 alone. Parameters a layer and direction,
+    gates stacked as i, f, g, o: weight_ih_l0 (4 H, F), weight_hh_l0 (4 H, H), bias_ih_l0 and bias_hh_l0
+    (4 H,). Its state is the pair (h, c).
     """
 
     cell = FORMS["lstm"]

@@ -9,11 +9,11 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import StepJacobians
-from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.timescan import output_gradients, state_gradients
 
 
-def step_jacobians(ctx: RecurrentContext, name: str, gradient: Array | None) -> Iterator[StepJacobians]:
+def step_jacobians(ctx: MatrixContext, name: str, gradient: Array | None) -> Iterator[StepJacobians]:
     """The transposed Jacobians of each inner layer and direction, at a pass that went forward.
 
     name      of the layer's class

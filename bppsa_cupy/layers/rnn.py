@@ -6,18 +6,18 @@ from typing import Any
 
 from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 
 NONLINEARITIES = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"]}
 
 
-class RNN(Recurrent):
+class RNN(MatrixRecurrent):
     """h_t = f(W_ih x_t + b_ih + W_hh h_{t-1} + b_hh), f being tanh or ReLU.
 
-    Arguments beside `nonlinearity` are those of `Recurrent`. Parameters a layer and direction, as PyTorch
-    names them: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,).
+    Arguments beside `nonlinearity` are those of `MatrixRecurrent`. Parameters a layer and direction, as
+    PyTorch names them: weight_ih_l0 (H, F), weight_hh_l0 (H, H), bias_ih_l0 and bias_hh_l0 (H,).
     """
 
     def __init__(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.sections import Section
@@ -151,8 +150,8 @@ def _jacobians(section: Section, index: int, training: bool) -> tuple[Pattern | 
     """The pattern of a layer's transposed Jacobian, and how many of it a sample has."""
     layer, shape = section.stack.layers[index], section.stack.shapes[index]
     if isinstance(layer, Recurrent):
-        pattern = CellJacobian(layer.cell, layer.hidden_size, layer.heads).pattern
-        return pattern, None if shape[0] is None else shape[0] * layer.num_layers * layer.directions
+        count = None if shape[0] is None else shape[0] * layer.num_layers * layer.directions
+        return layer.step_pattern, count
     operator = section.jacobians[index]
     if operator is not None:
         return operator.pattern, 1

@@ -47,7 +47,7 @@ class LinearScan:
         """Fill h with the states (B, T, W) from `initial` (B, W) on; where `transposed`, with those of the
         transpose, which goes the other way: g_t = b_t + a_{t+1} g_{t+1}."""
         descending, behind = self.reverse != transposed, transposed
-        choice = self._choose(self._read_of_a() + 1, 1)
+        choice = self.forward_choice
 
         def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
             return self.device.bind(
@@ -64,7 +64,7 @@ class LinearScan:
         """Fill the gradients by a (of a's shape), b (B, T, W) and the first state (B, W), from that by h."""
         device, each, descending = self.device, self.a.shape[1] == self.steps, not self.reverse
         whole = each and self.a.shape[0] == self.batch
-        choice = self._choose(self._read_of_a() + 2, 1 + each)
+        choice = self.backward_choice
         by_a: list[Array] = []
 
         def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
@@ -91,6 +91,16 @@ class LinearScan:
                 assert flag is not None
                 found = device.xp.where(flag != 0, by_a[1], found)
         by_a_out[...] = found.sum(axis=0, keepdims=True) if self.a.shape[0] != self.batch else found
+
+    @property
+    def forward_choice(self) -> Choice:
+        """How `forward` goes, and why."""
+        return self._choose(self._read_of_a() + 1, 1)
+
+    @property
+    def backward_choice(self) -> Choice:
+        """How `backward` goes, likewise."""
+        return self._choose(self._read_of_a() + 2, 1 + (self.a.shape[1] == self.steps))
 
     def _read_of_a(self) -> int:
         """How many rows a step reads of a."""

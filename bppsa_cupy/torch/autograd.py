@@ -237,7 +237,7 @@ def _is_asked_for(node: Any) -> bool:
 
 def _axes(geometry: Geometry) -> tuple[int, Axes]:
     """Where the batch lies in sequences and in each of the states."""
-    return 0 if geometry.layer.batch_first else 1, (1,) * geometry.layer.cell.states
+    return 0 if geometry.layer.batch_first else 1, (1,) * geometry.layer.state_count
 
 
 def _refusal(geometry: Geometry) -> PassError:

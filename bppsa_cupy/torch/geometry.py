@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.functional.pool import Pool, pool_of
-from bppsa_cupy.layers import GRU, LSTM, RNN, CellLayer, Recurrent
+from bppsa_cupy.layers import GRU, LSTM, RNN, CellLayer, MatrixRecurrent
 
 #: Cells that modules were made of, by digest: a module's text names its cell by it.
 _cells: dict[str, Cell] = {}
@@ -29,7 +29,7 @@ class Geometry(NamedTuple):
     """What modules of equal arguments share: the engine's layer, its parameters' names, and the memory of its
     passes."""
 
-    layer: Recurrent
+    layer: MatrixRecurrent
     names: tuple[str, ...]
     pool: Pool
 
@@ -47,7 +47,7 @@ def geometry_of(
     """That of `Arguments`."""
     sizes = input_size, hidden_size, num_layers
     options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
-    layer: Recurrent
+    layer: MatrixRecurrent
     if mode.startswith("cell:"):
         layer = CellLayer(_cells[mode.removeprefix("cell:")], *sizes, **options)
     elif mode.startswith("RNN_"):

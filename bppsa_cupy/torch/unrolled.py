@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import linear
 
 from bppsa_cupy.cells.definitions import DEFINITIONS
-from bppsa_cupy.layers import CellLayer, Recurrent
+from bppsa_cupy.layers import CellLayer, MatrixRecurrent
 from bppsa_cupy.torch.expressions import Step, step_of
 from bppsa_cupy.torch.geometry import Geometry
 
@@ -43,7 +43,7 @@ def unrolled(
 
 
 def _walk(
-    layer: Recurrent,
+    layer: MatrixRecurrent,
     step: Step,
     is_backwards: bool,
     lengths: torch.Tensor | None,

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 import bppsa_cupy as bp
 from bppsa_cupy.cells import Cell, ctrnn
 from bppsa_cupy.cells.cut import nearest_cut
-from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.kernel import FOLDER
+from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 
 def leaky(**changes) -> Cell:
@@ -179,13 +180,16 @@ def test_texts_of_built_in_cells_are_those_of_their_definitions(tmp_path) -> Non
     environment = {**os.environ, "PYTHONHASHSEED": "123"}
     command = [sys.executable, "-m", "bppsa_cupy.cells.generate", str(tmp_path)]
     subprocess.run(command, env=environment, check=True)
-    folder = FOLDER / "cells"
-    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    made = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.glob("*/*.*")}
     kept = {
-        path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.*") if path.stem != "__init__"
+        str(path.relative_to(FOLDER)): path.read_text()
+        for room in ("cells", "linear_cells")
+        for path in (FOLDER / room).glob("*.*")
+        if path.stem != "__init__"
     }
     assert made == kept, "run python -m bppsa_cupy.cells.generate"
     assert list(FORMS) == sorted(DEFINITIONS)
+    assert list(LINEAR_FORMS) == sorted(LINEAR_DEFINITIONS)
 
 
 def test_built_in_cells_run_without_sympy() -> None:
@@ -194,7 +198,7 @@ import sys
 sys.modules["sympy"] = None
 import numpy as np
 import bppsa_cupy as bp
-from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
 for name in DEFINITIONS:
     cell = bp.Cell.built_in(name)
     numbers = [(np.ones(2),) * count for count in (cell.form.gates, cell.form.gates, cell.form.states, 3)]

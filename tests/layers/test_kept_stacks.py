@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy.layers import recurrent_context
+from bppsa_cupy.layers import matrix_context
 from bppsa_cupy.timescan import Stack
 from bppsa_cupy.timescan.chunked import TimeScan
 
@@ -89,4 +89,4 @@ def test_where_memory_is_short_others_give_way(
     net = network()
     with pytest.raises(bp.DeviceError, match="too little memory"):
         step(net, 4, 9)
-    assert recurrent_context.MOST_STACKS == 4
+    assert matrix_context.MOST_STACKS == 4

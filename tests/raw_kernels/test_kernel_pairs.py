@@ -21,6 +21,8 @@ from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, Variant, read_parameters
+from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
+from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
 
 #: Cells whose kernels are compared in float64 alone, the frames being the same for all, and those of which
@@ -63,6 +65,7 @@ def test_every_pair_is_listed_once() -> None:
         path.stem for path in FOLDER.glob("*.py") if "\nKERNEL = " in path.read_text(encoding="utf-8")
     }
     of_cells = {f"{name}_{verb}" for name in FORMS for verb in VERBS}
+    of_cells |= {kernel.name for form in LINEAR_FORMS.values() for kernel in linear_kernels_of(form).values()}
     assert set(KERNELS) == with_kernel | of_cells == {kernel.name for kernel in KERNELS.values()}
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from kernel_cases import Case, case, cases_of
+from kernel_cases import PAIRS, Case, case, cases_of
 
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
+from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 #: steps, hidden, sets of weights, samples, chunk: few samples, blocks of them, and what remains.
 SIZES = (
@@ -98,6 +100,12 @@ def weight_gradients(rng: np.random.Generator) -> Iterator[Case]:
                 reverse=reverse, first=2, bands=bands, sets=sets, delta_rows=rows + 3,
                 value_rows=sets * columns + shifted,
             )  # fmt: skip
+
+
+@cases_of(*(kernel.name for form in LINEAR_FORMS.values() for kernel in linear_kernels_of(form).values()))
+def linear_cells(rng: np.random.Generator) -> Iterator[Case]:
+    for rows, hidden in PAIRS:
+        yield case(rows=rows, hidden=hidden)
 
 
 @cases_of(*(f"{name}_fill" for name in FORMS))

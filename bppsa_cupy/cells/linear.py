@@ -1,0 +1,183 @@
+"""Linear cells: what their scan takes of a step, and its texts.
+
+The step of a linear cell reads no recurrent sum and is affine in one former state c: its new value is
+a c + b, with a and b of the projected inputs x and the unit parameters p. What is put out is that state, or
+y of x, p and the new c. All derivatives are those of one elementwise function, (x, c, p) -> (a, b, y).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import sympy
+
+from bppsa_cupy.cells.definition import Definition
+from bppsa_cupy.cells.derivation import derive
+from bppsa_cupy.cells.emission import (
+    cuda_body,
+    cuda_function,
+    emitted,
+    shown,
+    twin_function,
+    with_imports,
+)
+from bppsa_cupy.cells.form import functions_of
+from bppsa_cupy.cells.graph import Graph
+from bppsa_cupy.cells.symbolic import Expression
+from bppsa_cupy.cells.texts import CellFunction, Parts
+from bppsa_cupy.cells.trace import TracedStep, trace
+from bppsa_cupy.errors import CellError
+from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
+
+_TEMPLATE = '''"""The linear cell {name} for twins; `python -m bppsa_cupy.cells.generate` writes it."""
+
+from numba.extending import register_jitable
+
+from bppsa_cupy.raw_kernels.kernel import read_source
+from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
+{functions}
+
+FORM = LinearForm(
+    name="{name}",
+    gates={gates},
+    parameters={parameters},
+    cuda=read_source("linear_cells/{name}.cuh"),
+    functions=LinearFunctions({names}),
+)
+'''
+
+#: The functions of a linear cell: what each takes and gives.
+ARGUMENTS = {
+    "terms": ("x", "p"),
+    "output": ("x", "state", "p"),
+    "by_state": ("g", "x", "state", "p"),
+    "by_inputs": ("g", "x", "state", "p"),
+}
+RESULTS = {"terms": ("a", "b"), "output": ("y",), "by_state": ("by",), "by_inputs": ("by_x", "by_p")}
+
+
+@dataclass(frozen=True)
+class LinearStep:
+    """A linear cell's step: c' = a c + b, and what is put out.
+
+    carried  the place among the states of c
+    factor, term  a and b, of x and p
+    output   of x, p and `state`, the symbol of the new c; None where c is put out itself
+    """
+
+    traced: TracedStep
+    carried: int
+    state: sympy.Symbol
+    factor: Expression
+    term: Expression
+    output: Expression | None
+
+
+def linear_step(definition: Definition) -> LinearStep:
+    """The step of a cell without recurrent gates. Raises CellError, with the expression, where it is not
+    affine in one former state."""
+    traced = trace(definition)
+    name, states = definition.name, definition.states
+    read = set().union(*(expression.free_symbols for expression in traced.after))
+    carried = [place for place, symbol in enumerate(traced.before) if symbol in read]
+    if len(carried) != 1:
+        found = ", ".join(str(traced.before[place]) for place in carried) or "none"
+        raise CellError(
+            f"cell {name!r} has no recurrent gates, and its step reads the former states {found}: it takes "
+            "one, or leave `recurrent` out"
+        )
+    place = carried[0]
+    if len(states) - (place != 0) > 1:
+        raise CellError(
+            f"cell {name!r} has no recurrent gates and the states {', '.join(states)}: it takes the one that "
+            "its step carries, and before it one that is put out"
+        )
+    before, after = traced.before[place], traced.after[place]
+    factor = sympy.diff(after, before)
+    if before in factor.free_symbols or (not factor.free_symbols and factor == 0):
+        raise CellError(
+            f"cell {name!r} has no recurrent gates, and its new {states[place]} = {after} is not affine in "
+            f"{before}: make it a {before} + b, or leave `recurrent` out"
+        )
+    state, output = sympy.Symbol(f"n.{states[place]}", real=True), None
+    if place:
+        output = _of_new(traced.after[0], after, state)
+        if before in output.free_symbols:
+            raise CellError(
+                f"cell {name!r} has no recurrent gates, and its new {states[0]} = {traced.after[0]} reads "
+                f"{before}: make it of the new {states[place]}"
+            )
+    return LinearStep(traced, place, state, factor, after.xreplace({before: sympy.Integer(0)}), output)
+
+
+def _of_new(expression: Expression, after: Expression, state: sympy.Symbol) -> Expression:
+    """`expression` with the symbol `state` wherever `after` stands in it, also among others in a sum or a
+    product."""
+
+    def holds(part: Expression) -> bool:
+        return bool(after.args) and part.func == after.func and set(after.args) <= set(part.args)
+
+    def replaced(part: Expression) -> Expression:
+        return part.func(state, *(other for other in part.args if other not in after.args))
+
+    return expression.xreplace({after: state}).replace(holds, replaced)
+
+
+def linear_texts(step: LinearStep) -> tuple[str, str]:
+    """The text of `struct Cell` and that of the functions of twins."""
+    definition = step.traced.definition
+    parts, functions = _functions(step)
+    counts = f"gates = {len(definition.gates)}, parameters = {len(definition.parameters)}"
+    cuda = [f"// The linear cell {definition.name}: {shown(definition)}.", "", "struct Cell {"]
+    cuda.append(f"    static const int {counts};")
+    used: set[tuple[str, str]] = set()
+    blocks = []
+    for name, part in functions.items():
+        function = emitted(part, parts.names)
+        cuda += cuda_function(name, ARGUMENTS[name], RESULTS[name], cuda_body(function))
+        block, words = twin_function(name, ARGUMENTS[name], function, "x[0]")
+        used |= words
+        blocks.append(block)
+    return "\n".join([*cuda, "};", ""]), with_imports(used, blocks)
+
+
+def _functions(step: LinearStep) -> tuple[Parts, dict[str, CellFunction]]:
+    """The cell's functions by name; where the state is put out itself, the first and the last alone."""
+    traced, results = step.traced, [step.factor, step.term]
+    if step.output is not None:
+        results.append(step.output)
+    # As a step without recurrent sums, whose new states are the results.
+    definition = replace(traced.definition, states=("a", "b", "y")[: len(results)])
+    sums = tuple(sympy.Symbol(f"u.{gate}", real=True) for gate in definition.gates)
+    derived = derive(Graph(TracedStep(definition, traced.x, sums, (step.state,), traced.p, tuple(results))))
+    parts, own = Parts(derived), {"x": traced.x, "p": traced.p}
+    given = {"x": traced.x, "state": (step.state,), "p": traced.p}
+    a, b, *y = derived.graph.after
+    found = {"terms": parts.part(own, a=(a,), b=(b,))}
+    if y:
+        by_output = {"g": derived.gradients[2:], **given}
+        found["output"] = parts.part(given, y=tuple(y))
+        found["by_state"] = parts.part(by_output, by=derived.by_before)
+    all_given = {"g": derived.gradients, **given}
+    found["by_inputs"] = parts.part(all_given, by_x=derived.by_x, by_p=derived.by_p)
+    return parts, found
+
+
+def linear_form(definition: Definition) -> LinearForm:
+    """The form of a linear cell that no file holds. Raises CellError as `linear_step` does."""
+    cuda, functions = linear_texts(linear_step(definition))
+    made = functions_of(functions, LinearFunctions)
+    return LinearForm(definition.name, len(definition.gates), len(definition.parameters), cuda, made)
+
+
+def linear_module(definition: Definition) -> tuple[str, str]:
+    """The texts of `raw_kernels/linear_cells/NAME.cuh` and `NAME.py`."""
+    cuda, functions = linear_texts(linear_step(definition))
+    names = [name for name in LinearFunctions.__annotations__ if f"\ndef {name}(" in functions]
+    return cuda, _TEMPLATE.format(
+        name=definition.name,
+        functions=functions,
+        gates=len(definition.gates),
+        parameters=len(definition.parameters),
+        names=", ".join(names),
+    )

@@ -1,0 +1,226 @@
+"""What RNN, GRU and LSTM share: parameters in PyTorch's order, and the passes over time."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_integer
+from bppsa_cupy.csr import Pattern
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.jacobians.cell import CellJacobian
+from bppsa_cupy.layers.base import Shape, StepJacobians
+from bppsa_cupy.layers.matrix_context import MatrixContext
+from bppsa_cupy.layers.recurrent import Recurrent
+from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
+from bppsa_cupy.layers.recurrent_states import get_states, set_states
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.timescan import (
+    Stack,
+    StackSize,
+    WalkSize,
+    check_forward,
+    kept_shapes,
+    stack_shapes,
+    suffix,
+)
+
+
+class MatrixRecurrent(Recurrent):
+    """A recurrent layer whose gates read the former state through W_hh; arguments are those of `Recurrent`,
+    parameters and gate order PyTorch's.
+
+    bias           whether there are bias_ih and bias_hh
+    forward_method  "serial": step after step; "newton": all steps at once by Newton's iteration, damped where
+                   it strays, and serially where it does not converge; "quasi-newton": likewise, with the
+                   diagonals of the Jacobians' products alone; "auto": whichever of the first two the cost
+                   model takes to be quicker
+    heads          parts of h = H / heads units that see each other alone: each gate's W_hh is block-diagonal,
+                   and weight_hh_l0 (G H, h) holds of each row what lies in its block. So are Jacobians, and
+                   their products, of heads h³. With H heads each unit sees itself alone
+    """
+
+    context = MatrixContext
+    forward_methods = ("auto", "serial", "newton", "quasi-newton")
+
+    def __init__(
+        self, input_size: int, hidden_size: int, *arguments: Any, heads: int = 1, **options: Any
+    ) -> None:
+        super().__init__(input_size, hidden_size, *arguments, **options)
+        self.heads = as_integer(type(self).__name__, "heads", heads, 1)
+        if self.hidden_size % self.heads:
+            raise ShapeError(
+                f"{type(self).__name__} got heads={heads} and hidden_size={hidden_size}: heads must divide "
+                "the hidden units"
+            )
+
+    @property
+    @abc.abstractmethod
+    def cell(self) -> CellForm:
+        """The cell that walks over time."""
+
+    @property
+    def unit_parameters(self) -> tuple[str, ...]:
+        """The names of what the cell learns a unit, beside the weights."""
+        return ()
+
+    @property
+    def state_count(self) -> int:
+        return self.cell.states
+
+    @property
+    def step_pattern(self) -> Pattern:
+        return CellJacobian(self.cell, self.hidden_size, self.heads).pattern
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), **({"heads": self.heads} if self.heads > 1 else {})}
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        rows = self.cell.gates * self.hidden_size
+        shapes: dict[str, Shape] = {}
+        for layer in range(self.num_layers):
+            inputs = self.directions * self.hidden_size if layer else self.input_size
+            for direction in range(self.directions):
+                of = suffix(layer, direction)
+                shapes[f"weight_ih{of}"] = (rows, inputs)
+                shapes[f"weight_hh{of}"] = (rows, self.hidden_size // self.heads)
+                if self.bias:
+                    shapes[f"bias_ih{of}"] = shapes[f"bias_hh{of}"] = (rows,)
+                shapes |= {f"{name}{of}": (self.hidden_size,) for name in self.unit_parameters}
+        return shapes
+
+    def fan_in(self, name: str) -> int:
+        return self.hidden_size // (self.heads if name.startswith("weight_hh") else 1)
+
+    # ---- passes ----
+
+    def forward(self, ctx: MatrixContext, x: Array) -> Array:
+        (batch, steps), H = x.shape[:2], self.hidden_size
+        stack = self._enter(ctx, x)
+        stack.forward()
+        ctx.went_back = False
+        ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H)
+        if self.outputs == "all":
+            y = ctx.buffer("output", (batch, steps, self.directions * H))
+            stack.put(y)
+        else:
+            y = ctx.buffer("output", (batch, self.directions * H))
+            for number, last in enumerate(stack.final_states[-self.directions :]):
+                y[:, number * H : (number + 1) * H] = last[:H].T
+        ctx.saved.update(input=x, output=y)
+        ctx.saved.pop("state_gradients", None)
+        return y
+
+    def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
+        """Stand as after a `forward` of x that left `kept` in its context, arrays of `kept_shapes`."""
+        self._enter(ctx, x).recall(kept)
+        ctx.saved["input"] = x
+
+    def _enter(self, ctx: MatrixContext, x: Array) -> Stack:
+        """The stack, with input, lengths and first states in it."""
+        batch, steps = x.shape[:2]
+        stack = self._make_stack(ctx, batch, steps)
+        stack.ends_early = ctx.lengths is not None
+        stack.lengths[...] = ctx.lengths if stack.ends_early else steps
+        set_states((d.walk.initial for d in stack.directions), ctx.initial)
+        stack.take(x)
+        return stack
+
+    def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
+        """Once back through time; then the parameters' gradients, and the input's where wanted."""
+        stack = self._go_back(ctx, gradient)
+        stack.weight_gradients()
+        return self._input_gradient(ctx, stack) if want_input else None
+
+    def backward_by_input(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
+        stack = self._go_back(ctx, gradient)
+        return self._input_gradient(ctx, stack) if want_input else None
+
+    def backward_by_weights(self, ctx: MatrixContext, gradient: Array) -> None:
+        assert ctx.stack is not None
+        ctx.stack.weight_gradients()
+
+    def parameter_gradients(self, ctx: MatrixContext, gradient: Array) -> None:
+        self._go_back(ctx, gradient).weight_gradients()
+
+    def vjp(self, ctx: MatrixContext, gradient: Array) -> Array:
+        return self._input_gradient(ctx, self._go_back(ctx, gradient))
+
+    def _go_back(self, ctx: MatrixContext, gradient: Array) -> Stack:
+        """The stack, gone back through time from the gradient by the output."""
+        assert ctx.stack is not None
+        stack, H = ctx.stack, self.hidden_size
+        ctx.went_back = False
+        set_states((d.boundary for d in stack.directions), ctx.final_gradient)
+        if self.outputs == "all":
+            stack.take_gradient(gradient)
+        else:
+            for number, last in enumerate(stack.layers[-1]):
+                last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
+        try:
+            stack.backward(ctx.method)
+        except DeviceError:
+            if not ctx.drop_others():
+                raise
+            stack.backward(ctx.method)
+        ctx.make_room()
+        ctx.went_back = True
+        if ctx.want_states:
+            ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
+        return stack
+
+    @staticmethod
+    def _input_gradient(ctx: MatrixContext, stack: Stack) -> Array:
+        result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
+        stack.input_gradient(result)
+        return result
+
+    def step_jacobians(self, ctx: MatrixContext, gradient: Array | None) -> Iterator[StepJacobians]:
+        return step_jacobians(ctx, type(self).__name__, gradient)
+
+    # ---- buffers ----
+
+    def walk_size(self, steps: int, batch: int, itemsize: int) -> WalkSize:
+        """Sizes of a walk over so many steps."""
+        return WalkSize(self.cell, steps, batch, self.hidden_size, itemsize, self.heads)
+
+    def _stack_size(self, batch: int, steps: int, itemsize: int) -> StackSize:
+        return StackSize(
+            self.walk_size(steps, batch, itemsize), self.input_size, self.num_layers, self.directions,
+            self.bias, self.outputs == "all", self.unit_parameters,
+        )  # fmt: skip
+
+    def kept_shapes(self, batch: int, steps: int) -> dict[str, Shape]:
+        """What the way back reads of a forward pass beside what it was given, by name: arrays of its dtype,
+        (T, rows, B), by time, samples innermost."""
+        return kept_shapes(self._stack_size(batch, steps, 0))
+
+    def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> Stack:
+        """The bound passes for this batch and number of steps, made where none are kept of them."""
+        key = batch, steps
+        if not ctx.recall(key):
+            sizes = self._stack_size(batch, steps, ctx.dtype.itemsize)
+            shapes = stack_shapes(sizes, ctx.device)
+            if ctx.missing_bytes(shapes):
+                ctx.unbind()  # what is kept is bound to buffers that are too small
+            try:
+                stack = self._bind_stack(ctx, sizes, shapes)
+            except DeviceError:
+                if not ctx.drop_others():
+                    raise
+                stack = self._bind_stack(ctx, sizes, shapes)
+            ctx.keep(key, stack)
+        assert ctx.stack is not None
+        return ctx.stack
+
+    def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:
+        taken = ctx.missing_bytes(shapes)
+        if taken <= ctx.device.free_memory():  # else reserve says so
+            check_forward(ctx.device, sizes, self.forward_method, taken)
+        buffers = ctx.reserve(shapes)
+        buffers["lengths"] = ctx.buffer("lengths", (sizes.walk.batch,), np.int64)
+        return ctx.make_stack(ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method)

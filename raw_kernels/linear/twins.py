@@ -1,0 +1,119 @@
+"""The twins of a linear cell's kernels: rows one by one, neighbouring units as lanes."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows
+from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.system.compiled import compiled, part
+
+
+def _rows_of(group):
+    """run(rows, hidden, arguments): group(row, k, count, hidden, *arguments) of each row and LANES of its
+    units, which begin at k; count is None, or how many are left."""
+
+    @part()
+    def span(start, end, hidden, *arguments):
+        H = np.uint64(hidden)
+        whole, rest = H // np.uint64(LANES) * np.uint64(LANES), H % np.uint64(LANES)
+        for row in range(start, end):
+            for k in range(np.uint64(0), whole, np.uint64(LANES)):
+                group(row, k, None, H, *arguments)
+            if rest:
+                group(row, whole, rest, H, *arguments)
+
+    run = spans_of(span)
+
+    @part()
+    def all_rows(rows, hidden, arguments):
+        run(rows * hidden, rows, (hidden, *arguments))
+
+    return all_rows
+
+
+def make_terms(form):
+    """Factors and terms of the scan."""
+    gates, numbers, function = form.gates, form.parameters, form.functions.terms
+
+    @part()
+    def group(row, k, count, H, projected, unit, a, b):
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
+        factor, term = function(x, load_rows(unit, k, H, numbers, ALL, count))
+        store_rows(a, row * H + k, H, factor, count)
+        store_rows(b, row * H + k, H, term, count)
+
+    run = _rows_of(group)
+
+    @compiled()
+    def terms(projected, unit, a, b, rows, hidden):
+        run(rows, hidden, (projected, unit, a, b))
+
+    return terms
+
+
+def make_output(form):
+    """What is put out."""
+    gates, numbers, function = form.gates, form.parameters, form.functions.output
+
+    @part()
+    def group(row, k, count, H, projected, unit, state, y):
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
+        c, p = load_rows(state, row * H + k, H, 1, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
+        store_rows(y, row * H + k, H, function(x, c, p), count)
+
+    run = _rows_of(group)
+
+    @compiled()
+    def output(projected, unit, state, y, rows, hidden):
+        run(rows, hidden, (projected, unit, state, y))
+
+    return output
+
+
+def make_by_state(form):
+    """The gradient by the states of the one by what is put out."""
+    gates, numbers, function = form.gates, form.parameters, form.functions.by_state
+
+    @part()
+    def group(row, k, count, H, projected, unit, state, gradient, by):
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
+        c, p = load_rows(state, row * H + k, H, 1, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
+        g = load_rows(gradient, row * H + k, H, 1, ALL, count)
+        store_rows(by, row * H + k, H, function(g, x, c, p), count)
+
+    run = _rows_of(group)
+
+    @compiled()
+    def by_state(projected, unit, state, gradient, by, rows, hidden):
+        run(rows, hidden, (projected, unit, state, gradient, by))
+
+    return by_state
+
+
+def make_by_inputs(form):
+    """The gradients by projected input and unit parameters."""
+    gates, numbers, function = form.gates, form.parameters, form.functions.by_inputs
+    has_output = int(form.has_output)
+
+    @part()
+    def group(row, k, count, H, projected, unit, state, by_a, by_b, by_y, by):
+        place = row * H + k
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
+        c, p = load_rows(state, place, H, has_output, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
+        (by_factor,), (by_term,) = (
+            load_rows(by_a, place, H, 1, ALL, count),
+            load_rows(by_b, place, H, 1, ALL, count),
+        )
+        g = (by_factor, by_term, *load_rows(by_y, place, H, has_output, ALL, count))
+        by_x, by_p = function(g, x, c, p)
+        own = row * np.uint64(gates + numbers) * H + k
+        store_rows(by, own, H, by_x, count)
+        store_rows(by, own + np.uint64(gates) * H, H, by_p, count)
+
+    run = _rows_of(group)
+
+    @compiled()
+    def by_inputs(projected, unit, state, by_a, by_b, by_y, by, rows, hidden):
+        run(rows, hidden, (projected, unit, state, by_a, by_b, by_y, by))
+
+    return by_inputs

@@ -1,0 +1,12 @@
+"""Linear cells whose texts were generated beforehand (`python -m bppsa_cupy.cells.generate`), by name."""
+
+from importlib import import_module
+
+from bppsa_cupy.raw_kernels.kernel import FOLDER
+from bppsa_cupy.raw_kernels.linear.form import LinearForm
+
+#: A pair of files in this folder, the struct and the twin, is all it takes to be listed.
+LINEAR_FORMS: dict[str, LinearForm] = {
+    path.stem: import_module(f"bppsa_cupy.raw_kernels.linear_cells.{path.stem}").FORM
+    for path in sorted((FOLDER / "linear_cells").glob("*.cuh"))
+}

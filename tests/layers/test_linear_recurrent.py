@@ -1,0 +1,124 @@
+"""Linear recurrent layers against their papers' formulas in PyTorch, step by step, in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bppsa_cupy as bp
+from tests.support.linear_reference import run
+
+LAYERS = {
+    "MinGRU": (bp.MinGRU, {}),
+    "MinGRU positive": (bp.MinGRU, {"candidate": "positive"}),
+    "MinLSTM": (bp.MinLSTM, {}),
+    "MinLSTM positive": (bp.MinLSTM, {"candidate": "positive"}),
+    "SRU": (bp.SRU, {}),
+    "QRNN": (bp.QRNN, {}),
+    "QRNN of two steps": (bp.QRNN, {"window": 2}),
+}
+
+
+def drawn(rng: np.random.Generator, layer: Any) -> dict[str, np.ndarray]:
+    return {name: rng.standard_normal(shape) for name, shape in layer.parameter_shapes().items()}
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_passes_are_those_of_the_formulas(data: st.DataObject) -> None:
+    kind, options = LAYERS[data.draw(st.sampled_from(sorted(LAYERS)))]
+    F, H, batch = (data.draw(st.integers(1, 6)) for _ in range(3))
+    steps = data.draw(st.sampled_from([1, 2, 7, 17, 40]))
+    layer = kind(
+        data.draw(st.sampled_from([F, H])), H, data.draw(st.integers(1, 3)),
+        bias=data.draw(st.booleans()), bidirectional=data.draw(st.booleans()),
+        outputs=data.draw(st.sampled_from(["all", "last"])),
+        forward_method=data.draw(st.sampled_from(kind.forward_methods)), **options,
+    )  # fmt: skip
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    parameters, x = drawn(rng, layer), rng.standard_normal((batch, steps, layer.input_size))
+    lengths = rng.integers(1, steps + 1, batch) if data.draw(st.booleans()) else None
+    ends = torch.tensor(np.full(batch, steps) if lengths is None else lengths)
+    if lengths is not None:  # what lies after an end has no part in anything
+        x[np.arange(steps)[None, :] >= lengths[:, None]] = np.nan
+    first = rng.standard_normal((layer.num_layers * layer.directions, batch, H))
+
+    y, saved = bp.functional.forward(layer, parameters, x, lengths=lengths, states=first)
+    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in parameters.items()}
+    theirs = torch.tensor(np.nan_to_num(x), requires_grad=True), torch.tensor(first, requires_grad=True)
+    wanted, after = run(layer, leaves, theirs[0], ends, theirs[1])
+    np.testing.assert_allclose(y, wanted.detach(), atol=1e-12, rtol=1e-11)
+    np.testing.assert_allclose(saved.states, after.detach(), atol=1e-12, rtol=1e-11)
+
+    by_y, by_after = rng.standard_normal(y.shape), rng.standard_normal(first.shape)
+    ((wanted * torch.tensor(by_y)).sum() + (after * torch.tensor(by_after)).sum()).backward()
+    found = bp.functional.vjp(
+        saved, by_y, state_gradients=by_after, method=data.draw(st.sampled_from(["auto", "bp", "blelloch"]))
+    )
+    for name, leaf in leaves.items():
+        np.testing.assert_allclose(found.parameters[name], leaf.grad, atol=1e-10, rtol=1e-10, err_msg=name)
+    np.testing.assert_allclose(found.input, theirs[0].grad, atol=1e-11, rtol=1e-10)
+    np.testing.assert_allclose(found.states, theirs[1].grad, atol=1e-11, rtol=1e-10)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
+    kind, options = LAYERS[name]
+    found = {}
+    for method in ("serial", "chunked"):
+        layer = kind(3, 4, forward_method=method, **options)
+        parameters = drawn(np.random.default_rng(1), layer)
+        x = np.random.default_rng(2).standard_normal((2, 101, 3))
+        y, saved = bp.functional.forward(layer, parameters, x)
+        gradients = bp.functional.vjp(saved, np.ones_like(y), method={"serial": "bp"}.get(method, "hybrid"))
+        assert saved.forward_ways[0].startswith(f"l0: {method}")
+        assert saved.backward_ways[0].startswith(f"l0: {method}")
+        found[method] = [y, gradients.input, *gradients.parameters.values()]
+    for serial, chunked in zip(*found.values(), strict=True):
+        np.testing.assert_allclose(chunked, serial, atol=1e-12, rtol=1e-11)
+    with pytest.raises(bp.ShapeError, match="forward_method='newton': it takes 'auto', 'serial', 'chunked'"):
+        kind(3, 4, forward_method="newton", **options)
+
+
+def test_gates_far_below_zero_give_numbers() -> None:
+    layer = bp.MinLSTM(1, 1, bias=False)
+    weight = np.array([[-1e3], [-1e3], [1.0]], np.float32)
+    y, saved = bp.functional.forward(layer, {"weight_ih_l0": weight}, np.ones((1, 4, 1), np.float32))
+    np.testing.assert_allclose(y.ravel(), 1 - 0.5 ** np.arange(1, 5), rtol=1e-6)
+    found = bp.functional.vjp(saved, np.ones_like(y))
+    assert np.isfinite(found.input).all() and np.isfinite(found.parameters["weight_ih_l0"]).all()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> None:
+    kind, options = LAYERS[name]
+    layer = kind(3, 4, bidirectional=True, **options)
+    net = bp.Sequential([layer], input_shape=(5, 3), dtype="float64", device="host")
+    rng = np.random.default_rng(0)
+    x, first = rng.standard_normal((2, 5, 3)), rng.standard_normal((2, 2, 4))
+    y = net.forward(x, states=first, lengths=np.array([5, 3]))
+    net.backward(np.ones_like(y))
+    records = list(net.transposed_jacobians())
+    assert len(records) == 10 and all(record.pattern.nnz == 4 for record in records)
+    assert all(np.isfinite(record.gradient_norm) for record in records)
+    # The product over a direction is the derivative of its last state by its first one.
+    moved = np.array(first)
+    moved[:, :, 1] += 1e-6
+    before = net.last_pass.states[0].copy()
+    net.forward(x, states=moved, lengths=np.array([5, 3]))
+    slope = (net.last_pass.states[0] - before)[:, :, 1] / 1e-6
+    for direction, way in enumerate(("forward", "backward")):
+        product = np.prod([r.data[1] for r in records if r.direction == way], axis=0)
+        np.testing.assert_allclose(product, slope[direction], rtol=1e-6)
+
+
+def test_settings_that_are_not_taken_are_refused() -> None:
+    with pytest.raises(bp.ShapeError, match=r"QRNN got window=3: it takes 1 or 2"):
+        bp.QRNN(3, 4, window=3)
+    with pytest.raises(bp.ShapeError, match="MinGRU got candidate='log': it takes 'linear' or 'positive'"):
+        bp.MinGRU(3, 4, candidate="log")
