@@ -70,9 +70,9 @@ def checked_out(device: Device, dtype: np.dtype, what: str, shape: Shape, array:
     return array
 
 
-def place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], given: Any) -> Any:
-    """The caller's arrays for states, or for gradients by them, of these shapes; new ones without: one array,
-    or a tuple. Raises ShapeError."""
+def place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], dtype: np.dtype, given: Any) -> Any:
+    """The caller's arrays for states, or for gradients by them, of these shapes and this dtype; new ones
+    without: one array, or a tuple. Raises ShapeError."""
     parts = given if isinstance(given, (tuple, list)) else (given,) * len(shapes)
     if len(parts) != len(shapes):
         raise ShapeError(f"out has {len(parts)} arrays for states: it takes {len(shapes)}")
@@ -80,9 +80,9 @@ def place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], given: Any)
     for number, shape in enumerate(shapes):
         part = parts[number]
         if part is None:
-            part = ctx.device.empty(shape, ctx.dtype)
+            part = ctx.device.empty(shape, dtype)
         else:
-            checked_out(ctx.device, ctx.dtype, "a state", shape, part)
+            checked_out(ctx.device, dtype, "a state", shape, part)
         ctx.placed[f"{name}_{number}"] = part
         arrays.append(part)
     return arrays[0] if len(arrays) == 1 else tuple(arrays)

@@ -184,7 +184,8 @@ def run(
         if lengths is None or by_samples.flags.c_contiguous:
             ctx.placed["output"] = by_samples
         if shapes.states:
-            saved.states = place_states(ctx, "states", shapes.states, states_out)
+            of_states = layer.state_dtype(ctx.dtype) if isinstance(layer, Recurrent) else ctx.dtype
+            saved.states = place_states(ctx, "states", shapes.states, of_states, states_out)
         result = forward_whole(layer, ctx, enter(layer, ctx, x, lengths, states, shapes.by_time))
         if result is not by_samples:
             put(device, result, by_samples)
@@ -260,7 +261,9 @@ def go_back(
                     state_gradients, shapes.batch, dtype, device.asarray, what
                 )
             if want_states:
-                by_states = place_states(ctx, "state_gradients", shapes.states, out.states)
+                assert isinstance(layer, Recurrent)
+                of_states = layer.state_dtype(dtype)
+                by_states = place_states(ctx, "state_gradients", shapes.states, of_states, out.states)
         if want_input:
             by_input = checked_out(device, dtype, "the input's gradient", slot.key[2], out.input)
             by_samples = by_input.swapaxes(0, 1) if shapes.by_time else by_input

@@ -29,6 +29,20 @@ need("bppsa_cupy.jax", "jax", "JAX", (0, 6, 2))  # whose buffer_callback it take
 
 from bppsa_cupy.jax.analysis import jacobians  # noqa: E402
 from bppsa_cupy.jax.layers import GRU, LSTM, RNN, CellLayer  # noqa: E402
+from bppsa_cupy.jax.linear_layers import LRU, QRNN, SRU, DiagonalSSM, MinGRU, MinLSTM  # noqa: E402
 from bppsa_cupy.jax.scan import linear_scan  # noqa: E402
 
-__all__ = ["GRU", "LSTM", "RNN", "CellLayer", "jacobians", "linear_scan"]
+__all__ = [
+    "GRU",
+    "LRU",
+    "LSTM",
+    "QRNN",
+    "RNN",
+    "SRU",
+    "CellLayer",
+    "DiagonalSSM",
+    "MinGRU",
+    "MinLSTM",
+    "jacobians",
+    "linear_scan",
+]

@@ -6,10 +6,12 @@ from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.batch_norm import BatchNorm1d, BatchNorm2d
 from bppsa_cupy.layers.cell_layer import CTRNN, MGU, UGRNN, CellLayer, PeepholeLSTM
 from bppsa_cupy.layers.conv2d import Conv2d
+from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.elu import ELU
 from bppsa_cupy.layers.flatten import Flatten
 from bppsa_cupy.layers.frozen_batch_norm2d import FrozenBatchNorm2d
+from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
 from bppsa_cupy.layers.gelu import GELU
 from bppsa_cupy.layers.gru import GRU
 from bppsa_cupy.layers.leaky_relu import LeakyReLU
@@ -41,12 +43,14 @@ LAYERS: dict[str, type[Layer]] = {
         CTRNN,
         CellLayer,
         Conv2d,
+        DiagonalSSM,
         Dropout,
         ELU,
         Flatten,
         FrozenBatchNorm2d,
         GELU,
         GRU,
+        LRU,
         LSTM,
         LeakyReLU,
         Linear,
@@ -75,6 +79,7 @@ __all__ = [
     "GELU",
     "GRU",
     "LAYERS",
+    "LRU",
     "LSTM",
     "MGU",
     "QRNN",
@@ -88,9 +93,11 @@ __all__ = [
     "CellLayer",
     "Context",
     "Conv2d",
+    "DiagonalSSM",
     "Dropout",
     "Flatten",
     "FrozenBatchNorm2d",
+    "GatedRecurrent",
     "Layer",
     "LeakyReLU",
     "Linear",

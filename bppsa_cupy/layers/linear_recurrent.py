@@ -14,8 +14,6 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
-from bppsa_cupy.raw_kernels.linear.form import LinearForm
-from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.timescan import suffix
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.linear import LinearScan
@@ -54,139 +52,166 @@ class LinearContext(RecurrentContext):
     def backward_ways(self) -> tuple[str, ...]:
         return tuple(self.backward) if self.went_back else ()
 
+    @property
+    def rows(self) -> tuple[int, int]:
+        """(B, T)"""
+        batch, steps = self.inputs[0].shape[:2]
+        return batch, steps
+
     def let_go(self) -> None:
         super().let_go()
         self.inputs.clear()
 
+    def clear(self, rows: Array) -> None:
+        """Set what lies after each sample's end to 0, of (B, T, columns)."""
+        if self.lengths is not None:
+            xp = self.device.xp
+            after = xp.arange(rows.shape[1])[None, :] >= self.lengths[:, None]
+            xp.copyto(rows, 0, where=after[:, :, None])
+
+    def last(self, rows: Array, reverse: bool) -> Array:
+        """Of (B, T, columns) the step that a direction ends with, (B, columns)."""
+        if reverse or self.lengths is None:
+            return rows[:, 0 if reverse else -1]
+        return rows[self.device.xp.arange(len(rows)), self.lengths - 1]
+
+    def add_last(self, rows: Array, reverse: bool, more: Array) -> None:
+        """Add (B, columns) to that step."""
+        if reverse or self.lengths is None:
+            rows[:, 0 if reverse else -1] += more
+        else:
+            rows[self.device.xp.arange(len(rows)), self.lengths - 1] += more
+
 
 class LinearRecurrent(Recurrent):
-    """A recurrent layer whose gates read the input alone: of a unit c_t = a_t c_{t-1} + b_t, and what is put
-    out is c or an output of it. A step's Jacobian is diagonal, both passes are exact scans, by chunks of
-    steps at once or step after step. Arguments are those of `Recurrent`.
+    """A recurrent layer whose state goes on by numbers alone: of a unit c_t = a_t c_{t-1} + b_t, a and b made
+    of the input. A step's Jacobian is diagonal, both passes are exact scans, by chunks of steps at once or
+    step after step. Arguments are those of `Recurrent`.
 
-    bias           whether there is a bias of each gate that has one
     forward_method  "serial", "chunked", or "auto"
+    paired          whether units are complex numbers
 
-    Parameters a layer and direction, gates stacked in the cell's order: weight_ih_l0 (G H, F), bias_ih_l0 (of
-    the gates in `biased`), and each of the cell's own by its name, NAME_l0 (H,).
+    A subclass fills a direction's factors and terms (`terms`), makes of its states what is put out (`put`),
+    and goes back through both (`by_state`, `hand_back`, `add_by_input`, `weight_gradients`).
     """
 
     context = LinearContext
     forward_methods = ("auto", "serial", "chunked")
+    paired = False
 
-    @property
+    # ---- what a subclass says ----
+
     @abc.abstractmethod
-    def cell(self) -> LinearForm:
-        """The cell whose terms are scanned."""
+    def own_shapes(self, batch: int, steps: int, walk: Direction, back: bool) -> dict[str, Shape]:
+        """Buffers of its own that a direction takes forward, or on the way back."""
 
-    @property
-    def unit_parameters(self) -> tuple[str, ...]:
-        """The names of what the cell learns a unit, beside the weights."""
-        return ()
+    @abc.abstractmethod
+    def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
+        """Factors (B or 1, T or 1, R) and terms (B, T, R) of a direction's scan, of R reals a step."""
 
-    @property
-    def biased(self) -> tuple[int, ...]:
-        """The gates that have a bias, where the layer has some."""
-        return tuple(range(self.cell.gates))
+    @abc.abstractmethod
+    def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
+        """Write what a direction puts out at every step, (B, T, O), of its states (B, T, R)."""
 
-    @property
-    def window(self) -> int:
-        """Steps that the gates see: 1, or 2 with the one before."""
-        return 1
+    @abc.abstractmethod
+    def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
+        """The gradient by the states of that by the output, which may be changed."""
 
-    def skips(self, inputs: int) -> bool:
-        """Whether the last gate is the input itself, of so many features, and has no weights."""
-        return False
+    @abc.abstractmethod
+    def hand_back(
+        self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
+    ) -> None:
+        """Keep what `add_by_input` and `weight_gradients` take of the gradients by output, and by factors and
+        terms."""
+
+    @abc.abstractmethod
+    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array) -> None:
+        """Add to the gradient by the inner layer's input, (B, T, I), what comes from a direction."""
+
+    @abc.abstractmethod
+    def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
+        """Write the gradients by a direction's parameters."""
+
+    # ---- sizes ----
 
     @property
     def state_count(self) -> int:
         return 1
 
     @property
+    def reals(self) -> int:
+        """R: reals of a step's state."""
+        return self.hidden_size * (2 if self.paired else 1)
+
+    @property
     def step_pattern(self) -> Pattern:
-        return Pattern.diagonal(self.hidden_size)
+        if not self.paired:
+            return Pattern.diagonal(self.hidden_size)
+        pairs = np.arange(self.reals).reshape(-1, 2)
+        return Pattern((self.reals,) * 2, np.arange(0, 2 * self.reals + 1, 2), np.repeat(pairs, 2, 0).ravel())
 
-    def _inputs(self, layer: int) -> int:
+    def state_dtype(self, dtype: np.dtype) -> np.dtype:
+        return np.result_type(dtype, np.complex64) if self.paired else dtype
+
+    def inputs(self, layer: int) -> int:
         """Features of an inner layer's input."""
-        return self.directions * self.hidden_size if layer else self.input_size
+        return self.directions * self.output_size if layer else self.input_size
 
-    def _projected(self, inputs: int) -> int:
-        """Gates that have weights, on an input of so many features."""
-        return self.cell.gates - self.skips(inputs)
-
-    def _walks(self, only: int | None = None) -> Iterator[Direction]:
+    def walks(self, only: int | None = None) -> Iterator[Direction]:
         """Every direction of every inner layer, or of one."""
         for layer in range(self.num_layers) if only is None else (only,):
             for direction in range(self.directions):
                 number = layer * self.directions + direction
                 yield Direction(suffix(layer, direction)[1:], number, layer, direction == 1)
 
-    def parameter_shapes(self) -> dict[str, Shape]:
+    def _shapes(self, batch: int, steps: int, back: bool) -> dict[str, Shape]:
+        """The buffers of a pass by name, but for what it puts out."""
         shapes: dict[str, Shape] = {}
-        H = self.hidden_size
-        for walk in self._walks():
-            inputs = self._inputs(walk.layer)
-            shapes[f"weight_ih_{walk.name}"] = (self._projected(inputs) * H, self.window * inputs)
-            if self.bias:
-                shapes[f"bias_ih_{walk.name}"] = (len(self.biased) * H,)
-            shapes |= {f"{name}_{walk.name}": (H,) for name in self.unit_parameters}
+        if back:
+            shapes["by_output"] = (batch, steps, self.output_size)
+        for walk in self.walks():
+            shapes |= self.own_shapes(batch, steps, walk, back)
+            name = f"by_term_{walk.name}" if back else f"state_{walk.name}"
+            shapes[name] = (batch, steps, self.reals)
+            if walk.layer:
+                shapes[self._joined(walk.layer, back)] = (batch, steps, self.inputs(1))
         return shapes
 
-    # ---- buffers ----
+    @staticmethod
+    def _joined(layer: int, back: bool) -> str:
+        """The buffer of an inner layer's input, or of the gradient by it."""
+        return f"by_input_{layer}" if back else f"input_{layer}"
 
-    def _shapes(self, batch: int, steps: int) -> dict[str, Shape]:
-        """The buffers of a forward pass by name, but for what it puts out."""
-        H, G = self.hidden_size, self.cell.gates
-        rows: dict[str, Shape] = {"term": (batch, steps, H)}
-        for walk in self._walks():
-            rows[f"projected_{walk.name}"] = (batch, steps, G * H)
-            if self.window > 1:
-                rows[f"seen_{walk.name}"] = (batch, steps, self.window * self._inputs(walk.layer))
-            rows[f"factor_{walk.name}"] = rows[f"state_{walk.name}"] = (batch, steps, H)
-            if walk.layer < self.num_layers - 1:
-                rows[f"joined_{walk.layer}"] = (batch, steps, self.directions * H)
-        return rows
-
-    def _shapes_back(self, batch: int, steps: int) -> dict[str, Shape]:
-        """Those of a backward pass."""
-        H, own = self.hidden_size, self.cell.gates + len(self.unit_parameters)
-        rows: dict[str, Shape] = {"by_factor": (batch, steps, H), "by_output": (batch, steps, H)}
-        if self.cell.has_output:
-            rows["by_state"] = (batch, steps, H)
-        for walk in self._walks():
-            rows[f"delta_{walk.name}"] = (batch, steps, own * H)
-            rows[f"by_term_{walk.name}"] = (batch, steps, H)
-            if walk.layer:
-                rows[f"by_joined_{walk.layer}"] = (batch, steps, self.directions * H)
-        return rows
+    def _own(self, walk: Direction) -> slice:
+        """A direction's columns of what an inner layer puts out."""
+        return slice(self.output_size, None) if walk.reverse else slice(self.output_size)
 
     # ---- forward ----
 
     def forward(self, ctx: LinearContext, x: Array) -> Array:
-        (batch, steps), H = x.shape[:2], self.hidden_size
-        ctx.reserve(self._shapes(batch, steps))
-        ctx.went_back = False
-        ctx.forward, ctx.inputs = [], [self._taken(ctx, x)]
-        states = ctx.buffer("states_0", (self.num_layers * self.directions, batch, H))
-        shape = (batch, steps, self.directions * H) if self.outputs == "all" else (batch, self.directions * H)
-        y = ctx.buffer("output", shape)
-        for walk in self._walks():
-            if walk.layer == len(ctx.inputs):
-                ctx.inputs.append(ctx.buffer(f"joined_{walk.layer - 1}", (batch, steps, self.directions * H)))
+        batch, steps = x.shape[:2]
+        columns, count = self.inputs(1), self.num_layers * self.directions
+        ctx.reserve(self._shapes(batch, steps, False))
+        ctx.went_back, ctx.forward, ctx.inputs = False, [], [self._taken(ctx, x)]
+        after = ctx.buffer("states_0", (count, batch, self.hidden_size), self.state_dtype(ctx.dtype))
+        y = ctx.buffer("output", (batch, steps, columns) if self.outputs == "all" else (batch, columns))
+        for walk in self.walks():
+            own, is_last = self._own(walk), walk.layer == self.num_layers - 1
             state = self._scanned(ctx, walk)
-            last = self._last(ctx, state, walk.reverse)
-            states[walk.number] = last
-            own = slice(H, 2 * H) if walk.reverse else slice(0, H)
-            if walk.layer < self.num_layers - 1:
-                shape = (batch, steps, self.directions * H)
-                self._put(ctx, walk, state, ctx.buffer(f"joined_{walk.layer}", shape)[:, :, own])
-            elif self.outputs == "all":
-                self._put(ctx, walk, state, y[:, :, own])
-            else:
-                put = ctx.buffer("term", state.shape)
-                self._put(ctx, walk, state, put)
-                y[:, own] = self._last(ctx, put, walk.reverse)
-        ctx.saved.update(input=x, output=y, states=states)
+            after[walk.number] = ctx.last(state, walk.reverse).view(after.dtype)
+            if is_last and self.outputs == "last":
+                put = ctx.buffer("put", (batch, steps, self.output_size))
+                self.put(ctx, walk, state, put)
+                y[:, own] = ctx.last(put, walk.reverse)
+                continue
+            joined = (
+                y if is_last else ctx.buffer(self._joined(walk.layer + 1, False), (batch, steps, columns))
+            )
+            self.put(ctx, walk, state, joined[:, :, own])
+            ctx.clear(joined[:, :, own])
+            if not is_last and walk.reverse == self.bidirectional:
+                ctx.inputs.append(joined)
+        ctx.saved.update(input=x, output=y, states=after)
         ctx.saved.pop("state_gradients", None)
         return y
 
@@ -194,109 +219,40 @@ class LinearRecurrent(Recurrent):
         """The input, with 0 after each sample's end."""
         if ctx.lengths is None:
             return ctx.device.xp.ascontiguousarray(x)
-        taken = ctx.buffer("input", x.shape)
+        taken = ctx.buffer("input_0", x.shape)
         taken[...] = x
-        self._clear(ctx, taken)
+        ctx.clear(taken)
         return taken
 
-    @staticmethod
-    def _clear(ctx: LinearContext, rows: Array) -> None:
-        """Set what lies after each sample's end to 0, of (B, T, columns)."""
-        if ctx.lengths is not None:
-            xp = ctx.device.xp
-            after = xp.arange(rows.shape[1])[None, :] >= ctx.lengths[:, None]
-            xp.copyto(rows, 0, where=after[:, :, None])
-
-    @staticmethod
-    def _last(ctx: LinearContext, rows: Array, reverse: bool) -> Array:
-        """Of (B, T, H) the step that a direction ends with, (B, H): a view where all samples are whole."""
-        if reverse:
-            return rows[:, 0]
-        if ctx.lengths is None:
-            return rows[:, -1]
-        return rows[ctx.device.xp.arange(len(rows)), ctx.lengths - 1]
-
     def _scanned(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The states of a direction."""
-        device, x, H = ctx.device, ctx.inputs[walk.layer], self.hidden_size
-        batch, steps = x.shape[:2]
-        projected = ctx.buffer(f"projected_{walk.name}", (batch, steps, self.cell.gates * H))
-        self._project(ctx, walk, x, projected)
-        factor, state = (ctx.buffer(f"{name}_{walk.name}", (batch, steps, H)) for name in ("factor", "state"))
-        term = ctx.buffer("term", (batch, steps, H))
-        device.launch(
-            linear_kernels_of(self.cell)["terms"], projected, self._unit(ctx, walk), factor, term,
-            batch * steps, H,
-        )  # fmt: skip
-        scan = self._scan(ctx, factor, walk, self.forward_method)
+        """The states of a direction, (B, T, R)."""
+        factor, term = self.terms(ctx, walk)
+        state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals))
+        scan = self._scan(ctx, walk, factor, self.forward_method)
         ctx.forward.append(f"{walk.name}: {scan.forward_choice}")
         scan.forward(term, self._initial(ctx, walk), state)
         return state
 
-    def _project(self, ctx: LinearContext, walk: Direction, x: Array, projected: Array) -> None:
-        """W x + b of every step, and the input itself where the last gate is it."""
-        xp, H, inputs = ctx.device.xp, self.hidden_size, x.shape[2]
-        weight, rows = ctx.parameters[f"weight_ih_{walk.name}"], projected.reshape(-1, projected.shape[2])
-        columns = self._projected(inputs) * H
-        xp.matmul(self._seen(ctx, walk), weight.T, out=rows[:, :columns])
-        if columns < rows.shape[1]:
-            rows[:, columns:] = x.reshape(-1, inputs)
-        if self.bias:
-            bias = ctx.parameters[f"bias_ih_{walk.name}"]
-            for place, gate in enumerate(self.biased):
-                rows[:, gate * H : (gate + 1) * H] += bias[place * H : (place + 1) * H]
-
-    def _seen(self, ctx: LinearContext, walk: Direction) -> Array:
-        """What a direction's gates see at every step, (B T, window I): the step before, and the present."""
-        x = ctx.inputs[walk.layer]
-        batch, steps, inputs = x.shape
-        if self.window == 1:
-            return x.reshape(-1, inputs)
-        seen = ctx.buffer(f"seen_{walk.name}", (batch, steps, 2 * inputs))
-        earlier, later = (slice(1, None), slice(-1, None)) if walk.reverse else (slice(None, -1), slice(1))
-        seen[:, slice(None, -1) if walk.reverse else slice(1, None), :inputs] = x[:, earlier]
-        seen[:, later, :inputs] = 0
-        seen[:, :, inputs:] = x
-        return seen.reshape(-1, 2 * inputs)
-
-    def _unit(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The unit parameters one after the other."""
-        unit = ctx.buffer(f"unit_{walk.name}", (len(self.unit_parameters) * self.hidden_size,))
-        for place, name in enumerate(self.unit_parameters):
-            own = slice(place * self.hidden_size, (place + 1) * self.hidden_size)
-            unit[own] = ctx.parameters[f"{name}_{walk.name}"]
-        return unit
-
-    def _scan(self, ctx: LinearContext, factor: Array, walk: Direction, method: str) -> LinearScan:
-        batch, steps, H = factor.shape
-        lengths = ctx.lengths
+    def _scan(self, ctx: LinearContext, walk: Direction, factor: Array, method: str) -> LinearScan:
+        (batch, steps), lengths = ctx.rows, ctx.lengths
         if lengths is None:
             lengths = ctx.buffer("whole", (batch,), np.int64)
             lengths[...] = steps
         resets = ctx.buffer("resets", (0, steps), np.uint8)
-        return LinearScan(ctx.device, factor, batch, steps, H, lengths, resets, False, walk.reverse, method)
+        return LinearScan(
+            ctx.device, factor, batch, steps, self.reals, lengths, resets, self.paired, walk.reverse, method
+        )
 
     def _initial(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The state before the first step, (B, H)."""
-        initial = ctx.buffer(f"initial_{walk.name}", (len(ctx.inputs[0]), self.hidden_size))
-        initial[...] = 0 if ctx.initial is None else ctx.initial[0][walk.number]
+        """The state before the first step, (B, R)."""
+        initial = ctx.buffer("initial", (ctx.rows[0], self.reals))
+        initial[...] = 0 if ctx.initial is None else self._as_reals(ctx, ctx.initial[0][walk.number])
         return initial
 
-    def _put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
-        """Write what a direction puts out at every step into `out`, (B, T, H)."""
-        if not self.cell.has_output:
-            out[...] = state
-            return
-        batch, steps, H = state.shape
-        own = out if out.flags.c_contiguous else ctx.buffer("put", state.shape)
-        projected = ctx.buffer(f"projected_{walk.name}", (batch, steps, self.cell.gates * H))
-        ctx.device.launch(
-            linear_kernels_of(self.cell)["output"], projected, self._unit(ctx, walk), state, own,
-            batch * steps, H,
-        )  # fmt: skip
-        if own is not out:
-            out[...] = own
-        self._clear(ctx, out)
+    @staticmethod
+    def _as_reals(ctx: LinearContext, states: Array) -> Array:
+        """States (B, H) as (B, R) reals."""
+        return ctx.device.xp.ascontiguousarray(states).view(ctx.dtype)
 
     # ---- backward ----
 
@@ -309,140 +265,110 @@ class LinearRecurrent(Recurrent):
         self._go_back(ctx, gradient)
         return self._by_input(ctx, 0) if want_input else None
 
-    def vjp(self, ctx: LinearContext, gradient: Array) -> Array:
-        self._go_back(ctx, gradient)
-        return self._by_input(ctx, 0)
+    def backward_by_weights(self, ctx: LinearContext, gradient: Array) -> None:
+        for walk in self.walks():
+            self.weight_gradients(ctx, walk)
 
     def parameter_gradients(self, ctx: LinearContext, gradient: Array) -> None:
         self._go_back(ctx, gradient)
         self.backward_by_weights(ctx, gradient)
 
+    def vjp(self, ctx: LinearContext, gradient: Array) -> Array:
+        self._go_back(ctx, gradient)
+        return self._by_input(ctx, 0)
+
     def _go_back(self, ctx: LinearContext, gradient: Array) -> None:
-        """Fill every delta, the gradient by projected input and unit parameters, from that by the output."""
-        batch, steps = ctx.inputs[0].shape[:2]
-        H, count = self.hidden_size, self.num_layers * self.directions
-        ctx.reserve(self._shapes_back(batch, steps))
+        """Go back through every direction, from the gradient by the output."""
+        (batch, steps), count = ctx.rows, self.num_layers * self.directions
+        ctx.reserve(self._shapes(batch, steps, True))
         ctx.went_back, ctx.backward = False, [""] * count
-        by_states = ctx.buffer("state_gradients_0", (count, batch, H))
-        by_first = ctx.buffer("by_first", (batch, H))
+        dtype = self.state_dtype(ctx.dtype)
+        by_initial = ctx.buffer("state_gradients_0", (count, batch, self.hidden_size), dtype)
         given = gradient
         for layer in reversed(range(self.num_layers)):
-            for walk in self._walks(layer):
-                own = slice(H, 2 * H) if walk.reverse else slice(0, H)
-                self._delta(ctx, walk, given[..., own], by_first)
-                by_states[walk.number] = by_first
+            for walk in self.walks(layer):
+                by_initial[walk.number] = self._back_through(ctx, walk, given[..., self._own(walk)]).view(
+                    dtype
+                )
             if layer:
                 given = self._by_input(ctx, layer)
         ctx.went_back = True
         if ctx.want_states:
-            ctx.saved["state_gradients"] = by_states
+            ctx.saved["state_gradients"] = by_initial
 
-    def _delta(self, ctx: LinearContext, walk: Direction, given: Array, by_first: Array) -> None:
-        """Fill a direction's delta, and the gradient by its first state, from the gradient by its output:
-        (B, T, H), or (B, H) by the last one alone."""
-        device, kernels, H = ctx.device, linear_kernels_of(self.cell), self.hidden_size
-        batch, steps = ctx.inputs[0].shape[:2]
-        shape, rows, unit = (batch, steps, H), batch * steps, self._unit(ctx, walk)
-        by_output = ctx.buffer("by_output", shape)
+    def _back_through(self, ctx: LinearContext, walk: Direction, given: Array) -> Array:
+        """Go back through a direction, from the gradient by its output: (B, T, O), or (B, O) of the last one
+        alone; the gradient by its first state, (B, R)."""
+        by_output = ctx.buffer("by_output", (*ctx.rows, self.output_size))
         if given.ndim == 3:
             by_output[...] = given
-            self._clear(ctx, by_output)
+            ctx.clear(by_output)
         else:
             by_output[...] = 0
-            self._add_last(ctx, by_output, walk.reverse, given)
-        projected = ctx.buffer(f"projected_{walk.name}", (batch, steps, self.cell.gates * H))
-        factor, state = (ctx.buffer(f"{name}_{walk.name}", shape) for name in ("factor", "state"))
-        by_state = by_output
-        if self.cell.has_output:
-            by_state = ctx.buffer("by_state", shape)
-            device.launch(kernels["by_state"], projected, unit, state, by_output, by_state, rows, H)
+            ctx.add_last(by_output, walk.reverse, given)
+        state, by_term = (
+            ctx.buffer(f"{name}_{walk.name}", (*ctx.rows, self.reals)) for name in ("state", "by_term")
+        )
+        by_state = self.by_state(ctx, walk, state, by_output)
         if ctx.final_gradient is not None:
-            self._add_last(ctx, by_state, walk.reverse, ctx.final_gradient[0][walk.number])
-        by_factor, by_term = ctx.buffer("by_factor", shape), ctx.buffer(f"by_term_{walk.name}", shape)
-        scan = self._scan(ctx, factor, walk, WAYS[ctx.method])
+            ctx.add_last(by_state, walk.reverse, self._as_reals(ctx, ctx.final_gradient[0][walk.number]))
+        factor = self.factors(ctx, walk)
+        by_factor, by_initial = (
+            ctx.buffer("by_factor", factor.shape),
+            ctx.buffer("by_initial", (ctx.rows[0], self.reals)),
+        )
+        scan = self._scan(ctx, walk, factor, WAYS[ctx.method])
         ctx.backward[walk.number] = f"{walk.name}: {scan.backward_choice}"
-        scan.backward(state, self._initial(ctx, walk), by_state, by_factor, by_term, by_first)
-        none = ctx.buffer("none", (0,))
-        has = self.cell.has_output
-        delta = self._delta_of(ctx, walk)
-        device.launch(
-            kernels["by_inputs"], projected, unit, state if has else none, by_factor, by_term,
-            by_output if has else none, delta, rows, H,
-        )  # fmt: skip
-
-    def _delta_of(self, ctx: LinearContext, walk: Direction) -> Array:
-        """A direction's delta, (B T, (G + Q) H)."""
-        batch, steps = ctx.inputs[0].shape[:2]
-        columns = (self.cell.gates + len(self.unit_parameters)) * self.hidden_size
-        return ctx.buffer(f"delta_{walk.name}", (batch * steps, columns))
-
-    @staticmethod
-    def _add_last(ctx: LinearContext, rows: Array, reverse: bool, more: Array) -> None:
-        """Add (B, H) to the step that a direction ends with, of (B, T, H)."""
-        if reverse or ctx.lengths is None:
-            rows[:, 0 if reverse else -1] += more
-        else:
-            rows[ctx.device.xp.arange(len(rows)), ctx.lengths - 1] += more
+        scan.backward(state, self._initial(ctx, walk), by_state, by_factor, by_term, by_initial)
+        self.hand_back(ctx, walk, state, by_output, (by_factor, by_term))
+        return by_initial
 
     def _by_input(self, ctx: LinearContext, layer: int) -> Array:
         """The gradient by an inner layer's input."""
-        xp, inputs = ctx.device.xp, self._inputs(layer)
-        out = ctx.buffer(f"by_joined_{layer}" if layer else "input_gradient", ctx.inputs[layer].shape)
-        whole = out if out.flags.c_contiguous else ctx.buffer("by_rows", out.shape)
-        rows, columns = whole.reshape(-1, inputs), self._projected(inputs) * self.hidden_size
-        for walk in self._walks(layer):
-            delta, weight = self._delta_of(ctx, walk), ctx.parameters[f"weight_ih_{walk.name}"]
-            if not walk.reverse and self.window == 1:
-                xp.matmul(delta[:, :columns], weight, out=rows)
-            else:
-                if not walk.reverse:
-                    rows[...] = 0
-                self._add_seen(whole, walk, xp.matmul(delta[:, :columns], weight))
-            if self.skips(inputs):
-                rows += delta[:, columns : columns + inputs]
-        if self.window > 1:
-            self._clear(ctx, whole)
+        name = self._joined(layer, True) if layer else "input_gradient"
+        out = ctx.buffer(name, ctx.inputs[layer].shape)
+        whole = out if out.flags.c_contiguous else ctx.buffer("by_input_0", out.shape)
+        whole[...] = 0
+        for walk in self.walks(layer):
+            self.add_by_input(ctx, walk, whole)
+        ctx.clear(whole)
         if whole is not out:
             out[...] = whole
         return out
 
-    def _add_seen(self, out: Array, walk: Direction, by_seen: Array) -> None:
-        """Add to the gradient by an input what comes from that by `_seen` of it."""
-        inputs = out.shape[2]
-        by = by_seen.reshape(*out.shape[:2], self.window * inputs)
-        out += by[:, :, -inputs:]
-        if self.window > 1 and walk.reverse:
-            out[:, 1:] += by[:, :-1, :inputs]
-        elif self.window > 1:
-            out[:, :-1] += by[:, 1:, :inputs]
-
-    def backward_by_weights(self, ctx: LinearContext, gradient: Array) -> None:
-        xp, H = ctx.device.xp, self.hidden_size
-        for walk in self._walks():
-            rows, columns = self._delta_of(ctx, walk), self._projected(self._inputs(walk.layer)) * H
-            seen = self._seen(ctx, walk)
-            xp.matmul(rows[:, :columns].T, seen, out=ctx.gradients[f"weight_ih_{walk.name}"])
-            sums = xp.sum(rows, axis=0).reshape(-1, H)
-            if self.bias:
-                ctx.gradients[f"bias_ih_{walk.name}"][...] = sums[list(self.biased)].reshape(-1)
-            for place, name in enumerate(self.unit_parameters):
-                ctx.gradients[f"{name}_{walk.name}"][...] = sums[self.cell.gates + place]
-
     # ---- analysis ----
 
+    @abc.abstractmethod
+    def factors(self, ctx: LinearContext, walk: Direction) -> Array:
+        """The factors that `terms` gave in the latest pass."""
+
     def step_jacobians(self, ctx: LinearContext, gradient: Array | None) -> Iterator[StepJacobians]:
-        device, pattern = ctx.device, self.step_pattern
-        for walk in self._walks():
-            batch, steps = ctx.inputs[0].shape[:2]
-            factor = ctx.buffer(f"factor_{walk.name}", (batch, steps, self.hidden_size))
-            values = device.xp.ascontiguousarray(factor.transpose(1, 2, 0))
-            if ctx.lengths is not None:
-                after = device.xp.arange(steps)[:, None] >= ctx.lengths[None, :]
-                device.xp.copyto(values, 1, where=after[:, None, :])
+        xp, pattern, (batch, steps) = ctx.device.xp, self.step_pattern, ctx.rows
+        for walk in self.walks():
+            factor = xp.broadcast_to(self.factors(ctx, walk), (batch, steps, self.reals)).transpose(1, 2, 0)
+            after = None if ctx.lengths is None else xp.arange(steps)[:, None] >= ctx.lengths[None, :]
+            values = self._entries(ctx, factor, after)
             norms = None
             if ctx.went_back and gradient is not None:
-                by_term = ctx.buffer(f"by_term_{walk.name}", factor.shape)
+                by_term = ctx.buffer(f"by_term_{walk.name}", (batch, steps, self.reals))
                 squares = (by_term.astype(np.float64) ** 2).sum(axis=(0, 2))
-                norms = np.sqrt(device.to_host(squares))
+                norms = np.sqrt(ctx.device.to_host(squares))
             way = "backward" if walk.reverse else "forward"
             yield StepJacobians(f"{type(self).__name__} l{walk.layer}", way, pattern, values, norms)
+
+    def _entries(self, ctx: LinearContext, factor: Array, after: Array | None) -> Array:
+        """The entries (T, nnz, B) of the transposed Jacobians by factors (T, R, B); the identity where a step
+        is `after` its sample's end."""
+        xp = ctx.device.xp
+        if not self.paired:
+            values = xp.ascontiguousarray(factor)
+            if after is not None:
+                xp.copyto(values, 1, where=after[:, None, :])
+            return values
+        # Of a unit, rows by the former real and imaginary part: (re, im), (-im, re).
+        real, imaginary = factor[:, ::2], factor[:, 1::2]
+        values = xp.stack([real, imaginary, -imaginary, real], axis=2)
+        if after is not None:
+            identity = xp.asarray([1, 0, 0, 1], ctx.dtype)[None, None, :, None]
+            xp.copyto(values, identity, where=after[:, None, None, :])
+        return values.reshape(len(factor), -1, factor.shape[2])

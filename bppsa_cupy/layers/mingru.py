@@ -6,14 +6,14 @@ from typing import Any
 
 from bppsa_cupy.arguments import is_one_of
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
+from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
 from bppsa_cupy.raw_kernels.linear.form import LinearForm
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 CANDIDATES = ("linear", "positive")
 
 
-class _Minimal(LinearRecurrent):
+class _Minimal(GatedRecurrent):
     """What both share: the candidate, W_h x + b_h as it is ("linear"), or g of it ("positive"), g(x) being
     x + 1/2 from 0 on and σ(x) below."""
 
@@ -47,7 +47,7 @@ class MinGRU(_Minimal):
     candidate  "linear", h̃ = W_h x + b_h, as in section 3.1; "positive", h̃ = g(W_h x + b_h), as in appendix
                B.3 and in code that scans logarithms
 
-    The other arguments are those of `LinearRecurrent`. Parameters a layer and direction, gates stacked as h,
+    The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked as h,
     z: weight_ih_l0 (2 H, F), bias_ih_l0 (2 H,).
     """
 

@@ -83,6 +83,15 @@ class Recurrent(Layer):
         """The pattern of a step's transposed Jacobian, of the state by the one before."""
 
     @property
+    def output_size(self) -> int:
+        """Features that a direction puts out at a step."""
+        return self.hidden_size
+
+    def state_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The dtype of a state, where input and parameters are of this one."""
+        return dtype
+
+    @property
     def directions(self) -> int:
         """D: 2 where bidirectional, else 1."""
         return 2 if self.bidirectional else 1
@@ -108,7 +117,7 @@ class Recurrent(Layer):
             )
         if input_shape[0] == 0:
             raise ShapeError(f"{type(self).__name__} got input {input_shape}: T must be at least 1")
-        features = self.directions * self.hidden_size
+        features = self.directions * self.output_size
         return (features,) if self.outputs == "last" else (input_shape[0], features)
 
     def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
@@ -139,7 +148,7 @@ class Recurrent(Layer):
 
         Raises ShapeError naming both shapes or dtypes.
         """
-        name, count = type(self).__name__, self.state_count
+        name, count, dtype = type(self).__name__, self.state_count, self.state_dtype(dtype)
         components = tuple(given) if isinstance(given, (tuple, list)) else (given,)
         if len(components) != count:
             takes = "one array" if count == 1 else "a pair of arrays (h, c)"

@@ -15,15 +15,22 @@ need("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))  # whose torch.library regi
 
 from bppsa_cupy.torch.analysis import jacobians  # noqa: E402
 from bppsa_cupy.torch.convert import convert, revert  # noqa: E402
+from bppsa_cupy.torch.linear_layers import LRU, QRNN, SRU, DiagonalSSM, MinGRU, MinLSTM  # noqa: E402
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
 from bppsa_cupy.torch.scan import linear_scan  # noqa: E402
 
 __all__ = [
     "GRU",
+    "LRU",
     "LSTM",
+    "QRNN",
     "RNN",
+    "SRU",
     "CellLayer",
+    "DiagonalSSM",
+    "MinGRU",
+    "MinLSTM",
     "PrunedConv2d",
     "PrunedLinear",
     "convert",

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linear_layer_reference import run
 
 import bppsa_cupy as bp
-from tests.support.linear_reference import run
 
 LAYERS = {
     "MinGRU": (bp.MinGRU, {}),
@@ -21,11 +21,24 @@ LAYERS = {
     "SRU": (bp.SRU, {}),
     "QRNN": (bp.QRNN, {}),
     "QRNN of two steps": (bp.QRNN, {"window": 2}),
+    "LRU": (bp.LRU, {}),
+    "DiagonalSSM": (bp.DiagonalSSM, {}),
 }
 
 
 def drawn(rng: np.random.Generator, layer: Any) -> dict[str, np.ndarray]:
+    if layer.paired:
+        return layer.initialize(rng)
     return {name: rng.standard_normal(shape) for name, shape in layer.parameter_shapes().items()}
+
+
+def drawn_states(rng: np.random.Generator, layer: Any, batch: int) -> np.ndarray:
+    shape = layer.num_layers * layer.directions, batch, layer.hidden_size
+    return (
+        rng.standard_normal(shape) + 1j * rng.standard_normal(shape)
+        if layer.paired
+        else rng.normal(size=shape)
+    )
 
 
 @settings(max_examples=60)
@@ -34,9 +47,11 @@ def test_passes_are_those_of_the_formulas(data: st.DataObject) -> None:
     kind, options = LAYERS[data.draw(st.sampled_from(sorted(LAYERS)))]
     F, H, batch = (data.draw(st.integers(1, 6)) for _ in range(3))
     steps = data.draw(st.sampled_from([1, 2, 7, 17, 40]))
+    if issubclass(kind, bp.GatedRecurrent):
+        options = {**options, "bias": data.draw(st.booleans())}
     layer = kind(
         data.draw(st.sampled_from([F, H])), H, data.draw(st.integers(1, 3)),
-        bias=data.draw(st.booleans()), bidirectional=data.draw(st.booleans()),
+        bidirectional=data.draw(st.booleans()),
         outputs=data.draw(st.sampled_from(["all", "last"])),
         forward_method=data.draw(st.sampled_from(kind.forward_methods)), **options,
     )  # fmt: skip
@@ -46,7 +61,7 @@ def test_passes_are_those_of_the_formulas(data: st.DataObject) -> None:
     ends = torch.tensor(np.full(batch, steps) if lengths is None else lengths)
     if lengths is not None:  # what lies after an end has no part in anything
         x[np.arange(steps)[None, :] >= lengths[:, None]] = np.nan
-    first = rng.standard_normal((layer.num_layers * layer.directions, batch, H))
+    first = drawn_states(rng, layer, batch)
 
     y, saved = bp.functional.forward(layer, parameters, x, lengths=lengths, states=first)
     leaves = {name: torch.tensor(value, requires_grad=True) for name, value in parameters.items()}
@@ -55,8 +70,8 @@ def test_passes_are_those_of_the_formulas(data: st.DataObject) -> None:
     np.testing.assert_allclose(y, wanted.detach(), atol=1e-12, rtol=1e-11)
     np.testing.assert_allclose(saved.states, after.detach(), atol=1e-12, rtol=1e-11)
 
-    by_y, by_after = rng.standard_normal(y.shape), rng.standard_normal(first.shape)
-    ((wanted * torch.tensor(by_y)).sum() + (after * torch.tensor(by_after)).sum()).backward()
+    by_y, by_after = rng.standard_normal(y.shape), drawn_states(rng, layer, batch)
+    ((wanted * torch.tensor(by_y)).sum() + (after * torch.tensor(by_after).conj()).sum().real).backward()
     found = bp.functional.vjp(
         saved, by_y, state_gradients=by_after, method=data.draw(st.sampled_from(["auto", "bp", "blelloch"]))
     )
@@ -94,7 +109,7 @@ def test_gates_far_below_zero_give_numbers() -> None:
     assert np.isfinite(found.input).all() and np.isfinite(found.parameters["weight_ih_l0"]).all()
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", [name for name, (kind, _) in LAYERS.items() if not kind.paired])
 def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> None:
     kind, options = LAYERS[name]
     layer = kind(3, 4, bidirectional=True, **options)
@@ -117,8 +132,30 @@ def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> No
         np.testing.assert_allclose(product, slope[direction], rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [bp.LRU, bp.DiagonalSSM])
+def test_records_of_complex_units_are_blocks_of_their_factor(kind: Any) -> None:
+    layer = kind(3, 4)
+    net = bp.Sequential([layer], input_shape=(5, 3), dtype="float64", device="host")
+    net.forward(np.ones((2, 5, 3)), lengths=np.array([5, 2]))
+    own = {name: net.parameters[f"0.{name}_l0"] for name in layer.own_parameters}
+    made = layer.discretised(np, own)
+    records = list(net.transposed_jacobians())
+    block = records[1].to_scipy(0).toarray()
+    for unit, value in enumerate(made.factor):
+        own = slice(2 * unit, 2 * unit + 2)
+        np.testing.assert_allclose(block[own, own].T, [[value.real, -value.imag], [value.imag, value.real]])
+    np.testing.assert_array_equal(records[3].to_scipy(1).toarray(), np.eye(8))
+    exponents = np.sort(bp.lyapunov_exponents(records[:2], count=8)[0])
+    np.testing.assert_allclose(exponents, np.sort(np.repeat(np.log(np.abs(made.factor)), 2)), rtol=1e-9)
+
+
 def test_settings_that_are_not_taken_are_refused() -> None:
     with pytest.raises(bp.ShapeError, match=r"QRNN got window=3: it takes 1 or 2"):
         bp.QRNN(3, 4, window=3)
     with pytest.raises(bp.ShapeError, match="MinGRU got candidate='log': it takes 'linear' or 'positive'"):
         bp.MinGRU(3, 4, candidate="log")
+    with pytest.raises(bp.ShapeError, match=r"LRU got r_min=0\.9 and r_max=0\.5: it takes r_min below r_max"):
+        bp.LRU(3, 4, r_min=0.9, r_max=0.5)
+    with pytest.raises(bp.ShapeError, match=r"got the initial state of float64 .* it takes complex128"):
+        net = bp.Sequential([bp.LRU(3, 4)], input_shape=(5, 3), dtype="float64", device="host")
+        net.forward(np.ones((1, 5, 3)), states=np.ones((1, 2, 4)))

@@ -1,100 +1,45 @@
-"""Linear recurrent layers step by step in PyTorch's operations, by the formulas of their papers."""
+"""The recurrence h_t = a_t h_{t-1} + b_t step by step, in NumPy and for PyTorch's autograd."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
-from bppsa_cupy.layers import SRU, LinearRecurrent
 
-#: (gates, former state, input of the step) -> (new state, what is put out)
-Step = Callable[[list[torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-
-
-def _positive(x: torch.Tensor) -> torch.Tensor:
-    return torch.where(x >= 0, x + 0.5, torch.sigmoid(x))
+def random_of(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Normal numbers, of complex ones both parts."""
+    values = rng.standard_normal(shape)
+    return (values + 1j * rng.standard_normal(shape) if np.dtype(dtype).kind == "c" else values).astype(dtype)
 
 
-def _candidate(layer: Any, x: torch.Tensor) -> torch.Tensor:
-    return _positive(x) if layer.candidate == "positive" else x
+def states_of(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The states from zero on."""
+    a, h = np.broadcast_to(a, b.shape), np.zeros_like(b)
+    for t in range(b.shape[1]):
+        h[:, t] = (a[:, t] * h[:, t - 1] if t else 0) + b[:, t]
+    return h
 
 
-def _mingru(layer: Any, gates: Any, h: Any, x: Any) -> Any:
-    z = torch.sigmoid(gates[1])
-    new = (1 - z) * h + z * _candidate(layer, gates[0])
-    return new, new
-
-
-def _minlstm(layer: Any, gates: Any, h: Any, x: Any) -> Any:
-    f, i = torch.sigmoid(gates[0]), torch.sigmoid(gates[1])
-    new = f / (f + i) * h + i / (f + i) * _candidate(layer, gates[2])
-    return new, new
-
-
-def _sru(layer: Any, gates: Any, c: Any, x: Any) -> Any:
-    f, r = torch.sigmoid(gates[1]), torch.sigmoid(gates[2])
-    new = f * c + (1 - f) * gates[0]
-    return new, r * new + (1 - r) * (gates[3] if len(gates) == 4 else x)
-
-
-def _qrnn(layer: Any, gates: Any, c: Any, x: Any) -> Any:
-    f = torch.sigmoid(gates[1])
-    new = f * c + (1 - f) * torch.tanh(gates[0])
-    return new, torch.sigmoid(gates[2]) * new
-
-
-STEPS: dict[str, Any] = {"MinGRU": _mingru, "MinLSTM": _minlstm, "SRU": _sru, "QRNN": _qrnn}
-
-
-def run(
-    layer: LinearRecurrent,
-    parameters: Mapping[str, torch.Tensor],
-    x: torch.Tensor,
-    lengths: torch.Tensor,
-    first: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The output for x (B, T, F), and the last states, (num_layers D, B, H), from the first ones."""
-    after, given = [], x
-    for number in range(layer.num_layers):
-        outputs = []
-        for direction in range(layer.directions):
-            name = f"l{number}" + "_reverse" * direction
-            state = first[number * layer.directions + direction]
-            y, last = _walk(layer, parameters, name, bool(direction), given, lengths, state)
-            outputs.append(y)
-            after.append(last)
-        given = torch.cat(outputs, 2)
-    if layer.outputs == "last":
-        rows = torch.arange(len(x))
-        ends = [y[:, 0] if number else y[rows, lengths - 1] for number, y in enumerate(outputs)]
-        given = torch.cat(ends, 1)
-    return given, torch.stack(after)
-
-
-def _walk(
-    layer: LinearRecurrent,
-    parameters: Mapping[str, torch.Tensor],
-    name: str,
-    reverse: bool,
-    x: torch.Tensor,
-    lengths: torch.Tensor,
-    state: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    weight, H = parameters[f"weight_ih_{name}"], layer.hidden_size
-    bias = torch.zeros(len(weight))
-    if layer.bias:
-        own = parameters[f"bias_ih_{name}"]
-        start = H if isinstance(layer, SRU) else 0  # of SRU the gates f and r alone have one
-        bias = torch.cat([bias[:start], own, bias[start + len(own) :]])
-    steps, former = x.shape[1], torch.zeros_like(x[:, 0])
-    outputs = [state] * steps
-    for t in reversed(range(steps)) if reverse else range(steps):
-        seen = torch.cat([former, x[:, t]], 1) if layer.window == 2 else x[:, t]
-        gates = list((seen @ weight.T + bias).split(H, 1))
-        new, y = STEPS[type(layer).__name__](layer, gates, state, x[:, t])
-        live = (t < lengths)[:, None]
-        state, former = torch.where(live, new, state), torch.where(live, x[:, t], former)
-        outputs[t] = torch.where(live, y, 0.0)
-    return torch.stack(outputs, 1), state
+def scan_of_torch(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    h0: torch.Tensor | None = None,
+    reverse: bool = False,
+    lengths: Any = None,
+    resets: Any = None,
+) -> torch.Tensor:
+    """All that `bp.linear_scan` does, sample by sample and step by step."""
+    (batch, steps), zero = b.shape[:2], b.new_zeros(b.shape[2])
+    a = a.expand(b.shape)
+    marks = np.broadcast_to(False if resets is None else resets, (batch, steps))
+    rows = [[zero] * steps for _ in range(batch)]
+    for sample in range(batch):
+        carried = zero if h0 is None else h0[sample]
+        live = range(steps if lengths is None else int(lengths[sample]))
+        for t in reversed(live) if reverse else live:
+            carried = b[sample, t] + (0 if marks[sample, t] else a[sample, t] * carried)
+            rows[sample][t] = carried
+    stacked = [torch.stack(row) if steps else b[0] * 0 for row in rows]
+    return torch.stack(stacked) if batch else b * 1

@@ -1,0 +1,22 @@
+"""The functions of cells on JAX's arrays, by the names that the texts of twins have them by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+sigmoid, tanh, sqrt = jax.nn.sigmoid, jnp.tanh, jnp.sqrt
+exponential, logarithm = jnp.exp, jnp.log
+sine, cosine, magnitude, select = jnp.sin, jnp.cos, jnp.abs, jnp.where
+
+
+def number(like: jax.Array, value: float) -> float:
+    """A number, which takes the arrays' dtype."""
+    return value
+
+
+def multiply_add(x: Any, y: Any, z: Any) -> Any:
+    """x y + z"""
+    return x * y + z

@@ -1,0 +1,322 @@
+"""LRU and DiagonalSSM: linear state spaces of complex units, whose factors are the same at every step."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bppsa_cupy.arguments import as_number
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.base import Shape
+from bppsa_cupy.layers.linear_recurrent import Direction, LinearContext, LinearRecurrent
+
+
+class Discretised(NamedTuple):
+    """What the scan takes of the parameters: λ and the gain of the input, (N,) complex each."""
+
+    factor: Array
+    gain: Array
+
+
+class DiagonalRecurrent(LinearRecurrent):
+    """A linear state space of N = hidden_size complex units on F = input_size features: x_t = λ x_{t-1} + γ B
+    u_t, y_t = s Re(C x_t) + D u_t, with F features out. Arguments are those of `Recurrent` without `bias`.
+
+    scale  s: 1, or 2 where each unit stands for itself and its conjugate
+
+    λ and γ are made of the layer's own parameters (`discretised`). Parameters a layer and direction: these,
+    (N,) each, B_re_l0 and B_im_l0 (N, I), C_re_l0 and C_im_l0 (F, N), D_l0 (F,). The state before the first
+    step and after the last is complex, (num_layers D, B, N). With two directions, or more inner layers, I is
+    D F beyond the first, and D_l1 is (F, I) then.
+    """
+
+    paired = True
+    scale = 1.0
+    own_parameters: tuple[str, ...]
+
+    def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, **options: Any) -> None:
+        super().__init__(input_size, hidden_size, num_layers, False, **options)
+
+    @abc.abstractmethod
+    def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
+        """λ and γ of the layer's own parameters by name."""
+
+    @abc.abstractmethod
+    def own_gradients(
+        self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
+    ) -> dict[str, Array]:
+        """The gradients by these from those by λ and γ, which are PyTorch's of complex numbers: by the real
+        part plus i times that by the imaginary one."""
+
+    @abc.abstractmethod
+    def initial_own(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """Fresh values of these."""
+
+    @property
+    def output_size(self) -> int:
+        return self.input_size
+
+    def config(self) -> dict[str, Any]:
+        return {name: value for name, value in super().config().items() if name != "bias"}
+
+    def _skip_shape(self, layer: int) -> Shape:
+        """D's: a number a feature, or a matrix where features in and out differ."""
+        inputs = self.inputs(layer)
+        return (self.input_size,) if inputs == self.input_size else (self.input_size, inputs)
+
+    def parameter_shapes(self) -> dict[str, Shape]:
+        shapes: dict[str, Shape] = {}
+        N, F = self.hidden_size, self.input_size
+        for walk in self.walks():
+            of, inputs = f"_{walk.name}", self.inputs(walk.layer)
+            shapes |= {name + of: (N,) for name in self.own_parameters}
+            shapes |= {f"B_re{of}": (N, inputs), f"B_im{of}": (N, inputs)}
+            shapes |= {f"C_re{of}": (F, N), f"C_im{of}": (F, N), f"D{of}": self._skip_shape(walk.layer)}
+        return shapes
+
+    def initialize(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """The own parameters as the paper has them; B normal with variance 1 / (2 I), C with 1 / N, D with 1
+        (as a matrix 1 / I)."""
+        shapes = self.parameter_shapes()
+        values: dict[str, np.ndarray] = {}
+        for walk in self.walks():
+            of, inputs = f"_{walk.name}", self.inputs(walk.layer)
+            values |= {name + of: value for name, value in self.initial_own(generator).items()}
+            skip = 1.0 if len(shapes[f"D{of}"]) == 1 else inputs**-0.5
+            deviations = {"B": (2 * inputs) ** -0.5, "C": self.hidden_size**-0.5, "D": skip}
+            for name in (f"B_re{of}", f"B_im{of}", f"C_re{of}", f"C_im{of}", f"D{of}"):
+                values[name] = deviations[name[0]] * generator.standard_normal(shapes[name])
+        return {name: values[name] for name in shapes}
+
+    def own_shapes(self, batch: int, steps: int, walk: Direction, back: bool) -> dict[str, Shape]:
+        if not back:
+            return {"term": (batch, steps, self.reals)}
+        return {
+            "by_state": (batch, steps, self.reals),
+            f"by_output_{walk.name}": (batch, steps, self.output_size),
+        }
+
+    # ---- forward ----
+
+    def _parameters(self, ctx: LinearContext, walk: Direction) -> dict[str, Array]:
+        """A direction's parameters, by their names without its own."""
+        of = f"_{walk.name}"
+        return {name.removesuffix(of): array for name, array in ctx.parameters.items() if name.endswith(of)}
+
+    @staticmethod
+    def _rows(ctx: LinearContext, matrix: Array) -> Array:
+        """A complex matrix (N, I) as reals (2 N, I), of each row the real parts before the imaginary ones."""
+        both = ctx.device.xp.stack([matrix.real, matrix.imag], axis=1)
+        return both.reshape(-1, matrix.shape[1])
+
+    def _inward(self, ctx: LinearContext, walk: Direction) -> tuple[Discretised, Array, Array]:
+        """λ and γ, B, and γ B as reals (2 N, I)."""
+        own = self._parameters(ctx, walk)
+        made = self.discretised(ctx.device.xp, own)
+        matrix = own["B_re"] + 1j * own["B_im"]
+        return made, matrix, self._rows(ctx, made.gain[:, None] * matrix)
+
+    def _outward(self, ctx: LinearContext, walk: Direction) -> Array:
+        """s C as reals (F, 2 N) that the state's are multiplied by."""
+        own, xp = self._parameters(ctx, walk), ctx.device.xp
+        both = xp.stack([self.scale * own["C_re"], -self.scale * own["C_im"]], axis=2)
+        return both.reshape(self.input_size, -1)
+
+    def factors(self, ctx: LinearContext, walk: Direction) -> Array:
+        xp = ctx.device.xp
+        factor = self.discretised(xp, self._parameters(ctx, walk)).factor
+        return xp.ascontiguousarray(factor).view(ctx.dtype).reshape(1, 1, -1)
+
+    def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
+        x, term = ctx.inputs[walk.layer], ctx.buffer("term", (*ctx.rows, self.reals))
+        _, _, inward = self._inward(ctx, walk)
+        ctx.device.xp.matmul(x.reshape(-1, x.shape[2]), inward.T, out=term.reshape(-1, self.reals))
+        return self.factors(ctx, walk), term
+
+    def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
+        x, skip = ctx.inputs[walk.layer], ctx.parameters[f"D_{walk.name}"]
+        ctx.device.xp.matmul(state, self._outward(ctx, walk).T, out=out)
+        out += x * skip if skip.ndim == 1 else x @ skip.T
+
+    # ---- backward ----
+
+    def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
+        by_state = ctx.buffer("by_state", state.shape)
+        ctx.device.xp.matmul(by_output, self._outward(ctx, walk), out=by_state)
+        return by_state
+
+    def hand_back(
+        self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
+    ) -> None:
+        kept = ctx.buffer(f"by_output_{walk.name}", by_output.shape)
+        kept[...] = by_output
+        ctx.buffer(f"by_factor_{walk.name}", (self.reals,))[...] = by[0].reshape(-1)
+
+    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array) -> None:
+        by_term, by_output = self._kept(ctx, walk)
+        skip = ctx.parameters[f"D_{walk.name}"]
+        out += by_term @ self._inward(ctx, walk)[2]
+        out += by_output * skip if skip.ndim == 1 else by_output @ skip
+
+    def _kept(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
+        """The gradients by the terms and by the output."""
+        return (
+            ctx.buffer(f"by_term_{walk.name}", (*ctx.rows, self.reals)),
+            ctx.buffer(f"by_output_{walk.name}", (*ctx.rows, self.output_size)),
+        )
+
+    def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
+        xp, of, x = ctx.device.xp, f"_{walk.name}", ctx.inputs[walk.layer]
+        made, matrix, _ = self._inward(ctx, walk)
+        x_rows = x.reshape(-1, x.shape[2])
+        by_term, by_output = (array.reshape(-1, array.shape[2]) for array in self._kept(ctx, walk))
+        state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals)).reshape(-1, self.reals)
+        by_inward, by_outward = by_term.T @ x_rows, by_output.T @ state
+        by_gained = by_inward[::2] + 1j * by_inward[1::2]
+        by_matrix = xp.conj(made.gain)[:, None] * by_gained
+        by_factor = ctx.buffer(f"by_factor{of}", (self.reals,)).view(self.state_dtype(ctx.dtype))
+        by = Discretised(by_factor, (xp.conj(matrix) * by_gained).sum(axis=1))
+        skip = ctx.parameters["D" + of]
+        found = {
+            "B_re": by_matrix.real,
+            "B_im": by_matrix.imag,
+            "C_re": self.scale * by_outward[:, ::2],
+            "C_im": -self.scale * by_outward[:, 1::2],
+            "D": (by_output * x_rows).sum(axis=0) if skip.ndim == 1 else by_output.T @ x_rows,
+            **self.own_gradients(xp, self._parameters(ctx, walk), made, by),
+        }
+        for name, value in found.items():
+            ctx.gradients[name + of][...] = value
+
+
+class LRU(DiagonalRecurrent):
+    """The linear recurrent unit (Orvieto et al. 2023, section 3): λ = exp(-exp(ν) + i exp(θ)), the gain
+    exp(γ), y = Re(C x) + D u.
+
+    r_min, r_max, max_phase  of the ring in which |λ| and its phase begin: uniform by area in [r_min, r_max],
+                             uniform in [0, max_phase)
+
+    The other arguments are those of `DiagonalRecurrent`. Its own parameters, as appendix A has them:
+    nu_log_l0, theta_log_l0, gamma_log_l0 (N,), the last from log sqrt(1 - |λ|²).
+    """
+
+    own_parameters = ("nu_log", "theta_log", "gamma_log")
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        r_min: float = 0.0,
+        r_max: float = 1.0,
+        max_phase: float = 2 * math.pi,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, **options)
+        self.r_min = as_number("LRU", "r_min", r_min, lambda r: 0 <= r < 1, "a radius in [0, 1)")
+        self.r_max = as_number("LRU", "r_max", r_max, lambda r: 0 < r <= 1, "a radius in (0, 1]")
+        self.max_phase = as_number(
+            "LRU", "max_phase", max_phase, lambda p: 0 < p <= 2 * math.pi, "an angle in (0, 2 π]"
+        )
+        if self.r_max <= self.r_min:
+            raise ShapeError(f"LRU got r_min={r_min} and r_max={r_max}: it takes r_min below r_max")
+
+    def config(self) -> dict[str, Any]:
+        ring = {"r_min": self.r_min, "r_max": self.r_max, "max_phase": self.max_phase}
+        return {**super().config(), **ring}
+
+    def initial_own(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        radius, phase = generator.uniform(size=(2, self.hidden_size))
+        squares = self.r_min**2 + (self.r_max**2 - self.r_min**2) * (1 - radius)  # (0, 1] in place of [0, 1)
+        squares = np.minimum(squares, 1 - 1e-6)
+        return {
+            "nu_log": np.log(-0.5 * np.log(squares)),
+            "theta_log": np.log(self.max_phase * (1 - phase)),
+            "gamma_log": 0.5 * np.log1p(-squares),
+        }
+
+    def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
+        factor = xp.exp(-xp.exp(own["nu_log"]) + 1j * xp.exp(own["theta_log"]))
+        return Discretised(factor, xp.exp(own["gamma_log"]))
+
+    def own_gradients(
+        self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
+    ) -> dict[str, Array]:
+        turned = xp.conj(by.factor) * made.factor
+        return {
+            "nu_log": -(turned.real * xp.exp(own["nu_log"])),
+            "theta_log": -(turned.imag * xp.exp(own["theta_log"])),
+            "gamma_log": by.gain.real * made.gain,
+        }
+
+
+class DiagonalSSM(DiagonalRecurrent):
+    """S5's diagonal state space (Smith et al. 2023, section 3): Λ in continuous time, discretised by
+    zero-order hold with a step Δ a unit, λ = exp(Λ Δ), the gain (λ - 1) / Λ, y = 2 Re(C x) + D u: each unit
+    stands for itself and its conjugate.
+
+    dt_min, dt_max  Δ begins between them, uniform by logarithm
+
+    The other arguments are those of `DiagonalRecurrent`. Its own parameters, by the names of the paper's
+    code: Lambda_re_l0, Lambda_im_l0, log_step_l0 (N,); Λ begins with the eigenvalues of HiPPO-N above the
+    real axis (equation 9 of its appendix B), as many as there are units.
+    """
+
+    own_parameters = ("Lambda_re", "Lambda_im", "log_step")
+    scale = 2.0
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        *,
+        dt_min: float = 1e-3,
+        dt_max: float = 1e-1,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, num_layers, **options)
+        self.dt_min = as_number("DiagonalSSM", "dt_min", dt_min, lambda t: t > 0, "a step above 0")
+        self.dt_max = as_number("DiagonalSSM", "dt_max", dt_max, lambda t: t > 0, "a step above 0")
+        if self.dt_max < self.dt_min:
+            raise ShapeError(
+                f"DiagonalSSM got dt_min={dt_min} and dt_max={dt_max}: it takes dt_min up to dt_max"
+            )
+
+    def config(self) -> dict[str, Any]:
+        return {**super().config(), "dt_min": self.dt_min, "dt_max": self.dt_max}
+
+    def initial_own(self, generator: np.random.Generator) -> dict[str, np.ndarray]:
+        # HiPPO-N of twice as many states: -1/2 on the diagonal, and a skew part with eigenvalues ± i ω.
+        size = 2 * self.hidden_size
+        root = np.sqrt(np.arange(size) + 0.5)
+        skew = np.tril(np.outer(root, root), -1)
+        turns = np.linalg.eigvalsh(1j * (skew - skew.T))[self.hidden_size :]
+        steps = generator.uniform(math.log(self.dt_min), math.log(self.dt_max), self.hidden_size)
+        return {"Lambda_re": np.full(self.hidden_size, -0.5), "Lambda_im": turns, "log_step": steps}
+
+    def discretised(self, xp: Any, own: Mapping[str, Array]) -> Discretised:
+        continuous = own["Lambda_re"] + 1j * own["Lambda_im"]
+        turned = continuous * xp.exp(own["log_step"])
+        # e^z - 1 of reals that do not cancel.
+        sine, grown = xp.sin(turned.imag / 2), xp.exp(turned.real)
+        less = xp.expm1(turned.real) - 2 * grown * sine * sine + 1j * grown * xp.sin(turned.imag)
+        return Discretised(xp.exp(turned), less / continuous)
+
+    def own_gradients(
+        self, xp: Any, own: Mapping[str, Array], made: Discretised, by: Discretised
+    ) -> dict[str, Array]:
+        continuous, step = own["Lambda_re"] + 1j * own["Lambda_im"], xp.exp(own["log_step"])
+        by_turned = xp.conj(made.factor) * by.factor + xp.conj(made.factor / continuous) * by.gain
+        by_continuous = step * by_turned - xp.conj(made.gain / continuous) * by.gain
+        return {
+            "Lambda_re": by_continuous.real,
+            "Lambda_im": by_continuous.imag,
+            "log_step": (xp.conj(by_turned) * continuous).real * step,
+        }

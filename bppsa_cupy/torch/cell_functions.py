@@ -1,0 +1,39 @@
+"""The functions of cells on tensors, by the names that the texts of twins have them by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import cos as cosine
+from torch import exp as exponential
+from torch import log as logarithm
+from torch import sigmoid, sqrt, tanh
+from torch import sin as sine
+from torch import where as select
+
+__all__ = [
+    "cosine",
+    "exponential",
+    "logarithm",
+    "magnitude",
+    "multiply_add",
+    "number",
+    "select",
+    "sigmoid",
+    "sine",
+    "sqrt",
+    "tanh",
+]
+
+magnitude = torch.abs
+
+
+def number(like: torch.Tensor, value: float) -> float:
+    """A number, which takes the tensors' dtype."""
+    return value
+
+
+def multiply_add(x: Any, y: Any, z: Any) -> Any:
+    """x y + z"""
+    return x * y + z

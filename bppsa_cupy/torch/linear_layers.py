@@ -1,0 +1,167 @@
+"""Linear recurrent layers as modules: PyTorch's operations around `linear_scan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from bppsa_cupy import layers
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers import formulas
+from bppsa_cupy.torch import cell_functions, checks
+from bppsa_cupy.torch.packs import repack, unpack
+from bppsa_cupy.torch.scan import linear_scan
+
+_LIBRARY = formulas.Library(
+    module=torch,
+    scan=linear_scan,
+    concatenate=torch.cat,
+    stack=torch.stack,
+    zeros=lambda array, shape: array.new_zeros(shape),
+    steps=lambda array, count: torch.arange(count, device=array.device),
+    functions=cell_functions,
+)
+
+
+class LinearOverTime(torch.nn.Module):
+    """What modules of linear recurrences share. Arguments are those of the layer of this name in bppsa_cupy;
+    sequences are (B, T, F), or (T, B, F) with batch_first=False.
+
+    Parameters are the layer's, by its names, and begin as the layer's do, drawn by PyTorch's generator.
+    Derivatives are of any order, forward mode excepted, and `torch.compile` takes the module.
+    """
+
+    engine: ClassVar[type[layers.LinearRecurrent]]
+
+    def __init__(self, *arguments: Any, device: Any = None, dtype: Any = None, **options: Any) -> None:
+        super().__init__()
+        self.layer = self.engine(*arguments, **options)
+        self._cell = formulas.cell_on(self.layer, _LIBRARY)
+        for name, shape in self.layer.parameter_shapes().items():
+            empty = torch.empty(shape, device=device, dtype=dtype)
+            self.register_parameter(name, torch.nn.Parameter(empty))
+        self.reset_parameters()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "bidirectional"):
+            return getattr(self.layer, name)
+        return super().__getattr__(name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_cell"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._cell = formulas.cell_on(self.layer, _LIBRARY)
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        seed = int(torch.randint(2**62, ()))
+        for name, value in self.layer.initialize(np.random.default_rng(seed)).items():
+            with torch.no_grad():
+                getattr(self, name).copy_(torch.from_numpy(value))
+
+    def forward(self, input: Any, hx: Any = None) -> tuple[Any, torch.Tensor]:
+        """Output and last state of sequences.
+
+        input  (B, T, F), (T, F) without a batch, or a PackedSequence; float32 or float64, as the parameters
+        hx     the state before the first step, (num_layers D, B, H), complex where the layer's is; without a
+               batch (num_layers D, H); zeros without it
+
+        Raises ShapeError and DeviceError naming both sides.
+        """
+        parameters = dict(self.named_parameters())
+        states = [] if hx is None else [hx]
+        if isinstance(input, PackedSequence):
+            return self._over_pack(input, hx, parameters)
+        self._check(input, states, parameters)
+        checks.check_sequence(self, input)
+        axis = 0 if self.layer.batch_first else 1
+        if input.dim() == 2:
+            y, after = self.forward(input.unsqueeze(axis), None if hx is None else hx.unsqueeze(1))
+            return y.squeeze(axis if self.layer.outputs == "all" else 0), after.squeeze(1)
+        x = input.transpose(0, 1) if axis else input
+        checks.check_states(self, states, x.shape[0])
+        y, after = formulas.forward(self.layer, _LIBRARY, self._cell, parameters, x, None, hx)
+        return y.transpose(0, 1) if axis and y.dim() == 3 else y, after
+
+    def _check(self, x: Any, states: list[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> None:
+        real = [torch.view_as_real(state) if state.is_complex() else state for state in states]
+        checks.check_tensors(self, x, real, list(parameters.values()))
+
+    def _over_pack(self, pack: PackedSequence, hx: Any, parameters: Any) -> tuple[PackedSequence, Any]:
+        self._check(pack.data, [] if hx is None else [hx], parameters)
+        x, lengths = unpack(type(self).__name__, pack, self.layer.input_size)
+        checks.check_states(self, [] if hx is None else [hx], x.shape[0])
+        order, back = pack.sorted_indices, pack.unsorted_indices
+        first = hx if hx is None or order is None else hx.index_select(1, order)
+        y, after = formulas.forward(
+            self.layer, _LIBRARY, self._cell, parameters, x, lengths.to(x.device), first
+        )
+        after = after if back is None else after.index_select(1, back)
+        return (repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self.layer.config().items())
+
+
+class MinGRU(LinearOverTime):
+    """minGRU: see `bp.MinGRU`."""
+
+    engine = layers.MinGRU
+
+    def load_reference(self, state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Take the weights of a minGRU that scans logarithms (`to_hidden_and_gate.weight` (2 H, F)), whose
+        numbers those of a module with candidate="positive" and bias=False are; gives the rest of the state
+        dict, as `to_out.weight` of the Linear after it.
+
+        Raises ShapeError where this module has other settings, or the weight another shape.
+        """
+        rest, name = dict(state_dict), "to_hidden_and_gate.weight"
+        layer, own = self.layer, self.weight_ih_l0
+        assert isinstance(layer, layers.MinGRU)
+        if layer.candidate != "positive" or layer.bias or layer.num_layers > 1 or layer.bidirectional:
+            raise ShapeError(
+                f"{layer!r} cannot take a reference's weights: make it one layer with candidate='positive' "
+                "and bias=False"
+            )
+        if name not in rest or rest[name].shape != own.shape:
+            found = tuple(rest[name].shape) if name in rest else f"none, only {', '.join(rest)}"
+            raise ShapeError(f"{layer!r} takes {name} of shape {tuple(own.shape)}, and got {found}")
+        with torch.no_grad():
+            own.copy_(rest.pop(name))
+        return rest
+
+
+class MinLSTM(LinearOverTime):
+    """minLSTM: see `bp.MinLSTM`."""
+
+    engine = layers.MinLSTM
+
+
+class SRU(LinearOverTime):
+    """A simple recurrent unit: see `bp.SRU`."""
+
+    engine = layers.SRU
+
+
+class QRNN(LinearOverTime):
+    """A quasi-recurrent layer: see `bp.QRNN`."""
+
+    engine = layers.QRNN
+
+
+class LRU(LinearOverTime):
+    """The linear recurrent unit: see `bp.LRU`."""
+
+    engine = layers.LRU
+
+
+class DiagonalSSM(LinearOverTime):
+    """S5's diagonal state space: see `bp.DiagonalSSM`."""
+
+    engine = layers.DiagonalSSM

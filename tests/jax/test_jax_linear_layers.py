@@ -1,0 +1,62 @@
+"""Linear recurrent functions for JAX: the engine's numbers, under JAX's transforms."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import bppsa_cupy as bp
+import bppsa_cupy.jax as bj
+
+FUNCTIONS = {
+    "MinGRU": {"candidate": "positive"},
+    "MinLSTM": {},
+    "SRU": {},
+    "QRNN": {"window": 2},
+    "LRU": {},
+    "DiagonalSSM": {},
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_passes_are_the_engines(name: str) -> None:
+    with jax.enable_x64(True):
+        rng, options = np.random.default_rng(0), {"bidirectional": True, **FUNCTIONS[name]}
+        layer, function = getattr(bp, name)(3, 4, 2, **options), getattr(bj, name)(3, 4, 2, **options)
+        params = function.init(jax.random.key(0), jnp.float64)
+        x, lengths = rng.standard_normal((2, 9, 3)), np.array([9, 4])
+        own = {key: np.asarray(value) for key, value in params.items()}
+        y, saved = bp.functional.forward(layer, own, x, lengths=lengths)
+        weights = rng.standard_normal(y.shape)
+        wanted = bp.functional.vjp(saved, weights)
+
+        @jax.jit
+        def run(params, x):
+            return function(params, x, lengths=lengths)
+
+        (found, after), pull = jax.vjp(run, params, jnp.asarray(x))
+        np.testing.assert_allclose(found, y, atol=1e-12)
+        np.testing.assert_allclose(after, saved.states, atol=1e-12)
+        by_params, by_x = pull((jnp.asarray(weights), jnp.zeros_like(after)))
+        np.testing.assert_allclose(by_x, wanted.input, atol=1e-11)
+        for key, gradient in wanted.parameters.items():
+            np.testing.assert_allclose(by_params[key], gradient, atol=1e-10, err_msg=key)
+
+
+def test_transforms_and_habits() -> None:
+    function = bj.MinGRU(3, 4)
+    params = function.init(jax.random.key(1))
+    x = jax.random.normal(jax.random.key(2), (5, 2, 6, 3))
+    mapped = jax.vmap(lambda x: function(params, x)[0])(x)
+    np.testing.assert_allclose(mapped[3], function(params, x[3])[0], atol=1e-6)
+    np.testing.assert_allclose(function(params, x[0, 0])[0], function(params, x[0])[0][0], atol=1e-6)
+    _, tangent = jax.jvp(lambda x: function(params, x)[0], (x[0],), (jnp.ones_like(x[0]),))
+    step = (function(params, x[0] + 1e-2)[0] - function(params, x[0] - 1e-2)[0]) / 2e-2
+    np.testing.assert_allclose(tangent, step, atol=1e-3)
+    assert function == bj.MinGRU(3, 4) != bj.MinGRU(3, 5) and len({function, bj.MinGRU(3, 4)}) == 1
+    with pytest.raises(AttributeError, match="immutable"):
+        function.layer = None
+    with pytest.raises(bp.ShapeError, match="it takes float32 of shape"):
+        function(params, x[0], jnp.zeros((1, 3, 4)))

@@ -1,0 +1,126 @@
+"""Linear recurrent layers step by step in PyTorch's operations, by the formulas of their papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from bppsa_cupy.layers import SRU, GatedRecurrent, LinearRecurrent
+
+#: (gates, former state, input of the step) -> (new state, what is put out)
+Step = Callable[[list[torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
+
+
+def _positive(x: torch.Tensor) -> torch.Tensor:
+    return torch.where(x >= 0, x + 0.5, torch.sigmoid(x))
+
+
+def _candidate(layer: Any, x: torch.Tensor) -> torch.Tensor:
+    return _positive(x) if layer.candidate == "positive" else x
+
+
+def _mingru(layer: Any, gates: Any, h: Any, x: Any) -> Any:
+    z = torch.sigmoid(gates[1])
+    new = (1 - z) * h + z * _candidate(layer, gates[0])
+    return new, new
+
+
+def _minlstm(layer: Any, gates: Any, h: Any, x: Any) -> Any:
+    f, i = torch.sigmoid(gates[0]), torch.sigmoid(gates[1])
+    new = f / (f + i) * h + i / (f + i) * _candidate(layer, gates[2])
+    return new, new
+
+
+def _sru(layer: Any, gates: Any, c: Any, x: Any) -> Any:
+    f, r = torch.sigmoid(gates[1]), torch.sigmoid(gates[2])
+    new = f * c + (1 - f) * gates[0]
+    return new, r * new + (1 - r) * (gates[3] if len(gates) == 4 else x)
+
+
+def _qrnn(layer: Any, gates: Any, c: Any, x: Any) -> Any:
+    f = torch.sigmoid(gates[1])
+    new = f * c + (1 - f) * torch.tanh(gates[0])
+    return new, torch.sigmoid(gates[2]) * new
+
+
+STEPS: dict[str, Any] = {"MinGRU": _mingru, "MinLSTM": _minlstm, "SRU": _sru, "QRNN": _qrnn}
+
+
+def _state_space(layer: Any, parameters: Mapping[str, torch.Tensor], name: str, u: Any, state: Any) -> Any:
+    """A step of LRU or DiagonalSSM."""
+    own = {key.removesuffix(f"_{name}"): value for key, value in parameters.items() if key.endswith(name)}
+    inward, outward = own["B_re"] + 1j * own["B_im"], own["C_re"] + 1j * own["C_im"]
+    if type(layer).__name__ == "LRU":
+        factor = torch.exp(-torch.exp(own["nu_log"]) + 1j * torch.exp(own["theta_log"]))
+        gain, scale = torch.exp(own["gamma_log"]), 1
+    else:
+        continuous = own["Lambda_re"] + 1j * own["Lambda_im"]
+        factor = torch.exp(continuous * torch.exp(own["log_step"]))
+        gain, scale = (factor - 1) / continuous, 2
+    new = factor * state + gain * (u.to(inward.dtype) @ inward.T)
+    skip = own["D"]
+    return new, scale * (new @ outward.T).real + (u * skip if skip.ndim == 1 else u @ skip.T)
+
+
+def run(
+    layer: LinearRecurrent,
+    parameters: Mapping[str, torch.Tensor],
+    x: torch.Tensor,
+    lengths: torch.Tensor,
+    first: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The output for x (B, T, F), and the last states, (num_layers D, B, H), from the first ones."""
+    after, given = [], x
+    for number in range(layer.num_layers):
+        outputs = []
+        for direction in range(layer.directions):
+            name = f"l{number}" + "_reverse" * direction
+            state = first[number * layer.directions + direction]
+            y, last = _walk(layer, parameters, name, bool(direction), given, lengths, state)
+            outputs.append(y)
+            after.append(last)
+        given = torch.cat(outputs, 2)
+    if layer.outputs == "last":
+        rows = torch.arange(len(x))
+        ends = [y[:, 0] if number else y[rows, lengths - 1] for number, y in enumerate(outputs)]
+        given = torch.cat(ends, 1)
+    return given, torch.stack(after)
+
+
+def _walk(
+    layer: LinearRecurrent,
+    parameters: Mapping[str, torch.Tensor],
+    name: str,
+    reverse: bool,
+    x: torch.Tensor,
+    lengths: torch.Tensor,
+    state: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    steps, former = x.shape[1], torch.zeros_like(x[:, 0])
+    outputs = [state] * steps
+    for t in reversed(range(steps)) if reverse else range(steps):
+        if isinstance(layer, GatedRecurrent):
+            gates = _gates(layer, parameters, name, former, x[:, t])
+            new, y = STEPS[type(layer).__name__](layer, gates, state, x[:, t])
+        else:
+            new, y = _state_space(layer, parameters, name, x[:, t], state)
+        live = (t < lengths)[:, None]
+        state, former = torch.where(live, new, state), torch.where(live, x[:, t], former)
+        outputs[t] = torch.where(live, y, 0.0)
+    return torch.stack(outputs, 1), state
+
+
+def _gates(
+    layer: GatedRecurrent, parameters: Mapping[str, torch.Tensor], name: str, former: Any, x: Any
+) -> list[torch.Tensor]:
+    """The gates of a step, before their functions."""
+    weight = parameters[f"weight_ih_{name}"]
+    bias = torch.zeros(len(weight), dtype=weight.dtype)
+    if layer.bias:
+        own = parameters[f"bias_ih_{name}"]
+        start = layer.hidden_size if isinstance(layer, SRU) else 0  # of SRU f and r alone have one
+        bias = torch.cat([bias[:start], own, bias[start + len(own) :]])
+    seen = torch.cat([former, x], 1) if layer.window == 2 else x
+    return list((seen @ weight.T + bias).split(layer.hidden_size, 1))

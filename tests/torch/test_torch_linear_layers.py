@@ -1,0 +1,103 @@
+"""Linear recurrent modules for PyTorch: the engine's numbers, and PyTorch's habits."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as bt
+
+MODULES = {
+    "MinGRU": {"candidate": "positive"},
+    "MinLSTM": {},
+    "SRU": {},
+    "QRNN": {"window": 2},
+    "LRU": {},
+    "DiagonalSSM": {},
+}
+
+
+@pytest.mark.parametrize("outputs", ["all", "last"])
+@pytest.mark.parametrize("name", MODULES)
+def test_passes_are_the_engines(name: str, outputs: str) -> None:
+    rng, options = np.random.default_rng(0), {"outputs": outputs, "bidirectional": True, **MODULES[name]}
+    layer = getattr(bp, name)(3, 4, 2, **options)
+    parameters, x = layer.initialize(rng), rng.standard_normal((2, 9, 3))
+    state = rng.standard_normal((4, 2, 4)).astype(layer.state_dtype(np.dtype("float64")))
+    y, saved = bp.functional.forward(layer, parameters, x, states=state)
+    weights = rng.standard_normal(y.shape)
+    wanted = bp.functional.vjp(saved, weights)
+
+    module = getattr(bt, name)(3, 4, 2, dtype=torch.float64, **options)
+    module.load_state_dict({key: torch.tensor(value) for key, value in parameters.items()})
+    given = torch.tensor(x, requires_grad=True)
+    found, after = module(given, torch.tensor(state))
+    found.backward(torch.tensor(weights))
+    np.testing.assert_allclose(found.detach(), y, atol=1e-12)
+    np.testing.assert_allclose(after.detach(), saved.states, atol=1e-12)
+    np.testing.assert_allclose(given.grad, wanted.input, atol=1e-11)
+    for key, gradient in wanted.parameters.items():
+        np.testing.assert_allclose(getattr(module, key).grad, gradient, atol=1e-10, err_msg=key)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_habits(name: str) -> None:
+    torch.manual_seed(0)
+    module = getattr(bt, name)(3, 4, dtype=torch.float64, **MODULES[name])
+    torch.manual_seed(0)
+    again = getattr(bt, name)(3, 4, dtype=torch.float64, **MODULES[name])
+    assert all(torch.equal(a, b) for a, b in zip(module.parameters(), again.parameters(), strict=True))
+    x = torch.randn(3, 6, 3, dtype=torch.float64)
+    y = module(x)[0]
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(other(x)[0], y)
+    torch.testing.assert_close(module(x[0])[0], y[0])
+    by_time = getattr(bt, name)(3, 4, batch_first=False, dtype=torch.float64, **MODULES[name])
+    by_time.load_state_dict(module.state_dict())
+    torch.testing.assert_close(by_time(x.transpose(0, 1))[0].transpose(0, 1), y)
+    lengths = torch.tensor([4, 6, 2])
+    pack = torch.nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+    packed, last = module(pack)
+    padded, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
+    for sample, length in enumerate(lengths):
+        alone, end = module(x[sample : sample + 1, :length])
+        torch.testing.assert_close(padded[sample, :length], alone[0])
+        torch.testing.assert_close(last[:, sample], end[:, 0])
+    assert torch.autograd.gradgradcheck(lambda x: module(x)[0], x[:1, :3].clone().requires_grad_())
+    with pytest.raises(bp.ShapeError, match="Expected 3, got 5"):
+        module(torch.randn(1, 2, 5, dtype=torch.float64))
+    with pytest.raises(bp.ShapeError, match="dtype"):
+        module(x.float())
+
+
+def test_compiled_modules_give_the_same() -> None:
+    module = bt.MinGRU(3, 4)
+    x = torch.randn(2, 5, 3, requires_grad=True)
+    compiled = torch.compile(module, backend="aot_eager")
+    torch.testing.assert_close(compiled(x)[0], module(x)[0])
+    by_compiled = torch.autograd.grad(compiled(x)[0].sum(), x)
+    torch.testing.assert_close(by_compiled, torch.autograd.grad(module(x)[0].sum(), x))
+
+
+def test_weights_of_a_min_gru_that_scans_logarithms() -> None:
+    """By the formulas of Feng et al. 2024, appendix B.3."""
+    weight, to_out = torch.randn(8, 3, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
+    module = bt.MinGRU(3, 4, bias=False, candidate="positive", dtype=torch.float64)
+    rest = module.load_reference({"to_hidden_and_gate.weight": weight, "to_out.weight": to_out})
+    assert list(rest) == ["to_out.weight"]
+    x = torch.randn(2, 20, 3, dtype=torch.float64)
+    hidden, gate = (x @ weight.T).chunk(2, -1)
+    log_g = torch.where(hidden >= 0, (hidden.relu() + 0.5).log(), -torch.nn.functional.softplus(-hidden))
+    log_values = -torch.nn.functional.softplus(-gate) + log_g
+    summed = -torch.nn.functional.softplus(gate).cumsum(1)
+    wanted = (summed + (log_values - summed).logcumsumexp(1)).exp()
+    torch.testing.assert_close(module(x)[0], wanted)
+    with pytest.raises(bp.ShapeError, match="make it one layer with candidate='positive'"):
+        bt.MinGRU(3, 4).load_reference({})
+    with pytest.raises(bp.ShapeError, match="and got none, only other"):
+        module.load_reference({"other": weight})
