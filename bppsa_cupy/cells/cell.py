@@ -9,11 +9,13 @@ from typing import Any
 
 from bppsa_cupy.arguments import as_number, is_one_of
 from bppsa_cupy.cells.definition import Definition, Step, names_of, need_sympy
-from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
 from bppsa_cupy.cells.probe import check_finite
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.linear.form import LinearForm
+from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
 
 class Cell:
@@ -23,6 +25,7 @@ class Cell:
     gates       of each, a row of W_ih, W_hh and both biases a unit
     states      the first is put out, and is what W_hh multiplies
     parameters  learnt numbers a unit, beside the weights
+    recurrent   gates that have rows in W_hh: all of them, as by default, or none, []
     step        (x, u, s, p) -> the new states, by name or in order, as SymPy expressions. x.g is the
                 projected input W_ih x + b_ih of gate g, u.g its recurrent sum W_hh h + b_hh, s.c a former
                 state, p.q a parameter; all of one unit
@@ -31,16 +34,28 @@ class Cell:
         cell = bp.Cell("leaky", gates=["h"], states=["h"],
                        step=lambda x, u, s, p: {"h": (1 - alpha) * s.h + alpha * sympy.tanh(x.h + u.h)})
 
+    Without recurrent gates there is neither W_hh nor u, and the cell is a *linear* one: its step is affine in
+    one former state, c' = a c + b with a and b of x and p, and layers of it go over time by one exact scan.
+    It may put out another state before that one, of x, p and the new c:
+
+        gate = bp.cells.sigmoid
+        cell = bp.Cell("gated", gates=["c", "f", "o"], states=["h", "c"], recurrent=[],
+                       step=lambda x, u, s, p: {
+                           "c": (c := s.c * gate(x.f) + x.c * (1 - gate(x.f))), "h": gate(x.o) * c})
+
     A step is made of numbers, + - * / **, SymPy's tanh, exp, log, sqrt, sin, cos, sinh, cosh, Abs, sign, Max,
     Min and Piecewise, and `bp.cells.sigmoid`. Its derivatives, what the forward pass keeps for them, and the
-    kernels' texts follow from it: `form`. SymPy is needed to define a cell, not to run a built-in one.
+    kernels' texts follow from it: `form`, or of a linear cell `linear_form`. SymPy is needed to define a
+    cell, not to run a built-in one.
 
     Raises CellError, quoting the expression, where a name is wrong or unknown, a state is never set, the step
-    is not elementwise, or a value or derivative is not finite where a walk starts and around there.
+    is not elementwise, or of a linear cell not affine, or a value or derivative is not finite where a walk
+    starts and around there.
     """
 
     definition: Definition
-    form: CellForm
+    #: Of a linear cell; None of others.
+    linear_form: LinearForm | None = None
 
     def __init__(
         self,
@@ -49,29 +64,52 @@ class Cell:
         gates: Iterable[str],
         states: Iterable[str],
         parameters: Iterable[str] = (),
+        recurrent: Iterable[str] | None = None,
         step: Step,
     ) -> None:
+        gates = names_of("gates", gates)
         definition = Definition(
             name,
-            names_of("gates", gates),
+            gates,
             names_of("states", states),
             names_of("parameters", parameters),
             step,
+            _has_recurrent(name, gates, recurrent),
         )
         need_sympy(f"cell {name!r} is defined by its step, which")
-        from bppsa_cupy.cells.form import form_of, write
+        self.definition = definition
+        if definition.recurrent:
+            from bppsa_cupy.cells.form import form_of, write
 
-        self.definition, self.form = definition, form_of(write(definition))
-        check_finite(definition, self.form)
+            self._form = form_of(write(definition))
+            check_finite(definition, self._form)
+        else:
+            from bppsa_cupy.cells.linear import check_finite_terms, linear_form
+
+            self.linear_form = linear_form(definition)
+            check_finite_terms(definition, self.linear_form)
+
+    @property
+    def form(self) -> CellForm:
+        """What kernels and twins are made of. Raises CellError of a linear cell, whose is `linear_form`."""
+        if self.linear_form is not None:
+            raise CellError(
+                f"cell {self.name!r} has no recurrent gates: this takes one that has; bp.CellLayer takes both"
+            )
+        return self._form
 
     @classmethod
     def built_in(cls, name: str) -> Cell:
         """A built-in cell, which needs no SymPy: rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn or
-        peephole_lstm."""
-        if not is_one_of(name, DEFINITIONS):
-            raise CellError(f"there is no built-in cell {name!r}: it is one of {', '.join(DEFINITIONS)}")
+        peephole_lstm, or a linear one: mingru, mingru_positive, minlstm, minlstm_positive, sru or qrnn."""
         cell = cls.__new__(cls)
-        cell.definition, cell.form = DEFINITIONS[name], FORMS[name]
+        if is_one_of(name, DEFINITIONS):
+            cell.definition, cell._form = DEFINITIONS[name], FORMS[name]
+        elif is_one_of(name, LINEAR_DEFINITIONS):
+            cell.definition, cell.linear_form = LINEAR_DEFINITIONS[name], LINEAR_FORMS[name]
+        else:
+            known = ", ".join((*DEFINITIONS, *LINEAR_DEFINITIONS))
+            raise CellError(f"there is no built-in cell {name!r}: it is one of {known}")
         return cell
 
     @property
@@ -93,7 +131,13 @@ class Cell:
     @property
     def digest(self) -> str:
         """SHA-256 of the cell's text: equal cells have equal ones, in every process."""
-        return hashlib.sha256(self.form.cuda.encode()).hexdigest()
+        form = self._form if self.linear_form is None else self.linear_form
+        return hashlib.sha256(form.cuda.encode()).hexdigest()
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it has no recurrent gates."""
+        return self.linear_form is not None
 
     def __deepcopy__(self, memo: Any) -> Cell:
         """A cell never changes: it is its own copy."""
@@ -101,17 +145,32 @@ class Cell:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles hold a built-in cell by name, another by its names and its step, which pickle must find."""
-        if DEFINITIONS.get(self.name) is self.definition:
+        if self.definition in (DEFINITIONS.get(self.name), LINEAR_DEFINITIONS.get(self.name)):
             return Cell.built_in, (self.name,)
-        return _defined, (self.name, self.gates, self.states, self.parameters, self.definition.step)
+        names = self.name, self.gates, self.states, self.parameters
+        return _defined, (*names, None if self.definition.recurrent else [], self.definition.step)
 
     def __repr__(self) -> str:
         parts = [f"{kind}={list(getattr(self, kind))}" for kind in ("gates", "states", "parameters")]
-        return f"Cell({self.name!r}, {', '.join(parts)})"
+        linear = ["recurrent=[]"] if self.is_linear else []
+        return f"Cell({self.name!r}, {', '.join(parts + linear)})"
 
 
-def _defined(name: str, gates: Any, states: Any, parameters: Any, step: Step) -> Cell:
-    return Cell(name, gates=gates, states=states, parameters=parameters, step=step)
+def _has_recurrent(name: str, gates: tuple[str, ...], recurrent: Iterable[str] | None) -> bool:
+    """Whether the gates have rows in W_hh. Raises CellError where some have, and others not."""
+    if recurrent is None:
+        return True
+    named = names_of("recurrent", recurrent)
+    if named and set(named) != set(gates):
+        raise CellError(
+            f"cell {name!r} has the gates {', '.join(gates)} and recurrent={list(named)}: it takes all of "
+            "them, by leaving recurrent out, or none, []"
+        )
+    return bool(named)
+
+
+def _defined(name: str, gates: Any, states: Any, parameters: Any, recurrent: Any, step: Step) -> Cell:
+    return Cell(name, gates=gates, states=states, parameters=parameters, recurrent=recurrent, step=step)
 
 
 def _leaky(rate: float, x: Any, u: Any, s: Any, p: Any) -> dict[str, Any]:

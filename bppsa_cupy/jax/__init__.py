@@ -29,7 +29,15 @@ need("bppsa_cupy.jax", "jax", "JAX", (0, 6, 2))  # whose buffer_callback it take
 
 from bppsa_cupy.jax.analysis import jacobians  # noqa: E402
 from bppsa_cupy.jax.layers import GRU, LSTM, RNN, CellLayer  # noqa: E402
-from bppsa_cupy.jax.linear_layers import LRU, QRNN, SRU, DiagonalSSM, MinGRU, MinLSTM  # noqa: E402
+from bppsa_cupy.jax.linear_layers import (  # noqa: E402
+    LRU,
+    QRNN,
+    SRU,
+    DiagonalSSM,
+    LinearCellLayer,
+    MinGRU,
+    MinLSTM,
+)
 from bppsa_cupy.jax.scan import linear_scan  # noqa: E402
 
 __all__ = [
@@ -41,6 +49,7 @@ __all__ = [
     "SRU",
     "CellLayer",
     "DiagonalSSM",
+    "LinearCellLayer",
     "MinGRU",
     "MinLSTM",
     "jacobians",

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from bppsa_cupy import layers
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.jax.checks import as_given, check_sequence
 from bppsa_cupy.jax.derivatives import forward
 from bppsa_cupy.jax.parts import Given, Wanted, sequence_axis
@@ -133,7 +134,13 @@ class LSTM(OverTime):
 
 
 class CellLayer(OverTime):
-    """A layer whose unit does what a `bp.Cell` says; arguments are `bp.CellLayer`'s, the cell first."""
+    """A layer whose unit does what a `bp.Cell` with recurrent gates says; arguments are `bp.CellLayer`'s, the
+    cell first. Raises ShapeError for a linear cell, which `LinearCellLayer` takes."""
 
     __slots__ = ()
     engine = layers.CellLayer
+
+    def __init__(self, cell: Any, *arguments: Any, **options: Any) -> None:
+        if getattr(cell, "is_linear", False):
+            raise ShapeError(f"CellLayer got {cell!r}, which has no recurrent gates: take LinearCellLayer")
+        super().__init__(cell, *arguments, **options)

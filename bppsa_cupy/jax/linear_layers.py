@@ -122,6 +122,13 @@ def _made(kind: type[LinearOverTime], layer: layers.LinearRecurrent) -> LinearOv
     return function
 
 
+class LinearCellLayer(LinearOverTime):
+    """A layer whose unit does what a linear `bp.Cell` says: see `bp.LinearCellLayer`, the cell first."""
+
+    __slots__ = ()
+    engine = layers.LinearCellLayer
+
+
 class MinGRU(LinearOverTime):
     """minGRU: see `bp.MinGRU`."""
 

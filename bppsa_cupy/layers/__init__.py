@@ -4,7 +4,7 @@ from bppsa_cupy.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.batch_norm import BatchNorm1d, BatchNorm2d
-from bppsa_cupy.layers.cell_layer import CTRNN, MGU, UGRNN, CellLayer, PeepholeLSTM
+from bppsa_cupy.layers.cell_layer import CTRNN, MGU, UGRNN, CellLayer, LinearCellLayer, PeepholeLSTM
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
 from bppsa_cupy.layers.dropout import Dropout
@@ -54,6 +54,7 @@ LAYERS: dict[str, type[Layer]] = {
         LSTM,
         LeakyReLU,
         Linear,
+        LinearCellLayer,
         MGU,
         MaxPool2d,
         MinGRU,
@@ -101,6 +102,7 @@ __all__ = [
     "Layer",
     "LeakyReLU",
     "Linear",
+    "LinearCellLayer",
     "LinearRecurrent",
     "MatrixRecurrent",
     "MaxPool2d",

@@ -1,4 +1,4 @@
-"""CellLayer: a recurrent layer of any cell; and those of the built-in cells that PyTorch has not."""
+"""CellLayer: a recurrent layer of any cell; and those of built-in cells with W_hh that PyTorch has not."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell, ctrnn
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.linear.form import LinearForm
 
 
 class CellLayer(MatrixRecurrent):
@@ -17,8 +20,14 @@ class CellLayer(MatrixRecurrent):
 
     The other arguments are those of `MatrixRecurrent`. Parameters a layer and direction, gates stacked in the
     cell's order: weight_ih_l0 (G H, F), weight_hh_l0 (G H, H), bias_ih_l0 and bias_hh_l0 (G H,), and each
-    of the cell's own by its name, NAME_l0 (H,).
+    of the cell's own by its name, NAME_l0 (H,). Of a linear cell it gives a `LinearCellLayer`.
     """
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        cell = arguments[0] if arguments else options.get("cell")
+        if cls is CellLayer and isinstance(cell, Cell) and cell.is_linear:
+            return LinearCellLayer(*arguments, **options)
+        return super().__new__(cls)
 
     def __init__(
         self, cell: Cell, input_size: int, hidden_size: int, *arguments: Any, **options: Any
@@ -29,6 +38,35 @@ class CellLayer(MatrixRecurrent):
     @property
     def cell(self) -> CellForm:
         return self.definition.form
+
+    @property
+    def unit_parameters(self) -> tuple[str, ...]:
+        return self.definition.parameters
+
+    def config(self) -> dict[str, Any]:
+        return {"cell": self.definition.name, "digest": self.definition.digest, **super().config()}
+
+
+class LinearCellLayer(GatedRecurrent):
+    """A recurrent layer whose unit does what `cell`, a linear `bp.Cell`, says: one exact scan each way.
+
+    The other arguments are those of `GatedRecurrent`. Parameters a layer and direction, gates stacked in the
+    cell's order: weight_ih_l0 (G H, F), bias_ih_l0 (G H,), and each of the cell's own by its name, NAME_l0
+    (H,). Its state is the one that the cell's step carries.
+    """
+
+    def __init__(
+        self, cell: Cell, input_size: int, hidden_size: int, *arguments: Any, **options: Any
+    ) -> None:
+        self.definition = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
+        if not cell.is_linear:
+            raise ShapeError(f"LinearCellLayer got {cell!r}, which has recurrent gates: take bp.CellLayer")
+        super().__init__(input_size, hidden_size, *arguments, **options)
+
+    @property
+    def cell(self) -> LinearForm:
+        assert self.definition.linear_form is not None
+        return self.definition.linear_form
 
     @property
     def unit_parameters(self) -> tuple[str, ...]:

@@ -15,7 +15,15 @@ need("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))  # whose torch.library regi
 
 from bppsa_cupy.torch.analysis import jacobians  # noqa: E402
 from bppsa_cupy.torch.convert import convert, revert  # noqa: E402
-from bppsa_cupy.torch.linear_layers import LRU, QRNN, SRU, DiagonalSSM, MinGRU, MinLSTM  # noqa: E402
+from bppsa_cupy.torch.linear_layers import (  # noqa: E402
+    LRU,
+    QRNN,
+    SRU,
+    DiagonalSSM,
+    LinearCellLayer,
+    MinGRU,
+    MinLSTM,
+)
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
 from bppsa_cupy.torch.scan import linear_scan  # noqa: E402
@@ -29,6 +37,7 @@ __all__ = [
     "SRU",
     "CellLayer",
     "DiagonalSSM",
+    "LinearCellLayer",
     "MinGRU",
     "MinLSTM",
     "PrunedConv2d",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,7 +35,7 @@ class LinearOverTime(torch.nn.Module):
     Derivatives are of any order, forward mode excepted, and `torch.compile` takes the module.
     """
 
-    engine: ClassVar[type[layers.LinearRecurrent]]
+    engine: ClassVar[Callable[..., layers.LinearRecurrent]]
 
     def __init__(self, *arguments: Any, device: Any = None, dtype: Any = None, **options: Any) -> None:
         super().__init__()
@@ -107,6 +107,12 @@ class LinearOverTime(torch.nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.layer.config().items())
+
+
+class LinearCellLayer(LinearOverTime):
+    """A module whose unit does what a linear `bp.Cell` says: see `bp.LinearCellLayer`, the cell first."""
+
+    engine = layers.LinearCellLayer
 
 
 class MinGRU(LinearOverTime):

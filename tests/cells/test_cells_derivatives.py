@@ -111,14 +111,14 @@ def test_the_check_sees_a_wrong_function(broken: str, message: str) -> None:
         return ((first[0] * 1.01, *first[1:]), *rest) if isinstance(first, tuple) else (first * 1.01, *rest)
 
     functions = dataclasses.replace(cell.form.functions, **{broken: wrong})
-    cell.form = dataclasses.replace(cell.form, functions=functions)
+    cell._form = dataclasses.replace(cell.form, functions=functions)
     with pytest.raises(CellError, match=message):
         check_cell(cell)
 
 
 def test_the_check_sees_a_block_that_is_not_said() -> None:
     cell = Cell.built_in("lstm")
-    cell.form = dataclasses.replace(cell.form, diagonal=((1, 1),))
+    cell._form = dataclasses.replace(cell.form, diagonal=((1, 1),))
     with pytest.raises(CellError, match=r"the block of new h by s\[1\]"):
         check_cell(cell)
 

@@ -1,0 +1,98 @@
+"""Linear cells of one's own: their passes beside the dense way's numbers, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import sympy
+import torch
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as bt
+from bppsa_cupy.cells.functions import sigmoid, tanh
+
+
+def gated(x, u, s, p):
+    f = sigmoid(x.f)
+    c = s.c * f * p.q + x.c * (1 - f)
+    return {"h": sigmoid(x.o) * tanh(c), "c": c}
+
+
+def cell_of(step=gated, **options):
+    names = {"gates": ["c", "f", "o"], "states": ["h", "c"], "parameters": ["q"], "recurrent": []}
+    return bp.Cell("gated", step=step, **{**names, **options})
+
+
+def test_a_layer_is_that_of_the_same_cell_with_idle_recurrent_weights() -> None:
+    linear = bp.CellLayer(cell_of(), 3, 4, 2, bidirectional=True)
+    assert isinstance(linear, bp.LinearCellLayer) and "weight_hh_l0" not in linear.parameter_shapes()
+    # As a cell of all gates: sums of a W_hh and a b_hh that are 0.
+    dense = bp.Cell(
+        "dense", gates=["c", "f", "o"], states=["h", "c"], parameters=["q"],
+        step=lambda x, u, s, p: gated(
+            type("X", (), {g: getattr(x, g) + getattr(u, g) for g in ("c", "f", "o")}), u, s, p
+        ),
+    )  # fmt: skip
+    whole = bp.CellLayer(dense, 3, 4, 2, bidirectional=True)
+    rng = np.random.default_rng(0)
+    values = {
+        name: rng.standard_normal(shape) * ("_hh_" not in name)
+        for name, shape in whole.parameter_shapes().items()
+    }
+    own = {name: values[name] for name in linear.parameter_shapes()}
+    x, lengths = rng.standard_normal((3, 9, 3)), np.array([9, 1, 5])
+    y, saved = bp.functional.forward(linear, own, x, lengths=lengths)
+    wanted, others = bp.functional.forward(whole, values, x, lengths=lengths)
+    np.testing.assert_allclose(y, wanted, atol=1e-13)
+    weights = rng.standard_normal(y.shape)
+    found, by = bp.functional.vjp(saved, weights), bp.functional.vjp(others, weights)
+    np.testing.assert_allclose(found.input, by.input, atol=1e-12)
+    for name in own:
+        np.testing.assert_allclose(found.parameters[name], by.parameters[name], atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(saved.states, others.states[1], atol=1e-13)
+    module = bt.LinearCellLayer(cell_of(), 3, 4, 2, bidirectional=True, dtype=torch.float64)
+    module.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
+    alone, _ = bp.functional.forward(linear, own, x)
+    np.testing.assert_allclose(module(torch.tensor(x))[0].detach(), alone, atol=1e-13)
+
+
+def test_cells_and_layers_are_copied_and_pickled() -> None:
+    built_in = bp.Cell.built_in("sru")
+    assert pickle.loads(pickle.dumps(built_in)).linear_form is built_in.linear_form
+    assert pickle.loads(pickle.dumps(cell_of())).digest == cell_of().digest
+    for cell in (cell_of(), bp.Cell.built_in("gru")):
+        layer = bp.CellLayer(cell, 3, 4)
+        assert repr(copy.deepcopy(layer)) == repr(copy.copy(layer)) == repr(layer)
+    assert repr(cell_of()).endswith("parameters=['q'], recurrent=[])")
+
+
+STEPS = {
+    "is not affine in s.c": lambda x, u, s, p: {"h": x.o * p.q, "c": s.c**2 * x.f + x.c},
+    "make it of the new c": lambda x, u, s, p: {"h": s.c * x.o * p.q, "c": s.c * x.f + x.c},
+    "reads the former states s.h, s.c": lambda x, u, s, p: {"h": s.h * x.o, "c": s.c * x.f + x.c * p.q},
+    "reads the former states none": lambda x, u, s, p: {"h": x.o * p.q, "c": x.f + x.c},
+    "its recurrent gates are none": lambda x, u, s, p: {"h": x.o, "c": s.c * x.f + u.c * p.q},
+    "its term is not finite": lambda x, u, s, p: {
+        "h": x.o * p.q, "c": s.c * x.f + sympy.log(x.c),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", STEPS)
+def test_steps_that_are_no_linear_ones_are_refused(message: str) -> None:
+    with pytest.raises(bp.CellError, match=f"cell 'gated'.*{message}"):
+        cell_of(STEPS[message])
+
+
+def test_what_takes_no_linear_cell_says_so() -> None:
+    with pytest.raises(bp.CellError, match="it takes all of them, by leaving recurrent out, or none"):
+        cell_of(recurrent=["c"])
+    with pytest.raises(bp.CellError, match="has no recurrent gates: this takes one that has"):
+        bp.check_cell(cell_of())
+    with pytest.raises(bp.ShapeError, match="which has recurrent gates: take"):
+        bp.LinearCellLayer(bp.Cell.built_in("gru"), 3, 4)
+    with pytest.raises(bp.ShapeError, match="which has no recurrent gates: take LinearCellLayer"):
+        bt.CellLayer(cell_of(), 3, 4)
