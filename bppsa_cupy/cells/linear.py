@@ -192,11 +192,10 @@ def check_finite_terms(definition: Definition, form: LinearForm) -> None:
     for what, value in found.items():
         wrong = np.flatnonzero(~np.isfinite(np.broadcast_to(value, 64)))
         if wrong.size:
-            place = ", ".join(
-                f"{leaf} = {one[wrong[0]]:.3g}" for leaf, one in zip(leaves, (*x, *p), strict=True)
-            )
+            numbers = zip(leaves, (*x, *p), strict=True)
+            at = ", ".join(f"{leaf} = {one[wrong[0]]:.3g}" for leaf, one in numbers)
             raise CellError(
-                f"cell {definition.name!r}: {what} is not finite at {place}; keep it finite there, by Max or "
+                f"cell {definition.name!r}: {what} is not finite at {at}; keep it finite there, by Max or "
                 "Piecewise"
             )
 
