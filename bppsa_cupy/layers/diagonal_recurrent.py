@@ -135,19 +135,24 @@ class DiagonalRecurrent(LinearRecurrent):
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         x, term = ctx.inputs[walk.layer], ctx.buffer("term", (*ctx.rows, self.reals))
         _, _, inward = self._inward(ctx, walk)
-        ctx.device.xp.matmul(x.reshape(-1, x.shape[2]), inward.T, out=term.reshape(-1, self.reals))
+        ctx.device.matmul(x.reshape(-1, x.shape[2]), inward.T, term.reshape(-1, self.reals))
         return self.factors(ctx, walk), term
 
     def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
         x, skip = ctx.inputs[walk.layer], ctx.parameters[f"D_{walk.name}"]
-        ctx.device.xp.matmul(state, self._outward(ctx, walk).T, out=out)
+        own = out if out.flags.c_contiguous else ctx.buffer("put", out.shape)
+        rows = own.reshape(-1, own.shape[2])
+        ctx.device.matmul(state.reshape(-1, self.reals), self._outward(ctx, walk).T, rows)
+        if own is not out:
+            out[...] = own
         out += x * skip if skip.ndim == 1 else x @ skip.T
 
     # ---- backward ----
 
     def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
         by_state = ctx.buffer("by_state", state.shape)
-        ctx.device.xp.matmul(by_output, self._outward(ctx, walk), out=by_state)
+        rows = by_output.reshape(-1, self.output_size)
+        ctx.device.matmul(rows, self._outward(ctx, walk), by_state.reshape(-1, self.reals))
         return by_state
 
     def hand_back(
@@ -157,10 +162,14 @@ class DiagonalRecurrent(LinearRecurrent):
         kept[...] = by_output
         ctx.buffer(f"by_factor_{walk.name}", (self.reals,))[...] = by[0].reshape(-1)
 
-    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array) -> None:
+    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
         by_term, by_output = self._kept(ctx, walk)
         skip = ctx.parameters[f"D_{walk.name}"]
-        out += by_term @ self._inward(ctx, walk)[2]
+        by = out if first else ctx.buffer("by_seen", out.shape)
+        inward, rows = self._inward(ctx, walk)[2], by.reshape(-1, out.shape[2])
+        ctx.device.matmul(by_term.reshape(-1, self.reals), inward, rows)
+        if by is not out:
+            out += by
         out += by_output * skip if skip.ndim == 1 else by_output @ skip
 
     def _kept(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
@@ -176,7 +185,10 @@ class DiagonalRecurrent(LinearRecurrent):
         x_rows = x.reshape(-1, x.shape[2])
         by_term, by_output = (array.reshape(-1, array.shape[2]) for array in self._kept(ctx, walk))
         state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals)).reshape(-1, self.reals)
-        by_inward, by_outward = by_term.T @ x_rows, by_output.T @ state
+        by_inward = ctx.buffer("by_inward", (self.reals, x.shape[2]))
+        by_outward = ctx.buffer("by_outward", (self.output_size, self.reals))
+        ctx.device.matmul(by_term.T, x_rows, by_inward)
+        ctx.device.matmul(by_output.T, state, by_outward)
         by_gained = by_inward[::2] + 1j * by_inward[1::2]
         by_matrix = xp.conj(made.gain)[:, None] * by_gained
         by_factor = ctx.buffer(f"by_factor{of}", (self.reals,)).view(self.state_dtype(ctx.dtype))

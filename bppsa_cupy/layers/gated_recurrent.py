@@ -96,7 +96,7 @@ class GatedRecurrent(LinearRecurrent):
     def _launch(self, ctx: LinearContext, walk: Direction, verb: str, *arrays: Array) -> None:
         """Launch a kernel of the cell on a direction's projected input, its unit parameters and `arrays`."""
         batch, steps = ctx.rows
-        given = self._projected(ctx, walk), self._unit(ctx, walk), *arrays
+        given = self._projected(ctx, walk), self._bias(ctx, walk), self._unit(ctx, walk), *arrays
         ctx.device.launch(linear_kernels_of(self.cell)[verb], *given, batch * steps, self.hidden_size)
 
     def _projected(self, ctx: LinearContext, walk: Direction) -> Array:
@@ -104,17 +104,27 @@ class GatedRecurrent(LinearRecurrent):
         return ctx.buffer(f"projected_{walk.name}", (*ctx.rows, self.cell.gates * self.hidden_size))
 
     def _project(self, ctx: LinearContext, walk: Direction, projected: Array) -> None:
-        """Fill it with W x + b of every step, and the input itself where the last gate is that."""
-        H, x = self.hidden_size, ctx.inputs[walk.layer]
+        """Fill it with W x of every step, and the input itself where the last gate is that."""
+        x = ctx.inputs[walk.layer]
         rows, columns = projected.reshape(-1, projected.shape[2]), self.weighted(walk.layer)
         weight = ctx.parameters[f"weight_ih_{walk.name}"]
-        ctx.device.xp.matmul(self._seen(ctx, walk), weight.T, out=rows[:, :columns])
-        if columns < rows.shape[1]:
+        if columns == rows.shape[1]:
+            ctx.device.matmul(self._seen(ctx, walk), weight.T, rows)
+        else:
+            product = ctx.buffer("product", (len(rows), columns))
+            rows[:, :columns] = ctx.device.matmul(self._seen(ctx, walk), weight.T, product)
             rows[:, columns:] = x.reshape(-1, x.shape[2])
+
+    def _bias(self, ctx: LinearContext, walk: Direction) -> Array:
+        """The biases of all gates, (G H,), 0 where a gate has none."""
+        H, gates = self.hidden_size, self.cell.gates
+        if self.bias and len(self.biased) == gates:
+            return ctx.parameters[f"bias_ih_{walk.name}"]
+        bias = ctx.buffer("bias", (gates * H,))
+        bias[...] = 0
         if self.bias:
-            bias = ctx.parameters[f"bias_ih_{walk.name}"]
-            for place, gate in enumerate(self.biased):
-                rows[:, gate * H : (gate + 1) * H] += bias[place * H : (place + 1) * H]
+            bias.reshape(gates, H)[list(self.biased)] = ctx.parameters[f"bias_ih_{walk.name}"].reshape(-1, H)
+        return bias
 
     def _seen(self, ctx: LinearContext, walk: Direction) -> Array:
         """What a direction's gates see at every step, (B T, window I): the step before, and the present."""
@@ -179,11 +189,15 @@ class GatedRecurrent(LinearRecurrent):
         columns = (self.cell.gates + len(self.unit_parameters)) * self.hidden_size
         return ctx.buffer(f"delta_{walk.name}", (batch * steps, columns))
 
-    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array) -> None:
+    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
         inputs, columns, delta = out.shape[2], self.weighted(walk.layer), self._delta(ctx, walk)
-        by = ctx.device.xp.matmul(delta[:, :columns], ctx.parameters[f"weight_ih_{walk.name}"])
-        by = by.reshape(*out.shape[:2], -1)
-        out += by[:, :, -inputs:]
+        weight = ctx.parameters[f"weight_ih_{walk.name}"]
+        by = out
+        if not first or self.window > 1:
+            by = ctx.buffer("by_seen", (*out.shape[:2], weight.shape[1]))
+        ctx.device.matmul(delta[:, :columns], weight, by.reshape(-1, weight.shape[1]))
+        if by is not out:
+            out[...] = by[:, :, -inputs:] if first else out + by[:, :, -inputs:]
         if self.window > 1 and walk.reverse:
             out[:, 1:] += by[:, :-1, :inputs]
         elif self.window > 1:
@@ -194,7 +208,7 @@ class GatedRecurrent(LinearRecurrent):
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
         xp, of, H = ctx.device.xp, f"_{walk.name}", self.hidden_size
         delta, columns = self._delta(ctx, walk), self.weighted(walk.layer)
-        xp.matmul(delta[:, :columns].T, self._seen(ctx, walk), out=ctx.gradients["weight_ih" + of])
+        ctx.device.matmul(delta[:, :columns].T, self._seen(ctx, walk), ctx.gradients["weight_ih" + of])
         sums = xp.sum(delta, axis=0).reshape(-1, H)
         if self.bias:
             ctx.gradients["bias_ih" + of][...] = sums[list(self.biased)].reshape(-1)

@@ -38,11 +38,13 @@ class LinearContext(RecurrentContext):
 
     inputs  (B, T, I) of each inner layer; what lies after a sample's end is 0
     forward, backward  how each inner layer and direction went over time, and why
+    reserved  sizes of passes, (B, T) forward or back, whose buffers are there
     """
 
     inputs: list[Array] = field(default_factory=list, repr=False)
     forward: list[str] = field(default_factory=list)
     backward: list[str] = field(default_factory=list)
+    reserved: set[tuple[int, int, bool]] = field(default_factory=set, repr=False)
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
@@ -125,8 +127,9 @@ class LinearRecurrent(Recurrent):
         terms."""
 
     @abc.abstractmethod
-    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array) -> None:
-        """Add to the gradient by the inner layer's input, (B, T, I), what comes from a direction."""
+    def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
+        """Add to the gradient by the inner layer's input, (B, T, I), what comes from a direction; write it
+        where that is the `first`."""
 
     @abc.abstractmethod
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
@@ -177,6 +180,13 @@ class LinearRecurrent(Recurrent):
                 shapes[self._joined(walk.layer, back)] = (batch, steps, self.inputs(1))
         return shapes
 
+    def _reserve(self, ctx: LinearContext, batch: int, steps: int, back: bool) -> None:
+        """Take the buffers of a pass, once for its sizes. Raises DeviceError before any is taken."""
+        key = batch, steps, back
+        if key not in ctx.reserved:
+            ctx.reserve(self._shapes(*key))
+            ctx.reserved.add(key)
+
     @staticmethod
     def _joined(layer: int, back: bool) -> str:
         """The buffer of an inner layer's input, or of the gradient by it."""
@@ -191,7 +201,7 @@ class LinearRecurrent(Recurrent):
     def forward(self, ctx: LinearContext, x: Array) -> Array:
         batch, steps = x.shape[:2]
         columns, count = self.inputs(1), self.num_layers * self.directions
-        ctx.reserve(self._shapes(batch, steps, False))
+        self._reserve(ctx, batch, steps, False)
         ctx.went_back, ctx.forward, ctx.inputs = False, [], [self._taken(ctx, x)]
         after = ctx.buffer("states_0", (count, batch, self.hidden_size), self.state_dtype(ctx.dtype))
         y = ctx.buffer("output", (batch, steps, columns) if self.outputs == "all" else (batch, columns))
@@ -280,7 +290,7 @@ class LinearRecurrent(Recurrent):
     def _go_back(self, ctx: LinearContext, gradient: Array) -> None:
         """Go back through every direction, from the gradient by the output."""
         (batch, steps), count = ctx.rows, self.num_layers * self.directions
-        ctx.reserve(self._shapes(batch, steps, True))
+        self._reserve(ctx, batch, steps, True)
         ctx.went_back, ctx.backward = False, [""] * count
         dtype = self.state_dtype(ctx.dtype)
         by_initial = ctx.buffer("state_gradients_0", (count, batch, self.hidden_size), dtype)
@@ -300,7 +310,14 @@ class LinearRecurrent(Recurrent):
         """Go back through a direction, from the gradient by its output: (B, T, O), or (B, O) of the last one
         alone; the gradient by its first state, (B, R)."""
         by_output = ctx.buffer("by_output", (*ctx.rows, self.output_size))
-        if given.ndim == 3:
+        if (
+            given.ndim == 3
+            and given.flags.c_contiguous
+            and ctx.lengths is None
+            and ctx.final_gradient is None
+        ):
+            by_output = given
+        elif given.ndim == 3:
             by_output[...] = given
             ctx.clear(by_output)
         else:
@@ -313,10 +330,8 @@ class LinearRecurrent(Recurrent):
         if ctx.final_gradient is not None:
             ctx.add_last(by_state, walk.reverse, self._as_reals(ctx, ctx.final_gradient[0][walk.number]))
         factor = self.factors(ctx, walk)
-        by_factor, by_initial = (
-            ctx.buffer("by_factor", factor.shape),
-            ctx.buffer("by_initial", (ctx.rows[0], self.reals)),
-        )
+        by_factor = ctx.buffer("by_factor", factor.shape)
+        by_initial = ctx.buffer("by_initial", (ctx.rows[0], self.reals))
         scan = self._scan(ctx, walk, factor, WAYS[ctx.method])
         ctx.backward[walk.number] = f"{walk.name}: {scan.backward_choice}"
         scan.backward(state, self._initial(ctx, walk), by_state, by_factor, by_term, by_initial)
@@ -328,9 +343,8 @@ class LinearRecurrent(Recurrent):
         name = self._joined(layer, True) if layer else "input_gradient"
         out = ctx.buffer(name, ctx.inputs[layer].shape)
         whole = out if out.flags.c_contiguous else ctx.buffer("by_input_0", out.shape)
-        whole[...] = 0
         for walk in self.walks(layer):
-            self.add_by_input(ctx, walk, whole)
+            self.add_by_input(ctx, walk, whole, not walk.reverse)
         ctx.clear(whole)
         if whole is not out:
             out[...] = whole

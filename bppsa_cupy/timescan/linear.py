@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -92,12 +93,12 @@ class LinearScan:
                 found = device.xp.where(flag != 0, by_a[1], found)
         by_a_out[...] = found.sum(axis=0, keepdims=True) if self.a.shape[0] != self.batch else found
 
-    @property
+    @cached_property
     def forward_choice(self) -> Choice:
         """How `forward` goes, and why."""
         return self._choose(self._read_of_a() + 1, 1)
 
-    @property
+    @cached_property
     def backward_choice(self) -> Choice:
         """How `backward` goes, likewise."""
         return self._choose(self._read_of_a() + 2, 1 + (self.a.shape[1] == self.steps))
