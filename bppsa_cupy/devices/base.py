@@ -68,11 +68,6 @@ class Device(abc.ABC):
 
     # ---- arrays ----
 
-    def matmul(self, left: Array, right: Array, out: Array) -> Array:
-        """Fill `out`, a matrix, with left @ right, matrices too. Law: its bits follow from the matrices, and
-        not from how many threads there are."""
-        return self.xp.matmul(left, right, out=out)
-
     def empty(self, shape: tuple[int, ...] | int, dtype: Any) -> Array:
         """An uninitialised C-contiguous array.
 

@@ -17,7 +17,6 @@ from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
 from bppsa_cupy.devices.base import Device, Launch
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
-from bppsa_cupy.raw_kernels.twins.bands import band_count, multiply_columns, multiply_rows
 from bppsa_cupy.system.memory import free_host_memory
 
 # How Numba's OpenMP threads wait for one another, unless the environment says otherwise. By default they spin
@@ -80,24 +79,6 @@ class HostDevice(Device):
         room = np.empty(nbytes + LINE, np.uint8)
         start = -room.ctypes.data % LINE
         return room[start : start + nbytes].view(dtype).reshape(shape)
-
-    def matmul(self, left: np.ndarray, right: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """As `Device.matmul`: bands of a large product, cut by its sizes alone, are shared out among threads,
-        of left.T @ right for C-contiguous matrices by what is summed."""
-        work = left.shape[0] * left.shape[1] * right.shape[1]
-        same = left.dtype == right.dtype == out.dtype and out.flags.c_contiguous
-        if same and left.flags.c_contiguous and (right.flags.c_contiguous or right.flags.f_contiguous):
-            bands = band_count(left.shape[0], work)
-            if bands > 1:
-                multiply_rows(left, right, out, bands)
-                return out
-        elif same and left.flags.f_contiguous and right.flags.c_contiguous:
-            bands = band_count(left.shape[1], work)
-            if bands > 1:
-                parts = self.empty((bands, *out.shape), out.dtype)
-                multiply_columns(left.T, right, parts)
-                return np.sum(parts, axis=0, out=out)
-        return np.matmul(left, right, out=out)
 
     def check_process(self) -> None:
         if _forked_from_threads:

@@ -135,24 +135,27 @@ class DiagonalRecurrent(LinearRecurrent):
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         x, term = ctx.inputs[walk.layer], ctx.buffer("term", (*ctx.rows, self.reals))
         _, _, inward = self._inward(ctx, walk)
-        ctx.device.matmul(x.reshape(-1, x.shape[2]), inward.T, term.reshape(-1, self.reals))
+        self.multiply(ctx, x, inward, None, term)
         return self.factors(ctx, walk), term
 
     def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
         x, skip = ctx.inputs[walk.layer], ctx.parameters[f"D_{walk.name}"]
         own = out if out.flags.c_contiguous else ctx.buffer("put", out.shape)
-        rows = own.reshape(-1, own.shape[2])
-        ctx.device.matmul(state.reshape(-1, self.reals), self._outward(ctx, walk).T, rows)
+        self.multiply(ctx, state, self._outward(ctx, walk), None, own)
         if own is not out:
             out[...] = own
-        out += x * skip if skip.ndim == 1 else x @ skip.T
+        if skip.ndim == 1:
+            out += x * skip
+        else:
+            more = ctx.buffer("skipped", out.shape)
+            self.multiply(ctx, x, skip, None, more)
+            out += more
 
     # ---- backward ----
 
     def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
         by_state = ctx.buffer("by_state", state.shape)
-        rows = by_output.reshape(-1, self.output_size)
-        ctx.device.matmul(rows, self._outward(ctx, walk), by_state.reshape(-1, self.reals))
+        self.multiply_back(ctx, by_output, self._outward(ctx, walk), by_state)
         return by_state
 
     def hand_back(
@@ -166,11 +169,15 @@ class DiagonalRecurrent(LinearRecurrent):
         by_term, by_output = self._kept(ctx, walk)
         skip = ctx.parameters[f"D_{walk.name}"]
         by = out if first else ctx.buffer("by_seen", out.shape)
-        inward, rows = self._inward(ctx, walk)[2], by.reshape(-1, out.shape[2])
-        ctx.device.matmul(by_term.reshape(-1, self.reals), inward, rows)
+        self.multiply_back(ctx, by_term, self._inward(ctx, walk)[2], by)
         if by is not out:
             out += by
-        out += by_output * skip if skip.ndim == 1 else by_output @ skip
+        if skip.ndim == 1:
+            out += by_output * skip
+        else:
+            more = ctx.buffer("by_skipped", out.shape)
+            self.multiply_back(ctx, by_output, skip, more)
+            out += more
 
     def _kept(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         """The gradients by the terms and by the output."""
@@ -182,13 +189,12 @@ class DiagonalRecurrent(LinearRecurrent):
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
         xp, of, x = ctx.device.xp, f"_{walk.name}", ctx.inputs[walk.layer]
         made, matrix, _ = self._inward(ctx, walk)
-        x_rows = x.reshape(-1, x.shape[2])
-        by_term, by_output = (array.reshape(-1, array.shape[2]) for array in self._kept(ctx, walk))
-        state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals)).reshape(-1, self.reals)
+        by_term, by_output = self._kept(ctx, walk)
+        state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals))
         by_inward = ctx.buffer("by_inward", (self.reals, x.shape[2]))
         by_outward = ctx.buffer("by_outward", (self.output_size, self.reals))
-        ctx.device.matmul(by_term.T, x_rows, by_inward)
-        ctx.device.matmul(by_output.T, state, by_outward)
+        self.multiply_sums(ctx, by_term, x, by_inward)
+        self.multiply_sums(ctx, by_output, state, by_outward)
         by_gained = by_inward[::2] + 1j * by_inward[1::2]
         by_matrix = xp.conj(made.gain)[:, None] * by_gained
         by_factor = ctx.buffer(f"by_factor{of}", (self.reals,)).view(self.state_dtype(ctx.dtype))
@@ -199,11 +205,19 @@ class DiagonalRecurrent(LinearRecurrent):
             "B_im": by_matrix.imag,
             "C_re": self.scale * by_outward[:, ::2],
             "C_im": -self.scale * by_outward[:, 1::2],
-            "D": (by_output * x_rows).sum(axis=0) if skip.ndim == 1 else by_output.T @ x_rows,
+            "D": self._by_skip(ctx, by_output, x, skip),
             **self.own_gradients(xp, self._parameters(ctx, walk), made, by),
         }
         for name, value in found.items():
             ctx.gradients[name + of][...] = value
+
+    def _by_skip(self, ctx: LinearContext, by_output: Array, x: Array, skip: Array) -> Array:
+        """The gradient by D."""
+        if skip.ndim == 1:
+            return (by_output * x).sum(axis=(0, 1))
+        by_skip = ctx.buffer("by_skip", skip.shape)
+        self.multiply_sums(ctx, by_output, x, by_skip)
+        return by_skip
 
 
 class LRU(DiagonalRecurrent):

@@ -96,7 +96,7 @@ class GatedRecurrent(LinearRecurrent):
     def _launch(self, ctx: LinearContext, walk: Direction, verb: str, *arrays: Array) -> None:
         """Launch a kernel of the cell on a direction's projected input, its unit parameters and `arrays`."""
         batch, steps = ctx.rows
-        given = self._projected(ctx, walk), self._bias(ctx, walk), self._unit(ctx, walk), *arrays
+        given = self._projected(ctx, walk), self._unit(ctx, walk), *arrays
         ctx.device.launch(linear_kernels_of(self.cell)[verb], *given, batch * steps, self.hidden_size)
 
     def _projected(self, ctx: LinearContext, walk: Direction) -> Array:
@@ -104,34 +104,33 @@ class GatedRecurrent(LinearRecurrent):
         return ctx.buffer(f"projected_{walk.name}", (*ctx.rows, self.cell.gates * self.hidden_size))
 
     def _project(self, ctx: LinearContext, walk: Direction, projected: Array) -> None:
-        """Fill it with W x of every step, and the input itself where the last gate is that."""
-        x = ctx.inputs[walk.layer]
-        rows, columns = projected.reshape(-1, projected.shape[2]), self.weighted(walk.layer)
-        weight = ctx.parameters[f"weight_ih_{walk.name}"]
-        if columns == rows.shape[1]:
-            ctx.device.matmul(self._seen(ctx, walk), weight.T, rows)
-        else:
-            product = ctx.buffer("product", (len(rows), columns))
-            rows[:, :columns] = ctx.device.matmul(self._seen(ctx, walk), weight.T, product)
-            rows[:, columns:] = x.reshape(-1, x.shape[2])
+        """Fill it with W x + b of every step, and the input itself where the last gate is that."""
+        columns, weight = self.weighted(walk.layer), ctx.parameters[f"weight_ih_{walk.name}"]
+        own = projected
+        if columns < projected.shape[2]:
+            own = ctx.buffer("product", (*ctx.rows, columns))
+        self.multiply(ctx, self._seen(ctx, walk), weight, self._bias(ctx, walk), own)
+        if own is not projected:
+            projected[:, :, :columns], projected[:, :, columns:] = own, ctx.inputs[walk.layer]
 
-    def _bias(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The biases of all gates, (G H,), 0 where a gate has none."""
-        H, gates = self.hidden_size, self.cell.gates
-        if self.bias and len(self.biased) == gates:
-            return ctx.parameters[f"bias_ih_{walk.name}"]
-        bias = ctx.buffer("bias", (gates * H,))
+    def _bias(self, ctx: LinearContext, walk: Direction) -> Array | None:
+        """The biases of the gates that have weights, 0 where one has none; None without any."""
+        if not self.bias:
+            return None
+        given, H, rows = ctx.parameters[f"bias_ih_{walk.name}"], self.hidden_size, self.weighted(walk.layer)
+        if len(given) == rows:
+            return given
+        bias = ctx.buffer("bias", (rows,))
         bias[...] = 0
-        if self.bias:
-            bias.reshape(gates, H)[list(self.biased)] = ctx.parameters[f"bias_ih_{walk.name}"].reshape(-1, H)
+        bias.reshape(-1, H)[list(self.biased)] = given.reshape(-1, H)
         return bias
 
     def _seen(self, ctx: LinearContext, walk: Direction) -> Array:
-        """What a direction's gates see at every step, (B T, window I): the step before, and the present."""
+        """What a direction's gates see at every step, (B, T, window I): the step before, and the present."""
         x = ctx.inputs[walk.layer]
-        batch, steps, inputs = x.shape
         if self.window == 1:
-            return x.reshape(-1, inputs)
+            return x
+        batch, steps, inputs = x.shape
         seen = ctx.buffer(f"seen_{walk.name}", (batch, steps, 2 * inputs))
         seen[:, :, :inputs] = 0
         if walk.reverse:
@@ -139,7 +138,7 @@ class GatedRecurrent(LinearRecurrent):
         else:
             seen[:, 1:, :inputs] = x[:, :-1]
         seen[:, :, inputs:] = x
-        return seen.reshape(-1, 2 * inputs)
+        return seen
 
     def formula_gates(self, seen: Any, weight: Any) -> list[Any]:
         """The gates that have weights, W_ih of what they see, in an array library's operations."""
@@ -184,18 +183,16 @@ class GatedRecurrent(LinearRecurrent):
         self._launch(ctx, walk, "by_inputs", own[0], *by, own[1], self._delta(ctx, walk))
 
     def _delta(self, ctx: LinearContext, walk: Direction) -> Array:
-        """The gradient by the projected input and the unit parameters, (B T, (G + Q) H)."""
-        batch, steps = ctx.rows
+        """The gradient by the projected input and the unit parameters, (B, T, (G + Q) H)."""
         columns = (self.cell.gates + len(self.unit_parameters)) * self.hidden_size
-        return ctx.buffer(f"delta_{walk.name}", (batch * steps, columns))
+        return ctx.buffer(f"delta_{walk.name}", (*ctx.rows, columns))
 
     def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
         inputs, columns, delta = out.shape[2], self.weighted(walk.layer), self._delta(ctx, walk)
-        weight = ctx.parameters[f"weight_ih_{walk.name}"]
-        by = out
+        weight, by = ctx.parameters[f"weight_ih_{walk.name}"], out
         if not first or self.window > 1:
-            by = ctx.buffer("by_seen", (*out.shape[:2], weight.shape[1]))
-        ctx.device.matmul(delta[:, :columns], weight, by.reshape(-1, weight.shape[1]))
+            by = ctx.buffer("by_seen", (*ctx.rows, weight.shape[1]))
+        self.multiply_back(ctx, delta, weight, by)
         if by is not out:
             out[...] = by[:, :, -inputs:] if first else out + by[:, :, -inputs:]
         if self.window > 1 and walk.reverse:
@@ -203,13 +200,13 @@ class GatedRecurrent(LinearRecurrent):
         elif self.window > 1:
             out[:, :-1] += by[:, 1:, :inputs]
         if self.skips(inputs):
-            out += delta[:, columns : columns + inputs].reshape(out.shape)
+            out += delta[:, :, columns : columns + inputs]
 
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
         xp, of, H = ctx.device.xp, f"_{walk.name}", self.hidden_size
-        delta, columns = self._delta(ctx, walk), self.weighted(walk.layer)
-        ctx.device.matmul(delta[:, :columns].T, self._seen(ctx, walk), ctx.gradients["weight_ih" + of])
-        sums = xp.sum(delta, axis=0).reshape(-1, H)
+        delta = self._delta(ctx, walk)
+        self.multiply_sums(ctx, delta, self._seen(ctx, walk), ctx.gradients["weight_ih" + of])
+        sums = xp.sum(delta, axis=(0, 1)).reshape(-1, H)
         if self.bias:
             ctx.gradients["bias_ih" + of][...] = sums[list(self.biased)].reshape(-1)
         found = self.unit_gradients(xp, self._units_of(ctx, walk), list(sums[self.cell.gates :]))

@@ -14,7 +14,7 @@ from bppsa_cupy.devices import Array
 from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
-from bppsa_cupy.timescan import suffix
+from bppsa_cupy.timescan import products, suffix
 from bppsa_cupy.timescan.chunked import WAYS
 from bppsa_cupy.timescan.linear import LinearScan
 
@@ -83,6 +83,11 @@ class LinearContext(RecurrentContext):
             rows[:, 0 if reverse else -1] += more
         else:
             rows[self.device.xp.arange(len(rows)), self.lengths - 1] += more
+
+
+def _by_row(rows: Array) -> Array:
+    """(B, T, columns) as so many steps of one sample, (B T, columns, 1)."""
+    return rows.reshape(-1, rows.shape[2], 1)
 
 
 class LinearRecurrent(Recurrent):
@@ -195,6 +200,27 @@ class LinearRecurrent(Recurrent):
     def _own(self, walk: Direction) -> slice:
         """A direction's columns of what an inner layer puts out."""
         return slice(self.output_size, None) if walk.reverse else slice(self.output_size)
+
+    # ---- products: a step of a sample is a row, which has the same bits wherever it lies ----
+
+    @staticmethod
+    def multiply(ctx: LinearContext, rows: Array, weight: Array, bias: Array | None, out: Array) -> None:
+        """out = W rows + b: rows (B, T, I), W (O, I), b (O,) or None, out (B, T, O)."""
+        products.project(ctx.device, _by_row(rows), weight, bias, _by_row(out))()
+
+    @staticmethod
+    def multiply_back(ctx: LinearContext, rows: Array, weight: Array, out: Array) -> None:
+        """out = Wᵀ rows, of the first O columns of (B, T, at least O): W (O, I), out (B, T, I)."""
+        products.project(ctx.device, _by_row(rows), weight, None, _by_row(out), transposed=True)()
+
+    @staticmethod
+    def multiply_sums(ctx: LinearContext, rows: Array, others: Array, out: Array) -> None:
+        """Fill out (O, I) with the sums over samples and steps of rows times others: the first O columns of
+        (B, T, at least O), and (B, T, I)."""
+        by_row, device = _by_row(rows), ctx.device
+        size = products.partial_sums_size(device, len(by_row), 1, *out.shape)
+        sums = ctx.buffer("sums", (size,))
+        products.weight_gradient(device, by_row, 0, _by_row(others), sums, out, None)()
 
     # ---- forward ----
 

@@ -92,6 +92,11 @@ class Recurrent(Layer):
         return dtype
 
     @property
+    def steps_alone(self) -> bool:
+        """Whether the state is all that a step needs of the past; False of two directions."""
+        return not self.bidirectional
+
+    @property
     def directions(self) -> int:
         """D: 2 where bidirectional, else 1."""
         return 2 if self.bidirectional else 1

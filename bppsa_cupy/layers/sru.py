@@ -51,5 +51,9 @@ class QRNN(GatedRecurrent):
     def window(self) -> int:
         return self._window
 
+    @property
+    def steps_alone(self) -> bool:
+        return super().steps_alone and self._window == 1
+
     def config(self) -> dict[str, Any]:
         return {**super().config(), "window": self.window}

@@ -105,6 +105,17 @@ class LinearOverTime(torch.nn.Module):
         after = after if back is None else after.index_select(1, back)
         return (repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
 
+    def step(self, input: torch.Tensor, hx: Any = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Output (B, O) and state after one step, of (B, F) and the state that the step before gave. Raises
+        ShapeError with two directions, and of a QRNN of window 2."""
+        if not self.layer.steps_alone:
+            raise ShapeError(
+                f"{self.layer!r} has no step: a layer of one direction has, whose gates see no former input"
+            )
+        axis = 1 if self.layer.batch_first else 0
+        y, after = self.forward(input.unsqueeze(axis), hx)
+        return y.reshape(input.shape[0], -1), after
+
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self.layer.config().items())
 

@@ -77,6 +77,17 @@ class OverTime(torch.nn.Module):
         y, *after = self._over(x, None, self.batch_first, states, parameters)
         return y.squeeze(axis), _state([state.squeeze(1) for state in after])
 
+    def step(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
+        """Output (B, H) and state after one step, of (B, F) and the state that the step before gave. Raises
+        ShapeError with two directions."""
+        if self.bidirectional:
+            raise ShapeError(
+                f"{type(self).__name__} has no step with two directions: it takes whole sequences"
+            )
+        axis = 1 if self.batch_first else 0
+        y, after = self.forward(input.unsqueeze(axis), hx)
+        return y.squeeze(axis), after
+
     def __prepare_scriptable__(self) -> None:
         """What torch.jit.script calls first. Raises PassError."""
         raise PassError(

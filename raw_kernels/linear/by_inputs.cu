@@ -8,7 +8,6 @@
 
 extern "C" __global__ void CELL_by_inputs(
     const real* __restrict__ projected,  // (rows, GATES * hidden)
-    const real* __restrict__ bias,       // (GATES * hidden)
     const real* __restrict__ unit,       // (PARAMETERS * hidden)
     const real* __restrict__ state,      // (OUTPUT * rows, hidden)
     const real* __restrict__ by_a,       // (rows, hidden)
@@ -20,7 +19,7 @@ extern "C" __global__ void CELL_by_inputs(
     GRID_STRIDE(item, rows * hidden) {
         const size_type k = item % hidden, row = item / hidden;
         real x[G], p[Q_EXTENT], by_x[G], by_p[Q_EXTENT];
-        load_gates(projected + row * G * hidden + k, bias + k, hidden, x);
+        load_unit_of<G>(projected + row * G * hidden + k, hidden, x);
         load_unit_of<Q>(unit + k, hidden, p);
         const real g[] = {by_a[item], by_b[item], OUTPUT ? by_y[item] : real(0)};
         Cell::by_inputs(g, x, state + (OUTPUT ? item : 0), p, by_x, by_p);

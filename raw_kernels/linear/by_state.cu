@@ -7,7 +7,6 @@
 
 extern "C" __global__ void CELL_by_state(
     const real* __restrict__ projected,  // (rows, GATES * hidden)
-    const real* __restrict__ bias,       // (GATES * hidden)
     const real* __restrict__ unit,       // (PARAMETERS * hidden)
     const real* __restrict__ state,      // (rows, hidden)
     const real* __restrict__ gradient,   // (rows, hidden): by y
@@ -17,7 +16,7 @@ extern "C" __global__ void CELL_by_state(
     GRID_STRIDE(item, rows * hidden) {
         const size_type k = item % hidden;
         real x[G], p[Q_EXTENT];
-        load_gates(projected + item / hidden * G * hidden + k, bias + k, hidden, x);
+        load_unit_of<G>(projected + item / hidden * G * hidden + k, hidden, x);
         load_unit_of<Q>(unit + k, hidden, p);
         Cell::by_state(gradient + item, x, state + item, p, by + item);
     }

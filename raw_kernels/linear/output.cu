@@ -7,7 +7,6 @@
 
 extern "C" __global__ void CELL_output(
     const real* __restrict__ projected,  // (rows, GATES * hidden)
-    const real* __restrict__ bias,       // (GATES * hidden)
     const real* __restrict__ unit,       // (PARAMETERS * hidden)
     const real* __restrict__ state,      // (rows, hidden)
     real* __restrict__ y,                // (rows, hidden) output only
@@ -16,7 +15,7 @@ extern "C" __global__ void CELL_output(
     GRID_STRIDE(item, rows * hidden) {
         const size_type k = item % hidden;
         real x[G], p[Q_EXTENT];
-        load_gates(projected + item / hidden * G * hidden + k, bias + k, hidden, x);
+        load_unit_of<G>(projected + item / hidden * G * hidden + k, hidden, x);
         load_unit_of<Q>(unit + k, hidden, p);
         Cell::output(x, state + item, p, y + item);
     }

@@ -8,7 +8,6 @@
 
 extern "C" __global__ void CELL_terms(
     const real* __restrict__ projected,  // (rows, GATES * hidden)
-    const real* __restrict__ bias,       // (GATES * hidden)
     const real* __restrict__ unit,       // (PARAMETERS * hidden)
     real* __restrict__ a,                // (rows, hidden) output only
     real* __restrict__ b,                // (rows, hidden) output only
@@ -17,7 +16,7 @@ extern "C" __global__ void CELL_terms(
     GRID_STRIDE(item, rows * hidden) {
         const size_type k = item % hidden;
         real x[G], p[Q_EXTENT];
-        load_gates(projected + item / hidden * G * hidden + k, bias + k, hidden, x);
+        load_unit_of<G>(projected + item / hidden * G * hidden + k, hidden, x);
         load_unit_of<Q>(unit + k, hidden, p);
         Cell::terms(x, p, a + item, b + item);
     }

@@ -3,7 +3,7 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.twins.lanes import LANES
-from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows, sum_rows
+from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.spans import spans_of
 from bppsa_cupy.system.compiled import compiled, part
 
@@ -36,11 +36,8 @@ def make_terms(form):
     gates, numbers, function = form.gates, form.parameters, form.functions.terms
 
     @part()
-    def group(row, k, count, H, projected, bias, unit, a, b):
-        x = sum_rows(
-            load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count),
-            load_rows(bias, k, H, gates, ALL, count),
-        )
+    def group(row, k, count, H, projected, unit, a, b):
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
         factor, term = function(x, load_rows(unit, k, H, numbers, ALL, count))
         store_rows(a, row * H + k, H, factor, count)
         store_rows(b, row * H + k, H, term, count)
@@ -48,8 +45,8 @@ def make_terms(form):
     run = _rows_of(group)
 
     @compiled()
-    def terms(projected, bias, unit, a, b, rows, hidden):
-        run(rows, hidden, (projected, bias, unit, a, b))
+    def terms(projected, unit, a, b, rows, hidden):
+        run(rows, hidden, (projected, unit, a, b))
 
     return terms
 
@@ -59,19 +56,16 @@ def make_output(form):
     gates, numbers, function = form.gates, form.parameters, form.functions.output
 
     @part()
-    def group(row, k, count, H, projected, bias, unit, state, y):
-        x = sum_rows(
-            load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count),
-            load_rows(bias, k, H, gates, ALL, count),
-        )
+    def group(row, k, count, H, projected, unit, state, y):
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
         c, p = load_rows(state, row * H + k, H, 1, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
         store_rows(y, row * H + k, H, function(x, c, p), count)
 
     run = _rows_of(group)
 
     @compiled()
-    def output(projected, bias, unit, state, y, rows, hidden):
-        run(rows, hidden, (projected, bias, unit, state, y))
+    def output(projected, unit, state, y, rows, hidden):
+        run(rows, hidden, (projected, unit, state, y))
 
     return output
 
@@ -81,11 +75,8 @@ def make_by_state(form):
     gates, numbers, function = form.gates, form.parameters, form.functions.by_state
 
     @part()
-    def group(row, k, count, H, projected, bias, unit, state, gradient, by):
-        x = sum_rows(
-            load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count),
-            load_rows(bias, k, H, gates, ALL, count),
-        )
+    def group(row, k, count, H, projected, unit, state, gradient, by):
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
         c, p = load_rows(state, row * H + k, H, 1, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
         g = load_rows(gradient, row * H + k, H, 1, ALL, count)
         store_rows(by, row * H + k, H, function(g, x, c, p), count)
@@ -93,8 +84,8 @@ def make_by_state(form):
     run = _rows_of(group)
 
     @compiled()
-    def by_state(projected, bias, unit, state, gradient, by, rows, hidden):
-        run(rows, hidden, (projected, bias, unit, state, gradient, by))
+    def by_state(projected, unit, state, gradient, by, rows, hidden):
+        run(rows, hidden, (projected, unit, state, gradient, by))
 
     return by_state
 
@@ -105,12 +96,9 @@ def make_by_inputs(form):
     has_output = int(form.has_output)
 
     @part()
-    def group(row, k, count, H, projected, bias, unit, state, by_a, by_b, by_y, by):
+    def group(row, k, count, H, projected, unit, state, by_a, by_b, by_y, by):
         place = row * H + k
-        x = sum_rows(
-            load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count),
-            load_rows(bias, k, H, gates, ALL, count),
-        )
+        x = load_rows(projected, row * np.uint64(gates) * H + k, H, gates, ALL, count)
         c, p = load_rows(state, place, H, has_output, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
         (by_factor,), (by_term,) = (
             load_rows(by_a, place, H, 1, ALL, count),
@@ -125,7 +113,7 @@ def make_by_inputs(form):
     run = _rows_of(group)
 
     @compiled()
-    def by_inputs(projected, bias, unit, state, by_a, by_b, by_y, by, rows, hidden):
-        run(rows, hidden, (projected, bias, unit, state, by_a, by_b, by_y, by))
+    def by_inputs(projected, unit, state, by_a, by_b, by_y, by, rows, hidden):
+        run(rows, hidden, (projected, unit, state, by_a, by_b, by_y, by))
 
     return by_inputs

@@ -106,17 +106,6 @@ def add_to_first(typingctx, rows, value):
 
 
 @intrinsic
-def sum_rows(typingctx, rows, others):
-    """The sums of the lanes of two tuples, row by row."""
-
-    def codegen(context, builder, signature, arguments):
-        pairs = [[builder.extract_value(side, row) for side in arguments] for row in range(len(rows))]
-        return context.make_tuple(builder, rows, [builder.fadd(*pair) for pair in pairs])
-
-    return rows(rows, others), codegen
-
-
-@intrinsic
 def select_rows(typingctx, mask, rows, others):
     """`rows` in the lanes of a mask, `others` in the rest."""
 

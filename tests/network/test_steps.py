@@ -1,0 +1,54 @@
+"""A step at a time: the bits of a serial pass, for every recurrent layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bppsa_cupy as bp
+import bppsa_cupy.torch as bt
+
+LAYERS = ("RNN", "GRU", "LSTM", "PeepholeLSTM", "MinGRU", "MinLSTM", "SRU", "QRNN", "LRU", "DiagonalSSM")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("name", LAYERS)
+def test_steps_leave_the_bits_of_a_pass(name: str, batch_first: bool, dtype: str) -> None:
+    layer = getattr(bp, name)(5, 17, 2, batch_first=batch_first, forward_method="serial")
+    net = bp.Sequential([layer], input_shape=(23, 5), dtype=dtype, device="host")
+    x = np.random.default_rng(0).standard_normal((3, 23, 5)).astype(dtype)
+    y, last = net.forward(x).copy(), net.last_pass.states[0]
+    bound, state = net[0], None
+    for t in range(23):
+        found, state = bound.step(x[:, t], state)
+        np.testing.assert_array_equal(found, y[:, t])
+    for one, other in zip(np.atleast_1d(state), np.atleast_1d(last), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [bt.GRU, bt.LSTM, bt.MinGRU, bt.LRU])
+def test_modules_have_steps(kind: Any) -> None:
+    torch.manual_seed(0)
+    module = kind(3, 4)
+    x = torch.randn(7, 7, 3)
+    y, state = module(x)[0], None
+    for t in range(7):
+        found, state = module.step(x[:, t] if module.batch_first else x[t], state)
+        torch.testing.assert_close(found, y[:, t] if module.batch_first else y[t])
+
+
+def test_layers_without_steps_say_so() -> None:
+    layers = [bp.QRNN(3, 4, window=2), bp.GRU(4, 4, bidirectional=True), bp.Linear(8, 2)]
+    net = bp.Sequential(layers, input_shape=(5, 3), device="host")
+    for index in range(3):
+        with pytest.raises(bp.ShapeError, match="has no step: a recurrent layer of one direction has"):
+            net[index].step(np.ones((2, 3), np.float32))
+    net = bp.Sequential([bp.GRU(3, 4)], input_shape=(5, 3), device="host")
+    with pytest.raises(bp.ShapeError, match=r"got a step of shape \(2, 1, 3\): it takes \(B, 3\)"):
+        net[0].step(np.ones((2, 1, 3), np.float32))
+    with pytest.raises(bp.ShapeError, match="has no step"):
+        bt.GRU(3, 4, bidirectional=True).step(torch.ones(2, 3))
