@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bench_cases import require_same, run
 
-from bppsa_cupy.tools.benchmarks import linear
+from bppsa_cupy.tools.benchmarks import linear, linear_layers
 
 
 def test_all_sides_give_the_same_states_and_gradients() -> None:
@@ -21,8 +21,23 @@ def test_all_sides_give_the_same_states_and_gradients() -> None:
     require_same([side.result() for side in sides])
 
 
+@pytest.mark.parametrize("layer", ["MinGRU", "LRU"])
+def test_all_sides_of_a_layer_give_the_same(layer: str) -> None:
+    pytest.importorskip("jax")
+    sizes = {"layer": layer, "batch": 2, "steps": 9, "hidden": 3}
+    sides: list = [linear_layers.OurLayer(**sizes, device="host")]
+    for name, way in linear._rivals(["torch", "jax"], 9, layer):
+        if way:
+            kind = {"torch": linear_layers.TorchLayer, "jax": linear_layers.JaxLayer}[name]
+            sides.append(kind(**sizes, way=way))
+    for side in sides:
+        side.run(lambda quantity: None)
+    require_same([side.result() for side in sides])
+    linear_layers.OurProducts(**sizes, device="host").run(lambda quantity: None)
+
+
 def test_the_rows_of_a_small_run(tmp_path: Path) -> None:
-    rows = run("linear", tmp_path, "--against", "copy")["rows"]
+    rows = run("linear", tmp_path, "--against", "copy", "--case", "scan")["rows"]
     assert [(row["case"], row["against"], row["quantity"]) for row in rows] == [
         ("B=2 T=50 H=8", "np.copyto", "overall")
     ]

@@ -18,6 +18,7 @@ from bppsa_cupy.tools.benchmarks.harness import (
     measure,
     require_equal,
 )
+from bppsa_cupy.tools.benchmarks.linear_layers import LAYERS, JaxLayer, OurLayer, OurProducts, TorchLayer
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
 
 AGAINST = ("torch", "jax", "copy")
@@ -30,6 +31,10 @@ SIZES = (
     (1, 1_000_000, 64),
 )
 MOST_BYTES = 1 << 29
+#: Of layers, which hold several arrays of such a size.
+MOST_BYTES_OF_LAYERS = 1 << 27
+#: What stands beside our time without being a rival.
+LABELS = {"copy": "np.copyto", "products": "its products alone"}
 #: Steps up to which PyTorch's loop is worth waiting for.
 LOOPED = 1000
 #: Of norms: logarithms lose digits.
@@ -39,28 +44,40 @@ COMPARED = 4096
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--steps."""
+    """--steps, --case."""
     parser.add_argument("--steps", type=int, help="the cases of so many steps alone (default: all)")
+    parser.add_argument(
+        "--case", choices=("scan", *LAYERS), help="the scan alone, or a layer on it (default: all)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
     """Forward and back of all sizes, against each rival; with --quick of a small one."""
-    for batch, steps, hidden in [(2, 50, 8)] if arguments.quick else SIZES:
-        if 4 * batch * steps * hidden <= MOST_BYTES and arguments.steps in (None, steps):
-            yield _rows(arguments, {"batch": batch, "steps": steps, "hidden": hidden})
+    for layer in (None, *LAYERS):
+        if arguments.case not in (None, layer or "scan"):
+            continue
+        most = MOST_BYTES if layer is None else MOST_BYTES_OF_LAYERS
+        for batch, steps, hidden in [(2, 50, 8)] if arguments.quick else SIZES:
+            if 4 * batch * steps * hidden <= most and arguments.steps in (None, steps):
+                yield _rows(arguments, layer, {"batch": batch, "steps": steps, "hidden": hidden})
 
 
-def _rows(arguments: argparse.Namespace, sizes: Mapping[str, int]) -> list[Row]:
+def _rows(arguments: argparse.Namespace, layer: str | None, sizes: Mapping[str, int]) -> list[Row]:
     """A rival at a time, so that two sides' arrays are there at once."""
     case = f"B={sizes['batch']} T={sizes['steps']} H={sizes['hidden']}"
     threads, rows = arguments.threads, []
-    ours = Side(OurScan, {**sizes, "device": arguments.device}, threads)
-    for name, way in _rivals(arguments.against, sizes["steps"]):
-        options: dict[str, Any] = {**sizes, "way": way}
-        kind: Callable[..., Workload] = {"torch": TorchScan, "jax": JaxScan, "copy": Copies}[name]
-        imports = () if name == "copy" else (name,)
-        theirs = Side(kind, options, threads, imports, {"NPROC": str(threads)})
-        label = f"{'PyTorch' if name == 'torch' else 'JAX'}, {way}" if way else "np.copyto"
+    given: dict[str, Any] = dict(sizes)
+    kinds: dict[str, Callable[..., Workload]] = {"torch": TorchScan, "jax": JaxScan, "copy": Copies}
+    mine: Callable[..., Workload] = OurScan
+    if layer is not None:
+        case, given["layer"], mine = f"{layer} {case}", layer, OurLayer
+        kinds = {"torch": TorchLayer, "jax": JaxLayer, "products": OurProducts}
+    ours = Side(mine, {**given, "device": arguments.device}, threads)
+    for name, way in _rivals(arguments.against, sizes["steps"], layer):
+        options = {**given, **({"device": arguments.device} if name == "products" else {"way": way})}
+        imports = (name,) if way else ()
+        theirs = Side(kinds[name], options, threads, imports, {"NPROC": str(threads)})
+        label = f"{'PyTorch' if name == 'torch' else 'JAX'}, {way}" if way else LABELS[name]
         try:
             measured = measure(
                 {"ours": ours, label: theirs}, arguments.repeats, 0.0 if arguments.quick else 0.02,
@@ -72,23 +89,25 @@ def _rows(arguments: argparse.Namespace, sizes: Mapping[str, int]) -> list[Row]:
             # What a rival cannot do, for lack of memory or of an implementation, is told in its row's place.
             rows.append(Row(case, OVERALL, 0.0, None, label, note=f"left out: {str(error)[-200:]}"))
             continue
-        mine, other = measured["ours"], measured[label]
+        own, other = measured["ours"], measured[label]
         if way:
-            require_equal(f"{case}, {label}", mine.result, other.result, TOLERANCE)
-        rows.append(compared_row(case, OVERALL, mine, (label, other)))
+            require_equal(f"{case}, {label}", own.result, other.result, TOLERANCE)
+        rows.append(compared_row(case, OVERALL, own, (label, other)))
     return rows
 
 
-def _rivals(against: list[str], steps: int) -> Iterator[tuple[str, str]]:
+def _rivals(against: list[str], steps: int, layer: str | None = None) -> Iterator[tuple[str, str]]:
+    """The ways of each rival; beside the scan a copy of its arrays, beside a layer its products alone."""
     if "torch" in against:
         if steps <= LOOPED:
             yield "torch", "loop"
-        yield "torch", "logcumsumexp"
+        if layer != "LRU":
+            yield "torch", "logcumsumexp"
         yield "torch", "associative_scan"
     if "jax" in against:
         yield "jax", "lax.scan"
         yield "jax", "associative_scan"
-    yield "copy", ""
+    yield ("copy" if layer is None else "products"), ""
 
 
 def made(batch: int, steps: int, hidden: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
