@@ -25,6 +25,7 @@ from bppsa_cupy.layers.pad_shortcut import PadShortcut
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
 from bppsa_cupy.layers.residual import Residual
+from bppsa_cupy.layers.rms_norm import RMSNorm
 from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
 from bppsa_cupy.layers.silu import SiLU
@@ -62,6 +63,7 @@ LAYERS: dict[str, type[Layer]] = {
         PadShortcut,
         PeepholeLSTM,
         QRNN,
+        RMSNorm,
         RNN,
         ReLU,
         Residual,
@@ -110,6 +112,7 @@ __all__ = [
     "MinLSTM",
     "PadShortcut",
     "PeepholeLSTM",
+    "RMSNorm",
     "ReLU",
     "Recurrent",
     "Residual",
