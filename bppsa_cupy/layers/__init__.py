@@ -9,6 +9,7 @@ from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
 from bppsa_cupy.layers.dropout import Dropout
 from bppsa_cupy.layers.elu import ELU
+from bppsa_cupy.layers.embedding import Embedding
 from bppsa_cupy.layers.flatten import Flatten
 from bppsa_cupy.layers.frozen_batch_norm2d import FrozenBatchNorm2d
 from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
@@ -47,6 +48,7 @@ LAYERS: dict[str, type[Layer]] = {
         DiagonalSSM,
         Dropout,
         ELU,
+        Embedding,
         Flatten,
         FrozenBatchNorm2d,
         GELU,
@@ -98,6 +100,7 @@ __all__ = [
     "Conv2d",
     "DiagonalSSM",
     "Dropout",
+    "Embedding",
     "Flatten",
     "FrozenBatchNorm2d",
     "GatedRecurrent",

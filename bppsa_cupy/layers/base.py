@@ -146,6 +146,7 @@ class Layer(abc.ABC):
 
     beside_geometry  arguments that choose how the layer is computed and not what: a network's description
              and fingerprint, by which plans and checkpoints are compared, leave them out
+    takes_indices  whether the input is indices, of any integer dtype or whole numbers of the network's
     context  the class of `ctx`, which the network makes for each pass; a layer that keeps more of a pass
              than others has a subclass of its own, and so `ctx` is typed where a layer defines its methods
 
@@ -154,6 +155,7 @@ class Layer(abc.ABC):
     """
 
     beside_geometry: ClassVar[tuple[str, ...]] = ()
+    takes_indices: ClassVar[bool] = False
     context: ClassVar[type[Context]] = Context
 
     @abc.abstractmethod

@@ -36,8 +36,9 @@ class BoundLayer:
         """
         layer, ctx = self.layer, self._new_context()
         given = take_input(
-            repr(layer), ctx.device, ctx.dtype, x, lambda shape: taken_shape(layer, shape, lengths, state)
-        )
+            repr(layer), ctx.device, ctx.dtype, x, lambda shape: taken_shape(layer, shape, lengths, state),
+            layer.takes_indices,
+        )  # fmt: skip
         with ctx.device.naming_memory:
             y = ctx.device.xp.ascontiguousarray(go_forward(layer, ctx, given, lengths, state))
         return (y, ctx.saved["states"]) if isinstance(layer, Recurrent) else y

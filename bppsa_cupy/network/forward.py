@@ -16,7 +16,9 @@ from bppsa_cupy.network.sequences import set_sequences
 
 def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
     """Take a batch into a pass; it is on the device then. Raises what `Sequential.forward` raises."""
-    given = take_input("the network", current.device, current.dtype, x, current.architecture.check_input)
+    architecture = current.architecture
+    of_indices = bool(architecture.layers) and architecture.layers[0].takes_indices
+    given = take_input("the network", current.device, current.dtype, x, architecture.check_input, of_indices)
     current.parameters.apply_masks(unread=False)
     if current.parameters.kept is not None:
         current.parameters.kept.refresh()
@@ -29,17 +31,25 @@ def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
 
 
 def take_input(
-    owner: str, device: Device, dtype: np.dtype, x: Any, check: Callable[[tuple[int, ...]], object]
+    owner: str,
+    device: Device,
+    dtype: np.dtype,
+    x: Any,
+    check: Callable[[tuple[int, ...]], object],
+    of_indices: bool = False,
 ) -> Array:
     """A batch on the device, of the network's dtype. A list, and an array of another dtype, are converted
     where nothing is lost, the latter with a warning the first time.
 
     check  raises ShapeError unless a batch may have a shape
+    of_indices  whether integers are expected, and are taken without a word
 
     Raises ShapeError where a value would change.
     """
     given = device.asarray(of_list(x, dtype))
     check(given.shape)
+    if of_indices and given.dtype.kind in "iu":
+        return given.astype(dtype)
     return of_dtype(owner, "input", given, dtype, f"convert the input, as x.astype({dtype.name!r})")
 
 
