@@ -67,7 +67,8 @@ class OurProducts(Workload):
             return self.device.asarray(rng.random(shape, "float32"))
 
         x, projected, weight = array(rows, hidden, 1), array(rows, 2 * hidden, 1), array(2 * hidden, hidden)
-        size = products.partial_sums_size(self.device, rows, 1, 2 * hidden, 2 * hidden)
+        shapes = (2 * hidden, hidden), (hidden, 2 * hidden)
+        size = max(products.partial_sums_size(self.device, rows, 1, *shape) for shape in shapes)
         sums, by_x, by_weight = array(size), array(rows, hidden, 1), array(2 * hidden, hidden)
         self.launches = [
             products.project(self.device, x, weight, None, projected),
