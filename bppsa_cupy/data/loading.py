@@ -7,18 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from bppsa_cupy.arguments import as_flag, as_integer, as_path, is_one_of
-from bppsa_cupy.data import cifar10, digits, idx, npz, sequences
+from bppsa_cupy.data import cifar10, digits, idx, npz, sequences, text
 from bppsa_cupy.data.dataset import Dataset, Raw, RawDataset, make_dataset
 from bppsa_cupy.errors import DataError
 
 _TAKES = (
-    "'digits', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
-    "(train-images-idx3-ubyte …), or a file .bin, .npz, …-images-idx3-ubyte or .h5 (sequences of bppsa-data)"
+    "'digits', 'text', a folder of CIFAR-10's binary layout (data_batch_1.bin …) or of IDX files "
+    "(train-images-idx3-ubyte …), or a file .bin, .npz, …-images-idx3-ubyte, .h5 (sequences of bppsa-data) "
+    "or .txt (a text by characters)"
 )
 
 
 def load(
-    source: str | os.PathLike[str], *, classes: int | None = None, normalize: bool = True, seed: int = 0
+    source: str | os.PathLike[str],
+    *,
+    classes: int | None = None,
+    normalize: bool = True,
+    seed: int = 0,
+    steps: int = text.STEPS,
 ) -> Dataset:
     """The data set at `source`.
 
@@ -26,7 +32,8 @@ def load(
                data_batch_*.bin (CIFAR-10's binary layout, any number of records) and perhaps
                test_batch.bin, or one such file; a folder of MNIST's IDX files, gzipped or not, or its
                file of training images; an .npz with x_train, y_train (and x_test, y_test), or x, y; a
-               file of sequences, .h5, as bppsa-data writes it
+               file of sequences, .h5, as bppsa-data writes it; a text, .txt, .md or .rst, by characters, or
+               "text", what Python's own help says of the language
     classes    the number of classes; None takes 10 for CIFAR-10, at least 10 for IDX files, the named ones
                of sequences, and else the highest label + 1
     normalize  bring each channel to about zero mean and unit deviation: by constants for CIFAR-10 (mean
@@ -34,6 +41,7 @@ def load(
                from the training inputs; what is used is in `normalization`. Sequences say themselves
                what they need
     seed       which digits are for the test
+    steps      of each sequence of a text
     Raises DataError where the source is missing, of another layout, or damaged.
     """
     if classes is not None:
@@ -43,11 +51,14 @@ def load(
     if is_one_of(source, ["digits"]):
         made = make_dataset(RawDataset("digits", *digits.read(seed)), classes, normalize)
         return replace(made, source="digits")
+    steps = as_integer("load", "steps", steps, 1, error=DataError)
+    if is_one_of(source, ["text"]):
+        return replace(make_dataset(text.read(None, steps), classes, normalize), source="text")
     path = as_path("load", "source", source, error=DataError)
     if not path.exists():
         raise DataError(f"data {str(source)!r} does not exist: it must be {_TAKES}")
     try:
-        raw = _read(path)
+        raw = text.read(path, steps) if path.suffix in text.SUFFIXES and path.is_file() else _read(path)
     except OSError as cause:
         raise DataError(f"{path} cannot be read ({cause.strerror or cause})") from cause
     return replace(make_dataset(raw, classes, normalize), source=os.path.abspath(path))

@@ -41,9 +41,9 @@ class Flatten(Layer):
         return None
 
     def forward(self, ctx: Context, x: Array) -> Array:
-        y = x.reshape(x.shape[0], *self.output_shape(ctx.input_shape))
-        ctx.saved["output"] = y
+        y = x.reshape(x.shape[0], *self.output_shape(x.shape[1:]))
+        ctx.saved.update(output=y, input_shape=x.shape)
         return y
 
     def vjp(self, ctx: Context, gradient: Array) -> Array:
-        return gradient.reshape(gradient.shape[0], *ctx.input_shape)
+        return gradient.reshape(ctx.saved["input_shape"])

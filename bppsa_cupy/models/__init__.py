@@ -11,6 +11,7 @@ from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.models.alexnet import alexnet
 from bppsa_cupy.models.factories import call_factory, load_factory
 from bppsa_cupy.models.lenet5 import lenet5
+from bppsa_cupy.models.mingru import mingru
 from bppsa_cupy.models.recurrent import gru, lstm, of_cell, rnn
 from bppsa_cupy.models.resnet import of_depth
 from bppsa_cupy.models.vgg11 import vgg11
@@ -28,6 +29,7 @@ MODELS: dict[str, Callable[..., Sequential]] = {
     "gru": gru,
     "lstm": lstm,
     "cell": of_cell,
+    "mingru": mingru,
 }
 
 

@@ -28,6 +28,7 @@ from bppsa_cupy.network.parts import BufferPart, ParameterPart, consecutive, nam
 from bppsa_cupy.network.passes import Pass, current_pass, own_pass
 from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
+from bppsa_cupy.network.stepping import Steps
 from bppsa_cupy.network.summary import Summary, summarize
 from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, model_of
 from bppsa_cupy.records.records import JacobianRecords
@@ -275,11 +276,12 @@ class Sequential:
 
     # ---- contexts ----
 
-    def _context(self, index: int) -> Context:
-        """A new context of one layer, on the network's parameters and gradients."""
+    def _context(self, index: int, architecture: Architecture | None = None) -> Context:
+        """A new context of one layer, on the network's parameters and gradients; of another architecture of
+        the same layers where one is given."""
         gradients = self.gradients.own if isinstance(self.gradients, GradientSet) else self.gradients
         arrays = self.parameters.in_passes(), gradients, self.parameters.masks, self.buffers
-        ctx = self.architecture.new_context(index, self.device, self.dtype, *arrays)
+        ctx = (architecture or self.architecture).new_context(index, self.device, self.dtype, *arrays)
         ctx.training, ctx.draw = self.training, draw(self.random_state, index)
         return ctx
 
@@ -323,6 +325,10 @@ class Sequential:
         self.last_pass = current
         self.random_state["passes"] += self.training
         return y
+
+    def steps(self) -> Steps:
+        """The network a step at a time, for generation: see `Steps`."""
+        return Steps(self.architecture, self._context)
 
     def __call__(self, x: Any, lengths: Any = None, states: Any = None) -> Array:
         """`forward`, as PyTorch's modules are called."""

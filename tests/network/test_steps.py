@@ -52,3 +52,28 @@ def test_layers_without_steps_say_so() -> None:
         net[0].step(np.ones((2, 1, 3), np.float32))
     with pytest.raises(bp.ShapeError, match="has no step"):
         bt.GRU(3, 4, bidirectional=True).step(torch.ones(2, 3))
+
+
+def test_a_network_a_step_at_a_time_leaves_the_bits_of_a_pass() -> None:
+    layers = [
+        bp.Linear(3, 8),
+        bp.Residual([bp.RMSNorm(8), bp.MinGRU(8, 8, forward_method="serial")]),
+        bp.Residual([bp.Linear(8, 16), bp.GELU(), bp.Linear(16, 8)]),
+        bp.LSTM(8, 5, forward_method="serial"),
+    ]
+    net = bp.Sequential(layers, input_shape=(9, 3), dtype="float64", device="host")
+    x = np.random.default_rng(0).standard_normal((2, 9, 3))
+    y, steps = net.forward(x).copy(), net.steps()
+    for t in range(9):
+        np.testing.assert_allclose(steps(x[:, t]), y[:, t], rtol=0, atol=1e-15)
+    with pytest.raises(bp.ShapeError, match=r"a step got input of shape \(3, 3\): it takes \(2, 3\)"):
+        steps(np.ones((3, 3)))
+
+
+def test_networks_without_steps_say_so() -> None:
+    net = bp.Sequential([bp.GRU(3, 4, bidirectional=True)], input_shape=(9, 3), device="host")
+    with pytest.raises(bp.ShapeError, match=r"steps: layer 0, GRU.* needs more than its state"):
+        net.steps()
+    net = bp.Sequential([bp.Flatten(), bp.Linear(27, 4)], input_shape=(9, 3), device="host")
+    with pytest.raises(bp.ShapeError, match="its last size must be 27"):
+        net.steps()

@@ -1,0 +1,106 @@
+"""A network over sequences, a step at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bppsa_cupy.devices import Array
+from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.layers import Context, Recurrent
+from bppsa_cupy.layers.recurrent_context import RecurrentContext
+from bppsa_cupy.layers.walk import walk
+from bppsa_cupy.network.architecture import Architecture
+from bppsa_cupy.network.forward import draw, take_input
+
+if TYPE_CHECKING:
+    from bppsa_cupy.network.sequential import Sequential
+
+
+class Steps:
+    """What `net.steps()` gives: called with the input of a step (B, F), it puts out that step's output, and
+    keeps the states of all recurrent layers, those inside of residual blocks too, for the next one.
+
+        steps = net.steps()
+        for t in range(T):
+            y = steps(x[:, t])
+
+    It is in evaluation mode, on the network's present parameters. On the host it leaves the bits of a pass
+    over all steps whose recurrent layers go serially. Raises ShapeError, with the layer, where one needs more
+    of a sequence than the step and a state, and for a batch of another size than the first.
+    """
+
+    def __init__(self, whole: Architecture, new_context: Callable[[int, Architecture], Context]) -> None:
+        shape = whole.input_shape
+        if len(shape) != 2:
+            raise ShapeError(f"steps takes a network over sequences (T, F), and this one takes {shape}")
+        self._architecture = Architecture(whole.layers, (1, shape[1]), False)
+        for place in walk(self._architecture):
+            if isinstance(place.layer, Recurrent) and not place.layer.steps_alone:
+                raise ShapeError(
+                    f"steps: layer {place.path}, {place.layer!r}, needs more than its state: it takes whole "
+                    "sequences"
+                )
+        self._contexts = [new_context(index, self._architecture) for index in range(len(whole.layers))]
+        self._device, self._dtype = self._contexts[0].device, self._contexts[0].dtype
+        for ctx in self._contexts:
+            ctx.training = False
+        self._batch: int | None = None
+
+    def __call__(self, x: Any) -> Array:
+        """The output of a step, (B, ...), a copy, on the device."""
+        features = self._architecture.input_shape[1]
+
+        def check(shape: tuple[int, ...]) -> None:
+            if len(shape) != 2 or shape[1] != features or shape[0] != (self._batch or shape[0]):
+                batch = "B" if self._batch is None else self._batch
+                raise ShapeError(f"a step got input of shape {tuple(shape)}: it takes ({batch}, {features})")
+
+        of_indices = self._architecture.layers[0].takes_indices
+        given = take_input("the network", self._device, self._dtype, x, check, of_indices)
+        self._batch = len(given)
+        draws = partial(draw, {"key": 0, "passes": 0})
+        with self._device.naming_memory:
+            y = self._architecture.forward(self._contexts, given[:, None], False, draws)
+            for place in walk(self._architecture, self._contexts):
+                if isinstance(place.ctx, RecurrentContext):
+                    states = place.ctx.saved["states"]
+                    given_states = states if isinstance(states, tuple) else (states,)
+                    place.ctx.initial = tuple(map(self._device.xp.array, given_states))
+            return self._device.xp.array(y[:, 0] if y.ndim == 3 else y)
+
+
+def sample(
+    network: Sequential, prompt: Any, count: int, *, temperature: float = 1.0, seed: int = 0
+) -> np.ndarray:
+    """So many tokens after a prompt, each drawn from the softmax of the scores that the network gives the
+    ones before it.
+
+    network      over sequences (T, 1) of tokens' numbers, with scores at every step
+    prompt       at least one number
+    temperature  scores are divided by it; 0 takes the highest
+    Raises ShapeError.
+    """
+    steps, generator = network.steps(), np.random.default_rng(seed)
+    given = np.asarray(prompt).reshape(-1)
+    if not given.size or temperature < 0:
+        raise ShapeError(
+            f"sample got a prompt of {given.size} tokens and temperature={temperature}: it takes one at "
+            "least, and a temperature of 0 or more"
+        )
+    found = np.empty(count, np.int64)
+    scores = None
+    for token in given:
+        scores = steps(np.full((1, 1), token))
+    for place in range(count):
+        logits = np.asarray(network.device.to_host(scores), np.float64).reshape(-1)
+        if temperature == 0:
+            found[place] = logits.argmax()
+        else:
+            chances = np.exp((logits - logits.max()) / temperature)
+            found[place] = generator.choice(chances.size, p=chances / chances.sum())
+        scores = steps(np.full((1, 1), found[place]))
+    return found
