@@ -14,6 +14,7 @@ from bppsa_cupy.models.lenet5 import lenet5
 from bppsa_cupy.models.mingru import mingru
 from bppsa_cupy.models.recurrent import gru, lstm, of_cell, rnn
 from bppsa_cupy.models.resnet import of_depth
+from bppsa_cupy.models.sampling import sample as sample
 from bppsa_cupy.models.vgg11 import vgg11
 from bppsa_cupy.models.vgg16 import vgg16
 from bppsa_cupy.network import Sequential

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
@@ -15,9 +13,6 @@ from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.forward import draw, take_input
-
-if TYPE_CHECKING:
-    from bppsa_cupy.network.sequential import Sequential
 
 
 class Steps:
@@ -71,36 +66,3 @@ class Steps:
                     given_states = states if isinstance(states, tuple) else (states,)
                     place.ctx.initial = tuple(map(self._device.xp.array, given_states))
             return self._device.xp.array(y[:, 0] if y.ndim == 3 else y)
-
-
-def sample(
-    network: Sequential, prompt: Any, count: int, *, temperature: float = 1.0, seed: int = 0
-) -> np.ndarray:
-    """So many tokens after a prompt, each drawn from the softmax of the scores that the network gives the
-    ones before it.
-
-    network      over sequences (T, 1) of tokens' numbers, with scores at every step
-    prompt       at least one number
-    temperature  scores are divided by it; 0 takes the highest
-    Raises ShapeError.
-    """
-    steps, generator = network.steps(), np.random.default_rng(seed)
-    given = np.asarray(prompt).reshape(-1)
-    if not given.size or temperature < 0:
-        raise ShapeError(
-            f"sample got a prompt of {given.size} tokens and temperature={temperature}: it takes one at "
-            "least, and a temperature of 0 or more"
-        )
-    found = np.empty(count, np.int64)
-    scores = None
-    for token in given:
-        scores = steps(np.full((1, 1), token))
-    for place in range(count):
-        logits = np.asarray(network.device.to_host(scores), np.float64).reshape(-1)
-        if temperature == 0:
-            found[place] = logits.argmax()
-        else:
-            chances = np.exp((logits - logits.max()) / temperature)
-            found[place] = generator.choice(chances.size, p=chances / chances.sum())
-        scores = steps(np.full((1, 1), found[place]))
-    return found

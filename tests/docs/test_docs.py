@@ -164,9 +164,10 @@ def test_the_examples_of_the_recurrent_page_run(capsys):
 @pytest.mark.long
 def test_the_examples_of_the_page_on_linear_recurrences_run(capsys):
     run_examples(LINEAR)
-    shapes, loss = capsys.readouterr().out.splitlines()
+    shapes, loss, *trained = capsys.readouterr().out.splitlines()
     assert shapes == "(2, 1000, 64) (2, 1000, 64) (2, 64)"
     assert float(loss.removeprefix("loss ")) < 0.6, "it learns"
+    assert len("\n".join(trained)) >= 40, "text that was drawn"
 
 
 @pytest.mark.long
