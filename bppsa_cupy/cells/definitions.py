@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.cells.definition import Definition
-from bppsa_cupy.cells.functions import relu, sigmoid, tanh
+from bppsa_cupy.cells.functions import bounded_sqrt, exp, relu, sigmoid, tanh
 
 
 def rnn_tanh(x: Any, u: Any, s: Any, p: Any) -> Any:
@@ -99,6 +99,13 @@ def qrnn(x: Any, u: Any, s: Any, p: Any) -> Any:
     return {"h": sigmoid(x.o) * c, "c": c}
 
 
+def rglru(x: Any, u: Any, s: Any, p: Any) -> Any:
+    """The real-gated linear recurrent unit (De et al. 2024, section 2.4): a = exp(rate σ(x_r)),
+    h' = a h + sqrt(1 - a²) σ(x_i) x_v, rate being -8 softplus(Λ)."""
+    a = exp(p.rate * sigmoid(x.r))
+    return {"h": a * s.h + bounded_sqrt(1 - a * a) * (sigmoid(x.i) * x.v)}
+
+
 #: Below it a gate of minLSTM counts as that: its σ is the least that float32 has in normal form, nearly.
 LEAST_GATE = -85
 
@@ -142,4 +149,5 @@ LINEAR_DEFINITIONS = _table(
     Definition("minlstm_positive", ("f", "i", "h"), ("h",), (), minlstm_positive, recurrent=False),
     Definition("sru", ("c", "f", "r", "skip"), ("h", "c"), (), sru, recurrent=False),
     Definition("qrnn", ("z", "f", "o"), ("h", "c"), (), qrnn, recurrent=False),
+    Definition("rglru", ("r", "i", "v"), ("h",), ("rate",), rglru, recurrent=False),
 )

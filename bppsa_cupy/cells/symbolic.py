@@ -59,6 +59,18 @@ class Root(Own):
         return Reciprocal(self) / 2
 
 
+class BoundedRoot(Own):
+    """The square root of x, whose derivative counts as 1000 where it is more (De et al. 2024, appendix A)."""
+
+    nargs = 1
+
+    def terms(self) -> Expression:
+        return sympy.sqrt(self.args[0])
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        return Reciprocal(Root(Maximum(4 * self.args[0], sympy.Rational(1, 10**6))))
+
+
 class Maximum(Own):
     """max(x, y): of a number y, the derivative is that of x where the value is above it, else 0."""
 
@@ -116,6 +128,7 @@ NAMES: dict[type, Names] = {
     sympy.sin: Names("sine", "functions", "sin"),
     sympy.cos: Names("cosine", "functions", "cos"),
     Root: Names("sqrt", "functions", "sqrt"),
+    BoundedRoot: Names("bounded_root", "functions", "sqrt"),
     Magnitude: Names("magnitude", "lanes", "fabs"),
 }
 
@@ -165,4 +178,5 @@ def numeric() -> list[Any]:
     import numpy
 
     own = {"Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)), "Magnitude": numpy.abs}
+    own["BoundedRoot"] = numpy.sqrt
     return [own, "numpy"]

@@ -32,6 +32,7 @@ from bppsa_cupy.jax.layers import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.jax.linear_layers import (  # noqa: E402
     LRU,
     QRNN,
+    RGLRU,
     SRU,
     DiagonalSSM,
     LinearCellLayer,
@@ -45,6 +46,7 @@ __all__ = [
     "LRU",
     "LSTM",
     "QRNN",
+    "RGLRU",
     "RNN",
     "SRU",
     "CellLayer",

@@ -157,6 +157,13 @@ class QRNN(LinearOverTime):
     engine = layers.QRNN
 
 
+class RGLRU(LinearOverTime):
+    """The real-gated linear recurrent unit: see `bp.RGLRU`."""
+
+    __slots__ = ()
+    engine = layers.RGLRU
+
+
 class LRU(LinearOverTime):
     """The linear recurrent unit: see `bp.LRU`."""
 

@@ -4,6 +4,7 @@ from bppsa_cupy.layers.adaptive_avg_pool2d import AdaptiveAvgPool2d
 from bppsa_cupy.layers.avg_pool2d import AvgPool2d
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.batch_norm import BatchNorm1d, BatchNorm2d
+from bppsa_cupy.layers.causal_conv1d import CausalConv1d
 from bppsa_cupy.layers.cell_layer import CTRNN, MGU, UGRNN, CellLayer, LinearCellLayer, PeepholeLSTM
 from bppsa_cupy.layers.conv2d import Conv2d
 from bppsa_cupy.layers.diagonal_recurrent import LRU, DiagonalSSM
@@ -26,6 +27,7 @@ from bppsa_cupy.layers.pad_shortcut import PadShortcut
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.relu import ReLU
 from bppsa_cupy.layers.residual import Residual
+from bppsa_cupy.layers.rglru import RGLRU
 from bppsa_cupy.layers.rms_norm import RMSNorm
 from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
@@ -43,6 +45,7 @@ LAYERS: dict[str, type[Layer]] = {
         BatchNorm1d,
         BatchNorm2d,
         CTRNN,
+        CausalConv1d,
         CellLayer,
         Conv2d,
         DiagonalSSM,
@@ -65,6 +68,7 @@ LAYERS: dict[str, type[Layer]] = {
         PadShortcut,
         PeepholeLSTM,
         QRNN,
+        RGLRU,
         RMSNorm,
         RNN,
         ReLU,
@@ -88,6 +92,7 @@ __all__ = [
     "LSTM",
     "MGU",
     "QRNN",
+    "RGLRU",
     "RNN",
     "SRU",
     "UGRNN",
@@ -95,6 +100,7 @@ __all__ = [
     "AvgPool2d",
     "BatchNorm1d",
     "BatchNorm2d",
+    "CausalConv1d",
     "CellLayer",
     "Context",
     "Conv2d",

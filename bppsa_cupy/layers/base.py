@@ -197,6 +197,12 @@ class Layer(abc.ABC):
         default."""
         return False
 
+    @property
+    def steps_alone(self) -> bool:
+        """Whether of sequences it needs the present step alone, beside a state that it keeps. True by
+        default."""
+        return True
+
     def maskable(self) -> tuple[str, ...]:
         """The names of the weights that take a mask; none by default."""
         return ()

@@ -71,6 +71,22 @@ class GatedRecurrent(LinearRecurrent):
             shapes |= {"seen" + of: 2 * self.inputs(walk.layer)} if self.window > 1 else {}
         return {name: (batch, steps, columns) for name, columns in shapes.items()}
 
+    # ---- products with W_ih, which a subclass may have in another form ----
+
+    def multiply_seen(
+        self, ctx: LinearContext, seen: Array, weight: Array, bias: Array | None, out: Array
+    ) -> None:
+        """out (B, T, rows) = W_ih seen + b."""
+        self.multiply(ctx, seen, weight, bias, out)
+
+    def multiply_back_seen(self, ctx: LinearContext, delta: Array, weight: Array, out: Array) -> None:
+        """out = W_ihᵀ delta, of the first rows of delta."""
+        self.multiply_back(ctx, delta, weight, out)
+
+    def multiply_sums_seen(self, ctx: LinearContext, delta: Array, seen: Array, out: Array) -> None:
+        """The gradient by W_ih."""
+        self.multiply_sums(ctx, delta, seen, out)
+
     # ---- forward ----
 
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
@@ -109,7 +125,7 @@ class GatedRecurrent(LinearRecurrent):
         own = projected
         if columns < projected.shape[2]:
             own = ctx.buffer("product", (*ctx.rows, columns))
-        self.multiply(ctx, self._seen(ctx, walk), weight, self._bias(ctx, walk), own)
+        self.multiply_seen(ctx, self._seen(ctx, walk), weight, self._bias(ctx, walk), own)
         if own is not projected:
             projected[:, :, :columns], projected[:, :, columns:] = own, ctx.inputs[walk.layer]
 
@@ -191,8 +207,8 @@ class GatedRecurrent(LinearRecurrent):
         inputs, columns, delta = out.shape[2], self.weighted(walk.layer), self._delta(ctx, walk)
         weight, by = ctx.parameters[f"weight_ih_{walk.name}"], out
         if not first or self.window > 1:
-            by = ctx.buffer("by_seen", (*ctx.rows, weight.shape[1]))
-        self.multiply_back(ctx, delta, weight, by)
+            by = ctx.buffer("by_seen", (*ctx.rows, self.window * inputs))
+        self.multiply_back_seen(ctx, delta, weight, by)
         if by is not out:
             out[...] = by[:, :, -inputs:] if first else out + by[:, :, -inputs:]
         if self.window > 1 and walk.reverse:
@@ -205,7 +221,7 @@ class GatedRecurrent(LinearRecurrent):
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
         xp, of, H = ctx.device.xp, f"_{walk.name}", self.hidden_size
         delta = self._delta(ctx, walk)
-        self.multiply_sums(ctx, delta, self._seen(ctx, walk), ctx.gradients["weight_ih" + of])
+        self.multiply_sums_seen(ctx, delta, self._seen(ctx, walk), ctx.gradients["weight_ih" + of])
         sums = xp.sum(delta, axis=(0, 1)).reshape(-1, H)
         if self.bias:
             ctx.gradients["bias_ih" + of][...] = sums[list(self.biased)].reshape(-1)

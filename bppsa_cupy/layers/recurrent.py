@@ -93,7 +93,6 @@ class Recurrent(Layer):
 
     @property
     def steps_alone(self) -> bool:
-        """Whether the state is all that a step needs of the past; False of two directions."""
         return not self.bidirectional
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.layers import Context, Recurrent
+from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
 from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.network.architecture import Architecture
@@ -34,7 +34,7 @@ class Steps:
             raise ShapeError(f"steps takes a network over sequences (T, F), and this one takes {shape}")
         self._architecture = Architecture(whole.layers, (1, shape[1]), False)
         for place in walk(self._architecture):
-            if isinstance(place.layer, Recurrent) and not place.layer.steps_alone:
+            if not place.layer.steps_alone:
                 raise ShapeError(
                     f"steps: layer {place.path}, {place.layer!r}, needs more than its state: it takes whole "
                     "sequences"

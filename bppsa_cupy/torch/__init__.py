@@ -18,6 +18,7 @@ from bppsa_cupy.torch.convert import convert, revert  # noqa: E402
 from bppsa_cupy.torch.linear_layers import (  # noqa: E402
     LRU,
     QRNN,
+    RGLRU,
     SRU,
     DiagonalSSM,
     LinearCellLayer,
@@ -33,6 +34,7 @@ __all__ = [
     "LRU",
     "LSTM",
     "QRNN",
+    "RGLRU",
     "RNN",
     "SRU",
     "CellLayer",

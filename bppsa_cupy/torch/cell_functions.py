@@ -13,6 +13,7 @@ from torch import sin as sine
 from torch import where as select
 
 __all__ = [
+    "bounded_root",
     "cosine",
     "exponential",
     "logarithm",
@@ -27,6 +28,13 @@ __all__ = [
 ]
 
 magnitude = torch.abs
+
+
+def bounded_root(x: torch.Tensor) -> torch.Tensor:
+    """The square root of x, whose derivative is 1000 where it were more."""
+    least = 2.5e-7
+    small = x.detach().sqrt() + 1000 * (x - x.detach())
+    return torch.where(x > least, x.clamp(min=least).sqrt(), small)
 
 
 def number(like: torch.Tensor, value: float) -> float:

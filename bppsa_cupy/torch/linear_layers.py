@@ -172,6 +172,12 @@ class QRNN(LinearOverTime):
     engine = layers.QRNN
 
 
+class RGLRU(LinearOverTime):
+    """The real-gated linear recurrent unit: see `bp.RGLRU`."""
+
+    engine = layers.RGLRU
+
+
 class LRU(LinearOverTime):
     """The linear recurrent unit: see `bp.LRU`."""
 

@@ -18,6 +18,11 @@ def sqrt(x):
     return np.sqrt(x)
 
 
+def bounded_root(x):
+    """The square root of x; its derivative, which is bounded, is no business of a twin's."""
+    return np.sqrt(x)
+
+
 def exponential(x):
     """e^x"""
     return np.exp(x)
@@ -39,6 +44,7 @@ def cosine(x):
 
 
 @overload(sqrt)
+@overload(bounded_root)
 def _sqrt(x):
     return (lambda x: _rooted(x)) if has_lanes(x) else (lambda x: math.sqrt(x))
 

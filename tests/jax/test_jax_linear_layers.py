@@ -16,6 +16,7 @@ FUNCTIONS = {
     "SRU": {},
     "QRNN": {"window": 2},
     "LRU": {},
+    "RGLRU": {"heads": 2},
     "DiagonalSSM": {},
 }
 
@@ -23,10 +24,12 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_passes_are_the_engines(name: str) -> None:
     with jax.enable_x64(True):
-        rng, options = np.random.default_rng(0), {"bidirectional": True, **FUNCTIONS[name]}
-        layer, function = getattr(bp, name)(3, 4, 2, **options), getattr(bj, name)(3, 4, 2, **options)
+        rng, options, sizes = np.random.default_rng(0), FUNCTIONS[name], (4,)
+        if name != "RGLRU":
+            sizes, options = (3, 4, 2), {"bidirectional": True, **options}
+        layer, function = getattr(bp, name)(*sizes, **options), getattr(bj, name)(*sizes, **options)
         params = function.init(jax.random.key(0), jnp.float64)
-        x, lengths = rng.standard_normal((2, 9, 3)), np.array([9, 4])
+        x, lengths = rng.standard_normal((2, 9, layer.input_size)), np.array([9, 4])
         own = {key: np.asarray(value) for key, value in params.items()}
         y, saved = bp.functional.forward(layer, own, x, lengths=lengths)
         weights = rng.standard_normal(y.shape)

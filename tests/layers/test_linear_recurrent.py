@@ -22,8 +22,15 @@ LAYERS = {
     "QRNN": (bp.QRNN, {}),
     "QRNN of two steps": (bp.QRNN, {"window": 2}),
     "LRU": (bp.LRU, {}),
+    "RGLRU": (bp.RGLRU, {"heads": 1}),
+    "RGLRU of two heads": (bp.RGLRU, {"heads": 2}),
     "DiagonalSSM": (bp.DiagonalSSM, {}),
 }
+
+
+def small(kind: Any, **options: Any) -> Any:
+    """A layer of 4 units on 3 features, or as few as it takes."""
+    return kind(*((4,) if kind is bp.RGLRU else (3, 4)), **options)
 
 
 def drawn(rng: np.random.Generator, layer: Any) -> dict[str, np.ndarray]:
@@ -49,9 +56,14 @@ def test_passes_are_those_of_the_formulas(data: st.DataObject) -> None:
     steps = data.draw(st.sampled_from([1, 2, 7, 17, 40]))
     if issubclass(kind, bp.GatedRecurrent):
         options = {**options, "bias": data.draw(st.booleans())}
+    sizes = data.draw(st.sampled_from([F, H])), H, data.draw(st.integers(1, 3))
+    if kind is bp.RGLRU:
+        H *= 2
+        sizes = (H,)
+    else:
+        options = {**options, "bidirectional": data.draw(st.booleans())}
     layer = kind(
-        data.draw(st.sampled_from([F, H])), H, data.draw(st.integers(1, 3)),
-        bidirectional=data.draw(st.booleans()),
+        *sizes,
         outputs=data.draw(st.sampled_from(["all", "last"])),
         forward_method=data.draw(st.sampled_from(kind.forward_methods)), **options,
     )  # fmt: skip
@@ -86,9 +98,9 @@ def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
     kind, options = LAYERS[name]
     found = {}
     for method in ("serial", "chunked"):
-        layer = kind(3, 4, forward_method=method, **options)
+        layer = small(kind, forward_method=method, **options)
         parameters = drawn(np.random.default_rng(1), layer)
-        x = np.random.default_rng(2).standard_normal((2, 101, 3))
+        x = np.random.default_rng(2).standard_normal((2, 101, layer.input_size))
         y, saved = bp.functional.forward(layer, parameters, x)
         gradients = bp.functional.vjp(saved, np.ones_like(y), method={"serial": "bp"}.get(method, "hybrid"))
         assert saved.forward_ways[0].startswith(f"l0: {method}")
@@ -97,7 +109,7 @@ def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
     for serial, chunked in zip(*found.values(), strict=True):
         np.testing.assert_allclose(chunked, serial, atol=1e-12, rtol=1e-11)
     with pytest.raises(bp.ShapeError, match="forward_method='newton': it takes 'auto', 'serial', 'chunked'"):
-        kind(3, 4, forward_method="newton", **options)
+        small(kind, forward_method="newton", **options)
 
 
 def test_gates_far_below_zero_give_numbers() -> None:
@@ -112,14 +124,15 @@ def test_gates_far_below_zero_give_numbers() -> None:
 @pytest.mark.parametrize("name", [name for name, (kind, _) in LAYERS.items() if not kind.paired])
 def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> None:
     kind, options = LAYERS[name]
-    layer = kind(3, 4, bidirectional=True, **options)
-    net = bp.Sequential([layer], input_shape=(5, 3), dtype="float64", device="host")
+    directions = 1 if kind is bp.RGLRU else 2
+    layer = small(kind, **options, **({} if directions == 1 else {"bidirectional": True}))
+    net = bp.Sequential([layer], input_shape=(5, layer.input_size), dtype="float64", device="host")
     rng = np.random.default_rng(0)
-    x, first = rng.standard_normal((2, 5, 3)), rng.standard_normal((2, 2, 4))
+    x, first = rng.standard_normal((2, 5, layer.input_size)), rng.standard_normal((directions, 2, 4))
     y = net.forward(x, states=first, lengths=np.array([5, 3]))
     net.backward(np.ones_like(y))
     records = list(net.transposed_jacobians())
-    assert len(records) == 10 and all(record.pattern.nnz == 4 for record in records)
+    assert len(records) == 5 * directions and all(record.pattern.nnz == 4 for record in records)
     assert all(np.isfinite(record.gradient_norm) for record in records)
     # The product over a direction is the derivative of its last state by its first one.
     moved = np.array(first)
@@ -127,7 +140,7 @@ def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> No
     before = net.last_pass.states[0].copy()
     net.forward(x, states=moved, lengths=np.array([5, 3]))
     slope = (net.last_pass.states[0] - before)[:, :, 1] / 1e-6
-    for direction, way in enumerate(("forward", "backward")):
+    for direction, way in enumerate(("forward", "backward")[:directions]):
         product = np.prod([r.data[1] for r in records if r.direction == way], axis=0)
         np.testing.assert_allclose(product, slope[direction], rtol=1e-6)
 

@@ -11,14 +11,27 @@ import torch
 import bppsa_cupy as bp
 import bppsa_cupy.torch as bt
 
-LAYERS = ("RNN", "GRU", "LSTM", "PeepholeLSTM", "MinGRU", "MinLSTM", "SRU", "QRNN", "LRU", "DiagonalSSM")
+LAYERS = (
+    "RNN",
+    "GRU",
+    "LSTM",
+    "PeepholeLSTM",
+    "MinGRU",
+    "MinLSTM",
+    "SRU",
+    "QRNN",
+    "LRU",
+    "RGLRU",
+    "DiagonalSSM",
+)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("name", LAYERS)
 def test_steps_leave_the_bits_of_a_pass(name: str, batch_first: bool, dtype: str) -> None:
-    layer = getattr(bp, name)(5, 17, 2, batch_first=batch_first, forward_method="serial")
+    sizes = (5,) if name == "RGLRU" else (5, 17, 2)
+    layer = getattr(bp, name)(*sizes, batch_first=batch_first, forward_method="serial")
     net = bp.Sequential([layer], input_shape=(23, 5), dtype=dtype, device="host")
     x = np.random.default_rng(0).standard_normal((3, 23, 5)).astype(dtype)
     y, last = net.forward(x).copy(), net.last_pass.states[0]
@@ -73,6 +86,9 @@ def test_a_network_a_step_at_a_time_leaves_the_bits_of_a_pass() -> None:
 def test_networks_without_steps_say_so() -> None:
     net = bp.Sequential([bp.GRU(3, 4, bidirectional=True)], input_shape=(9, 3), device="host")
     with pytest.raises(bp.ShapeError, match=r"steps: layer 0, GRU.* needs more than its state"):
+        net.steps()
+    net = bp.Sequential([bp.CausalConv1d(3), bp.GRU(3, 4)], input_shape=(9, 3), device="host")
+    with pytest.raises(bp.ShapeError, match=r"steps: layer 0, CausalConv1d.* needs more than its state"):
         net.steps()
     net = bp.Sequential([bp.Flatten(), bp.Linear(27, 4)], input_shape=(9, 3), device="host")
     with pytest.raises(bp.ShapeError, match="its last size must be 27"):

@@ -21,6 +21,7 @@ from bppsa_cupy.layers import (
     AvgPool2d,
     BatchNorm1d,
     BatchNorm2d,
+    CausalConv1d,
     Context,
     Conv2d,
     Dropout,
@@ -116,6 +117,16 @@ class Frozen(nn.Module):
         return x * scale[:, None, None] + (self.bias - self.running_mean * scale)[:, None, None]
 
 
+class Causal(nn.Conv1d):
+    """torch.nn's depthwise convolution over (T, channels), which sees no later step."""
+
+    def __init__(self, channels: int, size: int, bias: bool = True) -> None:
+        super().__init__(channels, channels, size, groups=channels, padding=size - 1, bias=bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.transpose(1, 2))[..., : x.shape[1]].transpose(1, 2)
+
+
 CASES: tuple[LayerCase, ...] = (
     same("Conv2d 3x3", Conv2d, (3, 8, 9), 27, 3, 5, 3, padding=1),
     same("Conv2d 5x5", Conv2d, (3, 12, 12), 75, 3, 6, 5),
@@ -166,6 +177,10 @@ CASES: tuple[LayerCase, ...] = (
     same("RMSNorm", RMSNorm, (7,), 7, 7),
     same("RMSNorm over positions", RMSNorm, (3, 5, 2), 10, (5, 2), 1e-3),
     same("RMSNorm plain", RMSNorm, (4, 9), 9, 9, None, False),
+    LayerCase("CausalConv1d", lambda: CausalConv1d(3, 4), lambda: Causal(3, 4), (6, 3), 24),
+    LayerCase(
+        "CausalConv1d of few steps", lambda: CausalConv1d(2, 5, False), lambda: Causal(2, 5, False), (3, 2), 9
+    ),
     same("ReLU", ReLU, (3, 5, 7), 1),
     same("Tanh", Tanh, (37,), 1),
     same("Sigmoid", Sigmoid, (4, 9), 1),

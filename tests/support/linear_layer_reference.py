@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from bppsa_cupy.layers import SRU, GatedRecurrent, LinearRecurrent
+from bppsa_cupy.layers import RGLRU, SRU, GatedRecurrent, LinearRecurrent
 
 #: (gates, former state, input of the step) -> (new state, what is put out)
 Step = Callable[[list[torch.Tensor], torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
@@ -43,6 +43,25 @@ def _qrnn(layer: Any, gates: Any, c: Any, x: Any) -> Any:
     f = torch.sigmoid(gates[1])
     new = f * c + (1 - f) * torch.tanh(gates[0])
     return new, torch.sigmoid(gates[2]) * new
+
+
+class _BoundedRoot(torch.autograd.Function):
+    """As `SqrtBoundDerivative` of Griffin's code."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x.sqrt()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient / (4 * ctx.saved_tensors[0]).clamp(min=1e-6).sqrt()
+
+
+def _rglru(layer: Any, gates: Any, h: Any, x: Any, own: Any) -> Any:
+    log_a = -8 * torch.sigmoid(gates[0]) * torch.nn.functional.softplus(own["a_param_l0"])
+    new = log_a.exp() * h + _BoundedRoot.apply(1 - (2 * log_a).exp()) * torch.sigmoid(gates[1]) * x
+    return new, new
 
 
 STEPS: dict[str, Any] = {"MinGRU": _mingru, "MinLSTM": _minlstm, "SRU": _sru, "QRNN": _qrnn}
@@ -103,7 +122,10 @@ def _walk(
     for t in reversed(range(steps)) if reverse else range(steps):
         if isinstance(layer, GatedRecurrent):
             gates = _gates(layer, parameters, name, former, x[:, t])
-            new, y = STEPS[type(layer).__name__](layer, gates, state, x[:, t])
+            if isinstance(layer, RGLRU):
+                new, y = _rglru(layer, gates, state, x[:, t], parameters)
+            else:
+                new, y = STEPS[type(layer).__name__](layer, gates, state, x[:, t])
         else:
             new, y = _state_space(layer, parameters, name, x[:, t], state)
         live = (t < lengths)[:, None]
@@ -123,4 +145,8 @@ def _gates(
         start = layer.hidden_size if isinstance(layer, SRU) else 0  # of SRU f and r alone have one
         bias = torch.cat([bias[:start], own, bias[start + len(own) :]])
     seen = torch.cat([former, x], 1) if layer.window == 2 else x
+    if isinstance(layer, RGLRU):  # a block a head, on the diagonal of each gate
+        size = layer.hidden_size // layer.heads
+        blocks = [torch.block_diag(*gate.split(size)) for gate in weight.split(layer.hidden_size)]
+        weight = torch.cat(blocks)
     return list((seen @ weight.T + bias).split(layer.hidden_size, 1))

@@ -18,6 +18,7 @@ MODULES = {
     "SRU": {},
     "QRNN": {"window": 2},
     "LRU": {},
+    "RGLRU": {"heads": 2},
     "DiagonalSSM": {},
 }
 
@@ -25,15 +26,19 @@ MODULES = {
 @pytest.mark.parametrize("outputs", ["all", "last"])
 @pytest.mark.parametrize("name", MODULES)
 def test_passes_are_the_engines(name: str, outputs: str) -> None:
-    rng, options = np.random.default_rng(0), {"outputs": outputs, "bidirectional": True, **MODULES[name]}
-    layer = getattr(bp, name)(3, 4, 2, **options)
-    parameters, x = layer.initialize(rng), rng.standard_normal((2, 9, 3))
-    state = rng.standard_normal((4, 2, 4)).astype(layer.state_dtype(np.dtype("float64")))
+    rng, options = np.random.default_rng(0), {"outputs": outputs, **MODULES[name]}
+    sizes: tuple = (4,)
+    if name != "RGLRU":
+        sizes, options = (3, 4, 2), {"bidirectional": True, **options}
+    layer = getattr(bp, name)(*sizes, **options)
+    parameters, x = layer.initialize(rng), rng.standard_normal((2, 9, layer.input_size))
+    walks = layer.num_layers * layer.directions
+    state = rng.standard_normal((walks, 2, 4)).astype(layer.state_dtype(np.dtype("float64")))
     y, saved = bp.functional.forward(layer, parameters, x, states=state)
     weights = rng.standard_normal(y.shape)
     wanted = bp.functional.vjp(saved, weights)
 
-    module = getattr(bt, name)(3, 4, 2, dtype=torch.float64, **options)
+    module = getattr(bt, name)(*sizes, dtype=torch.float64, **options)
     module.load_state_dict({key: torch.tensor(value) for key, value in parameters.items()})
     given = torch.tensor(x, requires_grad=True)
     found, after = module(given, torch.tensor(state))
@@ -47,17 +52,18 @@ def test_passes_are_the_engines(name: str, outputs: str) -> None:
 
 @pytest.mark.parametrize("name", MODULES)
 def test_habits(name: str) -> None:
+    sizes = (4,) if name == "RGLRU" else (3, 4)
     torch.manual_seed(0)
-    module = getattr(bt, name)(3, 4, dtype=torch.float64, **MODULES[name])
+    module = getattr(bt, name)(*sizes, dtype=torch.float64, **MODULES[name])
     torch.manual_seed(0)
-    again = getattr(bt, name)(3, 4, dtype=torch.float64, **MODULES[name])
+    again = getattr(bt, name)(*sizes, dtype=torch.float64, **MODULES[name])
     assert all(torch.equal(a, b) for a, b in zip(module.parameters(), again.parameters(), strict=True))
-    x = torch.randn(3, 6, 3, dtype=torch.float64)
+    x = torch.randn(3, 6, sizes[0], dtype=torch.float64)
     y = module(x)[0]
     for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
         assert torch.equal(other(x)[0], y)
     torch.testing.assert_close(module(x[0])[0], y[0])
-    by_time = getattr(bt, name)(3, 4, batch_first=False, dtype=torch.float64, **MODULES[name])
+    by_time = getattr(bt, name)(*sizes, batch_first=False, dtype=torch.float64, **MODULES[name])
     by_time.load_state_dict(module.state_dict())
     torch.testing.assert_close(by_time(x.transpose(0, 1))[0].transpose(0, 1), y)
     lengths = torch.tensor([4, 6, 2])
@@ -69,7 +75,7 @@ def test_habits(name: str) -> None:
         torch.testing.assert_close(padded[sample, :length], alone[0])
         torch.testing.assert_close(last[:, sample], end[:, 0])
     assert torch.autograd.gradgradcheck(lambda x: module(x)[0], x[:1, :3].clone().requires_grad_())
-    with pytest.raises(bp.ShapeError, match="Expected 3, got 5"):
+    with pytest.raises(bp.ShapeError, match=f"Expected {sizes[0]}, got 5"):
         module(torch.randn(1, 2, 5, dtype=torch.float64))
     with pytest.raises(bp.ShapeError, match="dtype"):
         module(x.float())
