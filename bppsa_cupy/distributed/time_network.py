@@ -13,7 +13,20 @@ from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_cost import best_chunk, split_steps
 from bppsa_cupy.distributed.time_passes import RelayedForward, TimeRanges, backward_pass
 from bppsa_cupy.errors import DistributedError
-from bppsa_cupy.layers import Linear, MatrixRecurrent, ReLU, Sigmoid, Tanh
+from bppsa_cupy.layers import (
+    Embedding,
+    Flatten,
+    GatedRecurrent,
+    Layer,
+    Linear,
+    LinearRecurrent,
+    MatrixRecurrent,
+    ReLU,
+    Residual,
+    RMSNorm,
+    Sigmoid,
+    Tanh,
+)
 from bppsa_cupy.layers.activation import Activation
 from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
@@ -30,7 +43,7 @@ from bppsa_cupy.timescan import Stack
 from bppsa_cupy.timescan.direction import Direction
 
 #: Layers that work at each step on its own, beside recurrent ones.
-PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh)
+PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh, RMSNorm, Embedding)
 
 
 class RankStack(Stack):
@@ -103,23 +116,30 @@ class TimeSequential(SharedSequential):
         if (steps, batch) not in self._cuts:
             chunk = self.chunk
             if chunk is None:
-                layer = next(iter(self.architecture.recurrent.values()))
-                assert isinstance(layer, MatrixRecurrent)
-                size = layer.walk_size(steps, batch, self.dtype.itemsize)
-                link = link_model_of(self.device.name).link
-                found = np.array([best_chunk(model_of(self.device), link, size, self.group.size)])
-                self.group.broadcast(found)
-                chunk = int(found[0])
+                chunk = self._best_chunk(steps, batch)
             self._cuts[steps, batch] = split_steps(steps, self.group.size, chunk), chunk
         return self._cuts[steps, batch]
 
+    def _best_chunk(self, steps: int, batch: int) -> int:
+        """Of layers whose state goes through a matrix `best_chunk`, on rank 0; of others a range a rank."""
+        walked = [
+            layer for layer in self.architecture.recurrent.values() if isinstance(layer, MatrixRecurrent)
+        ]
+        if not walked:
+            return -(-steps // self.group.size)
+        size = walked[0].walk_size(steps, batch, self.dtype.itemsize)
+        link = link_model_of(self.device.name).link
+        found = np.array([best_chunk(model_of(self.device), link, size, self.group.size)])
+        self.group.broadcast(found)
+        return int(found[0])
+
     def _through(self, current: Pass, x: Array) -> Array:
         xp, ranges = self.device.xp, self.ranges(x.shape[1], len(x))
-        for ctx in current.recurrent.values():
+        for ctx in current.layers[: self.per_step.stop]:
+            ctx.over_time = ranges
             if ranges is not None and ctx.lengths is not None:
                 ctx.lengths = (ctx.lengths - ranges.own.start).clip(0, ranges.own.stop - ranges.own.start)
-            if ranges is not None:
-                assert isinstance(ctx, MatrixContext)
+            if ranges is not None and isinstance(ctx, MatrixContext):
                 ctx.make_stack = _kept_stack(ctx, ranges)
         y = None
         if ranges is not None:
@@ -197,18 +217,30 @@ class _TimeBackward(Backward):
         network.group.sum(part)
 
 
+def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:
+    """Whether a layer, perhaps inside of a residual block, can have its steps on several ranks."""
+    if isinstance(layer, Residual):
+        return all(_goes_by_steps(inner, True) for inners in layer.branches.values() for inner in inners)
+    if isinstance(layer, Flatten):
+        return layer.start_dim > 1
+    if isinstance(layer, LinearRecurrent):
+        return not isinstance(layer, GatedRecurrent) or layer.window == 1
+    return isinstance(layer, PER_STEP) or (isinstance(layer, MatrixRecurrent) and not is_inside)
+
+
 def _per_step(architecture: Architecture) -> range:
     """The layers that lie over steps: from the first on to the first that puts out one state alone."""
     stop = len(architecture.layers)
     for index, (layer, shape) in enumerate(zip(architecture.layers, architecture.shapes[1:], strict=True)):
-        if not isinstance(layer, (*PER_STEP, MatrixRecurrent)):
+        if not _goes_by_steps(layer):
             raise DistributedError(
-                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear and "
-                "activations can, up to a last state"
+                f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear, RMSNorm, "
+                "Embedding, activations, and residual blocks of them whose recurrent layers are linear ones "
+                "can, up to a last state"
             )
-        if len(shape) != 2:
+        if len(shape) < 2:
             stop = index + 1
             break
-    if not architecture.recurrent:
+    if not any(layer.is_recurrent() for layer in architecture.layers):
         raise DistributedError("the network has no recurrent layer: there are no steps to split over ranks")
     return range(stop)

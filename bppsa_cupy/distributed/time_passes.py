@@ -37,6 +37,24 @@ class TimeRanges:
         """The steps of this rank."""
         return slice(self.starts[self.group.rank], self.starts[self.group.rank + 1])
 
+    @property
+    def ranges(self) -> int:
+        """How many ranks hold steps, in their order."""
+        return self.group.size
+
+    @property
+    def place(self) -> int:
+        """Which of them this one is."""
+        return self.group.rank
+
+    def gather(self, own: Array, every: Array) -> None:
+        """Fill (ranges, ...) with (1, ...) of every rank."""
+        self.group.allgather(own, every, [1] * self.group.size)
+
+    def sum(self, own: Array) -> Array:
+        """Replace an array by its sum over the ranks, and return it."""
+        return self.group.sum(own)
+
     def chunks(self, rank: int) -> int:
         """How many chunks a rank holds."""
         return -(-(self.starts[rank + 1] - self.starts[rank]) // self.chunk)

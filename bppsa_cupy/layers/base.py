@@ -66,6 +66,23 @@ class SharedBatch(Protocol):
         """Replace an array by its sum over the parts, the same on every rank, and return it; collective."""
 
 
+class OverTime(Protocol):
+    """Where a rank's steps lie."""
+
+    @property
+    def ranges(self) -> int:
+        """Ranks that hold steps, in order; this one's `place` is among them."""
+
+    @property
+    def place(self) -> int: ...
+
+    def gather(self, own: Array, every: Array) -> None:
+        """Fill (ranges, ...) with (1, ...) of every rank; collective."""
+
+    def sum(self, own: Array) -> Array:
+        """Replace an array by its sum over the ranks, and return it; collective."""
+
+
 @dataclass
 class Context:
     """One layer's part of a forward pass, and the arrays it works on; `ctx` in a layer's methods.
@@ -83,6 +100,7 @@ class Context:
     draw        what random numbers follow from: the network's key, the layer's index and the number of the
                 training pass
     first_sample  the number of the pass's first sample in its batch, of which the pass may be a part
+    over_time   where the steps of this pass lie among those of all ranks; None where all are here
     shared_batch  the batch whose statistics layers take that couple samples, where the pass has a part of it
     saved       what forward keeps for the backward pass; `output` is always there
     placed      arrays of the caller's, which `buffer` gives by these names, of the shape asked for, until
@@ -101,6 +119,7 @@ class Context:
     draw: tuple[int, int, int] = (0, 0, 0)
     first_sample: int = 0
     shared_batch: SharedBatch | None = None
+    over_time: OverTime | None = None
     module_buffers: dict[str, Array] = field(default_factory=dict)
     saved: dict[str, Any] = field(default_factory=dict)
     placed: dict[str, Array] = field(default_factory=dict, repr=False)

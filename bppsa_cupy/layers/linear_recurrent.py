@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,17 +72,38 @@ class LinearContext(RecurrentContext):
             xp.copyto(rows, 0, where=after[:, :, None])
 
     def last(self, rows: Array, reverse: bool) -> Array:
-        """Of (B, T, columns) the step that a direction ends with, (B, columns)."""
-        if reverse or self.lengths is None:
-            return rows[:, 0 if reverse else -1]
-        return rows[self.device.xp.arange(len(rows)), self.lengths - 1]
+        """Of (B, T, columns) the step that a direction ends with, (B, columns), wherever it lies."""
+        samples, step, here = self._ends(len(rows), reverse)
+        found = rows[samples, step]
+        if self.over_time is None:
+            return found
+        assert here is not None
+        return self.over_time.sum(self.device.xp.where(here[:, None], found, found.dtype.type(0)))
 
     def add_last(self, rows: Array, reverse: bool, more: Array) -> None:
-        """Add (B, columns) to that step."""
-        if reverse or self.lengths is None:
-            rows[:, 0 if reverse else -1] += more
-        else:
-            rows[self.device.xp.arange(len(rows)), self.lengths - 1] += more
+        """Add (B, columns) to that step, where it is here."""
+        samples, step, here = self._ends(len(rows), reverse)
+        if here is not None:
+            more = self.device.xp.where(here[:, None], more, more.dtype.type(0))
+        rows[samples, step] += more
+
+    def _ends(self, batch: int, reverse: bool) -> tuple[Any, Any, Array | None]:
+        """The samples, the step of this pass that a direction ends with, and whether it is here (None: it
+        is)."""
+        xp, over = self.device.xp, self.over_time
+        if over is None:
+            if reverse or self.lengths is None:
+                return slice(None), 0 if reverse else -1, None
+            return xp.arange(batch), self.lengths - 1, None
+        if reverse:
+            return slice(None), 0, xp.full(batch, over.place == 0)
+        if self.lengths is None:
+            return slice(None), -1, xp.full(batch, over.place == over.ranges - 1)
+        # Lengths are those of this range; a sample ends in the last range that has steps of it.
+        every = xp.empty((over.ranges, batch), np.int64)
+        over.gather(xp.ascontiguousarray(self.lengths[None]), every)
+        later = every[over.place + 1 :].sum(axis=0)
+        return xp.arange(batch), (self.lengths - 1).clip(0, None), (self.lengths > 0) & (later == 0)
 
 
 def _by_row(rows: Array) -> Array:
@@ -264,10 +285,30 @@ class LinearRecurrent(Recurrent):
         """The states of a direction, (B, T, R)."""
         factor, term = self.terms(ctx, walk)
         state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals))
-        scan = self._scan(ctx, walk, factor, self.forward_method)
-        ctx.forward.append(f"{walk.name}: {scan.forward_choice}")
-        scan.forward(term, self._initial(ctx, walk), state)
+        scan, initial = self._scan(ctx, walk, factor, self.forward_method), self._initial(ctx, walk)
+        over = ctx.over_time
+        if over is not None:
+            came = ctx.buffer(f"came_{walk.name}", initial.shape)
+            came[...] = self._carried(ctx, scan, term, initial, False)
+            initial = came
+        told = "" if over is None else f", on {over.ranges} ranks at once"
+        ctx.forward.append(f"{walk.name}: {scan.forward_choice}{told}")
+        scan.forward(term, initial, state)
         return state
+
+    def _carried(
+        self, ctx: LinearContext, scan: LinearScan, terms: Array, first: Array, transposed: bool
+    ) -> Array:
+        """What comes to the steps here, (B, R), of what comes to the first of all in the scan's direction."""
+        over, shape = ctx.over_time, first.shape
+        assert over is not None
+        own = [ctx.buffer(f"own_{name}", (1, *shape)) for name in ("product", "end")]
+        every = [ctx.buffer(f"every_{name}", (over.ranges, *shape)) for name in ("product", "end", "start")]
+        scan.reduce(terms, *own, transposed=transposed)
+        for one, all_of in zip(own, every[:2], strict=True):
+            over.gather(one, all_of)
+        scan.carry(every[0], every[1], first, every[2], transposed=transposed)
+        return ctx.device.xp.ascontiguousarray(every[2][over.place])
 
     def _scan(self, ctx: LinearContext, walk: Direction, factor: Array, method: str) -> LinearScan:
         (batch, steps), lengths = ctx.rows, ctx.lengths
@@ -358,9 +399,19 @@ class LinearRecurrent(Recurrent):
         factor = self.factors(ctx, walk)
         by_factor = ctx.buffer("by_factor", factor.shape)
         by_initial = ctx.buffer("by_initial", (ctx.rows[0], self.reals))
-        scan = self._scan(ctx, walk, factor, WAYS[ctx.method])
-        ctx.backward[walk.number] = f"{walk.name}: {scan.backward_choice}"
-        scan.backward(state, self._initial(ctx, walk), by_state, by_factor, by_term, by_initial)
+        scan, initial = self._scan(ctx, walk, factor, WAYS[ctx.method]), self._initial(ctx, walk)
+        over, incoming = ctx.over_time, None
+        if over is not None:
+            initial = ctx.buffer(f"came_{walk.name}", initial.shape)
+            zero = ctx.buffer("zero", initial.shape)
+            zero[...] = 0
+            incoming = self._carried(ctx, scan, by_state, zero, True)
+        told = "" if over is None else f", on {over.ranges} ranks at once"
+        ctx.backward[walk.number] = f"{walk.name}: {scan.backward_choice}{told}"
+        scan.backward(state, initial, by_state, by_factor, by_term, by_initial, incoming)
+        if over is not None:
+            first = over.ranges - 1 if walk.reverse else 0
+            by_initial[...] = over.sum(by_initial if over.place == first else by_initial * 0)
         self.hand_back(ctx, walk, state, by_output, (by_factor, by_term))
         return by_initial
 

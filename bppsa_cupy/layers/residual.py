@@ -179,7 +179,7 @@ class Residual(Layer):
                 ctx.inner[branch] = self._contexts(ctx, branch, stack)
             for inner in ctx.inner[branch]:
                 inner.lengths, inner.first_sample = ctx.lengths, ctx.first_sample
-                inner.shared_batch = ctx.shared_batch
+                inner.shared_batch, inner.over_time = ctx.shared_batch, ctx.over_time
             draws = partial(inner_draw, ctx.draw, branch)
             try:
                 results.append(stack.forward(ctx.inner[branch], x, ctx.training, draws))

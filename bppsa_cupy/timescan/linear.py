@@ -59,10 +59,37 @@ class LinearScan:
 
         self._run(choice, b, initial, descending, behind, False, walk)
 
-    def backward(
-        self, h: Array, initial: Array, gradient: Array, by_a_out: Array, by_b: Array, by_initial: Array
+    def reduce(self, b: Array, product: Array, end: Array, *, transposed: bool = False) -> None:
+        """Fill the product of all factors and the end of the scan from a state of 0, (1, B, W) each; of the
+        transpose, which takes conjugates, for `transposed`."""
+        sizes, descending = self._sizes(max(1, self.steps), 1), self.reverse != transposed
+        self.device.launch(
+            KERNELS["linear_scan_reduce"], self.a, b, self.lengths, self.resets, product, end, *sizes,
+            self.paired, transposed, descending, transposed,
+        )  # fmt: skip
+
+    def carry(
+        self, product: Array, end: Array, first: Array, start: Array, *, transposed: bool = False
     ) -> None:
-        """Fill the gradients by a (of a's shape), b (B, T, W) and the first state (B, W), from that by h."""
+        """Fill `start` (ranges, B, W), what comes to each of so many ranges of steps, from their products and
+        ends, (ranges, B, W), and what comes to the first of them in the scan's direction."""
+        self.device.launch(
+            KERNELS["linear_scan_carry"], product, end, first, start, len(product), first.size, self.paired,
+            self.reverse != transposed,
+        )  # fmt: skip
+
+    def backward(
+        self,
+        h: Array,
+        initial: Array,
+        gradient: Array,
+        by_a_out: Array,
+        by_b: Array,
+        by_initial: Array,
+        incoming: Array | None = None,
+    ) -> None:
+        """Fill the gradients by a (of a's shape), b (B, T, W) and the first state (B, W), from that by h, and
+        from what is `incoming` behind the last step, (B, W), zeros without it."""
         device, each, descending = self.device, self.a.shape[1] == self.steps, not self.reverse
         whole = each and self.a.shape[0] == self.batch
         choice = self.backward_choice
@@ -81,8 +108,8 @@ class LinearScan:
                 self.paired, True, descending, each, wanted is not None,
             )  # fmt: skip
 
-        zero = device.zeros(initial.shape, h.dtype)
-        flag = self._run(choice, gradient, zero, descending, True, True, walk)
+        last = device.zeros(initial.shape, h.dtype) if incoming is None else incoming
+        flag = self._run(choice, gradient, last, descending, True, True, walk)
         if whole:
             return
         found = by_a[0]

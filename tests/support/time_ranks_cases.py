@@ -100,6 +100,43 @@ def case_outputs_at_every_step(group: Group) -> None:
     check(group, make, x, ("bp", "hybrid"), 4, False)
 
 
+def case_linear_recurrences(group: Group) -> None:
+    """Exact scans over all ranks at once, both ways: cells, complex units, lengths, first and last states."""
+    rng = np.random.default_rng(5)
+    for number, kind in enumerate((bp.MinGRU, bp.SRU, bp.LRU)):
+        outputs = "last" if number == 1 else "all"
+
+        def make(kind=kind, outputs=outputs):
+            layers = [kind(3, 3, num_layers=2, outputs=outputs), bp.Linear(3, 2)]
+            return network(layers, 3)
+
+        for steps, lengths in ((23, None), (12, np.array([12, 5, 1]))):
+            x = rng.standard_normal((3, steps, 3))
+            first = rng.standard_normal((2, 3, 3))
+            if kind.paired:
+                first = first + 1j * rng.standard_normal(first.shape)
+            check(
+                group, make, x, ("bp", "auto"), None, False, initial=first, final_gradient=first * 2,
+                lengths=lengths,
+            )  # fmt: skip
+
+
+def case_linear_recurrences_both_ways_and_in_blocks(group: Group) -> None:
+    rng = np.random.default_rng(6)
+
+    def both():
+        return network([bp.MinGRU(3, 4, bidirectional=True, num_layers=2), bp.Linear(8, 2)], 3)
+
+    def blocks():
+        inner = bp.Residual([bp.RMSNorm(4), bp.MinLSTM(4, 4)])
+        outer = bp.Residual([bp.RMSNorm(4), bp.Linear(4, 8), bp.GELU(), bp.Linear(8, 4)])
+        return network([bp.Linear(3, 4), inner, outer, bp.RMSNorm(4), bp.Linear(4, 2)], 3)
+
+    for make in (both, blocks):
+        check(group, make, rng.standard_normal((2, 19, 3)), ("bp", "blelloch"), None, False)
+        check(group, make, rng.standard_normal((2, 19, 3)), ("bp",), None, False, lengths=np.array([7, 19]))
+
+
 def case_both_directions(group: Group) -> None:
     for steps in (24, 29):
         x = np.random.default_rng(steps).standard_normal((2, steps, 3))
