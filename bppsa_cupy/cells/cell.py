@@ -101,7 +101,8 @@ class Cell:
     @classmethod
     def built_in(cls, name: str) -> Cell:
         """A built-in cell, which needs no SymPy: rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn or
-        peephole_lstm, or a linear one: mingru, mingru_positive, minlstm, minlstm_positive, sru or qrnn."""
+        peephole_lstm, or a linear one: mingru, mingru_positive, minlstm, minlstm_positive, sru, qrnn or
+        rglru."""
         cell = cls.__new__(cls)
         if is_one_of(name, DEFINITIONS):
             cell.definition, cell._form = DEFINITIONS[name], FORMS[name]

@@ -377,12 +377,8 @@ class LinearRecurrent(Recurrent):
         """Go back through a direction, from the gradient by its output: (B, T, O), or (B, O) of the last one
         alone; the gradient by its first state, (B, R)."""
         by_output = ctx.buffer("by_output", (*ctx.rows, self.output_size))
-        if (
-            given.ndim == 3
-            and given.flags.c_contiguous
-            and ctx.lengths is None
-            and ctx.final_gradient is None
-        ):
+        as_it_is = ctx.lengths is None and ctx.final_gradient is None and given.flags.c_contiguous
+        if given.ndim == 3 and as_it_is:
             by_output = given
         elif given.ndim == 3:
             by_output[...] = given
@@ -452,7 +448,7 @@ class LinearRecurrent(Recurrent):
         is `after` its sample's end."""
         xp = ctx.device.xp
         if not self.paired:
-            values = xp.ascontiguousarray(factor)
+            values = xp.array(factor, order="C")
             if after is not None:
                 xp.copyto(values, 1, where=after[:, None, :])
             return values

@@ -145,6 +145,18 @@ def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> No
         np.testing.assert_allclose(product, slope[direction], rtol=1e-6)
 
 
+def test_records_are_arrays_of_their_own() -> None:
+    net = bp.Sequential([bp.MinGRU(3, 4)], input_shape=(5, 3), device="host")
+    x = np.random.default_rng(0).standard_normal((1, 5, 3)).astype(np.float32)
+    net.forward(x, lengths=np.array([3]))
+    records = list(net.transposed_jacobians())
+    before = [record.data.copy() for record in records]
+    assert (before[4] == 1).all() and (before[2] < 1).all()
+    net.forward(-x, into=net.last_pass)
+    for record, data in zip(records, before, strict=True):
+        np.testing.assert_array_equal(record.data, data)
+
+
 @pytest.mark.parametrize("kind", [bp.LRU, bp.DiagonalSSM])
 def test_records_of_complex_units_are_blocks_of_their_factor(kind: Any) -> None:
     layer = kind(3, 4)
