@@ -114,9 +114,10 @@ def data_of(name: str, factor: Factor, given: Any) -> tuple[Any, np.ndarray | No
     Raises PlanMismatchError, naming both patterns, where the matrix has another one.
     """
     if isinstance(given, np.ndarray):
-        has_own_shape = len(factor.shape) > 1 and given.shape[: len(factor.shape)] == factor.shape
-        shape = (factor.pattern.nnz, *given.shape[len(factor.shape) :])
-        return given.reshape(shape) if has_own_shape else given, factor.order
+        axes = len(factor.shape)
+        if axes > 1 and given.shape[:axes] == factor.shape:
+            given = given.reshape(factor.pattern.nnz, *given.shape[axes:])
+        return given, factor.order
     if scipy.sparse.issparse(given) and factor.is_of(given):
         return given.data.reshape(-1), factor.order
     matrix = matrix_of(given)
