@@ -238,7 +238,7 @@ def test_digits_without_scikit_learn(monkeypatch):
 
 
 def test_unknown_sources_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"none' does not exist: it must be 'digits', a folder"):
+    with pytest.raises(DataError, match=r"none' does not exist: it must be 'digits', 'text', a folder"):
         load(tmp_path / "none")
     with pytest.raises(DataError, match="is of no known layout"):
         load(tmp_path)

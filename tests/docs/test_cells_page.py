@@ -14,11 +14,11 @@ import torch
 from documents import blocks, run_commands
 
 import bppsa_cupy as bp
-from bppsa_cupy.cells.definitions import DEFINITIONS
+from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
 from bppsa_cupy.models.recurrent import CELLS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cells.md").read_text(encoding="utf-8")
-FIRST, SCRIPT = blocks(PAGE, "python")
+FIRST, SCRIPT, LINEAR = blocks(PAGE, "python")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,13 @@ def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "2 4 True\n"
 
 
+def test_the_example_of_a_linear_cell_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(LINEAR, {})
+    assert capsys.readouterr().out == "['weight_ih_l0', 'bias_ih_l0']\n"
+
+
 def test_the_page_names_every_built_in_cell() -> None:
-    assert all(f'"{name}"' in PAGE for name in DEFINITIONS)
+    assert all(f'"{name}"' in PAGE for name in (*DEFINITIONS, *LINEAR_DEFINITIONS))
     assert set(CELLS) == {*DEFINITIONS, "rnn"}
 
 

@@ -24,7 +24,7 @@ def test_sizes_are_the_known_ones(name, parameters):
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_options_reach_the_network(name):
-    shape = (9, 2) if name in ("rnn", "gru", "lstm", "cell") else (1, 32, 32)
+    shape = (9, 2) if name in ("rnn", "gru", "lstm", "cell", "mingru") else (1, 32, 32)
     more = {"cell": "mgu"} if name == "cell" else {}
     net = build_model(name, input_shape=shape, classes=3, dtype="float64", seed=4, device="host", **more)
     assert net.dtype == np.float64 and net.input_shape == shape and net.output_shape == (3,)
