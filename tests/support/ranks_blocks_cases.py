@@ -105,7 +105,7 @@ def case_behind_the_steps_of_sequences(group: Group) -> None:
     for name, array in whole.state_dict().items():
         np.testing.assert_allclose(net.state_dict()[name], array, rtol=1e-12, atol=1e-14)
     assert net.buffers["1.num_batches_tracked"] == 1
-    before = [bp.RNN(2, 3), bp.Residual([bp.Linear(3, 3)]), bp.Linear(3, 2)]
+    before = [bp.RNN(2, 3), bp.Residual([bp.RNN(3, 3)]), bp.Linear(3, 2)]
     with raises(bp.DistributedError, r"layer 1, Residual.* cannot be split over time"):
         bp.distribute(bp.Sequential(before, (None, 2), device="host"), group, over="time")
 
