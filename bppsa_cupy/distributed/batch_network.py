@@ -194,19 +194,22 @@ class BatchSequential(SharedSequential):
 
     # ---- passes ----
 
-    def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
+    def forward(
+        self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
+    ) -> Array:
         """`Sequential.forward`, collective. Raises DistributedError for initial states."""
         if states is not None:
             raise DistributedError("initial states were given: a batch in micro-batches begins with zeros")
         with self.device.naming_memory:
             current, given, cut = self._begun(x, into)
+            current.keeps = keep
             outputs = []
 
-            def keep(number: int | None, part: Pass) -> None:
+            def take(number: int | None, part: Pass) -> None:
                 if number is not None:
                     outputs.append(part.output)
 
-            self._through_all(current, given, lengths, cut, keep)
+            self._through_all(current, given, lengths, cut, take)
             current.output = self._gathered(outputs, current.shape_at(len(self)), cut)
         self.last_pass = current
         return current.output
@@ -349,7 +352,7 @@ class BatchSequential(SharedSequential):
                     x = self.device.zeros((1, *given.shape[1:]), given.dtype)
                 elif lengths is not None:
                     own_lengths = np.asarray(self.device.to_host(lengths))[samples]
-                taken = begin(part, x, own_lengths, None)
+                taken = begin(part, x, own_lengths, None, current.keeps)
                 for ctx in part.layers:
                     ctx.first_sample, ctx.shared_batch = samples.start, shared
                 part.output = inner._through(part, taken)

@@ -9,7 +9,7 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
-from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_states
 from bppsa_cupy.functional.layout import check_beside, enter, forward_whole, put, shapes_of
 from bppsa_cupy.functional.pool import Key, Pool, Slot, pool_of
@@ -85,6 +85,7 @@ def forward(
     training: bool = True,
     buffers: Mapping[str, Any] | None = None,
     draw: tuple[int, int, int] = (0, 0, 0),
+    keep: bool = True,
     out: Array | None = None,
     device: str | Device | None = None,
 ) -> tuple[Array, Saved]:
@@ -101,6 +102,7 @@ def forward(
     buffers     the layer's buffers by name (BatchNorm's running statistics), written in training; without
                 them those of a new layer
     draw        three integers that a layer's random numbers follow from
+    keep        whether `vjp` may follow; without it a recurrent layer keeps output and last states alone
     out         where the output is written, C-contiguous; a new array without it
     device      "cuda" or "host"; by default where x is
 
@@ -112,7 +114,7 @@ def forward(
     given = where.asarray(x)
     own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
     addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
-    saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), lengths, states)
+    saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), lengths, states, keep)
     saved.context.training, saved.context.draw = training, draw
     return run(saved, given, lengths, states, out), saved
 
@@ -125,6 +127,7 @@ def begin(
     arrays: Callable[[], tuple[dict[str, Array], dict[str, Array]]],
     lengths: Any,
     states: Any,
+    keep: bool,
     pool: Pool | None = None,
 ) -> Saved:
     """A pass yet to `run`, on a context of the layer's pool. What follows from its key (the place, shape and
@@ -132,6 +135,7 @@ def begin(
 
     addresses  of parameters and buffers: equal ones mean the same arrays
     arrays     gives parameters and buffers, checked; called where no context is bound to them
+    keep       whether a way back may follow
     pool       the layer's, where it is at hand
     """
     device.check_process()
@@ -139,10 +143,11 @@ def begin(
         check_beside(layer, lengths, states)
     if pool is None:
         pool = pool_of(layer)
-    key = device.queue, x.dtype.char, x.shape, addresses
+    key = device.queue, x.dtype.char, x.shape, addresses, keep
     slot = pool.find(key)
     if slot is None:
         slot = _new_slot(layer, pool, key, device, x.dtype, arrays)
+        slot.ctx.keeps = keep
     return Saved(layer, pool, slot)
 
 
@@ -247,6 +252,8 @@ def go_back(
     gradients those that are wanted."""
     layer, slot = saved.layer, saved.slot
     ctx, shapes = slot.ctx, slot.shapes
+    if not ctx.keeps:
+        raise PassError("the pass was made with keep=False: run it without before its way back")
     device, dtype = ctx.device, ctx.dtype
     by_input, by_samples, by_states = None, None, None
     by_parameters: dict[str, Array] = {}

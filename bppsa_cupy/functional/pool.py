@@ -17,8 +17,8 @@ SPARE = 2
 
 
 #: What a context's launches are bound to: where it works, with which dtype, the shape of the input, the batch
-#: included, and where parameters and buffers lie.
-Key = tuple[Hashable, str, Shape, Hashable]
+#: included, where parameters and buffers lie, and whether a way back may follow.
+Key = tuple[Hashable, str, Shape, Hashable, bool]
 
 
 @dataclass(eq=False)

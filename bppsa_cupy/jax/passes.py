@@ -28,7 +28,7 @@ def go_forward(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Resu
     with on_stream:
         arrays: Given = as_arrays(device, given)
         results: Results = as_arrays(device, out)
-        saved = begun(layer, device, arrays)
+        saved = begun(layer, device, arrays, wanted.kept)
         run(saved, arrays.x, arrays.lengths, arrays.states or None, results.y, results.states)
         if results.kept is not None:
             keep(saved, results.kept)
@@ -41,7 +41,7 @@ def go_back(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Found, 
         arrays: Back = as_arrays(device, back)
         found: Found = as_arrays(device, out)
         given = arrays.given
-        saved = begun(layer, device, given)
+        saved = begun(layer, device, given, True)
         resume(saved, given.x, given.lengths, given.states or None, arrays.kept)
         vjp(
             saved, arrays.by_output, state_gradients=arrays.by_states or None,
@@ -50,15 +50,18 @@ def go_back(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Found, 
         )  # fmt: skip
 
 
-def begun(layer: MatrixRecurrent, device: Device, given: Given) -> Saved:
+def begun(layer: MatrixRecurrent, device: Device, given: Given, keep: bool) -> Saved:
     """A pass of the layer on copies of the parameters: its launches are bound to arrays, and those of JAX's
-    are others in every pass."""
+    are others in every pass.
+
+    keep  whether a way back may follow
+    """
     dtype = given.x.dtype
 
     def arrays() -> tuple[dict[str, Array], dict[str, Array]]:
         return {name: device.empty(a.shape, dtype) for name, a in given.parameters.items()}, {}
 
-    saved = begin(layer, device, given.x, OWN, arrays, given.lengths, given.states or None)
+    saved = begin(layer, device, given.x, OWN, arrays, given.lengths, given.states or None, keep)
     for name, array in saved.context.parameters.items():
         array[...] = given.parameters[name]
     return saved

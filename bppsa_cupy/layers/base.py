@@ -93,6 +93,7 @@ class Context:
     masks       the layer's fixed weight masks by parameter name, as `layers.arguments.as_bits` makes them
     input_shape without the batch
     training    whether the network was in training mode
+    keeps       whether a way back may follow, for which the pass keeps what it needs
     module_buffers  the layer's buffers in PyTorch's sense by its own names ("running_mean"), shared with the
                 network
     lengths     of sequences: (B,) int64, where each sample ends; None where all are whole
@@ -114,6 +115,7 @@ class Context:
     masks: dict[str, Array]
     input_shape: Shape
     training: bool = True
+    keeps: bool = True
     lengths: Array | None = None
     method: str = "auto"
     draw: tuple[int, int, int] = (0, 0, 0)

@@ -19,12 +19,14 @@ class MatrixContext(RecurrentContext):
 
     make_stack      makes the passes over time, from the arguments of Stack
     stack           these, bound to buffers for the present batch and number of steps
+    at_once         by both, how many steps a pass without a way back takes at a time
     stacks          those for the last few of both, by them, the one used last at the end: on the same
                     buffers, so that an epoch's last batch costs no binding of launches and no new graphs
     """
 
     make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
     stack: Stack | None = field(default=None, repr=False)
+    at_once: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
     stacks: dict[tuple[int, int], Stack] = field(default_factory=dict, repr=False)
 
     @property

@@ -18,12 +18,14 @@ from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
 from bppsa_cupy.layers.recurrent_states import get_states, set_states
+from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import (
     Stack,
     StackSize,
     WalkSize,
     check_forward,
+    choose_forward,
     kept_shapes,
     stack_shapes,
     suffix,
@@ -100,33 +102,55 @@ class MatrixRecurrent(Recurrent):
 
     def forward(self, ctx: MatrixContext, x: Array) -> Array:
         (batch, steps), H = x.shape[:2], self.hidden_size
-        stack = self._enter(ctx, x)
-        stack.forward()
+        length = steps if ctx.keeps else self._steps_at_once(ctx, batch, steps)
+        every, width = self.outputs == "all", self.directions * H
+        for first in range(0, steps, length):
+            stack = self._enter(ctx, x if length == steps else _part(ctx, x, first, length), first)
+            stack.forward()
+            y = ctx.buffer("output", (batch, steps, width) if every else (batch, width))
+            if length == steps and every:
+                stack.put(y)
+            elif every:
+                _put_part(ctx, stack, y[:, first : first + length])
         ctx.went_back = False
         ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H)
-        if self.outputs == "all":
-            y = ctx.buffer("output", (batch, steps, self.directions * H))
-            stack.put(y)
-        else:
-            y = ctx.buffer("output", (batch, self.directions * H))
+        if not every:
             for number, last in enumerate(stack.final_states[-self.directions :]):
                 y[:, number * H : (number + 1) * H] = last[:H].T
         ctx.saved.update(input=x, output=y)
         ctx.saved.pop("state_gradients", None)
         return y
 
+    def _steps_at_once(self, ctx: MatrixContext, batch: int, steps: int) -> int:
+        """How many steps a pass without a way back takes at a time, in the same buffers, each part from the
+        state that the one before ended with: all of them where one direction begins with the last step, or
+        where all steps go at once."""
+        if (batch, steps) not in ctx.at_once:
+            size, length = self._stack_size(batch, steps, ctx.dtype.itemsize), steps
+            if not self.bidirectional and ctx.make_stack is Stack:
+                length = min(steps, model_of(ctx.device).steps_at_once(size))
+            if length < steps and choose_forward(ctx.device, size.walk, self.forward_method)[0]:
+                length = steps
+            ctx.at_once[batch, steps] = -(-steps // -(-steps // length))
+        return ctx.at_once[batch, steps]
+
     def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
         """Stand as after a `forward` of x that left `kept` in its context, arrays of `kept_shapes`."""
         self._enter(ctx, x).recall(kept)
         ctx.saved["input"] = x
 
-    def _enter(self, ctx: MatrixContext, x: Array) -> Stack:
-        """The stack, with input, lengths and first states in it."""
+    def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> Stack:
+        """The stack, with input, lengths and first states in it; of a part of the steps, of which the first
+        is number `first`, with the states after the part before."""
         batch, steps = x.shape[:2]
         stack = self._make_stack(ctx, batch, steps)
         stack.ends_early = ctx.lengths is not None
-        stack.lengths[...] = ctx.lengths if stack.ends_early else steps
-        set_states((d.walk.initial for d in stack.directions), ctx.initial)
+        stack.lengths[...] = steps if ctx.lengths is None else (ctx.lengths - first).clip(0, steps)
+        if first:
+            for d in stack.directions:
+                d.walk.initial[...] = d.walk.final
+        else:
+            set_states((d.walk.initial for d in stack.directions), ctx.initial)
         stack.take(x)
         return stack
 
@@ -224,3 +248,19 @@ class MatrixRecurrent(Recurrent):
         buffers = ctx.reserve(shapes)
         buffers["lengths"] = ctx.buffer("lengths", (sizes.walk.batch,), np.int64)
         return ctx.make_stack(ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method)
+
+
+def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:
+    """So many steps of sequences (B, T, F), or those that are left, as `Stack.take` takes them."""
+    part = x[:, first : first + length]
+    return part if part.strides[0] < part.strides[1] else ctx.device.xp.ascontiguousarray(part)
+
+
+def _put_part(ctx: MatrixContext, stack: Stack, y: Array) -> None:
+    """Write the output of a stack to a part of the steps of sequences."""
+    if y.flags.c_contiguous or y.strides[0] < y.strides[1]:
+        stack.put(y)
+    else:
+        part = ctx.buffer("output_part", y.shape)
+        stack.put(part)
+        y[...] = part

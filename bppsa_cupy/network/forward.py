@@ -14,15 +14,18 @@ from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequences import set_sequences
 
 
-def begin(current: Pass, x: Any, lengths: Any, states: Any) -> Array:
-    """Take a batch into a pass; it is on the device then. Raises what `Sequential.forward` raises."""
+def begin(current: Pass, x: Any, lengths: Any, states: Any, keep: bool) -> Array:
+    """Take a batch into a pass; it is on the device then. Arguments and errors are those of
+    `Sequential.forward`."""
     architecture = current.architecture
     of_indices = bool(architecture.layers) and architecture.layers[0].takes_indices
     given = take_input("the network", current.device, current.dtype, x, architecture.check_input, of_indices)
     current.parameters.apply_masks(unread=False)
     if current.parameters.kept is not None:
         current.parameters.kept.refresh()
-    current.output = None  # until the pass has come to its end
+    current.output, current.keeps = None, keep  # no output until the pass has come to its end
+    for ctx in current.layers:
+        ctx.keeps = keep
     current.input, current.version = given, current.parameters.version
     current.values = current.parameters.watched_values()
     current.forget_gradients()

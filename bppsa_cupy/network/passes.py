@@ -51,6 +51,7 @@ class Pass:
     input, output     (B, ...); the output is None until the pass has come to its end
     version           of the parameters the pass used
     values            a copy of them, laid out as their `flat`, where they are watched
+    keeps             whether it keeps what a way back needs
     output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
                       views of buffers, forgotten when the network goes back through another pass
     """
@@ -62,6 +63,7 @@ class Pass:
     output: Array = None
     version: int = -1
     values: Array = None
+    keeps: bool = True
     output_gradients: dict[int, Array] = field(default_factory=dict)
 
     @property
@@ -161,6 +163,8 @@ def current_pass(given: Pass | None, parameters: ParameterSet, caller: str, *, s
         raise PassError(
             f"the pass was begun anew and did not come to its end: run net.forward(x) again before {caller}"
         )
+    if not given.keeps:
+        raise PassError(f"the pass was made with keep=False: run net.forward(x) without it before {caller}")
     if given.version != parameters.version and not stale:
         raise PassError(
             f"the pass used version {given.version} of the parameters, they are at version "

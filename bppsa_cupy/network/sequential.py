@@ -290,7 +290,9 @@ class Sequential:
 
     # ---- forward ----
 
-    def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
+    def forward(
+        self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
+    ) -> Array:
         """The output for a batch `x` (B, *input_shape), B >= 1. A list of numbers takes the network's
         dtype; an array of another one is converted where every value stays what it is, with a warning the
         first time.
@@ -300,6 +302,9 @@ class Sequential:
         states   recurrent layers' states before the first step, by the layer's index: (num_layers D, B, H),
                  for an LSTM the pair of h and c; by default 0. A single recurrent layer may be given
                  its state alone. Those after the last step are then in `last_pass.states`
+
+        keep     whether `backward` or `transposed_jacobians` may follow. Without it recurrent layers keep
+                 outputs and last states alone: they take a part of the steps at a time, in the same memory
 
         The pass is kept as `last_pass`. `into` names an earlier pass whose arrays may be written
         over, among them the output it returned; without it the pass takes new arrays. `x` is kept by
@@ -315,7 +320,7 @@ class Sequential:
             )
             if current.architecture is not self.architecture:  # the pass is older than the masks, or the mode
                 current.architecture, current.layers = self.architecture, self._contexts()
-            given = begin(current, x, lengths, states)
+            given = begin(current, x, lengths, states, keep)
             self._keep_state()
             try:
                 y = current.output = self._through(current, given)

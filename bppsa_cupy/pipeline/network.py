@@ -51,7 +51,9 @@ class StageSequential(SharedSequential):
         ]
         self._evaluations = [(stage, stage.new_pass()) for stage in stages]
 
-    def forward(self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None) -> Array:
+    def forward(
+        self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
+    ) -> Array:
         if self.training or states is not None:
             raise DistributedError(
                 "forward of a pipelined network is for evaluation, from states of 0: call eval() before it; "

@@ -9,7 +9,7 @@ from typing import Any
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.processors.calibration import RATES, SECONDS, measured_fields
-from bppsa_cupy.processors.sizes import ConvolutionSize, WalkSize
+from bppsa_cupy.processors.sizes import ConvolutionSize, StackSize, WalkSize
 from bppsa_cupy.processors.warps import Warps, reducing, shared_by_chunks, stepping, walking
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.frames.kernels import WARP
@@ -59,6 +59,10 @@ class Processor(abc.ABC):
         """Whether a whole sequence is walked by a launch a step."""
         return False
 
+    def steps_at_once(self, size: StackSize) -> int:
+        """How many steps of a forward pass without a way back are taken at a time."""
+        return size.walk.steps
+
     def lack(self, size: WalkSize, verb: str, chunk: int) -> str | None:
         """Which block of a walk by chunks of `chunk` steps takes more shared memory than there is, and by how
         much; None where all have what they take. One chunk is a walk without reduction and scan."""
@@ -97,6 +101,9 @@ class HostModel(Processor):
         work = size.cell.gates * size.units**2
         walks = -(-chunks * size.heads * -(-size.batch // self.lanes) // self.workers)
         return size.chunks(chunks) * walks * (self.serial_step + work / self.serial_rate) + self.launch
+
+    def steps_at_once(self, size: StackSize) -> int:
+        return max(1, BYTES_AT_ONCE // size.step_bytes, SAMPLE_STEPS_AT_ONCE // size.walk.batch)
 
     def copy_seconds(self, nbytes: int) -> float:
         return nbytes / COPIED_BY_HOST
@@ -274,6 +281,10 @@ MODELS: dict[str, Processor] = {
 #: How much longer than by memory's rate a GPU's copies take whose reads or writes are not side by side, and
 #: bytes a second of the host's: estimates.
 STRIDED, COPIED_BY_HOST = 3.0, 4e9
+
+#: A pass without a way back that the host takes in parts has parts of so many bytes at least, and of so many
+#: steps times samples: what a part costs beside, packing the weights, is some 60 / B steps of B samples.
+BYTES_AT_ONCE, SAMPLE_STEPS_AT_ONCE = 1 << 24, 2048
 
 #: The part of L2 in which weights stay from step to step; the rest is for what else steps read and write.
 HELD_BY_L2 = 0.8

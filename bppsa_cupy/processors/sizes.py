@@ -102,6 +102,13 @@ class StackSize:
     every_step: bool
     unit: tuple[str, ...] = ()
 
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of a step's input, projections, states and kept rows, of all samples."""
+        cell, walk = self.walk.cell, self.walk
+        rows = cell.gates + self.layers * (cell.states + cell.kept)
+        return (self.inputs + rows * walk.hidden) * walk.batch * walk.itemsize
+
     def inputs_of(self, layer: int) -> int:
         """Features of an inner layer's input."""
         return self.directions * self.walk.hidden if layer else self.inputs

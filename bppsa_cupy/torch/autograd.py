@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.autograd import forward_ad
 
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
@@ -25,7 +26,7 @@ class Pass(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
         """`tensors` are `count` states before the first step, and the parameters."""
-        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:])
+        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:], True)
         ctx.save_for_backward(ticket_of(saved), lengths, x, *tensors)
         ctx.geometry, ctx.count = geometry, count
         ctx.set_materialize_grads(False)
@@ -64,7 +65,7 @@ class TransformedPass(torch.autograd.Function):
 
     @staticmethod
     def forward(geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
-        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:])
+        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:], True)
         return (*outputs, ticket_of(saved))
 
     @staticmethod
@@ -123,7 +124,7 @@ class Gradients(torch.autograd.Function):
         x, states, parameters, (by_output, *by_states) = _parts(geometry, count, tensors)
         saved = pass_of(ticket)
         if saved is None or saved.slot.key[2] != x.shape:
-            _, saved = go_forward(geometry, lengths, x, states, parameters)
+            _, saved = go_forward(geometry, lengths, x, states, parameters, True)
         by_input, by_first, by_parameters = go_back(saved, by_output, by_states, *wanted, count > 0)
         return (*by_first, *by_parameters) if by_input is None else (by_input, *by_first, *by_parameters)
 
@@ -262,7 +263,15 @@ def run(
         text = "|".join(map(str, arguments))
         outputs = torch.ops.bppsa_cupy.over_time(x, lengths, list(states), list(parameters), text, keep)
         return outputs[:-1]
-    given = geometry_of(*arguments), lengths, len(states), x, *states, *parameters
+    geometry = geometry_of(*arguments)
+    given = geometry, lengths, len(states), x, *states, *parameters
     if torch._C._are_functorch_transforms_active():
         return TransformedPass.apply(*given)[:-1]
+    if is_without_derivatives():
+        return go_forward(geometry, lengths, x, states, parameters, False)[0]
     return apply(*given)
+
+
+def is_without_derivatives() -> bool:
+    """Whether nothing that is computed now is differentiated, in either mode."""
+    return not torch.is_grad_enabled() and forward_ad._current_level < 0

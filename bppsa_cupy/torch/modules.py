@@ -15,10 +15,11 @@ from bppsa_cupy.arguments import as_instance
 from bppsa_cupy.cells import Cell
 from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.torch import checks
-from bppsa_cupy.torch.autograd import apply, run
+from bppsa_cupy.torch.autograd import apply, is_without_derivatives, run
 from bppsa_cupy.torch.dropout import with_dropout
 from bppsa_cupy.torch.geometry import Arguments, geometry_of, mode_of
 from bppsa_cupy.torch.packs import repack, unpack
+from bppsa_cupy.torch.passes import go_forward
 
 
 class OverTime(torch.nn.Module):
@@ -59,7 +60,10 @@ class OverTime(torch.nn.Module):
         ]
         if hx is None and checks.is_plain(self, input, parameters):
             geometry = geometry_of(*self._arguments(self.batch_first, self.input_size, self.num_layers))
-            y, *after = apply(geometry, None, 0, input, *parameters)
+            if is_without_derivatives():
+                (y, *after), _ = go_forward(geometry, None, input, (), parameters, False)
+            else:
+                y, *after = apply(geometry, None, 0, input, *parameters)
             return y, _state(after)
         checks.check_arguments(self)
         states = [] if hx is None else self._states(hx)

@@ -26,7 +26,7 @@ def over_time(
     keep: bool,
 ) -> list[torch.Tensor]:
     """Output, states after the last step, and a ticket of the pass, which is kept where `keep` is set."""
-    outputs, saved = go_forward(geometry_named(text), lengths, x, states, parameters)
+    outputs, saved = go_forward(geometry_named(text), lengths, x, states, parameters, keep)
     return [*outputs, ticket_of(saved if keep else None)]
 
 

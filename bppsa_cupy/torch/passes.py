@@ -23,12 +23,13 @@ def go_forward(
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
+    keep: bool,
 ) -> tuple[list[torch.Tensor], Saved]:
-    """The output and the states after the last step, and what the way back needs."""
+    """The output and the states after the last step, and what the way back needs, where `keep` is set."""
     if x.is_cpu:
-        return on_host(_forward_on, torch.from_numpy, geometry, lengths, x, states, parameters)
+        return on_host(_forward_on, torch.from_numpy, geometry, lengths, x, states, parameters, keep)
     with on_gpu_of(x) as device:
-        return _forward_on(device, torch.from_dlpack, geometry, lengths, x, states, parameters)
+        return _forward_on(device, torch.from_dlpack, geometry, lengths, x, states, parameters, keep)
 
 
 def _forward_on(
@@ -39,6 +40,7 @@ def _forward_on(
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
+    keep: bool,
 ) -> tuple[list[torch.Tensor], Saved]:
     given, whole = array_of(x), []
     addresses: list[Any] = []
@@ -50,7 +52,7 @@ def _forward_on(
     ends = None if lengths is None else array_of(lengths)
     first = tuple(map(array_of, states)) if states else None
     layer, _, pool = geometry
-    saved = functional.begin(layer, device, given, tuple(addresses), arrays, ends, first, pool)
+    saved = functional.begin(layer, device, given, tuple(addresses), arrays, ends, first, keep, pool)
     y = functional.run(saved, given, ends, first, None)
     after = saved.states
     return [to_tensor(y), *map(to_tensor, after if isinstance(after, tuple) else (after,))], saved

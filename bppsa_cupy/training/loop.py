@@ -205,7 +205,7 @@ def _evaluate(network: Sequential, split: Split, batch_size: int) -> tuple[float
     read = batches(split, batch_size, shuffle=False, dtype=network.dtype, samples=network.own_samples)
     for batch in ahead(read):
         labels, lengths = batch.labels, batch.label_lengths
-        scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
+        scores = network.forward(batch.inputs, into=current, lengths=batch.lengths, keep=False)
         current = network.last_pass
         loss, _ = cross_entropy(scores, labels, lengths=lengths, device=network.device)
         counted = counted_labels(labels, lengths)

@@ -36,7 +36,7 @@ def test_gradients_are_those_of_the_pass(
     forward(layer, own, -x, device=device)
     del saved
 
-    again = begin(layer, device, x, "here", lambda: (own, {}), lengths, states)
+    again = begin(layer, device, x, "here", lambda: (own, {}), lengths, states, True)
     resume(again, x, lengths, states, kept)
     found = vjp(again, g, state_gradients=by_states)
     host = device.to_host

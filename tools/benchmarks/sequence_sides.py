@@ -173,7 +173,7 @@ class Outputs(Gradients):
 
     def run(self, lap: Lap) -> None:
         network = self.network.eval()
-        self.scores = network.forward(self.inputs, into=network.last_pass)
+        self.scores = network.forward(self.inputs, into=network.last_pass, keep=False)
 
     def result(self) -> dict[str, np.ndarray]:
         return {"scores": np.array(self.device.to_host(self.scores))}
