@@ -98,10 +98,11 @@ def test_every_way_over_time_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
             r"on host, forward serial and back by bp, the value of a layer's "
             r"gradient by 0\.weight_hh_l0 differs",
         ),
-        (
+        pytest.param(
             "blelloch",
             r"on host, forward newton and back by blelloch, the value of a layer's "
             r"gradient by 0\.weight_hh_l0",
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -26,6 +26,7 @@ def cell_of(step=gated, **options):
     return bp.Cell("gated", step=step, **{**names, **options})
 
 
+@pytest.mark.long
 def test_a_layer_is_that_of_the_same_cell_with_idle_recurrent_weights() -> None:
     linear = bp.CellLayer(cell_of(), 3, 4, 2, bidirectional=True)
     assert isinstance(linear, bp.LinearCellLayer) and "weight_hh_l0" not in linear.parameter_shapes()

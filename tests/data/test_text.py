@@ -44,6 +44,7 @@ def test_what_is_no_text_or_too_short_is_refused(tmp_path: Path) -> None:
         load("text", steps=0)
 
 
+@pytest.mark.long
 def test_a_model_of_blocks_learns_a_text_and_goes_on_with_it(tmp_path: Path) -> None:
     from bppsa_cupy.models import build_model, sample
     from bppsa_cupy.training.loop import train

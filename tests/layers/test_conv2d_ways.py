@@ -9,6 +9,7 @@ import numba
 import numpy as np
 import pytest
 import torch
+from marks import some
 from tolerances import assert_close
 
 import bppsa_cupy as bp
@@ -76,6 +77,7 @@ def test_cases_by_tiles_go_by_tiles():
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("dtype", some(np.dtype("float32"), long=[np.dtype("float64")]), ids=str)
 def test_every_way_agrees_with_pytorch(case, dtype, rng):
     batch, _, after, _, kernel, stride, padding, groups = case[1:]
     x, weight, bias, gradient = draw(case[1:], dtype, rng)

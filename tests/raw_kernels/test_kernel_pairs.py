@@ -29,6 +29,8 @@ from bppsa_cupy.raw_kernels.twins.lanes import LANES
 #: every run takes small sizes, by one of the three ways that a walk has.
 IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
 OF_SMALL_SIZES = IN_FLOAT64[1:]
+#: Cells of gates like others', whose definitions every run checks by test_cells_texts.py.
+OF_LONG_RUNS = ("mgu", "ugrnn")
 
 
 def variants_of(kernel: Kernel) -> Iterator[tuple[Variant, bool]]:
@@ -53,7 +55,7 @@ VARIANTS = [
         variant,
         small,
         id=f"{name}-{variant.real}-{variant.index}" + "-small" * small,
-        marks=[pytest.mark.long] if number else [],
+        marks=[pytest.mark.long] if number or name.startswith(OF_LONG_RUNS) else [],
     )
     for name, kernel in KERNELS.items()
     for number, (variant, small) in enumerate(variants_of(kernel))

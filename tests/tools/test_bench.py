@@ -41,6 +41,7 @@ def test_jacobians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["MaxPool2d", "nnz"]["ours"] == 65536
 
 
+@pytest.mark.long
 def test_train(tmp_path: Path) -> None:
     rows = run("train", tmp_path)["rows"]
     found = {(row["case"], row["quantity"]) for row in rows}

@@ -108,6 +108,7 @@ def test_missing_data_is_one_line(tmp_path, capsys):
 # ---- figures 7 and 13 ----
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pytorch")
 def test_figure7(tmp_path, capsys):
     bits = write_bits(tmp_path / "bits.h5")
@@ -126,6 +127,7 @@ def test_figure7(tmp_path, capsys):
     assert "float64 auto: largest relative difference to PyTorch" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pytorch")
 def test_figure13(tmp_path, capsys):
     padded, bits = write_padded(tmp_path / "padded.h5"), write_bits(tmp_path / "bits.h5")
