@@ -11,12 +11,12 @@ from torch.autograd import forward_ad
 
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
-from bppsa_cupy.torch.geometry import Arguments, Geometry, geometry_of
+from bppsa_cupy.torch.engine_layer import Arguments, EngineLayer, engine_layer_of
 from bppsa_cupy.torch.passes import go_back, go_forward
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
 
 
-class Pass(torch.autograd.Function):
+class RecurrentPass(torch.autograd.Function):
     """`go_forward`, whose gradients are `Gradients`.
 
     It saves a ticket of the pass, and what the pass was given: so PyTorch frees them, drops them in a
@@ -24,11 +24,11 @@ class Pass(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
+    def forward(ctx: Any, engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
         """`tensors` are `count` states before the first step, and the parameters."""
-        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:], True)
+        outputs, saved = go_forward(engine, lengths, x, tensors[:count], tensors[count:], True)
         ctx.save_for_backward(ticket_of(saved), lengths, x, *tensors)
-        ctx.geometry, ctx.count = geometry, count
+        ctx.engine, ctx.count = engine, count
         ctx.set_materialize_grads(False)
         return tuple(outputs)
 
@@ -41,7 +41,7 @@ class Pass(torch.autograd.Function):
                 quick = quick and not is_batched(gradient)
         saved = pass_of(ctx.saved_tensors[0]) if quick and some else None
         if saved is None:
-            parameters = ctx.next_functions[-len(ctx.geometry.names) :]
+            parameters = ctx.next_functions[-len(ctx.engine.names) :]
             return _gradients(ctx, gradients, any(_is_asked_for(node) for node, _ in parameters))
         needed, count = ctx.needs_input_grad, ctx.count
         wanted = True in needed[4 + count :]
@@ -53,24 +53,26 @@ class Pass(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise _refusal(ctx.geometry)
+        raise _refusal(ctx.engine)
 
 
-#: `Pass.apply` without what it does for torch.func, which takes `TransformedPass`: 3 % of a small step.
-apply: Any = super(torch.autograd.Function, Pass).apply
+#: `RecurrentPass.apply` without what it does for torch.func, which takes `TransformedPass`: 3 % of a small
+#: step.
+apply: Any = super(torch.autograd.Function, RecurrentPass).apply
 
 
 class TransformedPass(torch.autograd.Function):
-    """`Pass` as torch.func takes it, by rules; a little slower. Its last output is the pass's ticket."""
+    """`RecurrentPass` as torch.func takes it, by rules; a little slower. The pass's ticket is its last
+    output."""
 
     @staticmethod
-    def forward(geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
-        outputs, saved = go_forward(geometry, lengths, x, tensors[:count], tensors[count:], True)
+    def forward(engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
+        outputs, saved = go_forward(engine, lengths, x, tensors[:count], tensors[count:], True)
         return (*outputs, ticket_of(saved))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.geometry, lengths, ctx.count, *tensors = inputs
+        ctx.engine, lengths, ctx.count, *tensors = inputs
         ctx.mark_non_differentiable(output[-1])
         ctx.save_for_backward(output[-1], lengths, *tensors)
         ctx.set_materialize_grads(False)
@@ -81,13 +83,13 @@ class TransformedPass(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, dims: Any, geometry: Geometry, lengths: Any, count: int, x: Any, *tensors: Any
+        info: Any, dims: Any, engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any
     ) -> Any:
-        sequences, states = _axes(geometry)
-        axes = 0, sequences, *(1,) * count, *(None,) * len(geometry.names)
+        sequences, states = _axes(engine)
+        axes = 0, sequences, *(1,) * count, *(None,) * len(engine.names)
 
         def call(lengths: Any, *tensors: Any) -> Any:
-            return TransformedPass.apply(geometry, lengths, count, *tensors)
+            return TransformedPass.apply(engine, lengths, count, *tensors)
 
         return mapped(
             call, info.batch_size, (lengths, x, *tensors), (dims[1], *dims[3:]), axes,
@@ -96,7 +98,7 @@ class TransformedPass(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise _refusal(ctx.geometry)
+        raise _refusal(ctx.engine)
 
 
 class Gradients(torch.autograd.Function):
@@ -108,7 +110,7 @@ class Gradients(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        geometry: Geometry,
+        engine: EngineLayer,
         wanted: tuple[bool, bool],
         count: int,
         ticket: torch.Tensor,
@@ -121,45 +123,45 @@ class Gradients(torch.autograd.Function):
         The pass is gone through again where `ticket` is of none: a hook for saved tensors made a copy of it;
         or of one of another batch: this one has others mapped into it.
         """
-        x, states, parameters, (by_output, *by_states) = _parts(geometry, count, tensors)
+        x, states, parameters, (by_output, *by_states) = _parts(engine, count, tensors)
         saved = pass_of(ticket)
         if saved is None or saved.slot.key[2] != x.shape:
-            _, saved = go_forward(geometry, lengths, x, states, parameters, True)
+            _, saved = go_forward(engine, lengths, x, states, parameters, True)
         by_input, by_first, by_parameters = go_back(saved, by_output, by_states, *wanted, count > 0)
         return (*by_first, *by_parameters) if by_input is None else (by_input, *by_first, *by_parameters)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.geometry, ctx.wanted, ctx.count, _, *tensors = inputs
+        ctx.engine, ctx.wanted, ctx.count, _, *tensors = inputs
         ctx.save_for_backward(*tensors)
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
         lengths, *tensors = ctx.saved_tensors
-        arguments = ctx.geometry, ctx.wanted, ctx.count, lengths, tensors, ctx.needs_input_grad[5:]
+        arguments = ctx.engine, ctx.wanted, ctx.count, lengths, tensors, ctx.needs_input_grad[5:]
         return (None,) * 5 + second_derivatives(*arguments, gradients)
 
     @staticmethod
     def vmap(
-        info: Any, dims: Any, geometry: Geometry, wanted: Any, count: int, ticket: Any, *tensors: Any
+        info: Any, dims: Any, engine: EngineLayer, wanted: Any, count: int, ticket: Any, *tensors: Any
     ) -> Any:
-        sequences, states = _axes(geometry)
-        parameters = len(geometry.names)
+        sequences, states = _axes(engine)
+        parameters = len(engine.names)
         axes = None, 0, sequences, *(1,) * count, *(None,) * parameters, sequences, *states
         results = (sequences,) * wanted[1] + (1,) * count
-        call = partial(Gradients.apply, geometry, wanted, count)
+        call = partial(Gradients.apply, engine, wanted, count)
         return mapped(
             call, info.batch_size, (ticket, *tensors), dims[3:], axes, None if wanted[0] else results
         )
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise _refusal(ctx.geometry)
+        raise _refusal(ctx.engine)
 
 
 def second_derivatives(
-    geometry: Geometry,
+    engine: EngineLayer,
     wanted: tuple[bool, bool],
     count: int,
     lengths: torch.Tensor | None,
@@ -177,13 +179,13 @@ def second_derivatives(
         all_of = list(tensors)
         for place, value in zip(places, values, strict=True):
             all_of[place] = value
-        x, states, parameters, by = _parts(geometry, count, all_of)
+        x, states, parameters, by = _parts(engine, count, all_of)
 
         def run(*tensors: Any) -> Any:
             found = iter(tensors)
             own_x = next(found) if wanted[1] else x
             own_states = [next(found) for _ in states]
-            return unrolled(geometry, lengths, own_x, own_states, list(found) or parameters)
+            return unrolled(engine, lengths, own_x, own_states, list(found) or parameters)
 
         chosen = (x,) * wanted[1] + (*states,) + (*parameters,) * wanted[0]
         outputs, pull, *_ = torch.func.vjp(run, *chosen)
@@ -208,9 +210,9 @@ def _weights(
     return tuple(torch.zeros_like(result) if given is None else given for given, result in pairs)
 
 
-def _parts(geometry: Geometry, count: int, tensors: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
+def _parts(engine: EngineLayer, count: int, tensors: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
     """The input, the states, the parameters, and the gradients."""
-    end = 1 + count + len(geometry.names)
+    end = 1 + count + len(engine.names)
     return tensors[0], tensors[1 : 1 + count], tensors[1 + count : end], tensors[end:]
 
 
@@ -220,7 +222,7 @@ def _gradients(ctx: Any, gradients: Sequence[Any], is_asked: bool = True) -> tup
     if all(gradient is None for gradient in gradients):
         return (None,) * len(needed)
     wanted = True in needed[4 + count :] and is_asked, needed[3]
-    given = ctx.geometry, wanted, count, *ctx.saved_tensors
+    given = ctx.engine, wanted, count, *ctx.saved_tensors
     found = over_batched(partial(Gradients.apply, *given), gradients)
     by_input = () if wanted[1] else (None,)
     places = (None, None, None, *by_input, *found)
@@ -236,13 +238,13 @@ def _is_asked_for(node: Any) -> bool:
         return True
 
 
-def _axes(geometry: Geometry) -> tuple[int, Axes]:
+def _axes(engine: EngineLayer) -> tuple[int, Axes]:
     """Where the batch lies in sequences and in each of the states."""
-    return 0 if geometry.layer.batch_first else 1, (1,) * geometry.layer.state_count
+    return 0 if engine.layer.batch_first else 1, (1,) * engine.layer.state_count
 
 
-def _refusal(geometry: Geometry) -> PassError:
-    layer = geometry.layer
+def _refusal(engine: EngineLayer) -> PassError:
+    layer = engine.layer
     return PassError(
         f"{type(layer).__name__}({layer.input_size}, {layer.hidden_size}) has no forward-mode derivatives in "
         "bppsa_cupy.torch: take reverse mode, or revert(model), which gives torch.nn's module"
@@ -263,12 +265,12 @@ def run(
         text = "|".join(map(str, arguments))
         outputs = torch.ops.bppsa_cupy.over_time(x, lengths, list(states), list(parameters), text, keep)
         return outputs[:-1]
-    geometry = geometry_of(*arguments)
-    given = geometry, lengths, len(states), x, *states, *parameters
+    engine = engine_layer_of(*arguments)
+    given = engine, lengths, len(states), x, *states, *parameters
     if torch._C._are_functorch_transforms_active():
         return TransformedPass.apply(*given)[:-1]
     if is_without_derivatives():
-        return go_forward(geometry, lengths, x, states, parameters, False)[0]
+        return go_forward(engine, lengths, x, states, parameters, False)[0]
     return apply(*given)
 
 

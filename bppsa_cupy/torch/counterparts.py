@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 from bppsa_cupy import layers
 from bppsa_cupy.layers import Layer
 from bppsa_cupy.torch import checks
-from bppsa_cupy.torch.geometry import geometry_of
+from bppsa_cupy.torch.engine_layer import engine_layer_of
 from bppsa_cupy.torch.modules import OverTime
 from bppsa_cupy.torch.pruned import Pruned, mask_of
 
@@ -50,12 +50,12 @@ def kind_of(module: torch.nn.Module) -> type[torch.nn.Module]:
 def recurrent_counterpart(module: Any) -> Counterpart:
     """That of a recurrent module. Raises ShapeError for proj_size."""
     checks.check_arguments(module)
-    geometry = geometry_of(
+    engine = engine_layer_of(
         module.mode, module.input_size, module.hidden_size, module.num_layers, module.bias,
         module.batch_first, module.bidirectional,
     )  # fmt: skip
     given = {name: getattr(module, name) for name in module._flat_weights_names}
-    return Counterpart(geometry.layer, given, {})
+    return Counterpart(engine.layer, given, {})
 
 
 def counterpart(module: Any) -> Counterpart | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from bppsa_cupy.torch.autograd import run
-from bppsa_cupy.torch.geometry import Arguments
+from bppsa_cupy.torch.engine_layer import Arguments
 
 
 def with_dropout(

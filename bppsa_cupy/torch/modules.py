@@ -17,7 +17,7 @@ from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.autograd import apply, is_without_derivatives, run
 from bppsa_cupy.torch.dropout import with_dropout
-from bppsa_cupy.torch.geometry import Arguments, geometry_of, mode_of
+from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of
 from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.passes import go_forward
 
@@ -59,11 +59,11 @@ class OverTime(torch.nn.Module):
             known[name] if name in known else getattr(self, name) for name in self._flat_weights_names
         ]
         if hx is None and checks.is_plain(self, input, parameters):
-            geometry = geometry_of(*self._arguments(self.batch_first, self.input_size, self.num_layers))
+            engine = engine_layer_of(*self._arguments(self.batch_first, self.input_size, self.num_layers))
             if is_without_derivatives():
-                (y, *after), _ = go_forward(geometry, None, input, (), parameters, False)
+                (y, *after), _ = go_forward(engine, None, input, (), parameters, False)
             else:
-                y, *after = apply(geometry, None, 0, input, *parameters)
+                y, *after = apply(engine, None, 0, input, *parameters)
             return y, _state(after)
         checks.check_arguments(self)
         states = [] if hx is None else self._states(hx)
@@ -269,9 +269,9 @@ class CellLayer(OverTime):
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
         self.dropout = dropout
         checks.check_arguments(self)
-        geometry = geometry_of(*self._arguments(batch_first, input_size, num_layers))
-        self._flat_weights_names = list(geometry.names)
-        for name, shape in geometry.layer.parameter_shapes().items():
+        engine = engine_layer_of(*self._arguments(batch_first, input_size, num_layers))
+        self._flat_weights_names = list(engine.names)
+        for name, shape in engine.layer.parameter_shapes().items():
             self.register_parameter(name, torch.nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
         self.reset_parameters()
 

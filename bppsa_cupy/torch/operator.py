@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bppsa_cupy.torch.autograd import Gradients, second_derivatives
-from bppsa_cupy.torch.geometry import geometry_named
+from bppsa_cupy.torch.engine_layer import engine_layer_named
 from bppsa_cupy.torch.passes import go_forward
 from bppsa_cupy.torch.tickets import ticket_of
 
@@ -26,7 +26,7 @@ def over_time(
     keep: bool,
 ) -> list[torch.Tensor]:
     """Output, states after the last step, and a ticket of the pass, which is kept where `keep` is set."""
-    outputs, saved = go_forward(geometry_named(text), lengths, x, states, parameters, keep)
+    outputs, saved = go_forward(engine_layer_named(text), lengths, x, states, parameters, keep)
     return [*outputs, ticket_of(saved if keep else None)]
 
 
@@ -39,7 +39,7 @@ def _(
     text: str,
     keep: bool,
 ) -> list[torch.Tensor]:
-    layer = geometry_named(text).layer
+    layer = engine_layer_named(text).layer
     batch = x.shape[0 if layer.batch_first else 1]
     features = layer.directions * layer.hidden_size
     state = layer.num_layers * layer.directions, batch, layer.hidden_size
@@ -63,7 +63,7 @@ def back_through_time(
 ) -> list[torch.Tensor]:
     """The gradients by input, first states and parameters."""
     tensors = x, *states, *parameters, by_output, *by_states
-    return list(Gradients.forward(geometry_named(text), ALL, len(states), ticket, lengths, *tensors))
+    return list(Gradients.forward(engine_layer_named(text), ALL, len(states), ticket, lengths, *tensors))
 
 
 @back_through_time.register_fake
@@ -107,8 +107,8 @@ def _back_from_gradients(ctx: Any, gradients: Any) -> Any:
     lengths, *tensors = ctx.saved_tensors
     states, parameters = ctx.counts
     needed = [tensor.requires_grad for tensor in tensors]
-    geometry = geometry_named(ctx.text)
-    found = list(second_derivatives(geometry, ALL, states, lengths, tensors, needed, gradients))
+    engine = engine_layer_named(ctx.text)
+    found = list(second_derivatives(engine, ALL, states, lengths, tensors, needed, gradients))
     first, last = 1 + states, 1 + states + parameters
     return (None, None, found[0], found[1:first], found[first:last], found[last], found[last + 1 :], None)
 

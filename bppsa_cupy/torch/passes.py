@@ -14,11 +14,11 @@ from bppsa_cupy.functional import Saved
 from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.functional.checks import checked_arrays
 from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
-from bppsa_cupy.torch.geometry import Geometry
+from bppsa_cupy.torch.engine_layer import EngineLayer
 
 
 def go_forward(
-    geometry: Geometry,
+    engine: EngineLayer,
     lengths: torch.Tensor | None,
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
@@ -27,15 +27,15 @@ def go_forward(
 ) -> tuple[list[torch.Tensor], Saved]:
     """The output and the states after the last step, and what the way back needs, where `keep` is set."""
     if x.is_cpu:
-        return on_host(_forward_on, torch.from_numpy, geometry, lengths, x, states, parameters, keep)
+        return on_host(_forward_on, torch.from_numpy, engine, lengths, x, states, parameters, keep)
     with on_gpu_of(x) as device:
-        return _forward_on(device, torch.from_dlpack, geometry, lengths, x, states, parameters, keep)
+        return _forward_on(device, torch.from_dlpack, engine, lengths, x, states, parameters, keep)
 
 
 def _forward_on(
     device: Device,
     to_tensor: Callable[[Array], torch.Tensor],
-    geometry: Geometry,
+    engine: EngineLayer,
     lengths: torch.Tensor | None,
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
@@ -48,20 +48,20 @@ def _forward_on(
         tensor = parameter.contiguous()
         whole.append(tensor)
         addresses += tensor.data_ptr(), tensor.shape
-    arrays = partial(_arrays, geometry, device, given.dtype, whole)
+    arrays = partial(_arrays, engine, device, given.dtype, whole)
     ends = None if lengths is None else array_of(lengths)
     first = tuple(map(array_of, states)) if states else None
-    layer, _, pool = geometry
+    layer, _, pool = engine
     saved = functional.begin(layer, device, given, tuple(addresses), arrays, ends, first, keep, pool)
     y = functional.run(saved, given, ends, first, None)
     after = saved.states
     return [to_tensor(y), *map(to_tensor, after if isinstance(after, tuple) else (after,))], saved
 
 
-def _arrays(geometry: Geometry, device: Device, dtype: np.dtype, parameters: Sequence[torch.Tensor]) -> Any:
+def _arrays(engine: EngineLayer, device: Device, dtype: np.dtype, parameters: Sequence[torch.Tensor]) -> Any:
     """Parameters and buffers of a layer, by name. Raises ShapeError."""
-    by_name = dict(zip(geometry.names, map(array_of, parameters), strict=True))
-    return checked_arrays(geometry.layer, device, dtype, by_name, None)
+    by_name = dict(zip(engine.names, map(array_of, parameters), strict=True))
+    return checked_arrays(engine.layer, device, dtype, by_name, None)
 
 
 def go_back(

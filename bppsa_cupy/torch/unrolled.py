@@ -9,19 +9,19 @@ from torch.nn.functional import linear
 
 from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.layers import CellLayer, MatrixRecurrent
+from bppsa_cupy.torch.engine_layer import EngineLayer
 from bppsa_cupy.torch.expressions import Step, step_of
-from bppsa_cupy.torch.geometry import Geometry
 
 
 def unrolled(
-    geometry: Geometry,
+    engine: EngineLayer,
     lengths: torch.Tensor | None,
     x: torch.Tensor,
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, ...]:
     """Output and last states, as the engine's pass gives them."""
-    layer = geometry.layer
+    layer = engine.layer
     step = step_of(
         layer.definition.definition if isinstance(layer, CellLayer) else DEFINITIONS[layer.cell.name]
     )

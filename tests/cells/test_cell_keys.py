@@ -24,7 +24,7 @@ from bppsa_cupy.raw_kernels.frames.forward_lanes import make_forward_lanes
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.system.function_digest import function_digest
-from bppsa_cupy.torch.geometry import mode_of
+from bppsa_cupy.torch.engine_layer import mode_of
 
 ROOM = "bppsa_cupy.raw_kernels"
 #: Pairs that one drawn cell gives.

@@ -116,11 +116,13 @@ def test_a_sample_has_the_same_bits_by_tiles_alone_and_among_others(dtype, rng):
     assert is_quicker(10, 9, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1))
     x, weight, bias, gradient = draw(case, dtype, rng)
     y, dx, _, _ = run(case, x, weight, bias, gradient)
-    for some in (slice(0, 1), slice(15, 16), slice(3, 17), slice(7, 12)):
-        count = some.stop - some.start
-        own_y, own_dx, _, _ = run((count, *case[1:]), x[some].copy(), weight, bias, gradient[some].copy())
-        np.testing.assert_array_equal(own_y, y[some])
-        np.testing.assert_array_equal(own_dx, dx[some])
+    for samples in (slice(0, 1), slice(15, 16), slice(3, 17), slice(7, 12)):
+        count = samples.stop - samples.start
+        own_y, own_dx, _, _ = run(
+            (count, *case[1:]), x[samples].copy(), weight, bias, gradient[samples].copy()
+        )
+        np.testing.assert_array_equal(own_y, y[samples])
+        np.testing.assert_array_equal(own_dx, dx[samples])
 
 
 @pytest.mark.parametrize("channels", [8, 64, 512])

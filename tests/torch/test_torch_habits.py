@@ -22,14 +22,14 @@ from torch_cases import assert_same, flat, gradients, pair
 import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
 from bppsa_cupy.functional import passes as functional
-from bppsa_cupy.torch.geometry import geometry_of
+from bppsa_cupy.torch.engine_layer import engine_layer_of
 
 X = torch.linspace(-1, 1, 5 * 2 * 3, dtype=torch.float64).reshape(5, 2, 3)
 
 
 def bytes_in_use(module: torch.nn.Module) -> int:
     arguments = module._arguments(module.batch_first, module.input_size, module.num_layers)
-    return geometry_of(*arguments).pool._used_bytes
+    return engine_layer_of(*arguments).pool._used_bytes
 
 
 def leaky(x, u, s, p):

@@ -25,7 +25,7 @@ def mode_of(cell: Cell) -> str:
 Arguments = tuple[str, int, int, int, bool, bool, bool]
 
 
-class Geometry(NamedTuple):
+class EngineLayer(NamedTuple):
     """What modules of equal arguments share: the engine's layer, its parameters' names, and the memory of its
     passes."""
 
@@ -35,7 +35,7 @@ class Geometry(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def geometry_of(
+def engine_layer_of(
     mode: str,
     input_size: int,
     hidden_size: int,
@@ -43,7 +43,7 @@ def geometry_of(
     bias: bool,
     batch_first: bool,
     bidirectional: bool,
-) -> Geometry:
+) -> EngineLayer:
     """That of `Arguments`."""
     sizes = input_size, hidden_size, num_layers
     options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
@@ -54,11 +54,11 @@ def geometry_of(
         layer = RNN(*sizes, nonlinearity=mode.removeprefix("RNN_").lower(), **options)
     else:
         layer = {"GRU": GRU, "LSTM": LSTM}[mode](*sizes, **options)
-    return Geometry(layer, tuple(layer.parameter_shapes()), pool_of(layer))
+    return EngineLayer(layer, tuple(layer.parameter_shapes()), pool_of(layer))
 
 
-def geometry_named(text: str) -> Geometry:
+def engine_layer_named(text: str) -> EngineLayer:
     """That of arguments as a text."""
     mode, *arguments = text.split("|")
     sizes, flags = map(int, arguments[:3]), (flag in ("True", "1") for flag in arguments[3:])
-    return geometry_of(mode, *sizes, *flags)
+    return engine_layer_of(mode, *sizes, *flags)
