@@ -239,7 +239,7 @@ class LinearRecurrent(Recurrent):
         """Fill out (O, I) with the sums over samples and steps of rows times others: the first O columns of
         (B, T, at least O), and (B, T, I)."""
         by_row, device = _by_row(rows), ctx.device
-        size = products.partial_sums_size(device, len(by_row), 1, *out.shape)
+        size = products.workspace_size(device, len(by_row), 1, *out.shape)
         sums = ctx.buffer("sums", (size,))
         products.weight_gradient(device, by_row, 0, _by_row(others), sums, out, None)()
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from bppsa_cupy.devices import Device
 from bppsa_cupy.processors.calibration import RATES, SECONDS, measured_fields
-from bppsa_cupy.processors.sizes import ConvolutionSize, StackSize, WalkSize
+from bppsa_cupy.processors.sizes import ConvolutionSize, SequenceProductSize, StackSize, WalkSize
 from bppsa_cupy.processors.warps import Warps, reducing, shared_by_chunks, stepping, walking
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.frames.kernels import WARP
@@ -53,6 +55,11 @@ class Processor(abc.ABC):
     def prefers_unfolding(self, size: ConvolutionSize, work: str) -> bool:
         """Whether the "forward", "vjp" or "weight" pass of a convolution is quicker by matrix products of
         unfolded patches than by the kernels that go through windows."""
+        return False
+
+    def prefers_matmul(self, size: SequenceProductSize, work: str) -> bool:
+        """Whether a product over a sequence, "project" or "weight", is quicker by the array module's matmul
+        than by the kernel; in float32, and so in float64."""
         return False
 
     def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
@@ -166,6 +173,25 @@ class GpuModel(Processor):
         terms = size.positions * size.depth * size.outputs
         return by_products < self.call + terms * WINDOW_INSTRUCTIONS[work] / issued
 
+    def prefers_matmul(self, size: SequenceProductSize, work: str) -> bool:
+        return self.matmul_seconds(size, work) < self.sequence_product_seconds(size, work)
+
+    def sequence_product_seconds(self, size: SequenceProductSize, work: str) -> float:
+        """A product over a sequence by its kernel."""
+        terms = size.steps * size.batch * size.rows * size.columns
+        issued = self.workers * self.schedulers * WARP * self.busy
+        return self.call + terms * SEQUENCE_INSTRUCTIONS[work] / issued
+
+    def matmul_seconds(self, size: SequenceProductSize, work: str) -> float:
+        """The same by cuBLAS: a projection as a batch of products, one a step, of which none has fewer
+        columns than a tile, or of one sample as one product; a gradient as one product, of copies by row."""
+        as_one = work == "weight" or size.batch == 1
+        batch = size.batch if as_one else max(size.batch, CUBLAS_COLUMNS)
+        moved = size.steps * size.batch * (size.rows + size.columns) * np.dtype(np.float32).itemsize
+        copied, launches = (self.copy_seconds(2 * moved), 4) if work == "weight" else (0.0, 3)
+        multiplied = size.steps * batch * size.rows * size.columns / self.products
+        return launches * self.call + copied + moved / self.memory + multiplied
+
     def is_filled(self, warps: Warps) -> bool:
         """Whether some scheduler has more than one of the warps."""
         return warps.number > self.workers * self.schedulers
@@ -237,6 +263,10 @@ class GpuModel(Processor):
 
 #: Instructions of a multiply-add in the kernels that go through windows (docs/results/machine-code.md).
 WINDOW_INSTRUCTIONS = {"forward": 37.0, "vjp": 9.2, "weight": 34.0}
+#: Those of a multiply-add in the products over sequences: what the pipe that holds them up has room for.
+SEQUENCE_INSTRUCTIONS = {"project": 7.4, "weight": 5.5}
+#: Columns of a tile of cuBLAS, at least.
+CUBLAS_COLUMNS = 32
 #: Launches of matrix products for a part of the batch and, of each part, a group.
 UNFOLDING_LAUNCHES = {"forward": (2, 1), "vjp": (2, 1), "weight": (3, 1)}
 

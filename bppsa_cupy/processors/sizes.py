@@ -115,6 +115,17 @@ class StackSize:
 
 
 @dataclass(frozen=True)
+class SequenceProductSize:
+    """Sizes of a product over a sequence: of a matrix (rows, columns) with the values of every step and
+    sample, or of the sum over these that is its gradient."""
+
+    steps: int
+    batch: int
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
 class ConvolutionSize:
     """Sizes of a convolution by matrix products of unfolded patches.
 

@@ -70,7 +70,7 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
     shapes: dict[str, tuple[int, ...]] = {
         "input": (T, sizes.inputs, B),
         "projected": (T, cell.gates * H, B),
-        "sums": (max(products.partial_sums_size(device, T, B, cell.gates * H, width) for width in widths),),
+        "sums": (max(products.workspace_size(device, T, B, cell.gates * H, width) for width in widths),),
     }
     for direction in range(sizes.directions):
         shapes[f"by_input{direction}"] = (T, sizes.inputs, B)

@@ -1,10 +1,13 @@
-"""Matrix products over whole sequences: input projections, and gradients by weights and by the input."""
+"""Matrix products over whole sequences: input projections, and gradients by weights and by the input; by
+kernels, or on a GPU by the array module's matmul (cuBLAS) where that is predicted to be quicker."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.processors.models import estimates
+from bppsa_cupy.processors.sizes import SequenceProductSize
 from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
 
@@ -31,6 +34,9 @@ def project(
     out     (T, O, B)
     """
     steps, outputs, batch = out.shape
+    inputs = weight.shape[0 if transposed else 1]
+    if _prefers_matmul(device, "project", steps, batch, outputs, inputs):
+        return _project_by_matmul(device, values[:, :inputs], weight.T if transposed else weight, bias, out)
     return device.bind(
         PROJECT,
         values,
@@ -39,12 +45,35 @@ def project(
         out,
         steps,
         values.shape[1],
-        weight.shape[0 if transposed else 1],
+        inputs,
         outputs,
         batch,
         transposed,
         bias is not None,
     )
+
+
+def _prefers_matmul(device: Device, work: str, steps: int, batch: int, rows: int, columns: int) -> bool:
+    size = SequenceProductSize(steps, batch, rows, columns)
+    return estimates(device.name).prefers_matmul(size, work)
+
+
+def _project_by_matmul(
+    device: Device, values: Array, matrix: Array, bias: Array | None, out: Array
+) -> Launch:
+    """`project` by a product a step, or of a single sample by one in all."""
+    xp = device.xp
+    alone = values.shape[2] == 1
+
+    def call() -> None:
+        if alone:
+            xp.matmul(values[:, :, 0], matrix.T, out=out[:, :, 0])
+        else:
+            xp.matmul(matrix, values, out=out)
+        if bias is not None:
+            xp.add(out, bias[:, None], out=out)
+
+    return call
 
 
 def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
@@ -59,9 +88,13 @@ def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int
     return max(1, min(steps, MOST_ON_HOST, steps * batch // terms))
 
 
-def partial_sums_size(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
-    """Elements of the partial sums of a weight's gradient, and its bias's; no fewer than of fewer rows."""
-    return partial_sums(device, steps, batch, rows, columns) * rows * (columns + 1)
+def workspace_size(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
+    """Elements that a weight's gradient takes beside, no fewer than one of fewer rows: partial sums of it and
+    of its bias's, or copies of deltas and values."""
+    sums = partial_sums(device, steps, batch, rows, columns) * rows * (columns + 1)
+    if _prefers_matmul(device, "weight", steps, batch, rows, columns):
+        return max(sums, steps * batch * (rows + columns))
+    return sums
 
 
 def weight_gradient(
@@ -81,13 +114,16 @@ def weight_gradient(
 
     delta      (T, rows, B), of which J rows from `first` on are taken
     values     (T, rows, B), of which the first K rows are taken
-    workspace  flat, of at least `partial_sums_size` elements
+    workspace  flat, of at least `workspace_size` elements
     initial    None, or the state before step 0, (>= K, B): then step s's value is that of step s - 1
     heads      J are rows of some gates, H each, and the values' first H rows: those of each head, K of them,
                go with its own rows alone
     """
     steps, delta_rows, batch = delta.shape
     rows, columns = weight.shape
+    if heads == 1 and _prefers_matmul(device, "weight", steps, batch, rows, columns):
+        own, taken = delta[:, first : first + rows], values[:, :columns]
+        return _gradient_by_matmul(device, own, taken, workspace, weight, bias, initial, reverse)
     parts = partial_sums(device, steps, batch, rows, columns)
     weights, biases = weight, bias
     if parts > 1:
@@ -122,5 +158,38 @@ def weight_gradient(
         device.xp.sum(weights, axis=0, out=weight)
         if bias is not None:
             device.xp.sum(biases, axis=0, out=bias)
+
+    return call
+
+
+def _gradient_by_matmul(
+    device: Device,
+    delta: Array,
+    values: Array,
+    workspace: Array,
+    weight: Array,
+    bias: Array | None,
+    initial: Array | None,
+    reverse: bool,
+) -> Launch:
+    """`weight_gradient` as one product of the rows of all deltas with those of all values, copied side by
+    side."""
+    (steps, rows, batch), columns, xp = delta.shape, values.shape[1], device.xp
+    left = workspace[: rows * steps * batch].reshape(rows, steps, batch)
+    right = workspace[left.size :][: columns * steps * batch].reshape(columns, steps, batch)
+    by_row = left.reshape(rows, -1), right.reshape(columns, -1)
+    if initial is None:
+        there, taken = right, values
+    else:
+        there, taken = (right[:, :-1], values[1:]) if reverse else (right[:, 1:], values[:-1])
+
+    def call() -> None:
+        left[...] = delta.swapaxes(0, 1)
+        there[...] = taken.swapaxes(0, 1)
+        if initial is not None:
+            right[:, -1 if reverse else 0] = initial[:columns]
+        xp.matmul(by_row[0], by_row[1].T, out=weight)
+        if bias is not None:
+            xp.sum(by_row[0], axis=1, out=bias)
 
     return call

@@ -1,14 +1,18 @@
-"""Gradients by weights over whole sequences: how many partial sums, and what they come to."""
+"""Products over whole sequences: partial sums of weights' gradients, and matmul in place of kernels."""
 
 import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
+from bppsa_cupy.processors.models import H200, GpuModel, estimates
+from bppsa_cupy.processors.sizes import SequenceProductSize
 from bppsa_cupy.timescan import products
 
 HOST = get_device("host")
@@ -27,7 +31,7 @@ def test_a_hosts_partial_sums_are_as_many_as_have_enough_to_do(steps, batch, row
 
     expected = max([1, *filter(fits, range(1, 9))])
     assert products.partial_sums(HOST, steps, batch, rows, columns) == expected
-    size = products.partial_sums_size(HOST, steps, batch, rows, columns)
+    size = products.workspace_size(HOST, steps, batch, rows, columns)
     assert size == expected * (rows * columns + rows)
 
 
@@ -54,7 +58,7 @@ def test_a_weights_gradient_is_the_sum_over_steps_and_samples(
     )
     first = rng.standard_normal((columns, batch)) if initial else None
     weight, bias = np.zeros((rows, columns)), np.zeros(rows)
-    space = np.zeros(products.partial_sums_size(HOST, steps, batch, rows, columns))
+    space = np.zeros(products.workspace_size(HOST, steps, batch, rows, columns))
     products.weight_gradient(HOST, delta, 1, values, space, weight, bias, first, reverse)()
     if initial:
         values = np.concatenate([values[1:], [first]] if reverse else [[first], values[:-1]])
@@ -62,3 +66,82 @@ def test_a_weights_gradient_is_the_sum_over_steps_and_samples(
     scale = np.sqrt(steps * batch)
     np.testing.assert_allclose(weight, np.tensordot(own, values, ((0, 2), (0, 2))), atol=1e-13 * scale)
     np.testing.assert_allclose(bias, own.sum((0, 2)), atol=1e-13 * scale)
+
+
+# ---- on a GPU ----
+
+
+@pytest.fixture
+def by_matmul(monkeypatch):
+    """Every product on a GPU is predicted to be quicker by matmul."""
+    monkeypatch.setattr(GpuModel, "prefers_matmul", lambda *_: True)
+
+
+@pytest.mark.usefixtures("by_matmul")
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("transposed", [True, False])
+def test_wide_projections_are_matmuls(batch, biased, transposed, stub, rng):
+    values, bias = rng.standard_normal((4, 6, batch)), rng.standard_normal(7)
+    weight = rng.standard_normal((7, 5))
+    out = stub.zeros((4, 7, batch), np.float64)
+    given = stub.asarray(np.ascontiguousarray(weight.T) if transposed else weight)
+    own = stub.asarray(bias) if biased else None
+    products.project(stub, stub.asarray(values), given, own, out, transposed=transposed)()
+    expected = np.einsum("oi,tib->tob", weight, values[:, :5]) + (bias[:, None] if biased else 0)
+    np.testing.assert_allclose(stub.to_host(out), expected, atol=1e-13)
+    assert not stub.launched
+
+
+@pytest.mark.usefixtures("by_matmul")
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("initial, reverse", [(False, False), (True, False), (True, True)])
+def test_gradients_of_wide_weights_are_matmuls(steps, initial, reverse, stub, rng):
+    delta, values = rng.standard_normal((steps, 9, 3)), rng.standard_normal((steps, 6, 3))
+    first = rng.standard_normal((6, 3)) if initial else None
+    weight, bias = stub.zeros((7, 5), np.float64), stub.zeros(7, np.float64)
+    space = stub.zeros(products.workspace_size(stub, steps, 3, 7, 5), np.float64)
+    products.weight_gradient(
+        stub, stub.asarray(delta), 1, stub.asarray(values), space, weight, bias,
+        None if first is None else stub.asarray(first), reverse,
+    )()  # fmt: skip
+    if initial:
+        values = np.concatenate([values[1:], [first]] if reverse else [[first], values[:-1]])
+    own = delta[:, 1:8]
+    np.testing.assert_allclose(
+        stub.to_host(weight), np.tensordot(own, values[:, :5], ((0, 2), (0, 2))), atol=1e-13
+    )
+    np.testing.assert_allclose(stub.to_host(bias), own.sum((0, 2)), atol=1e-13)
+    assert not stub.launched
+
+
+def test_wide_products_are_predicted_to_be_quicker_by_matmul():
+    """Three launches, a read and a write, and the multiply-adds at cuBLAS's rate, against the kernels'."""
+    size = SequenceProductSize(1000, 16, 1536, 512)
+    terms = 1000 * 16 * 1536 * 512
+    moved = 1000 * 16 * 2048 * 4
+    assert H200.matmul_seconds(size, "project") == pytest.approx(3e-5 + moved / 4.3e12 + 2 * terms / 2e13)
+    assert H200.matmul_seconds(size, "weight") == pytest.approx(4e-5 + 7 * moved / 4.3e12 + terms / 2e13)
+    for work in ("project", "weight"):
+        assert H200.prefers_matmul(size, work)
+        assert not H200.prefers_matmul(SequenceProductSize(1000, 16, 60, 20), work)
+        assert not estimates("host").prefers_matmul(size, work)
+
+
+@pytest.mark.usefixtures("by_matmul")
+@pytest.mark.parametrize("kind", [bp.RNN, bp.GRU, bp.LSTM])
+def test_a_layer_by_matmuls_is_that_of_the_host(kind, stub, rng):
+    layer = kind(3, 5, 2, bidirectional=True)
+    parameters = {name: array for name, array in layer.initialize(rng).items()}
+    x, lengths = rng.standard_normal((3, 7, 3)), [7, 2, 4]
+    weights = rng.standard_normal((3, 7, 10))
+    found = []
+    for device in (HOST, stub):
+        own = {name: device.asarray(array) for name, array in parameters.items()}
+        y, saved = bp.functional.forward(layer, own, device.asarray(x), lengths=lengths, device=device)
+        gradients = bp.functional.vjp(saved, device.asarray(weights))
+        arrays = {"y": y, "input": gradients.input, **gradients.parameters}
+        found.append({name: device.to_host(array) for name, array in arrays.items()})
+    for name, array in found[0].items():
+        np.testing.assert_allclose(found[1][name], array, atol=1e-12, err_msg=name)
+    assert not {"sequence_project", "sequence_weight_gradient"} & stub.launched.keys()

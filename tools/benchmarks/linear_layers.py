@@ -68,7 +68,7 @@ class OurProducts(Workload):
 
         x, projected, weight = array(rows, hidden, 1), array(rows, 2 * hidden, 1), array(2 * hidden, hidden)
         shapes = (2 * hidden, hidden), (hidden, 2 * hidden)
-        size = max(products.partial_sums_size(self.device, rows, 1, *shape) for shape in shapes)
+        size = max(products.workspace_size(self.device, rows, 1, *shape) for shape in shapes)
         sums, by_x, by_weight = array(size), array(rows, hidden, 1), array(2 * hidden, hidden)
         self.launches = [
             products.project(self.device, x, weight, None, projected),

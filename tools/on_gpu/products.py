@@ -51,7 +51,7 @@ def lines_of(device: Device, hidden: int, steps: int, batch: int) -> list[dict[s
     found.append(
         _compared(device, "project", project, lambda: xp.matmul(weight, values, out=theirs), ours, theirs)
     )
-    sums = device.empty(products.partial_sums_size(device, steps, batch, hidden, hidden), np.float32)
+    sums = device.empty(products.workspace_size(device, steps, batch, hidden, hidden), np.float32)
     gradient, by_bias = device.empty((hidden, hidden), np.float32), device.empty(hidden, np.float32)
     by_blas = device.empty((hidden, hidden), np.float32)
     weigh = products.weight_gradient(device, delta, 0, values, sums, gradient, by_bias)

@@ -206,8 +206,9 @@ second twice as long where several walks share a multiprocessor: at B = 16, H = 
 four multiprocessors, and share the pipe of its shared memory. An interpreter of the kernels' PTX that
 counts that pipe found 251 to 533 cycles a step of a GRU's way back for the 214 that one warp takes alone,
 and 302 to 578 for an LSTM's 283; with one warp a multiprocessor it agrees with the tables within 7 %.
-Products over sequences (the input's projection forward, the gradients of weights back) reach 8 to 15 % of
-the GPU's multiply-adds by the instructions of their loops, and are most of the time from H = 256 on.
+Products over sequences (the input's projection forward, the gradients of weights back) are our kernels',
+which reach 8 to 15 % of the GPU's multiply-adds by the instructions of their loops, or cuBLAS's where it is
+predicted to be quicker (`matmul_seconds`): at 70 % of them, or half of that in the range's second number.
 
 Milliseconds of a pass, T steps of B samples. The ratio is theirs / ours of forward and back together: above
 1 ours is quicker.
@@ -223,8 +224,8 @@ BELOW = """
   where cuDNN's weights stay on the multiprocessors. What is needed are walks of one block of 512 threads
   that keep the weights in registers and shared memory (0.6 to 1.0 µs a step), and of a cluster of blocks on
   sm_90 and newer.
-- **H = 512, and 64 samples from H = 256 on.** The products over sequences, which cuBLAS has at several
-  times our rate.
+- **H = 512, and 64 samples from H = 256 on.** A launch a step, whose products are our own, for all samples
+  at once.
 - **Few walks of a narrow layer.** One walk a block, while there are no more walks than multiprocessors,
   would let none of them share.
 

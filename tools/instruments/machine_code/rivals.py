@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bppsa_cupy.processors.models import H200
-from bppsa_cupy.processors.sizes import WalkSize
+from bppsa_cupy.processors.sizes import SequenceProductSize, WalkSize
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import cost
 from bppsa_cupy.timescan.forward import EXPECTED_ITERATIONS
@@ -35,6 +35,8 @@ STANDARD = (7.0, 10.0, 9.0, 19.0)
 #: Multiply-adds a second of our products over sequences, most and least: what the instructions of their loops
 #: leave of the peak.
 PRODUCTS = (4.5e12, 2.2e12)
+#: How much longer than predicted cuBLAS may take for one.
+BY_CUBLAS = 2.0
 #: How much longer than counted a walk takes where four share a multiprocessor's shared memory, at most.
 SHARED = 2.0
 
@@ -75,7 +77,7 @@ def ours(cell: str, steps: int, batch: int, hidden: int) -> tuple[Range, Range]:
     """Forward, with the input's projection, and back, with the gradients of weights: as `auto` chooses."""
     size = WalkSize(FORMS[cell], steps, batch, hidden, 4)
     inputs = hidden if hidden > 20 else 1
-    multiplied = size.cell.gates * hidden * steps * batch
+    rows = size.cell.gates * hidden
     shared = SHARED if size.walks > 1 and not H200.goes_by_steps(size, "forward") else 1.0
     serial = H200.walk_seconds(size, "forward", 1)
     choice = cost.choose(H200, size, method="chunked", verb="forward")
@@ -85,11 +87,22 @@ def ours(cell: str, steps: int, batch: int, hidden: int) -> tuple[Range, Range]:
         else serial
     )
     forward, back = min(serial, newton), cost.choose(H200, size).seconds
-    project, gradient = (
-        Range(*(terms * multiplied / rate + 2 * H200.launch for rate in PRODUCTS))
-        for terms in (inputs, inputs + hidden)
-    )
-    return Range(forward, shared * forward) + project, Range(back, shared * back) + gradient
+    project = _product("project", SequenceProductSize(steps, batch, rows, inputs))
+    by_weights = [
+        _product("weight", SequenceProductSize(steps, batch, rows, one)) for one in (inputs, hidden)
+    ]
+    return Range(forward, shared * forward) + project, Range(back, shared * back) + by_weights[
+        0
+    ] + by_weights[1]
+
+
+def _product(work: str, size: SequenceProductSize) -> Range:
+    """A product over a sequence, by the way that is predicted to be quicker."""
+    if H200.prefers_matmul(size, work):
+        seconds = H200.matmul_seconds(size, work)
+        return Range(seconds, BY_CUBLAS * seconds)
+    terms = size.steps * size.batch * size.rows * size.columns
+    return Range(*(terms / rate + H200.launch for rate in PRODUCTS))
 
 
 def lines() -> Iterator[tuple[str, ...]]:
