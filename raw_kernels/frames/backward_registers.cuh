@@ -25,7 +25,7 @@ __device__ __forceinline__ void walk_back(
     place.wait();
     if (row >= hidden) return;
     const size_type items = chunks.reduced() * walks;
-    for (size_type item = (size_type)blockIdx.x * WALKS + place.walk; item < items;
+    for (size_type item = first_of(place.walk, items); item < items;
          item += (size_type)gridDim.x * WALKS) {
         const size_type piece = item / walks;
         const Walk own = walk_of(item % walks, hidden, chunks.sets, chunks.batch);

@@ -18,7 +18,7 @@ __device__ __forceinline__ void walk(
     if (row >= hidden && row < HELD && place.lane == 0) held[row] = held[HELD + row] = real(0);
     place.wait();
     if (row >= hidden) return;
-    for (size_type number = (size_type)blockIdx.x * WALKS + place.walk; number < walks;
+    for (size_type number = first_of(place.walk, walks); number < walks;
          number += (size_type)gridDim.x * WALKS) {
         const Walk own = walk_of(number, hidden, sets, batch);
         const size_type set = own.set, o = row * batch + own.start;

@@ -33,6 +33,9 @@ WARP, THREADS = 32, 256
 #: Threads of a block of walks within warps: one warp for each of a multiprocessor's four schedulers, whose
 #: samples are neighbours in memory.
 WALKERS = 128
+#: Walks that get a block each: as many as a large GPU has multiprocessors. On a smaller one several of those
+#: blocks share one as the walks of a block do.
+SPREAD = 128
 #: Widths of walks whose threads hold weights.
 WIDTHS = (8, 20, 32, 64, 128)
 #: Samples that a block of memory.cuh walks together, and walks from which on it does.
@@ -146,7 +149,8 @@ def walks(
         hidden, itemsize, batch, pieces = s["hidden"], s["itemsize"], s["batch"], chunks(s) * s["sets"]
         layout = layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden)
         if layout.units:
-            blocks = min(-(-pieces * batch // layout.walks), MAXIMAL_GRID)
+            count = pieces * batch
+            blocks = count if count <= SPREAD else min(-(-count // layout.walks), MAXIMAL_GRID)
             return LaunchShape((blocks, 1, 1), (layout.walks * layout.units * layout.lanes, 1, 1))
         together = TOGETHER if pieces * batch >= MANY and batch >= TOGETHER else 1
         blocks = min(pieces * -(-batch // together), MAXIMAL_GRID)

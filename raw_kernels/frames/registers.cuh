@@ -60,6 +60,13 @@ struct Place {
     }
 };
 
+// Which of `count` walks a block's walk is first: neighbours share a block, but where there are as many blocks as
+// walks each has one, and multiprocessors share out what reads shared memory.
+__device__ __forceinline__ size_type first_of(int walk, size_type count)
+{
+    return gridDim.x >= count ? (size_type)walk * gridDim.x + blockIdx.x : (size_type)blockIdx.x * WALKS + walk;
+}
+
 // What one unit's sums take of W_hh: for each gate a row, or a column.
 struct Weights {
     real held[G][PACKS * PACK];

@@ -35,9 +35,11 @@ MIXED = CellForm(
 
 @pytest.fixture(autouse=True, scope="module")
 def five_are_many() -> Iterator[None]:
-    """Blocks walk several samples together from five walks on, where memory holds the weights."""
+    """Where memory holds the weights, blocks walk several samples together from five walks on, and where
+    registers do, neighbours share a block from six on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bppsa_cupy.raw_kernels.frames.kernels.MANY", 5)
+        for name in ("MANY", "SPREAD"):
+            patch.setattr(f"bppsa_cupy.raw_kernels.frames.kernels.{name}", 5)
         yield
 
 
@@ -152,6 +154,17 @@ CASES = [
     for name, taken in CELLS.items() for sizes in taken
     for flags in (FLAGS if name == "mixed" else FLAGS[2:])
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch, blocks", [(1, 1), (128, 128), (129, 33)])
+def test_walks_have_a_block_each_while_they_are_few(
+    batch: int, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bppsa_cupy.raw_kernels.frames.kernels.SPREAD", 128)
+    facts = {"steps": 9, "hidden": 20, "sets": 1, "batch": batch, "itemsize": 4, "shared_bytes": 1 << 16}
+    for verb, more in (("forward", {}), ("backward", {"chunk": 9})):
+        shape = kernels("rnn_tanh")[1][verb].launch({**facts, **more})
+        assert shape == ((blocks, 1, 1), (128, 1, 1), 0)
 
 
 @pytest.mark.parametrize("name, sizes, per_step, reverse, ragged, dtype", CASES)

@@ -202,10 +202,10 @@ number is our estimate.
 
 132 multiprocessors of 4 schedulers; 1.98 GHz where little runs, 1.7 GHz where all work; 5 µs a launch of
 the host's. The first number of a range is what the model that chooses predicts (`processors/models.py`), the
-second twice as long where several walks share a multiprocessor: at B = 16, H = 20 four walks lie on each of
-four multiprocessors, and share the pipe of its shared memory. An interpreter of the kernels' PTX that
-counts that pipe found 251 to 533 cycles a step of a GRU's way back for the 214 that one warp takes alone,
-and 302 to 578 for an LSTM's 283; with one warp a multiprocessor it agrees with the tables within 7 %.
+second twice as long where several walks share a multiprocessor, which is where there are more than 128 of
+them: four then share the pipe of its shared memory. An interpreter of the kernels' PTX that counts that pipe
+found 251 to 533 cycles a step of four walks of a GRU's way back for the 214 that one takes alone, and 302 to
+578 for an LSTM's 283; with one warp a multiprocessor it agrees with the tables within 7 %.
 Products over sequences (the input's projection forward, the gradients of weights back) are our kernels',
 which reach 8 to 15 % of the GPU's multiply-adds by the instructions of their loops, or cuBLAS's where it is
 predicted to be quicker (`matmul_seconds`): at 70 % of them, or half of that in the range's second number.
@@ -226,8 +226,6 @@ BELOW = """
   sm_90 and newer.
 - **H = 512, and 64 samples from H = 256 on.** A launch a step, whose products are our own, for all samples
   at once.
-- **Few walks of a narrow layer.** One walk a block, while there are no more walks than multiprocessors,
-  would let none of them share.
 
 ## Goals
 """

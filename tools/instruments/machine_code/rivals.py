@@ -14,6 +14,7 @@ from typing import NamedTuple
 from bppsa_cupy.processors.models import H200
 from bppsa_cupy.processors.sizes import SequenceProductSize, WalkSize
 from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.kernels import SPREAD
 from bppsa_cupy.timescan import cost
 from bppsa_cupy.timescan.forward import EXPECTED_ITERATIONS
 
@@ -78,7 +79,11 @@ def ours(cell: str, steps: int, batch: int, hidden: int) -> tuple[Range, Range]:
     size = WalkSize(FORMS[cell], steps, batch, hidden, 4)
     inputs = hidden if hidden > 20 else 1
     rows = size.cell.gates * hidden
-    shared = SHARED if size.walks > 1 and not H200.goes_by_steps(size, "forward") else 1.0
+    back = cost.choose(H200, size)
+    shares = [
+        SHARED if walks > SPREAD and not H200.goes_by_steps(size, "forward") else 1.0
+        for walks in (size.walks, size.walks * back.chunks)
+    ]
     serial = H200.walk_seconds(size, "forward", 1)
     choice = cost.choose(H200, size, method="chunked", verb="forward")
     newton = (
@@ -86,14 +91,15 @@ def ours(cell: str, steps: int, batch: int, hidden: int) -> tuple[Range, Range]:
         if choice.method == "chunked"
         else serial
     )
-    forward, back = min(serial, newton), cost.choose(H200, size).seconds
+    forward = min(serial, newton)
     project = _product("project", SequenceProductSize(steps, batch, rows, inputs))
-    by_weights = [
+    by_input, by_state = (
         _product("weight", SequenceProductSize(steps, batch, rows, one)) for one in (inputs, hidden)
-    ]
-    return Range(forward, shared * forward) + project, Range(back, shared * back) + by_weights[
-        0
-    ] + by_weights[1]
+    )
+    return (
+        Range(forward, shares[0] * forward) + project,
+        Range(back.seconds, shares[1] * back.seconds) + by_input + by_state,
+    )
 
 
 def _product(work: str, size: SequenceProductSize) -> Range:
