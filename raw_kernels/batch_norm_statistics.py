@@ -3,9 +3,9 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.batched import one_block_per
-from bppsa_cupy.raw_kernels.twins.planes import channel_squares, channel_sum
-from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.operators.planes import channel_squares, channel_sum
+from bppsa_cupy.raw_kernels.twins.scans.batched import one_block_per
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which share a channel; the .cu text counts on it.

@@ -4,8 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.boundaries import launch, scaled
-from bppsa_cupy.raw_kernels.twins.walks import element_of
+from bppsa_cupy.raw_kernels.twins.scans.boundaries import launch, scaled
+from bppsa_cupy.raw_kernels.twins.scans.walks import element_of
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -1,7 +1,7 @@
 """Two-dimensional convolution: the gradient by the input from the one by its patches."""
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.unfold import fold
+from bppsa_cupy.raw_kernels.twins.convolution.unfold import fold
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.indirect import choose_way, convolve
-from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
-from bppsa_cupy.raw_kernels.twins.winograd import is_quicker, winograd
+from bppsa_cupy.raw_kernels.twins.convolution.indirect import choose_way, convolve
+from bppsa_cupy.raw_kernels.twins.convolution.winograd import is_quicker, winograd
+from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -1,7 +1,7 @@
 """Two-dimensional convolution: its patches as a matrix."""
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.unfold import unfold
+from bppsa_cupy.raw_kernels.twins.convolution.unfold import unfold
 from bppsa_cupy.system.compiled import compiled
 
 

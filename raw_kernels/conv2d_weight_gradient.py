@@ -4,11 +4,11 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS, cuts, interleave, pack
-from bppsa_cupy.raw_kernels.twins.panels import lanes_as_rows
-from bppsa_cupy.raw_kernels.twins.planes import channel_sum
-from bppsa_cupy.raw_kernels.twins.tiles import DEPTH, ROWS, add_products, lanes_of
-from bppsa_cupy.raw_kernels.twins.winograd import is_quicker_for_weights, winograd_weight_gradient
+from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS, cuts, interleave, pack
+from bppsa_cupy.raw_kernels.twins.convolution.winograd import is_quicker_for_weights, winograd_weight_gradient
+from bppsa_cupy.raw_kernels.twins.operators.planes import channel_sum
+from bppsa_cupy.raw_kernels.twins.products.panels import lanes_as_rows
+from bppsa_cupy.raw_kernels.twins.products.tiles import DEPTH, ROWS, add_products, lanes_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.

@@ -4,8 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, read, write
-from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, spread
+from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, group_size, read, write
+from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, spread
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -3,7 +3,7 @@
 import math
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.elementwise import activation_of, like
+from bppsa_cupy.raw_kernels.twins.operators.elementwise import activation_of, like
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -1,7 +1,7 @@
 """Leaky ReLU (Maas et al. 2013), and its slope at every element."""
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.elementwise import activation_of, like
+from bppsa_cupy.raw_kernels.twins.operators.elementwise import activation_of, like
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -3,12 +3,8 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.batched import GROUP
-from bppsa_cupy.raw_kernels.twins.crew import tasks_of
-from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
-from bppsa_cupy.raw_kernels.twins.lane_blocks import load_lanes
-from bppsa_cupy.raw_kernels.twins.lanes import number
-from bppsa_cupy.raw_kernels.twins.linear_rows import (
+from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP
+from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
     cuts_of,
     launch,
     put_lanes,
@@ -16,8 +12,12 @@ from bppsa_cupy.raw_kernels.twins.linear_rows import (
     step_of,
     task_of,
 )
-from bppsa_cupy.raw_kernels.twins.pairs import times
-from bppsa_cupy.raw_kernels.twins.spans import span_count
+from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
+from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
+from bppsa_cupy.raw_kernels.twins.simd.lanes import number
+from bppsa_cupy.raw_kernels.twins.simd.pairs import times
+from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
+from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.system.compiled import compiled, part
 
 

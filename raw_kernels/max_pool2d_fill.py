@@ -3,8 +3,8 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.lanes import LANES
-from bppsa_cupy.raw_kernels.twins.spans import spans_of, tile_width
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of, tile_width
 from bppsa_cupy.system.compiled import compiled
 
 

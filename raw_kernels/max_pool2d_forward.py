@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.unfold import inside
+from bppsa_cupy.raw_kernels.twins.convolution.unfold import inside
 from bppsa_cupy.system.compiled import compiled
 
 

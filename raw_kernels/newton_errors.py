@@ -3,7 +3,7 @@
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.batched import one_block_per
+from bppsa_cupy.raw_kernels.twins.scans.batched import one_block_per
 from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which has a state of a sample; the .cu text counts on it.

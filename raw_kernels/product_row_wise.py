@@ -4,8 +4,15 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel
-from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, one_block_per, read, write
-from bppsa_cupy.raw_kernels.twins.lanes import load, multiply_add, spread, store
+from bppsa_cupy.raw_kernels.twins.scans.batched import (
+    GROUP,
+    group_size,
+    is_streamed,
+    one_block_per,
+    read,
+    write,
+)
+from bppsa_cupy.raw_kernels.twins.simd.lanes import load, multiply_add, spread, store
 from bppsa_cupy.system.compiled import compiled
 
 #: Threads of a block, which has a row of C and so many samples.

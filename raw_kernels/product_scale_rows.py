@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
+from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, group_size, is_streamed, read, write
 from bppsa_cupy.system.compiled import compiled
 
 

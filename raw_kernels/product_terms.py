@@ -3,9 +3,9 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.batched import GROUP, group_size, is_streamed, read, write
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, multiply_add, spread
-from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, group_size, is_streamed, read, write
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, multiply_add, spread
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 #: What a term of one sample, and one of a group of samples, costs beside an element of `spans.LEAST`.

@@ -1,7 +1,7 @@
 """Values of ReLU's transposed Jacobian (paper, algorithm 7)."""
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.diagonal import diagonal_filling
+from bppsa_cupy.raw_kernels.twins.operators.diagonal import diagonal_filling
 from bppsa_cupy.system.compiled import compiled
 
 

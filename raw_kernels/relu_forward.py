@@ -1,7 +1,7 @@
 """ReLU: the output."""
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -4,8 +4,8 @@ import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.rms_norm_forward import THREADS
-from bppsa_cupy.raw_kernels.twins.batched import one_block_per
-from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.scans.batched import one_block_per
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled, part
 
 

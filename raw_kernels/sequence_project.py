@@ -3,16 +3,16 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.batched import load_some, store_some
-from bppsa_cupy.raw_kernels.twins.crew import tasks_of
-from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
-from bppsa_cupy.raw_kernels.twins.lane_products import multiply
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
-from bppsa_cupy.raw_kernels.twins.packing import pack
-from bppsa_cupy.raw_kernels.twins.panels import PANEL, lanes_as_rows
-from bppsa_cupy.raw_kernels.twins.project_by_outputs import project_by_outputs
-from bppsa_cupy.raw_kernels.twins.project_by_terms import project_by_terms
-from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
+from bppsa_cupy.raw_kernels.twins.products.lane_products import multiply
+from bppsa_cupy.raw_kernels.twins.products.packing import pack
+from bppsa_cupy.raw_kernels.twins.products.panels import PANEL, lanes_as_rows
+from bppsa_cupy.raw_kernels.twins.products.project_by_outputs import project_by_outputs
+from bppsa_cupy.raw_kernels.twins.products.project_by_terms import project_by_terms
+from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
+from bppsa_cupy.raw_kernels.twins.scans.batched import load_some, store_some
+from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Multiply-adds that are worth a task, and how many tasks there are where there is so much work.

@@ -1,13 +1,13 @@
 """Partial sums of a weight's and a bias's gradient over steps and samples."""
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.crew import tasks_of
-from bppsa_cupy.raw_kernels.twins.denormals import flush_denormals, restore_denormals
-from bppsa_cupy.raw_kernels.twins.gradient_by_rows import gradient_by_rows
-from bppsa_cupy.raw_kernels.twins.gradient_by_samples import gradient_by_samples
-from bppsa_cupy.raw_kernels.twins.lanes import LANES
-from bppsa_cupy.raw_kernels.twins.panels import PANEL
-from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
+from bppsa_cupy.raw_kernels.twins.products.gradient_by_rows import gradient_by_rows
+from bppsa_cupy.raw_kernels.twins.products.gradient_by_samples import gradient_by_samples
+from bppsa_cupy.raw_kernels.twins.products.panels import PANEL
+from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
+from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Columns, or entries, of a weight up to which sums by samples are faster, where samples fill the lanes

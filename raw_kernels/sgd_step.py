@@ -3,8 +3,8 @@
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.groups import end_of_group
-from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.operators.groups import end_of_group
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled
 
 

@@ -1,8 +1,8 @@
 """The logistic function, and its slope at every element."""
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.activations import sigmoid
-from bppsa_cupy.raw_kernels.twins.elementwise import activation_of
+from bppsa_cupy.raw_kernels.twins.operators.elementwise import activation_of
+from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid
 from bppsa_cupy.system.compiled import compiled
 
 

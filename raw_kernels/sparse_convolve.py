@@ -4,9 +4,8 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS
-from bppsa_cupy.raw_kernels.twins.panels import aligned
-from bppsa_cupy.raw_kernels.twins.taps import (
+from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
+from bppsa_cupy.raw_kernels.twins.convolution.taps import (
     ENOUGH,
     axis_of_cells,
     cut_batch,
@@ -16,7 +15,8 @@ from bppsa_cupy.raw_kernels.twins.taps import (
     sum_taps,
     unpack_cells,
 )
-from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
+from bppsa_cupy.raw_kernels.twins.products.panels import aligned
+from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Bytes of what all taps see of the input for some rows of outputs, which stay in a second cache while every

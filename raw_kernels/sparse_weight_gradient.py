@@ -5,10 +5,8 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.conv2d_weight_gradient import THREADS
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.indirect import PACKED, TASKS
-from bppsa_cupy.raw_kernels.twins.panels import aligned
-from bppsa_cupy.raw_kernels.twins.planes import channel_sum
-from bppsa_cupy.raw_kernels.twins.taps import (
+from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
+from bppsa_cupy.raw_kernels.twins.convolution.taps import (
     add_dot_products,
     axis_of_cells,
     cut_batch,
@@ -18,7 +16,9 @@ from bppsa_cupy.raw_kernels.twins.taps import (
     pack_channel,
     reach,
 )
-from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
+from bppsa_cupy.raw_kernels.twins.operators.planes import channel_sum
+from bppsa_cupy.raw_kernels.twins.products.panels import aligned
+from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
 
 

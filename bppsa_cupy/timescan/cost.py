@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bppsa_cupy.processors.models import Processor
 from bppsa_cupy.processors.sizes import WalkSize
-from bppsa_cupy.raw_kernels.twins.reduce import MAXIMAL_STATE
+from bppsa_cupy.raw_kernels.twins.scans.reduce import MAXIMAL_STATE
 
 
 @dataclass(frozen=True)

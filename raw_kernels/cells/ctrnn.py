@@ -4,8 +4,8 @@ from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
 from bppsa_cupy.raw_kernels.kernel import read_source
-from bppsa_cupy.raw_kernels.twins.activations import tanh
-from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, number
+from bppsa_cupy.raw_kernels.twins.simd.activations import tanh
+from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number
 
 
 @register_jitable

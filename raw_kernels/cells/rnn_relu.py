@@ -4,7 +4,7 @@ from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
 from bppsa_cupy.raw_kernels.kernel import read_source
-from bppsa_cupy.raw_kernels.twins.lanes import number, select
+from bppsa_cupy.raw_kernels.twins.simd.lanes import number, select
 
 
 @register_jitable

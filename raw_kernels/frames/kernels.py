@@ -70,7 +70,7 @@ def frame(
     twin: Callable[..., None],
 ) -> Kernel:
     """The kernel NAME_VERB: the frame's text with the cell's struct and sizes in it."""
-    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/{verb}.cu"), form, words)
+    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/cuda/{verb}.cu"), form, words)
     return Kernel(name, read_parameters(name, text), launch, twin, text, layouts)
 
 

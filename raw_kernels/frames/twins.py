@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from bppsa_cupy.raw_kernels.frames.backward import make_backward
-from bppsa_cupy.raw_kernels.frames.fill import make_fill
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.raw_kernels.frames.forward import make_forward
+from bppsa_cupy.raw_kernels.frames.host.backward import make_backward
+from bppsa_cupy.raw_kernels.frames.host.fill import make_fill
+from bppsa_cupy.raw_kernels.frames.host.forward import make_forward
+from bppsa_cupy.raw_kernels.frames.host.reduce import make_reduce
 from bppsa_cupy.raw_kernels.frames.kernels import make_kernels
-from bppsa_cupy.raw_kernels.frames.reduce import make_reduce
 from bppsa_cupy.raw_kernels.frames.steps import make_backward_step, make_forward_step
 from bppsa_cupy.raw_kernels.kernel import Kernel
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.twins.lanes import LANES
-from bppsa_cupy.raw_kernels.twins.rows import ALL, load_rows, store_rows
-from bppsa_cupy.raw_kernels.twins.spans import spans_of
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.simd.rows import ALL, load_rows, store_rows
+from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled, part
 
 

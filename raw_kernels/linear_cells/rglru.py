@@ -4,9 +4,9 @@ from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
-from bppsa_cupy.raw_kernels.twins.activations import sigmoid
-from bppsa_cupy.raw_kernels.twins.functions import bounded_root, exponential, sqrt
-from bppsa_cupy.raw_kernels.twins.lanes import multiply_add, number, select
+from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid
+from bppsa_cupy.raw_kernels.twins.simd.functions import bounded_root, exponential, sqrt
+from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number, select
 
 
 @register_jitable

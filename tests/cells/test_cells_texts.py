@@ -19,8 +19,8 @@ from bppsa_cupy.cells.probe import Points, probe_points
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.kernel import Variant, inline_headers
-from bppsa_cupy.raw_kernels.twins import functions
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.simd import functions
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
 from bppsa_cupy.tools.instruments.machine_code.nvrtc import nvrtc
 
 EVALUATE = """

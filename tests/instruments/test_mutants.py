@@ -134,7 +134,7 @@ def test_a_kernel_takes_a_fault_and_its_twin_sees_it(tmp_path):
 
 def test_a_read_beyond_that_nothing_takes_is_seen(tmp_path):
     """The weights in registers are fetched ahead of their step, by the last of them for none."""
-    fault = fault_of("raw_kernels/frames/stage.cuh", "(left > AHEAD) → >=", in_kernels)
+    fault = fault_of("raw_kernels/frames/cuda/stage.cuh", "(left > AHEAD) → >=", in_kernels)
     assert kernels.Trials(tmp_path).outcome(fault) == ("crashed", "SIGSEGV")
 
 

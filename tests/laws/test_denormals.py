@@ -8,7 +8,7 @@ import torch
 from recurrent_reference import reference_of
 
 import bppsa_cupy as bp
-from bppsa_cupy.raw_kernels.twins.denormals import IS_X86, flush_denormals, restore_denormals
+from bppsa_cupy.raw_kernels.twins.simd.denormals import IS_X86, flush_denormals, restore_denormals
 from bppsa_cupy.system.compiled import compiled
 
 LAYERS = {"RNN": bp.RNN, "GRU": bp.GRU, "LSTM": bp.LSTM}

@@ -15,9 +15,9 @@ from tolerances import assert_close
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.twins.indirect import BY_PATCHES, BY_ROWS, BY_SAMPLES, choose_way
-from bppsa_cupy.raw_kernels.twins.tiles import lanes_of
-from bppsa_cupy.raw_kernels.twins.winograd import is_quicker, is_quicker_for_weights
+from bppsa_cupy.raw_kernels.twins.convolution.indirect import BY_PATCHES, BY_ROWS, BY_SAMPLES, choose_way
+from bppsa_cupy.raw_kernels.twins.convolution.winograd import is_quicker, is_quicker_for_weights
+from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 
 #: name, batch, in_channels, out_channels, side, kernel, stride, padding, groups
 CASES = [
@@ -163,8 +163,8 @@ def test_an_empty_batch_gives_no_output_and_gradients_of_zero(rng):
 OF_AVX2 = """
 import numpy as np, sys
 import bppsa_cupy as bp
-from bppsa_cupy.raw_kernels.twins.lane_products import WIDE
-from bppsa_cupy.raw_kernels.twins.tiles import VECTOR_BYTES
+from bppsa_cupy.raw_kernels.twins.products.lane_products import WIDE
+from bppsa_cupy.raw_kernels.twins.products.tiles import VECTOR_BYTES
 assert not WIDE and VECTOR_BYTES == 32
 layers = [bp.Conv2d(8, 8, 3, padding=1), bp.Flatten(), bp.Linear(512, 3)]
 net = bp.Sequential(layers, (8, 8, 8), seed=0, device="host")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy.raw_kernels.frames.teams import TOGETHER, together
+from bppsa_cupy.raw_kernels.frames.host.teams import TOGETHER, together
 
 
 @pytest.fixture

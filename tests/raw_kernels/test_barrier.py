@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numba import prange
 
-from bppsa_cupy.raw_kernels.twins.barrier import have_met, meet, new_barrier, wait
+from bppsa_cupy.raw_kernels.twins.threads.barrier import have_met, meet, new_barrier, wait
 from bppsa_cupy.system.compiled import compiled
 
 WALK = """

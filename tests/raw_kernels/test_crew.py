@@ -11,8 +11,8 @@ import numba
 import numpy as np
 import pytest
 
-from bppsa_cupy.raw_kernels.twins.barrier import core_of_thread
-from bppsa_cupy.raw_kernels.twins.crew import join, members_of, new_crew, take, tasks_of
+from bppsa_cupy.raw_kernels.twins.threads.barrier import core_of_thread
+from bppsa_cupy.raw_kernels.twins.threads.crew import join, members_of, new_crew, take, tasks_of
 from bppsa_cupy.system.compiled import compiled
 
 

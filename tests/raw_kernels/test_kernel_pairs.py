@@ -23,7 +23,7 @@ from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, Variant, read_parameters
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
-from bppsa_cupy.raw_kernels.twins.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
 
 #: Cells whose kernels are compared in float64 alone, the frames being the same for all, and those of which
 #: every run takes small sizes, by one of the three ways that a walk has.

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from bppsa_cupy.raw_kernels.twins.activations import sigmoid, tanh
-from bppsa_cupy.raw_kernels.twins.lanes import LANES, load, store
-from bppsa_cupy.raw_kernels.twins.powers import scaled, scaled_twice
+from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid, tanh
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
+from bppsa_cupy.raw_kernels.twins.simd.powers import scaled, scaled_twice
 from bppsa_cupy.system.compiled import compiled
 
 

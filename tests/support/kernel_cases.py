@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bppsa_cupy.raw_kernels.kernel import ARRAY_TYPES, Kernel, Variant
-from bppsa_cupy.raw_kernels.twins.philox import philox
+from bppsa_cupy.raw_kernels.twins.operators.philox import philox
 
 
 class Case(NamedTuple):

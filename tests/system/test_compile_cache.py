@@ -73,7 +73,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from numba import float64
 from test_compile_cache import hits, plus
-from bppsa_cupy.raw_kernels.twins.addresses import address_of
+from bppsa_cupy.raw_kernels.twins.simd.addresses import address_of
 numbers = list(map(float, sys.argv[2:]))
 if sys.argv[1] == "die":
     os.replace = lambda *paths: os._exit(9)

@@ -160,7 +160,7 @@ def test_every_function_of_the_engine_has_one_digest_in_all_processes():
     found = json.loads(ran[0])
     assert len(found) > 150
     # Of each kind of function that cells are given, built-in cells have their own.
-    of_cells = next(digests for name, digests in found.items() if "frames.fill." in name)
+    of_cells = next(digests for name, digests in found.items() if "frames.host.fill." in name)
     assert len(of_cells) == len(set(of_cells)) >= len(FORMS)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba.core.registry import cpu_target
 
-from bppsa_cupy.raw_kernels.twins.addresses import address_of, call_at
+from bppsa_cupy.raw_kernels.twins.simd.addresses import address_of, call_at
 from bppsa_cupy.system.compiled import compiled, part
 
 codegen = cpu_target.target_context.codegen()

@@ -135,7 +135,7 @@ def _texts_of(name: str) -> set[str]:
     """Paths of a kernel's text and of all it includes."""
     of_cell = _cell_and_verb(name)
     found: set[str] = set()
-    waiting = [f"frames/{of_cell[1]}.cu" if of_cell else f"{name}.cu"]
+    waiting = [f"frames/cuda/{of_cell[1]}.cu" if of_cell else f"{name}.cu"]
     while waiting:
         text = waiting.pop()
         if text == "cell.cuh" and of_cell:

@@ -1,0 +1,1 @@
+"""The frames' CUDA C++ texts, which a cell's struct fills."""

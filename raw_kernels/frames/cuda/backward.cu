@@ -1,0 +1,52 @@
+// Back through each chunk of one direction of a layer of recurrent cells, from the gradient by the states at
+// its end: the cell's gradients by x, u, parameters and former states, and by h what W_hh hands on of u's.
+// Gradients by each step's output come in on the way where `per_step`. A step with t >= lengths[b] hands sample
+// b's gradient on as it is, and its own counts for nothing. Each set of weights has a walk a sample.
+// Where `guarded` and what is `wanted` is 0, nothing is written.
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "cell.cuh"
+#include "frames/cuda/chunks.cuh"
+#include "frames/cuda/walk.cuh"
+
+// Samples that a block walks together where no registers hold weights, and walks from which on it does.
+const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
+
+#if UNITS
+#include "frames/cuda/registers.cuh"
+#include "frames/cuda/backward_registers.cuh"
+#else
+#include "frames/cuda/memory.cuh"
+#include "frames/cuda/backward_memory.cuh"
+#endif
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward(
+    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (steps, sets, hidden, batch) if per_step else (0): by each step's
+                                            // output
+    const real* __restrict__ boundary,      // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch): by the
+                                            // states at each chunk's end, from later steps; chunks are of
+                                            // steps, not times
+    const long long* __restrict__ lengths,  // (batch)
+    const int* __restrict__ wanted,         // (1) if guarded else (0)
+    real* __restrict__ delta,               // (steps, DELTAS, sets, hidden, batch) output only, by time: by x; by
+                                            // u where it differs from x's; by the parameters
+    real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch) output
+                                            // only, by the states before each chunk
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, size_type chunk,
+    int per_step, int reverse, int guarded)
+{
+    if (guarded && !*wanted) return;
+    const Chunks chunks = {lengths, steps, sets, batch, walks, chunk, 0, reverse};
+    if (per_step)
+        walk_back<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
+                        int(hidden), chunks);
+    else
+        walk_back<false>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
+                         int(hidden), chunks);
+}

@@ -1,0 +1,81 @@
+// One step back of all walks of a layer of recurrent cells: the gradient by the states after the step is `carried`, what
+// W_hh hands on of the step behind (by `later`, its delta), and the gradient by the step's output where `per_step`;
+// then the cell's gradients. Where time >= lengths[b], sample b's gradient is handed on as it is, and its own counts
+// for nothing. Blocks share out the units: a step waits for all of the one behind, so each is a launch.
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "cell.cuh"
+#include "frames/cuda/walk.cuh"
+
+// Of a warp: units, rows of weights a unit, and samples; of a block: groups of units, tiles of samples, bytes of what
+// weights are multiplied with at a time, and parts of each sum, which are its gates.
+const int UNITS = WARP_UNITS, ROWS_OF_UNIT = 1, SAMPLES = WARP_SAMPLES, GROUPS = BLOCK_GROUPS, TILES = BLOCK_TILES,
+          STAGED_BYTES = STAGED, PARTS = G;
+#include "frames/cuda/step.cuh"
+
+// The row of a step's delta that is the gradient by a gate's recurrent sum.
+__device__ __forceinline__ int recurrent_row(int gate)
+{
+    const unsigned separate = Cell::separate_gates;
+    return separate >> gate & 1 ? G + __popc(separate & ((1u << gate) - 1)) : gate;
+}
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
+    const real* __restrict__ state,         // (STATES, sets, hidden, batch): after the step
+    const real* __restrict__ gates,         // (KEPT, sets, hidden, batch): of CELL_forward_step
+    const real* __restrict__ before,        // (STATES, sets, hidden, batch): before the step
+    const real* __restrict__ weight,        // (sets, hidden, GATES * hidden): W_hh transposed
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ gradient,      // (sets, hidden, batch) if per_step else (0): by the step's output
+    const real* __restrict__ later,         // (DELTAS, sets, hidden, batch): delta of the step behind, or zeros
+    const real* __restrict__ carried,       // (STATES, sets, hidden, batch): by the states after the step, but for
+                                            // what W_hh hands on of `later`
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ delta,               // (DELTAS, sets, hidden, batch) output only: by x; by u where it differs
+                                            // from x's; by the parameters
+    real* __restrict__ entering,            // (STATES, sets, hidden, batch) output only: by the states before the
+                                            // step, but for what W_hh hands on of `delta`
+    size_type time, size_type hidden, size_type sets, size_type batch, size_type walks, int per_step)
+{
+    __shared__ Shared shared;
+    const size_type plane = hidden * walks;
+    for (size_type number = blockIdx.x; number < part_count(int(hidden), sets, batch); number += gridDim.x) {
+        const Part part(number, int(hidden), batch);
+        const Own own(part);
+        const size_type o = own.element(part);
+        real kept[K_EXTENT], after[P], earlier[P], g[P], p[Q_EXTENT], by_output = real(0);
+        real by_x[G] = {}, by_u[U_EXTENT] = {}, by_before[P], by_p[Q_EXTENT] = {};
+        bool moves = false;
+        if (own.takes) {
+            moves = time < lengths[part.sample + own.sample];
+#pragma unroll
+            for (int i = 0; i < P; ++i) {
+                g[i] = carried[i * plane + o];
+                earlier[i] = Cell::reads_before >> i & 1 ? before[i * plane + o] : real(0);
+                after[i] = Cell::reads_after >> i & 1 ? state[i * plane + o] : real(0);
+            }
+#pragma unroll
+            for (int k = 0; k < K; ++k) kept[k] = gates[k * plane + o];
+            if (per_step) by_output = gradient[o];
+            load_unit(unit + part.set * Q * hidden + part.unit + own.unit, int(hidden), p);
+        }
+        add_up(
+            part, shared,
+            [&](int j, int, int gate) { return weight + (part.set * hidden + j) * (G * hidden) + gate * hidden; },
+            [&](int gate) { return later + recurrent_row(gate) * plane + part.start; });
+        if (!own.takes) continue;
+        g[0] += own.sum(shared, 0);
+#pragma unroll
+        for (int i = 0; i < P; ++i) by_before[i] = g[i];
+        if (moves) {
+            g[0] += by_output;
+            Cell::backward(g, kept, after, earlier, p, by_x, by_u, by_before, by_p);
+        }
+#pragma unroll
+        for (int i = 0; i < P; ++i) entering[i * plane + o] = by_before[i];
+#pragma unroll
+        for (int d = 0; d < D; ++d)
+            delta[d * plane + o] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
+    }
+}

@@ -1,0 +1,91 @@
+// Values of every step's transposed Jacobian of a recurrent cell, in CSR order: rows by the state before,
+// columns by the state after; each state's units together, those of a set of weights beside each other. A block
+// of a former and a new state is dense within a set where the one reaches the other through W_hh, else diagonal.
+// The identity where t >= lengths[b]. A thread a value.
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "cell.cuh"
+#include "frames/cuda/walk.cuh"
+
+// A block of a step's Jacobian: former state, new state, and whether it is dense. By rows.
+struct Block {
+    int former, later, dense;
+};
+
+__device__ const Block TABLE[] = {BLOCKS};
+const int COUNT = sizeof(TABLE) / sizeof(Block);
+
+// Where an entry lies: its set of weights, its row's and its column's state, and their units in the set.
+struct Entry {
+    int former, later;
+    size_type set, row, column;
+
+    __device__ __forceinline__ Entry(size_type place, size_type hidden, size_type sets)
+    {
+        int begin = 0;
+        while (true) {
+            const int state = TABLE[begin].former;
+            int end = begin;
+            size_type width = 0;
+            for (; end < COUNT && TABLE[end].former == state; ++end)
+                width += TABLE[end].dense ? hidden : 1;
+            if (place < width * hidden * sets) {
+                former = state;
+                set = place / (width * hidden);
+                row = place / width % hidden;
+                place %= width;
+                break;
+            }
+            place -= width * hidden * sets;
+            begin = end;
+        }
+        for (; place >= (TABLE[begin].dense ? hidden : 1); ++begin) place -= TABLE[begin].dense ? hidden : 1;
+        later = TABLE[begin].later;
+        column = TABLE[begin].dense ? place : row;
+    }
+};
+
+extern "C" __global__ void CELL_fill(
+    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
+    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ values,              // (steps, (ENTRIES) * sets, batch) output only
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
+{
+    const size_type plane = hidden * walks, entries = (ENTRIES) * sets;
+    GRID_STRIDE(item, steps * entries * batch) {
+        const size_type b = item % batch, t = item / batch / entries;
+        const Entry entry(item / batch % entries, hidden, sets);
+        const size_type set = entry.set;
+        if (t >= lengths[b]) {
+            values[item] = entry.former == entry.later && entry.row == entry.column ? real(1) : real(0);
+            continue;
+        }
+        const size_type o = (set * hidden + entry.column) * batch + b;
+        const bool start = t == (reverse ? steps - 1 : 0);
+        const real* const earlier = start ? initial : state + (reverse ? t + 1 : t - 1) * P * plane;
+        real kept[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[Cell::coefficients], x[P], d[P], w[G], by[P];
+        for (int k = 0; k < K; ++k) kept[k] = gates[(t * K + k) * plane + o];
+        for (int i = 0; i < P; ++i) {
+            after[i] = Cell::reads_after >> i & 1 ? state[(t * P + i) * plane + o] : real(0);
+            before[i] = Cell::reads_before >> i & 1 ? earlier[i * plane + o] : real(0);
+            x[i] = i == entry.later ? real(1) : real(0);
+        }
+        load_unit(unit + set * Q * hidden + entry.column, int(hidden), p);
+        Cell::coefficients_of(kept, after, before, p, a);
+        Cell::enter(a, x);
+        Cell::carry(a, x, d);
+        for (int g = 0; g < G; ++g) w[g] = weight_hh[((set * G + g) * hidden + entry.column) * hidden + entry.row];
+        Cell::entry(a, w, by);
+        real value = 0;
+        for (int i = 0; i < P; ++i) {
+            if (entry.former == 0) value += by[i] * x[i];
+            if (entry.former == i && entry.row == entry.column && Cell::direct >> i & 1) value += d[i];
+        }
+        values[item] = value;
+    }
+}

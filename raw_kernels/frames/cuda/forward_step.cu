@@ -1,0 +1,61 @@
+// One step forward of all walks of a layer of recurrent cells: u = W_hh h + b_hh, and the cell's step from x =
+// projected and u to the new states. Where time >= lengths[b], sample b's states stay, and what is kept is 0. Blocks
+// share out the units: a step waits for all of the one before, so each is a launch.
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "cell.cuh"
+#include "frames/cuda/walk.cuh"
+
+// Of a warp: units, rows of weights a unit, and samples; of a block: groups of units, tiles of samples, bytes of what
+// weights are multiplied with at a time, and parts of each sum.
+const int UNITS = WARP_UNITS, ROWS_OF_UNIT = G, SAMPLES = WARP_SAMPLES, GROUPS = BLOCK_GROUPS, TILES = BLOCK_TILES,
+          STAGED_BYTES = STAGED, PARTS = 1;
+#include "frames/cuda/step.cuh"
+
+extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_step(
+    const real* __restrict__ projected,     // (GATES, sets, hidden, batch): W_ih x + b_ih of the step
+    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ bias_hh,       // (sets, GATES * hidden)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ before,        // (STATES, sets, hidden, batch): before the step
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ state,               // (STATES, sets, hidden, batch) output only, after it
+    real* __restrict__ gates,               // (KEPT, sets, hidden, batch) output only
+    size_type time, size_type hidden, size_type sets, size_type batch, size_type walks)
+{
+    __shared__ Shared shared;
+    const size_type plane = hidden * walks;
+    for (size_type number = blockIdx.x; number < part_count(int(hidden), sets, batch); number += gridDim.x) {
+        const Part part(number, int(hidden), batch);
+        const Own own(part);
+        const size_type o = own.element(part), row = part.set * G * hidden + part.unit + own.unit;
+        real x[G], u[G], p[Q_EXTENT], earlier[P], after[P], kept[K_EXTENT] = {};
+        bool moves = false;
+        if (own.takes) {
+#pragma unroll
+            for (int i = 0; i < P; ++i) after[i] = earlier[i] = before[i * plane + o];
+            moves = time < lengths[part.sample + own.sample];
+#pragma unroll
+            for (int g = 0; g < G; ++g) {
+                x[g] = projected[g * plane + o];
+                u[g] = bias_hh[row + g * hidden];
+            }
+            load_unit(unit + part.set * Q * hidden + part.unit + own.unit, int(hidden), p);
+        }
+        add_up(
+            part, shared,
+            [&](int j, int g, int) { return weight_hh + ((part.set * G + g) * hidden + j) * hidden; },
+            [&](int) { return before + part.start; });
+        if (!own.takes) continue;
+        if (moves) {
+#pragma unroll
+            for (int g = 0; g < G; ++g) u[g] += own.sum(shared, g);
+            Cell::forward(x, u, earlier, p, after, kept);
+        }
+#pragma unroll
+        for (int i = 0; i < P; ++i) state[i * plane + o] = after[i];
+#pragma unroll
+        for (int k = 0; k < K; ++k) gates[k * plane + o] = kept[k];
+    }
+}

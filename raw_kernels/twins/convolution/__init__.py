@@ -1,0 +1,1 @@
+"""Convolutions of twins: by shifted views, patches, taps or minimal filtering."""

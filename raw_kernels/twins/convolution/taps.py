@@ -1,0 +1,325 @@
+"""Convolutions that go by a list of taps: what is shared by the twins of `sparse_*`.
+
+The planes of the input lie one after another as cells, some samples to a cell, with just the zeros between
+rows and between planes that windows reach into: those after a row serve the next one's beginning too. So a
+tap of the list is one offset, and what it adds to the outputs of some rows of a plane is a single run of
+vectors, whatever the kernel, padding or dilation. The cells between two rows of outputs are computed and left
+out. A plane that is strided over is split into its phases, each a plane of its own.
+
+Law: an output is the sum over its taps in the order of the list, on its own lane, so its bits depend neither
+on the batch that it is in nor on the number of threads.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bppsa_cupy.raw_kernels.twins.products.lane_products import loop
+from bppsa_cupy.raw_kernels.twins.products.panels import aligned
+from bppsa_cupy.raw_kernels.twins.products.tiles import VECTOR_BYTES, lanes_of
+from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
+from bppsa_cupy.raw_kernels.twins.simd.squares import put_lines, put_square, take_square
+from bppsa_cupy.system.compiled import compiled
+
+#: Vectors of a run whose sums, or gradients, stay in registers.
+WIDEST = 14 if VECTOR_BYTES == 64 else 10
+
+#: Vectors that a run has at least, where the batch is large enough.
+ENOUGH = 8
+
+
+class _Runs:
+    """Vectors at places of arrays, in LLVM's language."""
+
+    def __init__(self, context, builder, element):
+        self.context, self.builder = context, builder
+        self.size = 4 if isinstance(element, ir.FloatType) else 8
+        self.lanes = VECTOR_BYTES // self.size
+        self.type = ir.VectorType(element, self.lanes)
+        kind = ir.FunctionType(self.type, [self.type] * 3)
+        name = f"llvm.fmuladd.v{self.lanes}{element.intrinsic_name}"
+        self.fused = cgutils.get_or_insert_function(builder.module, kind, name)
+
+    def data(self, kind, array):
+        return self.context.make_array(kind)(self.context, self.builder, array).data
+
+    def at(self, data, index):
+        return self.builder.gep(data, [index])
+
+    def whole(self, pointer):
+        """The unsigned integer there, in 64 bits."""
+        return self.builder.zext(self.builder.load(pointer), ir.IntType(64))
+
+    def pointer(self, start, vector):
+        """Where vector number `vector` of a run lies that begins at the pointer `start`."""
+        place = self.builder.gep(start, [ir.IntType(64)(vector * self.lanes)])
+        return self.builder.bitcast(place, self.type.as_pointer())
+
+    def load(self, start, vector):
+        return self.builder.load(self.pointer(start, vector), align=self.size)
+
+    def store(self, value, start, vector):
+        self.builder.store(value, self.pointer(start, vector), align=self.size)
+
+    def splat(self, value):
+        single = self.builder.insert_element(ir.Constant(self.type, ir.Undefined), value, ir.IntType(32)(0))
+        places = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(single, single, places)
+
+    def zero(self):
+        return ir.Constant(self.type, [0.0] * self.lanes)
+
+    def by_width(self, width, emit):
+        """What `emit` writes for each width up to WIDEST, of which a run takes its own."""
+        builder, after = self.builder, self.builder.append_basic_block("after")
+        switch = builder.switch(width, after)
+        for vectors in range(1, WIDEST + 1):
+            block = builder.append_basic_block(f"vectors{vectors}")
+            switch.add_case(ir.IntType(64)(vectors), block)
+            builder.position_at_end(block)
+            emit(vectors)
+            builder.branch(after)
+        builder.position_at_end(after)
+
+
+@intrinsic
+def _sum_taps(typingctx, width, packed, place, offsets, values, count, sums, target):
+    def codegen(context, builder, signature, arguments):
+        width, _, place, _, _, count, _, target = arguments
+        runs = _Runs(context, builder, context.get_value_type(packed.dtype))
+        source, offset, value, out = (runs.data(signature.args[i], arguments[i]) for i in (1, 3, 4, 6))
+        source, out = runs.at(source, place), runs.at(out, target)
+
+        def emit(vectors):
+            def body(k, *totals):
+                start = runs.at(source, runs.whole(runs.at(offset, k)))
+                factor = runs.splat(builder.load(runs.at(value, k)))
+                return [
+                    builder.call(runs.fused, [factor, runs.load(start, v), total])
+                    for v, total in enumerate(totals)
+                ]
+
+            for v, total in enumerate(loop(builder, count, [runs.zero()] * vectors, body)):
+                runs.store(total, out, v)
+
+        runs.by_width(width, emit)
+        return context.get_dummy_value()
+
+    whole = types.uint64
+    return types.void(whole, packed, whole, offsets, values, whole, sums, whole), codegen
+
+
+@intrinsic
+def _add_dot_products(typingctx, width, packed, place, offsets, count, gradient, start, sums):
+    def codegen(context, builder, signature, arguments):
+        width, _, place, _, count, _, start, _ = arguments
+        runs = _Runs(context, builder, context.get_value_type(packed.dtype))
+        source, offset, gradient, out = (runs.data(signature.args[i], arguments[i]) for i in (1, 3, 5, 7))
+        source, gradient = runs.at(source, place), runs.at(gradient, start)
+
+        def emit(vectors):
+            factors = [runs.load(gradient, v) for v in range(vectors)]
+
+            def body(k):
+                window = runs.at(source, runs.whole(runs.at(offset, k)))
+                own = runs.at(out, builder.mul(k, ir.IntType(64)(runs.lanes)))
+                totals = [runs.load(own, 0), runs.zero()]
+                for v, factor in enumerate(factors):
+                    totals[v % 2] = builder.call(runs.fused, [factor, runs.load(window, v), totals[v % 2]])
+                runs.store(builder.fadd(*totals), own, 0)
+                return []
+
+            loop(builder, count, [], body)
+
+        runs.by_width(width, emit)
+        return context.get_dummy_value()
+
+    whole = types.uint64
+    return types.void(whole, packed, whole, offsets, whole, gradient, whole, sums), codegen
+
+
+@intrinsic
+def lane_sum(typingctx, array, index):
+    """The sum of the vector that starts at array[index], by halves."""
+
+    def codegen(context, builder, signature, arguments):
+        runs = _Runs(context, builder, context.get_value_type(array.dtype))
+        data = runs.data(signature.args[0], arguments[0])
+        total, lanes = runs.load(runs.at(data, arguments[1]), 0), runs.lanes
+        while lanes > 1:
+            lanes //= 2
+            places = ir.VectorType(ir.IntType(32), lanes)
+            first, second = (
+                builder.shuffle_vector(total, total, ir.Constant(places, list(range(start, start + lanes))))
+                for start in (0, lanes)
+            )
+            total = builder.fadd(first, second)
+        return builder.extract_element(total, ir.IntType(32)(0))
+
+    return array.dtype(array, types.uint64), codegen
+
+
+@compiled()
+def sum_taps(packed, place, offsets, values, count, vectors, sums):
+    """sums[i] = Σ_k values[k] packed[place + offsets[k] + i] over the `vectors` vectors of a run."""
+    never_inlined()
+    lanes, cuts = lanes_of(packed.itemsize), (vectors + WIDEST - 1) // WIDEST
+    for cut in range(cuts):
+        first = vectors * cut // cuts
+        start = np.uint64(first * lanes)
+        _sum_taps(
+            np.uint64(vectors * (cut + 1) // cuts - first), packed, np.uint64(place) + start, offsets, values,
+            np.uint64(count), sums, start,
+        )  # fmt: skip
+
+
+@compiled()
+def add_dot_products(packed, place, offsets, count, gradient, vectors, sums):
+    """sums[k] += Σ_i gradient[i] packed[place + offsets[k] + i], by lanes, over the vectors of a run; sums
+    (count, lanes)."""
+    never_inlined()
+    lanes, cuts = lanes_of(packed.itemsize), (vectors + WIDEST - 1) // WIDEST
+    for cut in range(cuts):
+        first = vectors * cut // cuts
+        start = np.uint64(first * lanes)
+        _add_dot_products(
+            np.uint64(vectors * (cut + 1) // cuts - first), packed, np.uint64(place) + start, offsets,
+            np.uint64(count), gradient, start, sums,
+        )  # fmt: skip
+
+
+@compiled()
+def reach(steps, stride):
+    """The least and the largest of the taps' steps along an axis, in cells of a phase."""
+    low, high = 0, 0
+    for k in range(steps.size):
+        low, high = min(low, steps[k]), max(high, steps[k])
+    return low // stride, high // stride
+
+
+@compiled()
+def axis_of_cells(inputs, outputs, stride, low, high):
+    """Cells that lie from one row, or plane, to the next, and how many of them are zeros that are reached
+    into."""
+    own = (inputs + stride - 1) // stride
+    gap = max(0, max(-low, outputs + high - own))
+    return max(own + gap, outputs), gap
+
+
+@compiled()
+def offset_taps(first, end, channels, downs, rights, stride_y, stride_x, pitch, plane, before, wide, offsets):
+    """Set offsets[first : end] to the elements from where the cells begin to what those taps of the first
+    output see; the cells of the first plane begin `before` cells later."""
+    for k in range(np.uint64(first), np.uint64(end)):
+        channel, down, right = np.int64(channels[k]), np.int64(downs[k]), np.int64(rights[k])
+        # A division takes longer than a tap of few vectors.
+        if stride_y > 1 or stride_x > 1:
+            phase_y, phase_x = down % stride_y, right % stride_x
+            channel = (channel * stride_y + phase_y) * stride_x + phase_x
+            down, right = (down - phase_y) // stride_y, (right - phase_x) // stride_x
+        offsets[k] = np.uint32((before + channel * plane + down * pitch + right) * wide)
+
+
+@compiled()
+def cut_batch(batch, lanes, cells, part):
+    """Of each of two parts of a batch: how many units it has, and the samples to a cell of each."""
+    if batch >= lanes:
+        wide = lanes * max(1, min((ENOUGH + cells - 1) // cells, batch // lanes))
+        units = batch // wide
+    else:
+        wide, units = lanes, 0
+    rest = batch - units * wide
+    if part == 0:
+        return units, wide
+    up = (rest + lanes - 1) // lanes * lanes
+    return min(rest, 1), up if 3 * up <= 4 * rest else rest
+
+
+@compiled()
+def pack_cells(
+    x, first, apart, samples, height, width, stride_y, stride_x, packed, start, pitch, plane, wide
+):
+    """Copy one plane of `samples` samples, `apart` from one another in x, from `first` on, into zeroed cells
+    of `wide` samples from `start` on."""
+    never_inlined()
+    lanes, many = lanes_of(x.itemsize), np.uint64(wide)
+    if stride_y == 1 and stride_x == 1 and samples == wide and wide % lanes == 0:
+        cells, L = height * width, np.uint64(lanes)
+        turned, unused = aligned(cells * lanes, x), np.zeros(lanes, x.dtype)
+        for sample in range(0, wide, lanes):
+            source = np.uint64(first + sample * apart)
+            whole = np.uint64(cells // lanes * lanes)
+            for c in range(np.uint64(0), whole, L):
+                put_square(x, source + c, np.uint64(apart), L, turned, c * L, L, unused, np.uint64(0))
+            if whole < np.uint64(cells):
+                put_lines(
+                    x, source + whole, np.uint64(apart), L, np.uint64(cells) - whole, turned, whole * L, L,
+                    unused, np.uint64(0),
+                )  # fmt: skip
+            for y in range(height):
+                target, taken = np.uint64((start + y * pitch) * wide + sample), np.uint64(y * width * lanes)
+                if wide == lanes:
+                    for k in range(np.uint64(width * lanes)):
+                        packed[target + k] = turned[taken + k]
+                else:
+                    for c in range(np.uint64(width)):
+                        for k in range(L):
+                            packed[target + c * many + k] = turned[taken + c * L + k]
+    else:
+        for y in range(height):
+            for sample in range(samples):
+                source = np.uint64(first + sample * apart + y * width)
+                for phase in range(min(stride_x, width)):
+                    number = y % stride_y * stride_x + phase
+                    row = start + number * plane + y // stride_y * pitch
+                    target, step = np.uint64(row * wide + sample), np.uint64(stride_x)
+                    for k in range(np.uint64((width - phase + stride_x - 1) // stride_x)):
+                        packed[target + k * many] = x[source + np.uint64(phase) + k * step]
+
+
+@compiled()
+def unpack_cells(sums, rows, columns, pitch, wide, shift, y, first, apart, samples, down, right, row):
+    """Write `rows` rows of `columns` outputs, `pitch` cells apart in sums, plus `shift`: of sample s at
+    first + s apart, rows `row` and columns `right` apart; `down` = 1 where they follow each other."""
+    never_inlined()
+    if wide == 1 or not down:
+        for i in range(rows):
+            for sample in range(samples):
+                source = np.uint64(i * pitch * wide + sample)
+                target = np.uint64(first + sample * apart + i * row)
+                for k in range(np.uint64(columns)):
+                    y[target + k * np.uint64(right)] = sums[source + k * np.uint64(wide)] + shift
+    else:
+        lanes, cells = lanes_of(y.itemsize), rows * columns
+        own = aligned(cells * wide, y)
+        for i in range(rows):
+            source, target = np.uint64(i * pitch * wide), np.uint64(i * columns * wide)
+            for k in range(np.uint64(columns * wide)):
+                own[target + k] = sums[source + k] + shift
+        for sample in range(0, samples, lanes):
+            for c in range(0, cells, lanes):
+                take_square(
+                    own, np.uint64(c * wide + sample), np.uint64(wide), np.uint64(min(lanes, cells - c)),
+                    np.uint64(min(lanes, samples - sample)), y, np.uint64(first + sample * apart + c),
+                    np.uint64(apart),
+                )  # fmt: skip
+
+
+@compiled()
+def pack_channel(
+    x, source, channel, channels, batch, height, width, stride_y, stride_x, own, before, pitch, plane, wide
+):
+    """Copy one channel of the samples from `source` on into a unit's cells, of which those around it, and
+    around all channels, become zeros."""
+    planes = stride_y * stride_x
+    start, end = before + channel * planes * plane, before + channels * planes * plane
+    if channel == 0:
+        own[: before * wide] = 0
+        own[end * wide :] = 0
+    own[start * wide : (start + planes * plane) * wide] = 0
+    pack_cells(
+        x, (source * channels + channel) * height * width, channels * height * width,
+        min(wide, batch - source), height, width, stride_y, stride_x, own, start, pitch, plane, wide,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""What the twins of operators, dropout and optimizers share."""

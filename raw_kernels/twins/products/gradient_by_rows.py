@@ -1,0 +1,73 @@
+"""Sums of outer products over steps and samples as a matrix product, whose vectors hold rows of the deltas.
+
+No lane is empty, whatever the batch, and a sum is one number: so weights of any size do. The deltas are
+transposed on the way, a block of terms (a step's sample each) at a time.
+"""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.twins.products.panels import (
+    PANEL,
+    aligned,
+    lanes_as_rows,
+    places_of,
+    rows_as_lanes,
+)
+from bppsa_cupy.raw_kernels.twins.products.tiles import DEPTH, ROWS, add_products, lanes_of
+from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
+from bppsa_cupy.system.compiled import compiled
+
+
+@compiled()
+def gradient_by_rows(
+    delta, values, initial, weights, biases, steps, delta_rows, first, rows, value_rows, columns, batch,
+    shifted, reverse, start, end, target,
+):  # fmt: skip
+    """The sums by `rows` rows from `first` on over the steps start ... end - 1, as rows of `weights` and
+    elements of `biases` from `target` on; otherwise the arguments of `sequence_weight_gradient`."""
+    never_inlined()
+    lanes, at_once = lanes_of(delta.itemsize), max(1, min(DEPTH // max(1, batch), end - start))
+    vectors, terms = (rows + lanes - 1) // lanes, at_once * batch
+    width, delta_step, value_step = vectors * lanes, delta_rows * batch, value_rows * batch
+    # The values of one sample are copied: their lines would share few sets of the first cache. A one after
+    # them makes the bias's sum; the deltas of more samples are added up as they are transposed.
+    copied = batch == 1
+    summed = columns + copied
+    copy = aligned((columns // lanes + 1) * lanes * terms if copied else 0, values)
+    packed = aligned(terms * (vectors + PANEL - 1) // PANEL * PANEL * lanes, delta)
+    sums = aligned((summed + ROWS - 1) // ROWS * ROWS * width, delta)
+    sums[:] = 0
+    totals = np.zeros(width, delta.dtype)
+    places = places_of(vectors, terms, lanes)
+    origins, offsets, shifts = (
+        np.empty(summed, np.uint64),
+        np.empty(terms, np.uint64),
+        np.empty(terms, np.uint64),
+    )
+    for k in range(summed):
+        origins[k] = k // lanes * terms * lanes + k % lanes if copied else k * batch
+    for n in range(terms):
+        offsets[n] = n * lanes if copied else n // batch * value_step + n % batch
+        shifts[n] = n * PANEL * lanes
+    # The first step of the walk sees the initial state.
+    alone = (steps - 1 if reverse else 0) if shifted else -1
+    shift = (1 if reverse else -1) if shifted else 0
+    t = start
+    while t < end:
+        count = 1 if t == alone else min(at_once, (end if alone < t else min(alone, end)) - t)
+        seen = initial if t == alone else values[(t + shift) * value_step :]
+        if copied:
+            rows_as_lanes(
+                seen, np.uint64(0), np.uint64(value_step), count, columns, 1, copy, terms, 1, totals
+            )
+            for n in range(count):
+                copy[origins[columns] + offsets[n]] = 1
+            seen = copy
+        place = np.uint64(t * delta_step + first * batch)
+        rows_as_lanes(delta, place, np.uint64(delta_step), count, rows, batch, packed, terms, PANEL, totals)
+        add_products(seen, origins, offsets, packed, places, shifts, 0, count * batch, sums)
+        t += count
+    lanes_as_rows(sums, width, rows, columns, weights, np.uint64(target * columns), columns)
+    own = sums[columns * width :] if copied else totals
+    for r in range(rows):
+        biases[target + r] = own[r]

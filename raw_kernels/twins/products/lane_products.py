@@ -1,0 +1,266 @@
+"""Matrix products with lanes of samples: a weight matrix times states, and sums of outer products.
+
+The innermost loops are written in LLVM's language, in tiles whose partial sums stay in registers: Numba would
+keep them in memory.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, call_named, splat, vector_pointer
+from bppsa_cupy.raw_kernels.twins.simd.processor import has
+from bppsa_cupy.system.compiled import compiled
+
+#: Whether a register holds 16 lanes of float32, and there are 32 of them.
+WIDE = has("avx512f")
+
+#: Rows of a weight matrix whose sums are held at once; what remains is done by fewer.
+ROWS = 10 if WIDE else 5
+
+#: Rows and columns of outer products whose sums are held at once.
+DOWN, ACROSS = (4, 5) if WIDE else (2, 3)
+
+#: Blocks of lanes, of some steps, that stay in the nearest cache while every tile of outer products
+#: passes over them.
+BLOCK = 16
+
+
+def loop(builder, count, carried, body):
+    """LLVM values after `count` rounds of `body` (index, *values) -> values, from `carried`."""
+    before = builder.block
+    rounds, done = builder.append_basic_block("rounds"), builder.append_basic_block("done")
+    zero = ir.IntType(64)(0)
+    builder.cbranch(builder.icmp_unsigned(">", count, zero), rounds, done)
+    builder.position_at_end(rounds)
+    index = builder.phi(ir.IntType(64))
+    values = [builder.phi(value.type) for value in carried]
+    results = body(index, *values)
+    following = builder.add(index, ir.IntType(64)(1))
+    index.add_incoming(zero, before)
+    index.add_incoming(following, builder.block)
+    for phi, first, last in zip(values, carried, results, strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(last, builder.block)
+    after = builder.block
+    builder.cbranch(builder.icmp_unsigned("<", following, count), rounds, done)
+    builder.position_at_end(done)
+    finals = []
+    for first, last in zip(carried, results, strict=True):
+        final = builder.phi(first.type)
+        final.add_incoming(first, before)
+        final.add_incoming(last, after)
+        finals.append(final)
+    return finals
+
+
+def _product_tile(rows):
+    """out_r = bias_r + sum over k of packed[first + k rows + r] values_k, for `rows` rows r."""
+
+    @intrinsic
+    def tile(typingctx, packed, first, bias, shift, columns, values, place, stride, out, target, spacing):
+        def codegen(context, builder, signature, arguments):
+            (
+                packed_array,
+                first,
+                bias_array,
+                shift,
+                columns,
+                values_array,
+                place,
+                stride,
+                out_array,
+                target,
+                spacing,
+            ) = arguments
+            element = context.get_value_type(packed.dtype)
+            align = context.get_abi_sizeof(element)
+            weights = context.make_array(packed)(context, builder, packed_array).data
+            biases = context.make_array(bias)(context, builder, bias_array).data
+
+            def number(data, start, offset):
+                place = builder.add(start, ir.IntType(64)(offset))
+                return splat(builder, builder.load(builder.gep(data, [place])))
+
+            def body(k, *sums):
+                source = builder.add(place, builder.mul(k, stride))
+                pointer = vector_pointer(context, builder, values, values_array, source, element)
+                vector = builder.load(pointer, align=align)
+                entry = builder.add(first, builder.mul(k, ir.IntType(64)(rows)))
+                return [
+                    call_named(builder, "llvm.fmuladd", number(weights, entry, r), vector, sums[r])
+                    for r in range(rows)
+                ]
+
+            sums = loop(builder, columns, [number(biases, shift, r) for r in range(rows)], body)
+            for r in range(rows):
+                place_r = builder.add(target, builder.mul(ir.IntType(64)(r), spacing))
+                builder.store(
+                    sums[r], vector_pointer(context, builder, out, out_array, place_r, element), align=align
+                )
+            return context.get_dummy_value()
+
+        whole = types.uint64
+        return types.void(packed, whole, bias, whole, whole, values, whole, whole, out, whole, whole), codegen
+
+    return tile
+
+
+_tile_many, _tile_two, _tile_one = _product_tile(ROWS), _product_tile(2), _product_tile(1)
+
+
+@compiled()
+def multiply(packed, bias, rows, columns, values, place, stride, out, target, spacing):
+    """out_r = bias_r + sum over k of M[r, k] values_k, on lanes.
+
+    packed  M (rows, columns), by `packing.pack`; bias (rows)
+    values  the lanes of value k at place + k stride
+    out     the lanes of row r at target + r spacing
+    """
+    none = np.uint64(0)
+    multiply_blocks(
+        packed, bias, rows, columns, values, place, stride, none, out, target, spacing, none, np.uint64(1)
+    )
+
+
+@compiled()
+def multiply_blocks(
+    packed, bias, rows, columns, values, place, stride, apart, out, target, spacing, out_apart, blocks
+):
+    """`multiply` for several blocks of lanes: those of block n at n apart in `values`, n out_apart in
+    `out`."""
+    width, height = np.uint64(columns), np.uint64(rows)
+    row, first = np.uint64(0), np.uint64(0)
+    two, many = np.uint64(2), np.uint64(ROWS)
+    while row + many <= height:
+        for block in range(blocks):
+            _tile_many(
+                packed, first, bias, row, width, values, place + block * apart, stride, out,
+                target + row * spacing + block * out_apart, spacing,
+            )  # fmt: skip
+        row += many
+        first += many * width
+    while row + two <= height:
+        for block in range(blocks):
+            _tile_two(
+                packed, first, bias, row, width, values, place + block * apart, stride, out,
+                target + row * spacing + block * out_apart, spacing,
+            )  # fmt: skip
+        row += two
+        first += two * width
+    if row < height:
+        for block in range(blocks):
+            _tile_one(
+                packed, first, bias, row, width, values, place + block * apart, stride, out,
+                target + row * spacing + block * out_apart, spacing,
+            )  # fmt: skip
+
+
+def _outer_tile(down, across):
+    """sums[r, c] += left_r right_c, a lane apart, over steps and blocks of lanes; `down` rows and `across`
+    columns.
+
+    A row or column past the last repeats it, and so makes the same sum once more.
+    """
+
+    @intrinsic
+    def tile(
+        typingctx, left, left_place, left_spacing, left_step, rows, right, right_place, right_spacing,
+        right_step, columns, right_apart, steps, blocks, sums, target, width,
+    ):  # fmt: skip
+        def codegen(context, builder, signature, arguments):
+            left_step, right_step, right_apart, steps, blocks, target, width = (
+                arguments[i] for i in (3, 8, 10, 11, 12, 14, 15)
+            )
+            element = context.get_value_type(left.dtype)
+            align = context.get_abi_sizeof(element)
+
+            def last_or(count, i):
+                whole = ir.IntType(64)
+                last = builder.sub(count, whole(1))
+                return builder.select(builder.icmp_unsigned("<", whole(i), count), whole(i), last)
+
+            def pointer(position, place):
+                return vector_pointer(
+                    context, builder, signature.args[position], arguments[position], place, element
+                )
+
+            def places(first, spacing, count, number):
+                return [builder.add(first, builder.mul(last_or(count, i), spacing)) for i in range(number)]
+
+            lefts = places(arguments[1], arguments[2], arguments[4], down)
+            rights = places(arguments[6], arguments[7], arguments[9], across)
+            tops = places(target, width, arguments[4], down)
+            beside = places(ir.IntType(64)(0), ir.IntType(64)(LANES), arguments[9], across)
+            kept = [pointer(13, builder.add(top, column)) for top in tops for column in beside]
+
+            def of_step(step, *totals):
+                above, along = builder.mul(step, left_step), builder.mul(step, right_step)
+
+                def of_block(block, *totals):
+                    up = builder.add(above, builder.mul(block, ir.IntType(64)(LANES)))
+                    on = builder.add(along, builder.mul(block, right_apart))
+                    x = [builder.load(pointer(0, builder.add(place, up)), align=align) for place in lefts]
+                    y = [builder.load(pointer(5, builder.add(place, on)), align=align) for place in rights]
+                    return [
+                        call_named(builder, "llvm.fmuladd", x[i // across], y[i % across], total)
+                        for i, total in enumerate(totals)
+                    ]
+
+                return loop(builder, blocks, totals, of_block)
+
+            totals = [builder.load(place, align=align) for place in kept]
+            for total, place in zip(loop(builder, steps, totals, of_step), kept, strict=True):
+                builder.store(total, place, align=align)
+            return context.get_dummy_value()
+
+        whole = types.uint64
+        side = (whole, whole, whole, whole)
+        return types.void(left, *side, right, *side, whole, whole, whole, sums, whole, whole), codegen
+
+    return tile
+
+
+_outer, _outer_column = _outer_tile(DOWN, ACROSS), _outer_tile(8, 1)
+
+
+@compiled()
+def add_outer(
+    left, left_place, left_spacing, left_step, rows, right, right_place, right_spacing, right_step, columns,
+    steps, blocks, ones, sums,
+):  # fmt: skip
+    """sums[r, c] += the sum over steps and blocks of left_r right_c, and sums[r, columns] += that of left_r;
+    on lanes.
+
+    left, right  the lanes of row r at place + r spacing, those of the next step `step` on, of the next block
+                 of lanes LANES on
+    ones         LANES ones
+    sums         (rows, columns + 1, LANES)
+    """
+    height, breadth, length, many = np.uint64(rows), np.uint64(columns), np.uint64(steps), np.uint64(blocks)
+    lanes, none, one = np.uint64(LANES), np.uint64(0), np.uint64(1)
+    width = (breadth + one) * lanes
+    wide = breadth - breadth % np.uint64(ACROSS)
+    # Three columns or more are worth a tile that repeats the last of them.
+    if breadth - wide > np.uint64(2):
+        wide = breadth
+    for row in range(none, height, np.uint64(DOWN)):
+        for column in range(none, wide, np.uint64(ACROSS)):
+            _outer(
+                left, left_place + row * left_spacing, left_spacing, left_step, height - row,
+                right, right_place + column * right_spacing, right_spacing, right_step, wide - column, lanes,
+                length, many, sums, row * width + column * lanes, width,
+            )  # fmt: skip
+    for row in range(none, height, np.uint64(8)):
+        place = left_place + row * left_spacing
+        for column in range(wide, breadth):
+            _outer_column(
+                left, place, left_spacing, left_step, height - row,
+                right, right_place + column * right_spacing, right_spacing, right_step, one, lanes, length,
+                many, sums, row * width + column * lanes, width,
+            )  # fmt: skip
+        _outer_column(
+            left, place, left_spacing, left_step, height - row, ones, none, none, none, one, none, length,
+            many, sums, row * width + breadth * lanes, width,
+        )  # fmt: skip

@@ -1,0 +1,181 @@
+"""Matrix products of a few samples: lanes run over the rows of the matrix, so that one sample fills them.
+
+A sum is made in the order of the columns from its first value on, as `lane_products.multiply` makes it: the
+same bits, whichever way a sample goes.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from bppsa_cupy.raw_kernels.twins.products.lane_products import WIDE, loop
+from bppsa_cupy.raw_kernels.twins.simd.lanes import (
+    LANES,
+    call_named,
+    load,
+    splat,
+    spread,
+    store,
+    vector_pointer,
+)
+from bppsa_cupy.system.compiled import compiled
+
+#: Vectors of rows that lie side by side in a packed matrix.
+GROUP = 8
+
+
+def _tile(vectors, samples):
+    """out[s, v] += sum over k of packed[first + k pitch + 16 v] values[s, k], for a few samples and
+    vectors."""
+
+    @intrinsic
+    def tile(typingctx, packed, first, pitch, depth, values, place, apart, out, target, spacing):
+        def codegen(context, builder, signature, arguments):
+            packed_array, first, pitch, depth, values_array, place, apart, out_array, target, spacing = (
+                arguments
+            )
+            element = context.get_value_type(packed.dtype)
+            align, whole = context.get_abi_sizeof(element), ir.IntType(64)
+            data = context.make_array(values)(context, builder, values_array).data
+            sources = [
+                builder.gep(data, [builder.add(place, builder.mul(apart, whole(s)))]) for s in range(samples)
+            ]
+            targets = [
+                vector_pointer(
+                    context, builder, out, out_array,
+                    builder.add(builder.add(target, builder.mul(spacing, whole(s))), whole(v * LANES)),
+                    element,
+                )
+                for s in range(samples)
+                for v in range(vectors)
+            ]  # fmt: skip
+
+            def body(k, *sums):
+                start = builder.add(first, builder.mul(k, pitch))
+                rows = [
+                    builder.load(
+                        vector_pointer(
+                            context,
+                            builder,
+                            packed,
+                            packed_array,
+                            builder.add(start, whole(v * LANES)),
+                            element,
+                        ),
+                        align=align,
+                    )
+                    for v in range(vectors)
+                ]
+                factors = [splat(builder, builder.load(builder.gep(source, [k]))) for source in sources]
+                return [
+                    call_named(builder, "llvm.fmuladd", factors[i // vectors], rows[i % vectors], total)
+                    for i, total in enumerate(sums)
+                ]
+
+            sums = [builder.load(pointer, align=align) for pointer in targets]
+            for total, pointer in zip(loop(builder, depth, sums, body), targets, strict=True):
+                builder.store(total, pointer, align=align)
+            return context.get_dummy_value()
+
+        whole = types.uint64
+        return types.void(packed, whole, whole, whole, values, whole, whole, out, whole, whole), codegen
+
+    return tile
+
+
+def _band(samples, vectors):
+    """The product of a group of vectors with a few samples: tiles of so many vectors, then single ones."""
+    wide, narrow = _tile(vectors, samples), _tile(1, samples)
+
+    @compiled()
+    def band(packed, first, width, depth, values, place, apart, out, target, spacing):
+        L, vector = np.uint64(LANES), np.uint64(0)
+        while vector + np.uint64(vectors) <= width:
+            wide(
+                packed, first + vector * L, width * L, depth, values, place, apart, out, target + vector * L,
+                spacing,
+            )  # fmt: skip
+            vector += np.uint64(vectors)
+        while vector < width:
+            narrow(
+                packed, first + vector * L, width * L, depth, values, place, apart, out, target + vector * L,
+                spacing,
+            )  # fmt: skip
+            vector += np.uint64(1)
+
+    return band
+
+
+#: As many vectors as the registers hold sums of; lanes of float64 take two registers where they are wide.
+_one, _two, _four = (
+    (_band(1, 8), _band(2, 4), _band(4, 4)) if WIDE else (_band(1, 4), _band(2, 2), _band(4, 1))
+)
+
+
+@compiled()
+def whole_vectors(rows):
+    """Rows in whole vectors."""
+    return (rows + LANES - 1) // LANES * LANES
+
+
+@compiled()
+def copy_vectors(source, first, target, place, count):
+    """target[place : place + count] = source[first : first + count], whole vectors."""
+    for i in range(np.uint64(0), np.uint64(count), np.uint64(LANES)):
+        store(target, place + i, load(source, first + i))
+
+
+@compiled()
+def clear_vectors(target, place, count):
+    """target[place : place + count] = 0, whole vectors."""
+    zeros = spread(target.dtype.type(0))
+    for i in range(np.uint64(0), np.uint64(count), np.uint64(LANES)):
+        store(target, place + i, zeros)
+
+
+@compiled()
+def multiply_rows(
+    packed, vectors, parts, depth, values, place, beside, apart, out, target, spacing, samples, from_last
+):
+    """out[s, r] += the sum over p < parts and k < depth of M[r, p depth + k] values[s, p, k], r in whole
+    vectors.
+
+    packed     M (rows in `vectors` vectors, parts depth), by `packing.pack_rows`
+    values     of part p and sample s at place + p beside + s apart
+    out        of sample s at target + s spacing
+    from_last  begin with the last vectors: what was read last of a matrix beyond a cache is still in it, so
+               that products of it in turn from the first and the last ones read the rest alone anew
+    """
+    L, four, two, count, long = (
+        np.uint64(LANES),
+        np.uint64(4),
+        np.uint64(2),
+        np.uint64(samples),
+        np.uint64(depth),
+    )
+    groups = (vectors + GROUP - 1) // GROUP
+    for number in range(groups):
+        group = (groups - 1 - number if from_last else number) * GROUP
+        width = np.uint64(min(GROUP, vectors - group))
+        row = target + np.uint64(group) * L
+        for part in range(np.uint64(parts)):
+            first = (np.uint64(group * parts * depth) + part * long * width) * L
+            source, sample = place + part * beside, np.uint64(0)
+            while sample + four <= count:
+                _four(
+                    packed, first, width, long, values, source + sample * apart, apart, out,
+                    row + sample * spacing, spacing,
+                )  # fmt: skip
+                sample += four
+            if sample + two <= count:
+                _two(
+                    packed, first, width, long, values, source + sample * apart, apart, out,
+                    row + sample * spacing, spacing,
+                )  # fmt: skip
+                sample += two
+            if sample < count:
+                _one(
+                    packed, first, width, long, values, source + sample * apart, apart, out,
+                    row + sample * spacing, spacing,
+                )  # fmt: skip

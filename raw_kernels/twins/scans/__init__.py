@@ -1,0 +1,1 @@
+"""What the twins of scans over layers and over time share."""

@@ -1,0 +1,119 @@
+"""What the scan's twins share: the values of one entry of a sparse matrix for 16 samples at a time.
+
+Values of a matrix are batch innermost: entry i of sample s is `values[i * batch + s]` where the matrix
+is batched, and `values[i]` where one set of values serves every sample. A twin works on the samples in
+groups of LANES: `count` says how many the group from `sample` on has, and where that is fewer, the others
+are neither read nor written.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, Lanes, load, spread, store, vector_pointer
+from bppsa_cupy.system.compiled import part
+
+#: The step of a loop over groups of samples.
+GROUP = np.uint64(LANES)
+
+#: Outputs of at least so many bytes bypass the caches, which they would not fit in: otherwise every
+#: line is read from memory before it is written over.
+STREAMED_BYTES = 1 << 24
+
+
+def masked(name, context, builder, array_type, arguments, vectors=()):
+    """LLVM's masked load or store of the first `count` lanes from array[index] on."""
+    array, index, count = arguments
+    element, integer = context.get_value_type(array_type.dtype), ir.IntType(32)
+    lanes, places = ir.VectorType(element, LANES), ir.VectorType(integer, LANES)
+    pointer = vector_pointer(context, builder, array_type, array, index, element)
+    single = builder.insert_element(
+        ir.Constant(places, ir.Undefined), builder.trunc(count, integer), integer(0)
+    )
+    counts = builder.shuffle_vector(single, single, ir.Constant(places, [0] * LANES))
+    mask = builder.icmp_unsigned("<", ir.Constant(places, list(range(LANES))), counts)
+    align = integer(context.get_abi_sizeof(element))
+    loads = not vectors
+    values = [pointer, align, mask, ir.Constant(lanes, [0.0] * LANES)]
+    values = values if loads else [*vectors, pointer, align, mask]
+    kind = ir.FunctionType(lanes if loads else ir.VoidType(), [value.type for value in values])
+    function_name = f"llvm.masked.{name}.v{LANES}{element.intrinsic_name}.p0"
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, function_name), values)
+
+
+@intrinsic
+def load_some(typingctx, array, index, count):
+    """The lanes array[index : index + count], zeros after them."""
+
+    def codegen(context, builder, signature, arguments):
+        return masked("load", context, builder, array, arguments)
+
+    return Lanes(array.dtype)(array, types.uint64, types.uint64), codegen
+
+
+@intrinsic
+def store_some(typingctx, array, index, count, value):
+    """Set array[index : index + count] to the first lanes."""
+
+    def codegen(context, builder, signature, arguments):
+        masked("store", context, builder, array, arguments[:3], arguments[3:])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64, types.uint64, value), codegen
+
+
+@intrinsic
+def stream(typingctx, array, index, value):
+    """`store`, past the caches; the address must be a multiple of 64 bytes. Other threads see it from the
+    end of the parallel loop on, whose barrier orders it."""
+
+    def codegen(context, builder, signature, arguments):
+        element = context.get_value_type(array.dtype)
+        pointer = vector_pointer(context, builder, array, *arguments[:2], element)
+        stored = builder.store(arguments[2], pointer, align=64)
+        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64, value), codegen
+
+
+def one_block_per(count, block):
+    """The launch of `block` threads for each of `count` work items, which blocks take in turns."""
+    return LaunchShape((min(count, MAXIMAL_GRID), 1, 1), (block, 1, 1))
+
+
+@part()
+def is_streamed(out, width):
+    """Whether values of the entries of `out` bypass the caches: large, in whole groups, aligned."""
+    large = out.size * out.itemsize >= STREAMED_BYTES
+    return large and width % GROUP == 0 and out.ctypes.data % 64 == 0
+
+
+@part(forceinline=True)
+def group_size(width, sample):
+    """How many samples the group from `sample` on has."""
+    return min(GROUP, width - sample)
+
+
+@part(forceinline=True)
+def read(values, entry, batched, width, sample, count):
+    """The values of an entry for `count` samples from `sample` on; the same one in all lanes if shared."""
+    if not batched:
+        return spread(values[entry])
+    if count == GROUP:
+        return load(values, entry * width + sample)
+    return load_some(values, entry * width + sample, count)
+
+
+@part(forceinline=True)
+def write(out, entry, width, sample, count, value, streamed):
+    """Set the values of an entry for `count` samples from `sample` on."""
+    if streamed:
+        stream(out, entry * width + sample, value)
+    elif count == GROUP:
+        store(out, entry * width + sample, value)
+    else:
+        store_some(out, entry * width + sample, count, value)

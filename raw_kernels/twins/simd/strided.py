@@ -1,0 +1,127 @@
+"""Copies between a few samples' values, a unit's beside each other, and each sample's own side by side."""
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
+from bppsa_cupy.system.compiled import compiled
+
+
+def shuffled(builder, left, right, places):
+    """The LLVM vector of these elements of two, one after the other."""
+    kind = ir.VectorType(ir.IntType(32), len(places))
+    return builder.shuffle_vector(left, right, ir.Constant(kind, list(places)))
+
+
+def _vector_at(context, builder, array_type, array, place, count):
+    """A pointer to an LLVM vector of `count` elements from array[place] on, and an element's bytes."""
+    element = context.get_value_type(array_type.dtype)
+    data = context.make_array(array_type)(context, builder, array).data
+    pointer = builder.bitcast(builder.gep(data, [place]), ir.VectorType(element, count).as_pointer())
+    return pointer, context.get_abi_sizeof(element)
+
+
+def _parting(samples):
+    """Copies LANES units of so many samples, and of no others, to each sample's own vector."""
+
+    @intrinsic
+    def part(typingctx, source, place, target, first, apart):
+        def codegen(context, builder, signature, arguments):
+            array, place, to, first, apart = arguments
+            pointer, align = _vector_at(context, builder, source, array, place, samples * LANES)
+            together = builder.load(pointer, align=align)
+            for s in range(samples):
+                own = shuffled(builder, together, together, range(s, samples * LANES, samples))
+                at = builder.add(first, builder.mul(apart, ir.IntType(64)(s)))
+                pointer, align = _vector_at(context, builder, target, to, at, LANES)
+                builder.store(own, pointer, align=align)
+            return context.get_dummy_value()
+
+        whole = types.uint64
+        return types.void(source, whole, target, whole, whole), codegen
+
+    return part
+
+
+def _joining(samples):
+    """The inverse of `_parting`."""
+
+    @intrinsic
+    def join(typingctx, source, first, apart, target, place):
+        def codegen(context, builder, signature, arguments):
+            array, first, apart, to, place = arguments
+            vectors = []
+            for s in range(samples):
+                at = builder.add(first, builder.mul(apart, ir.IntType(64)(s)))
+                pointer, align = _vector_at(context, builder, source, array, at, LANES)
+                vectors.append(builder.load(pointer, align=align))
+            while len(vectors) > 2:
+                pairs = zip(vectors[::2], vectors[1::2], strict=True)
+                vectors = [shuffled(builder, a, b, range(2 * a.type.count)) for a, b in pairs]
+            places = [s * LANES + i for i in range(LANES) for s in range(samples)]
+            together = shuffled(builder, *vectors, places)
+            pointer, align = _vector_at(context, builder, target, to, place, samples * LANES)
+            builder.store(together, pointer, align=align)
+            return context.get_dummy_value()
+
+        whole = types.uint64
+        return types.void(source, whole, whole, target, whole), codegen
+
+    return join
+
+
+_part_two, _part_four, _part_eight = _parting(2), _parting(4), _parting(8)
+_join_two, _join_four, _join_eight = _joining(2), _joining(4), _joining(8)
+
+
+@compiled()
+def in_vectors(batch, samples, count):
+    """Units, of `count`, that are copied LANES at a time."""
+    alone = batch == samples and (samples == 2 or samples == 4 or samples == 8)
+    return count // LANES * LANES if alone else 0
+
+
+@compiled()
+def gather(source, place, batch, samples, count, target, first, apart):
+    """target[first + s apart + i] = source[place + i batch + s] for i < count, s < samples."""
+    done, L, width = in_vectors(batch, samples, count), np.uint64(LANES), np.uint64(apart)
+    start, into, step = np.uint64(place), np.uint64(first), np.uint64(batch)
+    for i in range(np.uint64(0), np.uint64(done), L):
+        if samples == 2:
+            _part_two(source, start + i * step, target, into + i, width)
+        elif samples == 4:
+            _part_four(source, start + i * step, target, into + i, width)
+        else:
+            _part_eight(source, start + i * step, target, into + i, width)
+    for s in range(np.uint64(samples)):
+        to = into + s * width
+        if batch == 1:
+            for i in range(np.uint64(count)):
+                target[to + i] = source[start + i]
+        else:
+            for i in range(np.uint64(done), np.uint64(count)):
+                target[to + i] = source[start + s + i * step]
+
+
+@compiled()
+def scatter(source, first, apart, samples, count, target, place, batch):
+    """The inverse of `gather`: target[place + i batch + s] = source[first + s apart + i]."""
+    done, L, width = in_vectors(batch, samples, count), np.uint64(LANES), np.uint64(apart)
+    start, into, step = np.uint64(first), np.uint64(place), np.uint64(batch)
+    for i in range(np.uint64(0), np.uint64(done), L):
+        if samples == 2:
+            _join_two(source, start + i, width, target, into + i * step)
+        elif samples == 4:
+            _join_four(source, start + i, width, target, into + i * step)
+        else:
+            _join_eight(source, start + i, width, target, into + i * step)
+    for s in range(np.uint64(samples)):
+        of = start + s * width
+        if batch == 1:
+            for i in range(np.uint64(count)):
+                target[into + i] = source[of + i]
+        else:
+            for i in range(np.uint64(done), np.uint64(count)):
+                target[into + s + i * step] = source[of + i]

@@ -1,0 +1,1 @@
+"""Threads of twins: how many, what each does, how they wait for one another."""

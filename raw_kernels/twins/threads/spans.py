@@ -1,0 +1,47 @@
+"""Cutting host loops into spans that are worth a thread, and transposing ones into tiles."""
+
+import numpy as np
+
+from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
+from bppsa_cupy.system.compiled import compiled, part
+
+#: Elements a span has at least: the work of a few microseconds, about what starting a thread costs.
+LEAST = 65536
+
+
+@compiled()
+def span_count(elements):
+    """Into how many spans a loop over `elements` elements is cut; 1 means that no thread is started."""
+    return max(1, min(64, elements // LEAST))
+
+
+@compiled()
+def span_start(span, spans, length):
+    """Where span `span` of `spans` begins; the last one ends at span_start(spans, spans, length)."""
+    return np.uint64(np.int64(span) * length // spans)
+
+
+def spans_of(act):
+    """run(elements, length, arguments): act(start, end, *arguments) on spans that make up [0, length), in
+    parallel where their `elements` elements are worth it. Compiled into the twin that calls it, and cached
+    with that."""
+
+    @part()
+    def one(span, spans, length, *arguments):
+        act(span_start(span, spans, length), span_start(span + 1, spans, length), *arguments)
+
+    all_spans = tasks_of(one)
+
+    @part()
+    def run(elements, length, arguments):
+        spans = span_count(elements)
+        all_spans(spans, spans > 1, (spans, length, *arguments))
+
+    return run
+
+
+@compiled()
+def tile_width(batch):
+    """Features a tile of a transposition to (features, batch) has: its rows stay in the first cache,
+    also where a power-of-two batch puts them all in a few of its sets."""
+    return np.uint64(max(16, min(1024, 4096 // batch)))
