@@ -88,11 +88,11 @@ Where one block cannot hold W_hh in registers, a pass over time is mostly a laun
 back. Its blocks share out units and samples, so that all multiprocessors read a part of the weights each. The
 table is by the model that chooses (`processors/models.py`): {following:.1f} µs from a kernel of a graph to
 one that waits for it, then the longer of a warp's cycles (with all warps' instructions) and the bytes that
-blocks read, at {cache:.1f} TB/s from L2 to {cache_bytes} MiB of weights, {memory:.1f} TB/s beyond. These rates and
-the time between two kernels are assumed, as are a warp's 1000 cycles for sums over lanes and the cell, and
-600 for each turn of copies; instructions and cycles of the products are those of `*_step` above. "Least"
-are weights read once, or multiply-adds at the GPU's peak, without any launch; "in blocks" is the walk whose
-blocks go through all steps with samples of their own.
+blocks read, at {cache:.1f} TB/s from L2 to {cache_bytes} MiB of weights, {memory:.1f} TB/s beyond. These
+rates and the time between two kernels are assumed, as are a warp's 1000 cycles for sums over lanes and the
+cell, and 600 for each turn of copies; instructions and cycles of the products are those of `*_step` above.
+"Least" are weights read once, or multiply-adds at the GPU's peak, without any launch; "in blocks" is the walk
+whose blocks go through all steps with samples of their own.
 
 Two other ways were counted, for an LSTM of H = 512, B = 16. cuBLAS and an elementwise kernel are two launches
 that wait for each other, {following:.1f} µs more than one, and 0.26 MB of sums written and read; a product of
