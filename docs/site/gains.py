@@ -57,18 +57,26 @@ def digits(value: float) -> str:
     return f"{value:,.{max(1 - math.floor(math.log10(value)), 0)}f}"
 
 
-def cases(*names: str) -> Callable[[Row], bool]:
-    """Rows whose case begins with one of the names."""
-    return lambda row: row["case"].startswith(names)
+def cases(*names: str, against: str = "") -> Callable[[Row], bool]:
+    """Rows whose case begins with one of the names, and their rival's so."""
+    return lambda row: row["case"].startswith(names) and row["against"].startswith(against)
 
 
 SIZES = "20 to 512 units, 1 to 64 × 100 or 1,000 steps"
+INFERENCE = "64 to 512 units, 1 to 256 × 100 or 1,000 steps"
 LINES = (
     Line("train an RNN: 20 units, 16 × 1,000 steps; 16 × 30,000", "PyTorch", "rnn", "overall",
          cases("T1000:", "T30000:"), ratios),
     Line("train a GRU: 20 units, 16 × 517 steps", "PyTorch", "gru", "overall", cases("M:"), ratios),
     *(Line(f"train an {cell.upper()}: {SIZES}".replace("an G", "a G"), "PyTorch", "recurrent", "overall",
-           cases(f"{cell} "), spread) for cell in ("rnn", "gru", "lstm")),
+           cases(f"{cell} ", against="PyTorch"), spread) for cell in ("rnn", "gru", "lstm")),
+    Line("train all three: the same sizes", "`jax.lax.scan` in `jit`", "recurrent", "overall",
+         cases("", against="jax"), spread),
+    *(Line(f"run an {cell.upper()} without gradients: {INFERENCE}".replace("an G", "a G"), "PyTorch",
+           "recurrent_inference", "overall", cases(f"{cell} ", against="PyTorch"), spread)
+      for cell in ("rnn", "gru", "lstm")),
+    Line("run all three without gradients: the same sizes", "`jax.lax.scan` in `jit`", "recurrent_inference",
+         "overall", cases("", against="jax"), spread),
     Line("a GRU in a PyTorch model: 20 or 128 units, 1 or 16 × 100 or 1,000 steps", "`torch.nn.GRU`", "torch",
          "step", lambda row: row["against"].startswith("torch.nn"), spread),
     Line("train a LeNet-5: 64 images", "PyTorch", "train", "overall",

@@ -29,8 +29,26 @@ LAYERS: dict[str, dict[str, Any]] = {
     "Flatten": {},
     **{
         name: {"input_size": 2, "hidden_size": 3}
-        for name in ("RNN", "GRU", "LSTM", "CTRNN", "UGRNN", "MGU", "PeepholeLSTM")
+        for name in (
+            "RNN",
+            "GRU",
+            "LSTM",
+            "CTRNN",
+            "UGRNN",
+            "MGU",
+            "PeepholeLSTM",
+            "MinGRU",
+            "MinLSTM",
+            "SRU",
+            "QRNN",
+            "LRU",
+            "DiagonalSSM",
+        )
     },
+    "RGLRU": {"input_size": 4, "heads": 2},
+    "CausalConv1d": {"channels": 3, "kernel_size": 2},
+    "RMSNorm": {"normalized_shape": 4},
+    "Embedding": {"num_embeddings": 5, "embedding_dim": 3},
 }
 
 
@@ -67,6 +85,7 @@ def calls(folder: Path) -> list[Call]:
     bp.save_jacobians(folder / "jacobians.h5", passed())
     layers = [plain(name, getattr(bp, name), partial(dict, given)) for name, given in LAYERS.items()]
     scores, labels = np.ones((2, 3), "float32"), np.array([0, 2])
+    halves = np.full((2, 4, 3), 0.5, "float32")
 
     def parameters() -> Any:
         return network().parameters
@@ -95,6 +114,10 @@ def calls(folder: Path) -> list[Call]:
         plain("fold_batch_norm", bp.fold_batch_norm, lambda: {"network": network()}),
         plain("scan", bp.scan, lambda: _scan(method="linear")),
         plain("scan by a plan", bp.scan, lambda: _scan(method="blelloch")),
+        plain("linear_scan", bp.linear_scan, lambda: {
+            "a": halves, "b": halves, "h0": halves[:, 0], "lengths": np.array([4, 1])}),
+        plain("linear_scan_backward", bp.linear_scan_backward, lambda: {
+            "a": halves, "h": halves, "gradient": halves, "h0": halves[:, 0]}),
         plain("plan_scan", plan_scan, lambda: {"chain": make_chain([(bp.Pattern.dense(3, 3), True)])}),
         plain("functional.forward", bp.functional.forward, lambda: {
             "layer": bp.Linear(3, 2), "x": scores,
