@@ -49,3 +49,13 @@ def test_gradual_pruning_keeps_more_of_the_accuracy(run):
     found = run("gradual")
     assert found["gradually"][-1] > found["at_once"][-1] and found["gradually"][0] > 0.9
     assert found["found"]["RigL"] > found["found"]["static"] > 0.5 and found["moved"] > 0.1
+
+
+def test_a_linear_recurrence_learns_a_mean_and_no_parity(run):
+    found = run("linear")
+    right = {
+        name: [np.mean(found[name][kind][1][-10:]) for kind in ("MinGRU", "GRU")] for name in ("found", "odd")
+    }
+    assert min(right["found"]) > 0.85
+    assert right["odd"][0] < 0.7 < 0.95 < right["odd"][1]
+    assert found["exponents"]["MinGRU"].max() <= 0
