@@ -55,7 +55,7 @@ def majority(rng, steps):
     return bits, (bits[..., 0].cumsum(1) > np.arange(1, steps + 1) / 2).astype(np.int64)
 
 
-found = {kind: trained(kind, majority, 500, 60) for kind in layers}
+found = {kind: trained(kind, majority, 500, 200) for kind in layers}
 for kind, (_, right, seconds) in found.items():
     print(f"{kind:6}  {np.mean(right[-10:]):.0%} right at the last step, {seconds * 1e3:.1f} ms an update")
 

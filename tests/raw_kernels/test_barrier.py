@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import numba
 import numpy as np
 import pytest
 from numba import prange
 
-from bppsa_cupy.raw_kernels.twins.threads.barrier import have_met, meet, new_barrier, wait
+from bppsa_cupy.raw_kernels.twins.threads.barrier import ARRIVED, have_met, meet, new_barrier, wait
 from bppsa_cupy.system.compiled import compiled
 
 WALK = """
@@ -63,6 +65,32 @@ def test_members_that_never_come_are_given_up() -> None:
     assert not meet(barrier, 2, 0)
     assert not meet(barrier, 2, 1)  # nor does one that comes late find the others
     assert not have_met(barrier)
+
+
+@compiled()
+def wait_for_a_turn(barrier):
+    wait(barrier, 2, 1)
+
+
+def test_a_long_wait_leaves_the_core_to_others() -> None:
+    """Of half a second that one waits for the other it has its core for a part alone."""
+    barrier, used = new_barrier(2), []
+    barrier[ARRIVED] = 4
+    wait_for_a_turn(barrier)  # compiles it
+    barrier[ARRIVED] = 2  # both have met
+
+    def waits() -> None:
+        before = time.thread_time()
+        wait_for_a_turn(barrier)
+        used.append(time.thread_time() - before)
+
+    waiter = threading.Thread(target=waits)
+    waiter.start()
+    time.sleep(0.5)
+    assert waiter.is_alive()
+    wait_for_a_turn(barrier)
+    waiter.join()
+    assert used[0] < 0.3
 
 
 @pytest.mark.long

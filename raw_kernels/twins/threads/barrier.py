@@ -3,7 +3,9 @@
 Ending a parallel loop after each round and beginning the next costs as much as tens of thousands of
 multiply-adds, and threads that sleep in between may wake on one core and stay there. Here every thread keeps
 running, and waits at a counter: a microsecond in place, then yielding its core, so that it holds up no thread
-that shares it. One that has woken on the core of another moves on to the next that it may use.
+that shares it. Who has waited for some tens of microseconds waits for a thread that other work keeps off its
+core, as a rule, and sleeps for moments: the system moves that one to the core that is idle then. A thread
+that has woken on the core of another moves on to the next that it may use.
 
 Whether the items of a parallel loop run side by side is up to its scheduler. So they meet first (`meet`), and
 where one has waited in vain none of them works: the caller goes on by a loop a round.
@@ -28,8 +30,9 @@ ARRIVED, MET, CORES = 0, 8, 16
 #: Words of the set of cores that the C library takes, and whether it is there.
 CORE_WORDS, IS_LINUX = 16, sys.platform == "linux"
 
-#: Looks at a counter before a thread yields, and yields before a meeting is given up (a second or more).
-LOOKS, PATIENCE = 20, 1 << 21
+#: Looks at a counter before a thread yields, yields before it sleeps, for so many microseconds, and yields
+#: before a meeting is given up (a second or more).
+LOOKS, YIELDS, ASLEEP, PATIENCE = 20, 200, 20, 1 << 21
 
 WORD = ir.IntType(64)
 
@@ -98,6 +101,18 @@ def give_way(typingctx):
     def codegen(context, builder, signature, given):
         if os.name == "posix":
             _call(builder, "sched_yield", ir.IntType(32))
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+@intrinsic
+def sleep(typingctx):
+    """Leave this core idle for a moment, so that a thread which waits for another core can have it."""
+
+    def codegen(context, builder, signature, given):
+        if os.name == "posix":
+            _call(builder, "usleep", ir.IntType(32), ir.IntType(32)(ASLEEP))
         return context.get_dummy_value()
 
     return types.void(), codegen
@@ -188,7 +203,9 @@ def wait(barrier, members, number):
     waited, target = 0, (number + 1) * members
     while number_at(barrier, ARRIVED) < target:
         waited += 1
-        if waited > LOOKS:
+        if waited > LOOKS + YIELDS:
+            sleep()
+        elif waited > LOOKS:
             give_way()
         else:
             relax()
