@@ -232,7 +232,7 @@ def with_imports(used: set[tuple[str, str]], blocks: Sequence[str]) -> str:
     for module, word in sorted(used):
         modules.setdefault(module, []).append(word)
     imports = [
-        f"from bppsa_cupy.raw_kernels.twins.{module} import {', '.join(words)}"
+        f"from bppsa_cupy.raw_kernels.twins.simd.{module} import {', '.join(words)}"
         for module, words in modules.items()
     ]
     return "\n".join([*imports, "", "", "\n\n\n".join(blocks), ""])
