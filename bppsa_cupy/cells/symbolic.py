@@ -123,7 +123,7 @@ class Names(NamedTuple):
 NAMES: dict[type, Names] = {
     sympy.tanh: Names("tanh", "activations", "tanh_of"),
     Sigmoid: Names("sigmoid", "activations", "sigmoid_of"),
-    sympy.exp: Names("exponential", "functions", "exp_of"),
+    sympy.exp: Names("exponential", "activations", "exp_of"),
     sympy.log: Names("logarithm", "functions", "log"),
     sympy.sin: Names("sine", "functions", "sin"),
     sympy.cos: Names("cosine", "functions", "cos"),

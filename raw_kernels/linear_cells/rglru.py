@@ -4,8 +4,8 @@ from numba.extending import register_jitable
 
 from bppsa_cupy.raw_kernels.kernel import read_source
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
-from bppsa_cupy.raw_kernels.twins.simd.activations import sigmoid
-from bppsa_cupy.raw_kernels.twins.simd.functions import bounded_root, exponential, sqrt
+from bppsa_cupy.raw_kernels.twins.simd.activations import exponential, sigmoid
+from bppsa_cupy.raw_kernels.twins.simd.functions import bounded_root, sqrt
 from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, number, select
 
 

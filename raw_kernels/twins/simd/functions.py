@@ -23,11 +23,6 @@ def bounded_root(x):
     return np.sqrt(x)
 
 
-def exponential(x):
-    """e^x"""
-    return np.exp(x)
-
-
 def logarithm(x):
     """The natural logarithm of x."""
     return np.log(x)
@@ -57,7 +52,6 @@ def _by_lanes(function, single):
         return on_each_lane(scalar) if isinstance(x, Lanes) else single
 
 
-_by_lanes(exponential, lambda x: math.exp(x))
 _by_lanes(logarithm, lambda x: math.log(x))
 _by_lanes(sine, lambda x: math.sin(x))
 _by_lanes(cosine, lambda x: math.cos(x))

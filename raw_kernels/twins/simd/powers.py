@@ -44,7 +44,7 @@ def power_of_two(n):
 
 
 def scaled(p, n):
-    """p 2^n, rounded once, of float32: p from 1/2 to 2, n integral, -252 to 127."""
+    """p 2^n, rounded once, of float32: p from 1/2 to 2, n integral, -252 to 128."""
     raise NotImplementedError
 
 
