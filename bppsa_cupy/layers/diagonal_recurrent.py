@@ -108,35 +108,38 @@ class DiagonalRecurrent(LinearRecurrent):
         of = f"_{walk.name}"
         return {name.removesuffix(of): array for name, array in ctx.parameters.items() if name.endswith(of)}
 
-    @staticmethod
-    def _rows(ctx: LinearContext, matrix: Array) -> Array:
-        """A complex matrix (N, I) as reals (2 N, I), of each row the real parts before the imaginary ones."""
-        both = ctx.device.xp.stack([matrix.real, matrix.imag], axis=1)
-        return both.reshape(-1, matrix.shape[1])
+    def _made(self, ctx: LinearContext, walk: Direction) -> Discretised:
+        """λ and γ of a direction."""
+        return self.discretised(ctx.device.xp, self._parameters(ctx, walk))
 
-    def _inward(self, ctx: LinearContext, walk: Direction) -> tuple[Discretised, Array, Array]:
-        """λ and γ, B, and γ B as reals (2 N, I)."""
-        own = self._parameters(ctx, walk)
-        made = self.discretised(ctx.device.xp, own)
-        matrix = own["B_re"] + 1j * own["B_im"]
-        return made, matrix, self._rows(ctx, made.gain[:, None] * matrix)
+    def _inward(self, ctx: LinearContext, walk: Direction, made: Discretised) -> Array:
+        """γ B as reals (2 N, I), of each row the real parts before the imaginary ones."""
+        own, xp, gain = self._parameters(ctx, walk), ctx.device.xp, made.gain[:, None]
+        real, imaginary = own["B_re"], own["B_im"]
+        rows = ctx.buffer("inward", (len(real), 2, real.shape[1]))
+        xp.multiply(real, gain.real, out=rows[:, 0])
+        xp.multiply(imaginary, gain.real, out=rows[:, 1])
+        if gain.dtype.kind == "c":
+            rows[:, 0] -= imaginary * gain.imag
+            rows[:, 1] += real * gain.imag
+        return rows.reshape(-1, rows.shape[2])
 
     def _outward(self, ctx: LinearContext, walk: Direction) -> Array:
         """s C as reals (F, 2 N) that the state's are multiplied by."""
         own, xp = self._parameters(ctx, walk), ctx.device.xp
-        both = xp.stack([self.scale * own["C_re"], -self.scale * own["C_im"]], axis=2)
-        return both.reshape(self.input_size, -1)
+        columns = ctx.buffer("outward", (self.input_size, self.hidden_size, 2))
+        xp.multiply(own["C_re"], self.scale, out=columns[:, :, 0])
+        xp.multiply(own["C_im"], -self.scale, out=columns[:, :, 1])
+        return columns.reshape(self.input_size, -1)
 
     def factors(self, ctx: LinearContext, walk: Direction) -> Array:
-        xp = ctx.device.xp
-        factor = self.discretised(xp, self._parameters(ctx, walk)).factor
-        return xp.ascontiguousarray(factor).view(ctx.dtype).reshape(1, 1, -1)
+        return self._as_reals(ctx, self._made(ctx, walk).factor).reshape(1, 1, -1)
 
     def terms(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         x, term = ctx.inputs[walk.layer], ctx.buffer("term", (*ctx.rows, self.reals))
-        _, _, inward = self._inward(ctx, walk)
-        self.multiply(ctx, x, inward, None, term)
-        return self.factors(ctx, walk), term
+        made = self._made(ctx, walk)
+        self.multiply(ctx, x, self._inward(ctx, walk, made), None, term)
+        return self._as_reals(ctx, made.factor).reshape(1, 1, -1), term
 
     def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
         x, skip = ctx.inputs[walk.layer], ctx.parameters[f"D_{walk.name}"]
@@ -144,12 +147,12 @@ class DiagonalRecurrent(LinearRecurrent):
         self.multiply(ctx, state, self._outward(ctx, walk), None, own)
         if own is not out:
             out[...] = own
+        more = ctx.buffer("skipped", out.shape)
         if skip.ndim == 1:
-            out += x * skip
+            ctx.device.xp.multiply(x, skip, out=more)
         else:
-            more = ctx.buffer("skipped", out.shape)
             self.multiply(ctx, x, skip, None, more)
-            out += more
+        out += more
 
     # ---- backward ----
 
@@ -169,15 +172,15 @@ class DiagonalRecurrent(LinearRecurrent):
         by_term, by_output = self._kept(ctx, walk)
         skip = ctx.parameters[f"D_{walk.name}"]
         by = out if first else ctx.buffer("by_seen", out.shape)
-        self.multiply_back(ctx, by_term, self._inward(ctx, walk)[2], by)
+        self.multiply_back(ctx, by_term, self._inward(ctx, walk, self._made(ctx, walk)), by)
         if by is not out:
             out += by
+        more = ctx.buffer("by_skipped", out.shape)
         if skip.ndim == 1:
-            out += by_output * skip
+            ctx.device.xp.multiply(by_output, skip, out=more)
         else:
-            more = ctx.buffer("by_skipped", out.shape)
             self.multiply_back(ctx, by_output, skip, more)
-            out += more
+        out += more
 
     def _kept(self, ctx: LinearContext, walk: Direction) -> tuple[Array, Array]:
         """The gradients by the terms and by the output."""
@@ -188,36 +191,45 @@ class DiagonalRecurrent(LinearRecurrent):
 
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
         xp, of, x = ctx.device.xp, f"_{walk.name}", ctx.inputs[walk.layer]
-        made, matrix, _ = self._inward(ctx, walk)
+        own, made = self._parameters(ctx, walk), self._made(ctx, walk)
         by_term, by_output = self._kept(ctx, walk)
         state = ctx.buffer(f"state_{walk.name}", (*ctx.rows, self.reals))
-        by_inward = ctx.buffer("by_inward", (self.reals, x.shape[2]))
-        by_outward = ctx.buffer("by_outward", (self.output_size, self.reals))
-        self.multiply_sums(ctx, by_term, x, by_inward)
-        self.multiply_sums(ctx, by_output, state, by_outward)
-        by_gained = by_inward[::2] + 1j * by_inward[1::2]
-        by_matrix = xp.conj(made.gain)[:, None] * by_gained
+        by_inward = ctx.buffer("by_inward", (self.hidden_size, 2, x.shape[2]))
+        by_outward = ctx.buffer("by_outward", (self.output_size, self.hidden_size, 2))
+        self.multiply_sums(ctx, by_term, x, by_inward.reshape(self.reals, -1))
+        self.multiply_sums(ctx, by_output, state, by_outward.reshape(self.output_size, -1))
+        xp.multiply(by_outward[:, :, 0], self.scale, out=ctx.gradients["C_re" + of])
+        xp.multiply(by_outward[:, :, 1], -self.scale, out=ctx.gradients["C_im" + of])
         by_factor = ctx.buffer(f"by_factor{of}", (self.reals,)).view(self.state_dtype(ctx.dtype))
-        by = Discretised(by_factor, (xp.conj(matrix) * by_gained).sum(axis=1))
-        skip = ctx.parameters["D" + of]
-        found = {
-            "B_re": by_matrix.real,
-            "B_im": by_matrix.imag,
-            "C_re": self.scale * by_outward[:, ::2],
-            "C_im": -self.scale * by_outward[:, 1::2],
-            "D": self._by_skip(ctx, by_output, x, skip),
-            **self.own_gradients(xp, self._parameters(ctx, walk), made, by),
-        }
-        for name, value in found.items():
+        by = Discretised(by_factor, self._back_to_matrix(ctx, of, own, made.gain, by_inward))
+        for name, value in self.own_gradients(xp, own, made, by).items():
             ctx.gradients[name + of][...] = value
+        self._back_to_skip(ctx, by_output, x, ctx.gradients["D" + of])
 
-    def _by_skip(self, ctx: LinearContext, by_output: Array, x: Array, skip: Array) -> Array:
-        """The gradient by D."""
-        if skip.ndim == 1:
-            return (by_output * x).sum(axis=(0, 1))
-        by_skip = ctx.buffer("by_skip", skip.shape)
-        self.multiply_sums(ctx, by_output, x, by_skip)
-        return by_skip
+    def _back_to_matrix(
+        self, ctx: LinearContext, of: str, own: Mapping[str, Array], gain: Array, by: Array
+    ) -> Array:
+        """Write the gradients by B of those by γ B, (N, 2, I); gives that by γ, (N,)."""
+        xp, parts = ctx.device.xp, (by[:, 0], by[:, 1])
+        for name, part in zip(("B_re", "B_im"), parts, strict=True):
+            xp.multiply(part, gain.real[:, None], out=ctx.gradients[name + of])
+
+        def sums(name: str, part: Array) -> Array:
+            return xp.einsum("ni,ni->n", own[name], part)
+
+        by_real = sums("B_re", parts[0]) + sums("B_im", parts[1])
+        if gain.dtype.kind != "c":
+            return by_real
+        ctx.gradients["B_re" + of] += parts[1] * gain.imag[:, None]
+        ctx.gradients["B_im" + of] -= parts[0] * gain.imag[:, None]
+        return by_real + 1j * (sums("B_re", parts[1]) - sums("B_im", parts[0]))
+
+    def _back_to_skip(self, ctx: LinearContext, by_output: Array, x: Array, by_skip: Array) -> None:
+        """Write the gradient by D."""
+        if by_skip.ndim == 1:
+            by_skip[...] = ctx.device.xp.einsum("btf,btf->f", by_output, x)
+        else:
+            self.multiply_sums(ctx, by_output, x, by_skip)
 
 
 class LRU(DiagonalRecurrent):

@@ -83,9 +83,11 @@ class GatedRecurrent(LinearRecurrent):
         """out = W_ihᵀ delta, of the first rows of delta."""
         self.multiply_back(ctx, delta, weight, out)
 
-    def multiply_sums_seen(self, ctx: LinearContext, delta: Array, seen: Array, out: Array) -> None:
-        """The gradient by W_ih."""
-        self.multiply_sums(ctx, delta, seen, out)
+    def multiply_sums_seen(
+        self, ctx: LinearContext, delta: Array, seen: Array, out: Array, by_rows: Array
+    ) -> None:
+        """The gradient by W_ih, and that by a bias of each of its rows."""
+        self.multiply_sums(ctx, delta, seen, out, by_rows)
 
     # ---- forward ----
 
@@ -220,11 +222,18 @@ class GatedRecurrent(LinearRecurrent):
 
     def weight_gradients(self, ctx: LinearContext, walk: Direction) -> None:
         xp, of, H = ctx.device.xp, f"_{walk.name}", self.hidden_size
-        delta = self._delta(ctx, walk)
-        self.multiply_sums_seen(ctx, delta, self._seen(ctx, walk), ctx.gradients["weight_ih" + of])
-        sums = xp.sum(delta, axis=(0, 1)).reshape(-1, H)
+        delta, by_rows = self._delta(ctx, walk), ctx.buffer("by_rows", (self.weighted(walk.layer),))
+        seen, by_weight = self._seen(ctx, walk), ctx.gradients["weight_ih" + of]
+        self.multiply_sums_seen(ctx, delta, seen, by_weight, by_rows)
         if self.bias:
-            ctx.gradients["bias_ih" + of][...] = sums[list(self.biased)].reshape(-1)
-        found = self.unit_gradients(xp, self._units_of(ctx, walk), list(sums[self.cell.gates :]))
-        for name, gradient in zip(self.unit_parameters, found, strict=True):
-            ctx.gradients[name + of][...] = gradient
+            own = ctx.gradients["bias_ih" + of]
+            own[...] = by_rows if own.size == by_rows.size else self._of_biased(by_rows)
+        if self.unit_parameters:
+            by_units = xp.sum(delta[:, :, self.cell.gates * H :], axis=(0, 1)).reshape(-1, H)
+            found = self.unit_gradients(xp, self._units_of(ctx, walk), list(by_units))
+            for name, gradient in zip(self.unit_parameters, found, strict=True):
+                ctx.gradients[name + of][...] = gradient
+
+    def _of_biased(self, rows: Array) -> Array:
+        """Of a number a row of W_ih those of the gates that have a bias."""
+        return rows.reshape(-1, self.hidden_size)[list(self.biased)].reshape(-1)

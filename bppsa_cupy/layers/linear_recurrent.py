@@ -235,13 +235,15 @@ class LinearRecurrent(Recurrent):
         products.project(ctx.device, _by_row(rows), weight, None, _by_row(out), transposed=True)()
 
     @staticmethod
-    def multiply_sums(ctx: LinearContext, rows: Array, others: Array, out: Array) -> None:
+    def multiply_sums(
+        ctx: LinearContext, rows: Array, others: Array, out: Array, sums_alone: Array | None = None
+    ) -> None:
         """Fill out (O, I) with the sums over samples and steps of rows times others: the first O columns of
-        (B, T, at least O), and (B, T, I)."""
+        (B, T, at least O), and (B, T, I); and sums_alone (O,), where given, with those of the rows."""
         by_row, device = _by_row(rows), ctx.device
         size = products.workspace_size(device, len(by_row), 1, *out.shape)
         sums = ctx.buffer("sums", (size,))
-        products.weight_gradient(device, by_row, 0, _by_row(others), sums, out, None)()
+        products.weight_gradient(device, by_row, 0, _by_row(others), sums, out, sums_alone)()
 
     # ---- forward ----
 

@@ -113,16 +113,19 @@ class RGLRU(GatedRecurrent):
             self.multiply_back(ctx, ctx.device.xp.ascontiguousarray(delta[:, :, rows]), weight[rows], part)
             out[:, :, columns] = part
 
-    def multiply_sums_seen(self, ctx: LinearContext, delta: Array, seen: Array, out: Array) -> None:
+    def multiply_sums_seen(
+        self, ctx: LinearContext, delta: Array, seen: Array, out: Array, by_rows: Array
+    ) -> None:
         if self.heads == 1:
-            super().multiply_sums_seen(ctx, delta, seen, out)
+            super().multiply_sums_seen(ctx, delta, seen, out, by_rows)
             return
         xp = ctx.device.xp
         for columns, rows in self._blocks():
             part = ctx.buffer("sums_part", (len(rows), out.shape[1]))
             own = xp.ascontiguousarray(delta[:, :, rows]), xp.ascontiguousarray(seen[:, :, columns])
-            self.multiply_sums(ctx, *own, part)
-            out[rows] = part
+            sums = ctx.buffer("by_part_rows", (len(rows),))
+            self.multiply_sums(ctx, *own, part, sums)
+            out[rows], by_rows[rows] = part, sums
 
     def _blocks(self) -> list[tuple[slice, np.ndarray]]:
         """Of each head its features, and the rows of both gates that see them."""

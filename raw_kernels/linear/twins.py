@@ -7,8 +7,11 @@ from bppsa_cupy.raw_kernels.twins.simd.rows import ALL, load_rows, store_rows
 from bppsa_cupy.raw_kernels.twins.threads.spans import spans_of
 from bppsa_cupy.system.compiled import compiled, part
 
+#: Elements of a copy that take as long as a gate of a unit does.
+WORK = 4
 
-def _rows_of(group):
+
+def _rows_of(group, gates):
     """run(rows, hidden, arguments): group(row, k, count, hidden, *arguments) of each row and LANES of its
     units, which begin at k; count is None, or how many are left."""
 
@@ -26,7 +29,7 @@ def _rows_of(group):
 
     @part()
     def all_rows(rows, hidden, arguments):
-        run(rows * hidden, rows, (hidden, *arguments))
+        run(WORK * gates * rows * hidden, rows, (hidden, *arguments))
 
     return all_rows
 
@@ -42,7 +45,7 @@ def make_terms(form):
         store_rows(a, row * H + k, H, factor, count)
         store_rows(b, row * H + k, H, term, count)
 
-    run = _rows_of(group)
+    run = _rows_of(group, gates)
 
     @compiled()
     def terms(projected, unit, a, b, rows, hidden):
@@ -61,7 +64,7 @@ def make_output(form):
         c, p = load_rows(state, row * H + k, H, 1, ALL, count), load_rows(unit, k, H, numbers, ALL, count)
         store_rows(y, row * H + k, H, function(x, c, p), count)
 
-    run = _rows_of(group)
+    run = _rows_of(group, gates)
 
     @compiled()
     def output(projected, unit, state, y, rows, hidden):
@@ -81,7 +84,7 @@ def make_by_state(form):
         g = load_rows(gradient, row * H + k, H, 1, ALL, count)
         store_rows(by, row * H + k, H, function(g, x, c, p), count)
 
-    run = _rows_of(group)
+    run = _rows_of(group, gates)
 
     @compiled()
     def by_state(projected, unit, state, gradient, by, rows, hidden):
@@ -110,7 +113,7 @@ def make_by_inputs(form):
         store_rows(by, own, H, by_x, count)
         store_rows(by, own + np.uint64(gates) * H, H, by_p, count)
 
-    run = _rows_of(group)
+    run = _rows_of(group, gates)
 
     @compiled()
     def by_inputs(projected, unit, state, by_a, by_b, by_y, by, rows, hidden):
