@@ -163,8 +163,7 @@ def test_an_empty_batch_gives_no_output_and_gradients_of_zero(rng):
 OF_AVX2 = """
 import numpy as np, sys
 import bppsa_cupy as bp
-from bppsa_cupy.raw_kernels.twins.products.lane_products import WIDE
-from bppsa_cupy.raw_kernels.twins.products.tiles import VECTOR_BYTES
+from bppsa_cupy.raw_kernels.twins.simd.vectors import VECTOR_BYTES, WIDE
 assert not WIDE and VECTOR_BYTES == 32
 layers = [bp.Conv2d(8, 8, 3, padding=1), bp.Flatten(), bp.Linear(512, 3)]
 net = bp.Sequential(layers, (8, 8, 8), seed=0, device="host")

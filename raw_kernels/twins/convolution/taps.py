@@ -13,14 +13,21 @@ on the batch that it is in nor on the number of threads.
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.products.lane_products import loop
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned
-from bppsa_cupy.raw_kernels.twins.products.tiles import VECTOR_BYTES, lanes_of
+from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
 from bppsa_cupy.raw_kernels.twins.simd.squares import put_lines, put_square, take_square
+from bppsa_cupy.raw_kernels.twins.simd.vectors import (
+    VECTOR_BYTES,
+    WORD,
+    Vectors,
+    call_named,
+    data_of,
+    loop,
+    shuffled,
+)
 from bppsa_cupy.system.compiled import compiled
 
 #: Vectors of a run whose sums, or gradients, stay in registers.
@@ -30,46 +37,12 @@ WIDEST = 14 if VECTOR_BYTES == 64 else 10
 ENOUGH = 8
 
 
-class _Runs:
-    """Vectors at places of arrays, in LLVM's language."""
+class _Runs(Vectors):
+    """Runs of vectors at places of arrays, in LLVM's language."""
 
-    def __init__(self, context, builder, element):
-        self.context, self.builder = context, builder
-        self.size = 4 if isinstance(element, ir.FloatType) else 8
-        self.lanes = VECTOR_BYTES // self.size
-        self.type = ir.VectorType(element, self.lanes)
-        kind = ir.FunctionType(self.type, [self.type] * 3)
-        name = f"llvm.fmuladd.v{self.lanes}{element.intrinsic_name}"
-        self.fused = cgutils.get_or_insert_function(builder.module, kind, name)
-
-    def data(self, kind, array):
-        return self.context.make_array(kind)(self.context, self.builder, array).data
-
-    def at(self, data, index):
-        return self.builder.gep(data, [index])
-
-    def whole(self, pointer):
-        """The unsigned integer there, in 64 bits."""
-        return self.builder.zext(self.builder.load(pointer), ir.IntType(64))
-
-    def pointer(self, start, vector):
+    def of(self, start, vector):
         """Where vector number `vector` of a run lies that begins at the pointer `start`."""
-        place = self.builder.gep(start, [ir.IntType(64)(vector * self.lanes)])
-        return self.builder.bitcast(place, self.type.as_pointer())
-
-    def load(self, start, vector):
-        return self.builder.load(self.pointer(start, vector), align=self.size)
-
-    def store(self, value, start, vector):
-        self.builder.store(value, self.pointer(start, vector), align=self.size)
-
-    def splat(self, value):
-        single = self.builder.insert_element(ir.Constant(self.type, ir.Undefined), value, ir.IntType(32)(0))
-        places = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(single, single, places)
-
-    def zero(self):
-        return ir.Constant(self.type, [0.0] * self.lanes)
+        return self.at(start, WORD(vector * self.lanes))
 
     def by_width(self, width, emit):
         """What `emit` writes for each width up to WIDEST, of which a run takes its own."""
@@ -77,32 +50,39 @@ class _Runs:
         switch = builder.switch(width, after)
         for vectors in range(1, WIDEST + 1):
             block = builder.append_basic_block(f"vectors{vectors}")
-            switch.add_case(ir.IntType(64)(vectors), block)
+            switch.add_case(WORD(vectors), block)
             builder.position_at_end(block)
             emit(vectors)
             builder.branch(after)
         builder.position_at_end(after)
 
 
+def _window(builder, source, offsets, k):
+    """Where what tap k sees lies: offsets[k], an unsigned integer, behind `source`."""
+    return builder.gep(source, [builder.zext(builder.load(builder.gep(offsets, [k])), WORD)])
+
+
 @intrinsic
 def _sum_taps(typingctx, width, packed, place, offsets, values, count, sums, target):
     def codegen(context, builder, signature, arguments):
         width, _, place, _, _, count, _, target = arguments
-        runs = _Runs(context, builder, context.get_value_type(packed.dtype))
-        source, offset, value, out = (runs.data(signature.args[i], arguments[i]) for i in (1, 3, 4, 6))
-        source, out = runs.at(source, place), runs.at(out, target)
+        runs = _Runs(builder, context.get_value_type(packed.dtype))
+        source, offset, value, out = (
+            data_of(context, builder, signature.args[i], arguments[i]) for i in (1, 3, 4, 6)
+        )
+        source, out = builder.gep(source, [place]), builder.gep(out, [target])
 
         def emit(vectors):
-            def body(k, *totals):
-                start = runs.at(source, runs.whole(runs.at(offset, k)))
-                factor = runs.splat(builder.load(runs.at(value, k)))
-                return [
-                    builder.call(runs.fused, [factor, runs.load(start, v), total])
-                    for v, total in enumerate(totals)
-                ]
+            def factor(k):
+                return [runs.all(builder.load(builder.gep(value, [k])))]
 
-            for v, total in enumerate(loop(builder, count, [runs.zero()] * vectors, body)):
-                runs.store(total, out, v)
+            def window(k):
+                start = _window(builder, source, offset, k)
+                return [runs.load(runs.of(start, v)) for v in range(vectors)]
+
+            sums = runs.add_products(WORD(0), count, [runs.zeros()] * vectors, factor, window)
+            for v, total in enumerate(sums):
+                runs.store(total, runs.of(out, v))
 
         runs.by_width(width, emit)
         return context.get_dummy_value()
@@ -115,23 +95,26 @@ def _sum_taps(typingctx, width, packed, place, offsets, values, count, sums, tar
 def _add_dot_products(typingctx, width, packed, place, offsets, count, gradient, start, sums):
     def codegen(context, builder, signature, arguments):
         width, _, place, _, count, _, start, _ = arguments
-        runs = _Runs(context, builder, context.get_value_type(packed.dtype))
-        source, offset, gradient, out = (runs.data(signature.args[i], arguments[i]) for i in (1, 3, 5, 7))
-        source, gradient = runs.at(source, place), runs.at(gradient, start)
+        runs = _Runs(builder, context.get_value_type(packed.dtype))
+        source, offset, gradient, out = (
+            data_of(context, builder, signature.args[i], arguments[i]) for i in (1, 3, 5, 7)
+        )
+        source, gradient = builder.gep(source, [place]), builder.gep(gradient, [start])
 
         def emit(vectors):
-            factors = [runs.load(gradient, v) for v in range(vectors)]
+            factors = [runs.load(runs.of(gradient, v)) for v in range(vectors)]
 
             def body(k):
-                window = runs.at(source, runs.whole(runs.at(offset, k)))
-                own = runs.at(out, builder.mul(k, ir.IntType(64)(runs.lanes)))
-                totals = [runs.load(own, 0), runs.zero()]
+                window = _window(builder, source, offset, k)
+                own = runs.at(out, builder.mul(k, WORD(runs.lanes)))
+                totals = [runs.load(own), runs.zeros()]
                 for v, factor in enumerate(factors):
-                    totals[v % 2] = builder.call(runs.fused, [factor, runs.load(window, v), totals[v % 2]])
-                runs.store(builder.fadd(*totals), own, 0)
+                    vector = runs.load(runs.of(window, v))
+                    totals[v % 2] = call_named(builder, "llvm.fmuladd", factor, vector, totals[v % 2])
+                runs.store(builder.fadd(*totals), own)
                 return []
 
-            loop(builder, count, [], body)
+            loop(builder, WORD(0), count, [], body)
 
         runs.by_width(width, emit)
         return context.get_dummy_value()
@@ -145,17 +128,13 @@ def lane_sum(typingctx, array, index):
     """The sum of the vector that starts at array[index], by halves."""
 
     def codegen(context, builder, signature, arguments):
-        runs = _Runs(context, builder, context.get_value_type(array.dtype))
-        data = runs.data(signature.args[0], arguments[0])
-        total, lanes = runs.load(runs.at(data, arguments[1]), 0), runs.lanes
+        vectors = Vectors(builder, context.get_value_type(array.dtype))
+        data = data_of(context, builder, signature.args[0], arguments[0])
+        total, lanes = vectors.load(vectors.at(data, arguments[1])), vectors.lanes
         while lanes > 1:
             lanes //= 2
-            places = ir.VectorType(ir.IntType(32), lanes)
-            first, second = (
-                builder.shuffle_vector(total, total, ir.Constant(places, list(range(start, start + lanes))))
-                for start in (0, lanes)
-            )
-            total = builder.fadd(first, second)
+            halves = (shuffled(builder, total, total, range(start, start + lanes)) for start in (0, lanes))
+            total = builder.fadd(*halves)
         return builder.extract_element(total, ir.IntType(32)(0))
 
     return array.dtype(array, types.uint64), codegen

@@ -1,20 +1,12 @@
-"""Matrix products with lanes of samples: a weight matrix times states, and sums of outer products.
-
-The innermost loops are written in LLVM's language, in tiles whose partial sums stay in registers: Numba would
-keep them in memory.
-"""
+"""Matrix products with lanes of samples: a weight matrix times states, and sums of outer products."""
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, call_named, splat, vector_pointer
-from bppsa_cupy.raw_kernels.twins.simd.processor import has
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WIDE, WORD, Vectors, data_of, loop
 from bppsa_cupy.system.compiled import compiled
-
-#: Whether a register holds 16 lanes of float32, and there are 32 of them.
-WIDE = has("avx512f")
 
 #: Rows of a weight matrix whose sums are held at once; what remains is done by fewer.
 ROWS = 10 if WIDE else 5
@@ -27,78 +19,33 @@ DOWN, ACROSS = (4, 5) if WIDE else (2, 3)
 BLOCK = 16
 
 
-def loop(builder, count, carried, body):
-    """LLVM values after `count` rounds of `body` (index, *values) -> values, from `carried`."""
-    before = builder.block
-    rounds, done = builder.append_basic_block("rounds"), builder.append_basic_block("done")
-    zero = ir.IntType(64)(0)
-    builder.cbranch(builder.icmp_unsigned(">", count, zero), rounds, done)
-    builder.position_at_end(rounds)
-    index = builder.phi(ir.IntType(64))
-    values = [builder.phi(value.type) for value in carried]
-    results = body(index, *values)
-    following = builder.add(index, ir.IntType(64)(1))
-    index.add_incoming(zero, before)
-    index.add_incoming(following, builder.block)
-    for phi, first, last in zip(values, carried, results, strict=True):
-        phi.add_incoming(first, before)
-        phi.add_incoming(last, builder.block)
-    after = builder.block
-    builder.cbranch(builder.icmp_unsigned("<", following, count), rounds, done)
-    builder.position_at_end(done)
-    finals = []
-    for first, last in zip(carried, results, strict=True):
-        final = builder.phi(first.type)
-        final.add_incoming(first, before)
-        final.add_incoming(last, after)
-        finals.append(final)
-    return finals
-
-
 def _product_tile(rows):
     """out_r = bias_r + sum over k of packed[first + k rows + r] values_k, for `rows` rows r."""
 
     @intrinsic
     def tile(typingctx, packed, first, bias, shift, columns, values, place, stride, out, target, spacing):
         def codegen(context, builder, signature, arguments):
-            (
-                packed_array,
-                first,
-                bias_array,
-                shift,
-                columns,
-                values_array,
-                place,
-                stride,
-                out_array,
-                target,
-                spacing,
-            ) = arguments
-            element = context.get_value_type(packed.dtype)
-            align = context.get_abi_sizeof(element)
-            weights = context.make_array(packed)(context, builder, packed_array).data
-            biases = context.make_array(bias)(context, builder, bias_array).data
+            first, shift, columns, place, stride, target, spacing = (
+                arguments[i] for i in (1, 3, 4, 6, 7, 9, 10)
+            )
+            weights, biases, source, to = (
+                data_of(context, builder, signature.args[i], arguments[i]) for i in (0, 2, 5, 8)
+            )
+            lanes = Vectors(builder, context.get_value_type(packed.dtype), LANES)
 
-            def number(data, start, offset):
-                place = builder.add(start, ir.IntType(64)(offset))
-                return splat(builder, builder.load(builder.gep(data, [place])))
+            def numbers(data, start):
+                for r in range(rows):
+                    yield lanes.all(builder.load(builder.gep(data, [builder.add(start, WORD(r))])))
 
-            def body(k, *sums):
-                source = builder.add(place, builder.mul(k, stride))
-                pointer = vector_pointer(context, builder, values, values_array, source, element)
-                vector = builder.load(pointer, align=align)
-                entry = builder.add(first, builder.mul(k, ir.IntType(64)(rows)))
-                return [
-                    call_named(builder, "llvm.fmuladd", number(weights, entry, r), vector, sums[r])
-                    for r in range(rows)
-                ]
+            def left(k):
+                return numbers(weights, builder.add(first, builder.mul(k, WORD(rows))))
 
-            sums = loop(builder, columns, [number(biases, shift, r) for r in range(rows)], body)
-            for r in range(rows):
-                place_r = builder.add(target, builder.mul(ir.IntType(64)(r), spacing))
-                builder.store(
-                    sums[r], vector_pointer(context, builder, out, out_array, place_r, element), align=align
-                )
+            def right(k):
+                return [lanes.load(lanes.at(source, builder.add(place, builder.mul(k, stride))))]
+
+            sums = lanes.add_products(WORD(0), columns, list(numbers(biases, shift)), left, right)
+            for r, total in enumerate(sums):
+                lanes.store(total, lanes.at(to, builder.add(target, builder.mul(WORD(r), spacing))))
             return context.get_dummy_value()
 
         whole = types.uint64
@@ -173,18 +120,12 @@ def _outer_tile(down, across):
             left_step, right_step, right_apart, steps, blocks, target, width = (
                 arguments[i] for i in (3, 8, 10, 11, 12, 14, 15)
             )
-            element = context.get_value_type(left.dtype)
-            align = context.get_abi_sizeof(element)
+            lanes = Vectors(builder, context.get_value_type(left.dtype), LANES)
+            ups, ons, to = (data_of(context, builder, signature.args[i], arguments[i]) for i in (0, 5, 13))
 
             def last_or(count, i):
-                whole = ir.IntType(64)
-                last = builder.sub(count, whole(1))
-                return builder.select(builder.icmp_unsigned("<", whole(i), count), whole(i), last)
-
-            def pointer(position, place):
-                return vector_pointer(
-                    context, builder, signature.args[position], arguments[position], place, element
-                )
+                last = builder.sub(count, WORD(1))
+                return builder.select(builder.icmp_unsigned("<", WORD(i), count), WORD(i), last)
 
             def places(first, spacing, count, number):
                 return [builder.add(first, builder.mul(last_or(count, i), spacing)) for i in range(number)]
@@ -192,27 +133,25 @@ def _outer_tile(down, across):
             lefts = places(arguments[1], arguments[2], arguments[4], down)
             rights = places(arguments[6], arguments[7], arguments[9], across)
             tops = places(target, width, arguments[4], down)
-            beside = places(ir.IntType(64)(0), ir.IntType(64)(LANES), arguments[9], across)
-            kept = [pointer(13, builder.add(top, column)) for top in tops for column in beside]
+            beside = places(WORD(0), WORD(LANES), arguments[9], across)
+            kept = [lanes.at(to, builder.add(top, column)) for top in tops for column in beside]
+
+            def loaded(data, firsts, behind):
+                return [lanes.load(lanes.at(data, builder.add(first, behind))) for first in firsts]
 
             def of_step(step, *totals):
                 above, along = builder.mul(step, left_step), builder.mul(step, right_step)
+                return lanes.add_products(
+                    WORD(0),
+                    blocks,
+                    totals,
+                    lambda block: loaded(ups, lefts, builder.add(above, builder.mul(block, WORD(LANES)))),
+                    lambda block: loaded(ons, rights, builder.add(along, builder.mul(block, right_apart))),
+                )
 
-                def of_block(block, *totals):
-                    up = builder.add(above, builder.mul(block, ir.IntType(64)(LANES)))
-                    on = builder.add(along, builder.mul(block, right_apart))
-                    x = [builder.load(pointer(0, builder.add(place, up)), align=align) for place in lefts]
-                    y = [builder.load(pointer(5, builder.add(place, on)), align=align) for place in rights]
-                    return [
-                        call_named(builder, "llvm.fmuladd", x[i // across], y[i % across], total)
-                        for i, total in enumerate(totals)
-                    ]
-
-                return loop(builder, blocks, totals, of_block)
-
-            totals = [builder.load(place, align=align) for place in kept]
-            for total, place in zip(loop(builder, steps, totals, of_step), kept, strict=True):
-                builder.store(total, place, align=align)
+            totals = loop(builder, WORD(0), steps, [lanes.load(place) for place in kept], of_step)
+            for total, place in zip(totals, kept, strict=True):
+                lanes.store(total, place)
             return context.get_dummy_value()
 
         whole = types.uint64

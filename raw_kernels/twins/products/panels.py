@@ -6,7 +6,7 @@ operand's own layout is.
 
 import numpy as np
 
-from bppsa_cupy.raw_kernels.twins.products.tiles import VECTOR_BYTES, VECTORS, lanes_of
+from bppsa_cupy.raw_kernels.twins.products.tiles import VECTORS, lanes_of
 from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
 from bppsa_cupy.raw_kernels.twins.simd.squares import (
     copy_line,
@@ -17,6 +17,7 @@ from bppsa_cupy.raw_kernels.twins.simd.squares import (
     put_two,
     take_square,
 )
+from bppsa_cupy.raw_kernels.twins.simd.vectors import VECTOR_BYTES
 from bppsa_cupy.system.compiled import compiled
 
 #: Vectors of a panel whose vectors are loaded; where single elements are read, one is enough.

@@ -5,20 +5,11 @@ same bits, whichever way a sample goes.
 """
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.products.lane_products import WIDE, loop
-from bppsa_cupy.raw_kernels.twins.simd.lanes import (
-    LANES,
-    call_named,
-    load,
-    splat,
-    spread,
-    store,
-    vector_pointer,
-)
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, spread, store
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WIDE, WORD, Vectors, data_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Vectors of rows that lie side by side in a packed matrix.
@@ -32,50 +23,34 @@ def _tile(vectors, samples):
     @intrinsic
     def tile(typingctx, packed, first, pitch, depth, values, place, apart, out, target, spacing):
         def codegen(context, builder, signature, arguments):
-            packed_array, first, pitch, depth, values_array, place, apart, out_array, target, spacing = (
-                arguments
+            _, first, pitch, depth, _, place, apart, _, target, spacing = arguments
+            weights, source, to = (
+                data_of(context, builder, signature.args[i], arguments[i]) for i in (0, 4, 7)
             )
-            element = context.get_value_type(packed.dtype)
-            align, whole = context.get_abi_sizeof(element), ir.IntType(64)
-            data = context.make_array(values)(context, builder, values_array).data
-            sources = [
-                builder.gep(data, [builder.add(place, builder.mul(apart, whole(s)))]) for s in range(samples)
-            ]
+            lanes = Vectors(builder, context.get_value_type(packed.dtype), LANES)
+
+            def places(start, apart):
+                return [builder.add(start, builder.mul(apart, WORD(s))) for s in range(samples)]
+
+            own = [builder.gep(source, [at]) for at in places(place, apart)]
             targets = [
-                vector_pointer(
-                    context, builder, out, out_array,
-                    builder.add(builder.add(target, builder.mul(spacing, whole(s))), whole(v * LANES)),
-                    element,
-                )
-                for s in range(samples)
+                lanes.at(to, builder.add(at, WORD(v * LANES)))
+                for at in places(target, spacing)
                 for v in range(vectors)
-            ]  # fmt: skip
+            ]
 
-            def body(k, *sums):
+            def left(k):
+                return [lanes.all(builder.load(builder.gep(values, [k]))) for values in own]
+
+            def right(k):
                 start = builder.add(first, builder.mul(k, pitch))
-                rows = [
-                    builder.load(
-                        vector_pointer(
-                            context,
-                            builder,
-                            packed,
-                            packed_array,
-                            builder.add(start, whole(v * LANES)),
-                            element,
-                        ),
-                        align=align,
-                    )
-                    for v in range(vectors)
-                ]
-                factors = [splat(builder, builder.load(builder.gep(source, [k]))) for source in sources]
-                return [
-                    call_named(builder, "llvm.fmuladd", factors[i // vectors], rows[i % vectors], total)
-                    for i, total in enumerate(sums)
-                ]
+                rows = [builder.add(start, WORD(v * LANES)) for v in range(vectors)]
+                return [lanes.load(lanes.at(weights, row)) for row in rows]
 
-            sums = [builder.load(pointer, align=align) for pointer in targets]
-            for total, pointer in zip(loop(builder, depth, sums, body), targets, strict=True):
-                builder.store(total, pointer, align=align)
+            sums = [lanes.load(pointer) for pointer in targets]
+            sums = lanes.add_products(WORD(0), depth, sums, left, right)
+            for total, pointer in zip(sums, targets, strict=True):
+                lanes.store(total, pointer)
             return context.get_dummy_value()
 
         whole = types.uint64

@@ -11,18 +11,15 @@ tile it is in nor on what else is computed, nor on the number of threads.
 """
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
-from bppsa_cupy.raw_kernels.twins.simd.processor import has
+from bppsa_cupy.raw_kernels.twins.simd.vectors import VECTOR_BYTES, WIDE, WORD, Vectors, data_of
 from bppsa_cupy.system.compiled import compiled
 
-#: Bytes of a vector register, and how many vectors a tile is wide: with ROWS of them and one row of the
-#: second operand they fill the registers (32 with AVX-512, else 16).
-VECTOR_BYTES, VECTORS = (64, 3) if has("avx512f") else (32, 2)
+#: How many vectors a tile is wide: ROWS of them and one row of the second operand fill the registers.
+VECTORS = 3 if WIDE else 2
 
 #: Rows of a tile.
 ROWS = 6
@@ -31,66 +28,42 @@ ROWS = 6
 DEPTH = 144
 
 
-def _tile(vectors):
-    """The intrinsic that adds to one tile ROWS rows high and `vectors` vectors wide."""
+def _tile(across):
+    """The intrinsic that adds to one tile ROWS rows high and `across` vectors wide."""
 
-    def emit(builder, module, element, a, rows, steps, x, places, shifts, first, end, sums, start, stride):
-        integer, size = ir.IntType(64), 4 if isinstance(element, ir.FloatType) else 8
-        lanes = VECTOR_BYTES // size
-        vector = ir.VectorType(element, lanes)
-
-        def pointer(array, index):
-            return builder.bitcast(builder.gep(array, [index]), vector.as_pointer())
+    def emit(builder, element, a, rows, steps, x, places, shifts, first, end, sums, start, stride):
+        vectors = Vectors(builder, element)
 
         def entry(array, index):
             return builder.load(builder.gep(array, [index]))
 
-        own = [builder.gep(a, [entry(rows, integer(r))]) for r in range(ROWS)]
-        across = [builder.gep(x, [entry(places, integer(v))]) for v in range(vectors)]
-        before, loop = builder.block, builder.append_basic_block("terms")
-        after = builder.append_basic_block("sums")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k = builder.phi(integer)
-        k.add_incoming(first, before)
-        tile = [[builder.phi(vector) for _ in range(vectors)] for _ in range(ROWS)]
-        step, shift = entry(steps, k), entry(shifts, k)
-        loaded = [builder.load(pointer(place, shift), align=size) for place in across]
-        kind = ir.FunctionType(vector, [vector] * 3)
-        name = f"llvm.fmuladd.v{lanes}{element.intrinsic_name}"
-        fused = cgutils.get_or_insert_function(module, kind, name)
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-        results = []
-        for r in range(ROWS):
-            single = builder.insert_element(
-                ir.Constant(vector, ir.Undefined), entry(own[r], step), ir.IntType(32)(0)
-            )
-            factor = builder.shuffle_vector(single, single, zeros)
-            for v in range(vectors):
-                result = builder.call(fused, [factor, loaded[v], tile[r][v]])
-                tile[r][v].add_incoming(ir.Constant(vector, [0.0] * lanes), before)
-                tile[r][v].add_incoming(result, loop)
-                results.append(result)
-        following = builder.add(k, integer(1))
-        k.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_unsigned("<", following, end), loop, after)
-        builder.position_at_end(after)
-        for index, result in enumerate(results):
-            r, v = divmod(index, vectors)
-            offset = builder.add(builder.mul(stride, integer(r)), integer(v * lanes))
-            target = pointer(sums, builder.add(start, offset))
-            builder.store(builder.fadd(builder.load(target, align=size), result), target, align=size)
+        own = [builder.gep(a, [entry(rows, WORD(r))]) for r in range(ROWS)]
+        beside = [builder.gep(x, [entry(places, WORD(v))]) for v in range(across)]
+
+        def left(k):
+            step = entry(steps, k)
+            for row in own:
+                yield vectors.all(entry(row, step))
+
+        def right(k):
+            shift = entry(shifts, k)
+            return [vectors.load(vectors.at(place, shift)) for place in beside]
+
+        zeros = [vectors.zeros()] * (ROWS * across)
+        for index, total in enumerate(vectors.add_products(first, end, zeros, left, right)):
+            r, v = divmod(index, across)
+            offset = builder.add(builder.mul(stride, WORD(r)), WORD(v * vectors.lanes))
+            target = vectors.at(sums, builder.add(start, offset))
+            vectors.store(builder.fadd(vectors.load(target), total), target)
 
     @intrinsic
     def add(typingctx, a, rows, steps, x, places, shifts, first, end, sums, start, stride):
         def codegen(context, builder, signature, arguments):
             arguments = [
-                context.make_array(kind)(context, builder, value).data
-                if isinstance(kind, types.Array)
-                else value
+                data_of(context, builder, kind, value) if isinstance(kind, types.Array) else value
                 for kind, value in zip(signature.args, arguments, strict=True)
             ]
-            emit(builder, builder.module, context.get_value_type(a.dtype), *arguments)
+            emit(builder, context.get_value_type(a.dtype), *arguments)
             return context.get_dummy_value()
 
         index = types.uint64

@@ -9,11 +9,10 @@ are neither read nor written.
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, Lanes, load, spread, store, vector_pointer
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, Lanes, lanes_at, load, spread, store
 from bppsa_cupy.system.compiled import part
 
 #: The step of a loop over groups of samples.
@@ -24,32 +23,13 @@ GROUP = np.uint64(LANES)
 STREAMED_BYTES = 1 << 24
 
 
-def masked(name, context, builder, array_type, arguments, vectors=()):
-    """LLVM's masked load or store of the first `count` lanes from array[index] on."""
-    array, index, count = arguments
-    element, integer = context.get_value_type(array_type.dtype), ir.IntType(32)
-    lanes, places = ir.VectorType(element, LANES), ir.VectorType(integer, LANES)
-    pointer = vector_pointer(context, builder, array_type, array, index, element)
-    single = builder.insert_element(
-        ir.Constant(places, ir.Undefined), builder.trunc(count, integer), integer(0)
-    )
-    counts = builder.shuffle_vector(single, single, ir.Constant(places, [0] * LANES))
-    mask = builder.icmp_unsigned("<", ir.Constant(places, list(range(LANES))), counts)
-    align = integer(context.get_abi_sizeof(element))
-    loads = not vectors
-    values = [pointer, align, mask, ir.Constant(lanes, [0.0] * LANES)]
-    values = values if loads else [*vectors, pointer, align, mask]
-    kind = ir.FunctionType(lanes if loads else ir.VoidType(), [value.type for value in values])
-    function_name = f"llvm.masked.{name}.v{LANES}{element.intrinsic_name}.p0"
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, function_name), values)
-
-
 @intrinsic
 def load_some(typingctx, array, index, count):
     """The lanes array[index : index + count], zeros after them."""
 
     def codegen(context, builder, signature, arguments):
-        return masked("load", context, builder, array, arguments)
+        vectors, pointer = lanes_at(context, builder, array, *arguments[:2])
+        return vectors.load(pointer, arguments[2])
 
     return Lanes(array.dtype)(array, types.uint64, types.uint64), codegen
 
@@ -59,7 +39,8 @@ def store_some(typingctx, array, index, count, value):
     """Set array[index : index + count] to the first lanes."""
 
     def codegen(context, builder, signature, arguments):
-        masked("store", context, builder, array, arguments[:3], arguments[3:])
+        vectors, pointer = lanes_at(context, builder, array, *arguments[:2])
+        vectors.store(arguments[3], pointer, arguments[2])
         return context.get_dummy_value()
 
     return types.void(array, types.uint64, types.uint64, value), codegen
@@ -71,8 +52,7 @@ def stream(typingctx, array, index, value):
     end of the parallel loop on, whose barrier orders it."""
 
     def codegen(context, builder, signature, arguments):
-        element = context.get_value_type(array.dtype)
-        pointer = vector_pointer(context, builder, array, *arguments[:2], element)
+        _, pointer = lanes_at(context, builder, array, *arguments[:2])
         stored = builder.store(arguments[2], pointer, align=64)
         stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
         return context.get_dummy_value()

@@ -8,7 +8,8 @@ import math
 import numpy as np
 from numba.extending import overload, register_jitable
 
-from bppsa_cupy.raw_kernels.twins.simd.lanes import Lanes, call_named, has_lanes, lanewise, on_each_lane
+from bppsa_cupy.raw_kernels.twins.simd.lanes import Lanes, has_lanes, lanewise, on_each_lane
+from bppsa_cupy.raw_kernels.twins.simd.vectors import call_named
 
 _rooted = lanewise(lambda builder, x: call_named(builder, "llvm.sqrt", x), 1)
 

@@ -12,8 +12,9 @@ import operator
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
+
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, Vectors, call_named, data_of
 
 #: Samples that one pass over time takes.
 LANES = 16
@@ -59,23 +60,13 @@ def has_lanes(*values):
 
 def splat(builder, value):
     """The LLVM vector whose lanes are all `value`."""
-    kind, places = ir.VectorType(value.type, LANES), ir.VectorType(ir.IntType(32), LANES)
-    single = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.IntType(32)(0))
-    return builder.shuffle_vector(single, single, ir.Constant(places, [0] * LANES))
+    return Vectors(builder, value.type, LANES).all(value)
 
 
-def vector_pointer(context, builder, array_type, array, index, element):
-    """A pointer to the LLVM vector of LANES of `element` that starts at array[index]."""
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(element, LANES).as_pointer())
-
-
-def call_named(builder, name, *values):
-    """LLVM's intrinsic of that name, on vectors of one type."""
-    kind = values[0].type
-    function_type = ir.FunctionType(kind, [kind] * len(values))
-    function_name = f"{name}.v{LANES}{kind.element.intrinsic_name}"
-    return builder.call(cgutils.get_or_insert_function(builder.module, function_type, function_name), values)
+def lanes_at(context, builder, array_type, array, index, lanes=LANES):
+    """Vectors of an array's dtype, and a pointer to the one that starts at array[index]."""
+    vectors = Vectors(builder, context.get_value_type(array_type.dtype), lanes)
+    return vectors, vectors.at(data_of(context, builder, array_type, array), index)
 
 
 def lanewise(emit, arity, result=None):
@@ -110,9 +101,8 @@ def load(typingctx, array, index):
     """The lanes array[index : index + LANES]."""
 
     def codegen(context, builder, signature, arguments):
-        element = context.get_value_type(array.dtype)
-        pointer = vector_pointer(context, builder, array, *arguments, element)
-        return builder.load(pointer, align=context.get_abi_sizeof(element))
+        vectors, pointer = lanes_at(context, builder, array, *arguments)
+        return vectors.load(pointer)
 
     return Lanes(array.dtype)(array, types.uint64), codegen
 
@@ -122,9 +112,8 @@ def store(typingctx, array, index, value):
     """Set array[index : index + LANES] to lanes."""
 
     def codegen(context, builder, signature, arguments):
-        element = context.get_value_type(array.dtype)
-        pointer = vector_pointer(context, builder, array, *arguments[:2], element)
-        builder.store(arguments[2], pointer, align=context.get_abi_sizeof(element))
+        vectors, pointer = lanes_at(context, builder, array, *arguments[:2])
+        vectors.store(arguments[2], pointer)
         return context.get_dummy_value()
 
     return types.void(array, types.uint64, value), codegen
@@ -169,9 +158,8 @@ def lanes_before(typingctx, number, ends):
     """The lanes that are still going on: number < ends[lane], `ends` being LANES integers of int64."""
 
     def codegen(context, builder, signature, arguments):
-        integer = ir.IntType(64)
-        pointer = vector_pointer(context, builder, ends, arguments[1], integer(0), integer)
-        return builder.icmp_signed("<", splat(builder, arguments[0]), builder.load(pointer, align=8))
+        vectors, pointer = lanes_at(context, builder, ends, arguments[1], WORD(0))
+        return builder.icmp_signed("<", vectors.all(arguments[0]), vectors.load(pointer))
 
     return Mask()(types.int64, ends), codegen
 

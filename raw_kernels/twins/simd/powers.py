@@ -6,8 +6,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
-from bppsa_cupy.raw_kernels.twins.products.lane_products import WIDE
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, Lanes, call_named, has_lanes, lanewise
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, Lanes, has_lanes, lanewise
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WIDE, call_named
 
 #: Added to a number below 2^22 and taken off again, it leaves the integral number nearest to it.
 ROUNDING = np.float32(3 << 22)

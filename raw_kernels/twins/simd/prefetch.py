@@ -6,6 +6,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from bppsa_cupy.raw_kernels.twins.simd.vectors import data_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Bytes that come at once.
@@ -18,7 +19,7 @@ def _line_of(is_written):
     @intrinsic
     def ask(typingctx, array, index):
         def codegen(context, builder, signature, arguments):
-            data = context.make_array(array)(context, builder, arguments[0]).data
+            data = data_of(context, builder, array, arguments[0])
             place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
             # Into every cache (3), as data (1).
             options = [ir.IntType(32)(value) for value in (is_written, 3, 1)]

@@ -7,30 +7,16 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.scans.batched import masked
-from bppsa_cupy.raw_kernels.twins.simd.lanes import Lanes, splat, vector_pointer
+from bppsa_cupy.raw_kernels.twins.simd.lanes import Lanes, lanes_at, splat
+from bppsa_cupy.raw_kernels.twins.simd.vectors import count_of, data_of
 
 #: Every row.
 ALL = -1
 
 
-def load_lanes_at(context, builder, array, data, place, kind, count):
-    """An LLVM load of lanes, masked where `count`, of this Numba type, is a number."""
-    if not isinstance(kind, types.NoneType):
-        return masked("load", context, builder, array, (data, place, count))
-    element = context.get_value_type(array.dtype)
-    pointer = vector_pointer(context, builder, array, data, place, element)
-    return builder.load(pointer, align=context.get_abi_sizeof(element))
-
-
-def store_lanes_at(context, builder, array, data, place, value, kind, count):
-    """An LLVM store of lanes, masked where `count`, of this Numba type, is a number."""
-    if not isinstance(kind, types.NoneType):
-        masked("store", context, builder, array, (data, place, count), (value,))
-        return
-    element = context.get_value_type(array.dtype)
-    pointer = vector_pointer(context, builder, array, data, place, element)
-    builder.store(value, pointer, align=context.get_abi_sizeof(element))
+def _load(context, builder, array, data, place, count):
+    vectors, pointer = lanes_at(context, builder, array, data, place)
+    return vectors.load(pointer, count)
 
 
 def _places(builder, place, spacing, number):
@@ -51,7 +37,7 @@ def load_rows(typingctx, array, place, spacing, number, bits, count):
     def codegen(context, builder, signature, arguments):
         data, place, spacing, _, _, count = arguments
         values = [
-            load_lanes_at(context, builder, array, data, at, signature.args[5], count)
+            _load(context, builder, array, data, at, count_of(signature.args[5], count))
             if bits.literal_value >> row & 1
             else splat(builder, ir.Constant(context.get_value_type(array.dtype), 0.0))
             for row, at in enumerate(_places(builder, place, spacing, total))
@@ -69,7 +55,7 @@ def spread_rows(typingctx, array, place, spacing, number):
 
     def codegen(context, builder, signature, arguments):
         data, place, spacing, _ = arguments
-        pointer = context.make_array(array)(context, builder, data).data
+        pointer = data_of(context, builder, array, data)
         values = [
             splat(builder, builder.load(builder.gep(pointer, [at])))
             for at in _places(builder, place, spacing, count)
@@ -87,8 +73,8 @@ def store_rows(typingctx, array, place, spacing, rows, count):
     def codegen(context, builder, signature, arguments):
         data, place, spacing, values, count = arguments
         for row, at in enumerate(_places(builder, place, spacing, len(rows))):
-            value = builder.extract_value(values, row)
-            store_lanes_at(context, builder, array, data, at, value, signature.args[4], count)
+            vectors, pointer = lanes_at(context, builder, array, data, at)
+            vectors.store(builder.extract_value(values, row), pointer, count_of(signature.args[4], count))
         return context.get_dummy_value()
 
     return types.void(array, types.uint64, types.uint64, rows, count), codegen

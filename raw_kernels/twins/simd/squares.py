@@ -2,76 +2,31 @@
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.products.lane_products import loop
-from bppsa_cupy.raw_kernels.twins.products.tiles import VECTOR_BYTES
-from bppsa_cupy.raw_kernels.twins.simd.strided import shuffled
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, Vectors, count_of, data_of, loop, shuffled
 
 
-class _Vectors:
-    """Loads and stores of vector registers of an array's elements, in LLVM's language."""
+class _Lines(Vectors):
+    """Lines of an array as vector registers."""
 
     def __init__(self, context, builder, array_type):
-        self.builder, self.context = builder, context
-        element = context.get_value_type(array_type.dtype)
-        self.size = context.get_abi_sizeof(element)
-        self.lanes = VECTOR_BYTES // self.size
-        self.type = ir.VectorType(element, self.lanes)
+        super().__init__(builder, context.get_value_type(array_type.dtype))
+        self.context = context
 
     def pointer(self, array_type, array, index):
         """Where the vector array[index : index + lanes] lies."""
-        data = self.context.make_array(array_type)(self.context, self.builder, array).data
-        return self.builder.bitcast(self.builder.gep(data, [index]), self.type.as_pointer())
-
-    def all(self, number):
-        """A vector whose lanes are all `number`."""
-        kind = ir.VectorType(number.type, self.lanes)
-        single = self.builder.insert_element(ir.Constant(kind, ir.Undefined), number, ir.IntType(32)(0))
-        places = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
-        return self.builder.shuffle_vector(single, single, places)
-
-    def first(self, count):
-        """The mask of the first `count` lanes."""
-        whole = ir.VectorType(ir.IntType(64), self.lanes)
-        return self.builder.icmp_unsigned("<", ir.Constant(whole, list(range(self.lanes))), self.all(count))
-
-    def _masked(self, name, places, result, *values):
-        kind = ir.FunctionType(result, [value.type for value in values])
-        function = f"llvm.masked.{name}.v{self.lanes}{self.type.element.intrinsic_name}.{places}"
-        return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, function), values)
-
-    def some(self, kind, count):
-        """None where this Numba type of `count` is None's."""
-        return None if isinstance(kind, types.NoneType) else count
-
-    def load(self, pointer, count=None):
-        """A vector, or its first `count` lanes and zeros after them."""
-        if count is None:
-            return self.builder.load(pointer, align=self.size)
-        align, zeros = ir.IntType(32)(self.size), ir.Constant(self.type, [0.0] * self.lanes)
-        return self._masked("load", "p0", self.type, pointer, align, self.first(count), zeros)
-
-    def store(self, value, pointer, count=None):
-        """Set a vector, or its first `count` lanes."""
-        if count is None:
-            self.builder.store(value, pointer, align=self.size)
-        else:
-            align = ir.IntType(32)(self.size)
-            self._masked("store", "p0", ir.VoidType(), value, pointer, align, self.first(count))
+        return self.at(data_of(self.context, self.builder, array_type, array), index)
 
     def gather(self, pointer, apart, count):
         """The first `count` of elements `apart` from one another, zeros after them."""
-        builder, whole = self.builder, ir.VectorType(ir.IntType(64), self.lanes)
-        bytes_apart = self.all(builder.mul(apart, ir.IntType(64)(self.size)))
+        builder, whole = self.builder, ir.VectorType(WORD, self.lanes)
+        bytes_apart = self.all(builder.mul(apart, WORD(self.size)))
         steps = builder.mul(bytes_apart, ir.Constant(whole, list(range(self.lanes))))
-        places = builder.add(self.all(builder.ptrtoint(pointer, ir.IntType(64))), steps)
+        places = builder.add(self.all(builder.ptrtoint(pointer, WORD)), steps)
         pointers = builder.inttoptr(places, ir.VectorType(pointer.type, self.lanes))
-        align, zeros = ir.IntType(32)(self.size), ir.Constant(self.type, [0.0] * self.lanes)
-        return self._masked(
-            "gather", f"v{self.lanes}p0", self.type, pointers, align, self.first(count), zeros
-        )
+        align, mask = ir.IntType(32)(self.size), self.first(count)
+        return self.masked("gather", f"v{self.lanes}p0", self.type, pointers, align, mask, self.zeros())
 
     def transpose(self, lines):
         """As many vectors as lanes, as a square matrix transposed."""
@@ -108,7 +63,7 @@ class _Vectors:
     def lines(self, array_type, array, place, apart, count, loaded=None):
         """As many vectors as lanes, `apart` from one another, their first `loaded` lanes or all; from `count`
         on the last one again."""
-        builder, whole = self.builder, ir.IntType(64)
+        builder, whole = self.builder, WORD
         last, lines = builder.sub(count, whole(1)), []
         for line in range(self.lanes):
             number = builder.select(builder.icmp_unsigned("<", whole(line), count), whole(line), last)
@@ -126,15 +81,11 @@ def copy_line(typingctx, source, place, count, target, start, stored, shift):
     each at most a vector's lanes, or None for all of them."""
 
     def codegen(context, builder, signature, arguments):
-        vectors = _Vectors(context, builder, source)
+        vectors = _Lines(context, builder, source)
         _, place, count, _, start, stored, shift = arguments
-        line = vectors.load(
-            vectors.pointer(source, arguments[0], place), vectors.some(signature.args[2], count)
-        )
+        line = vectors.load(vectors.pointer(source, arguments[0], place), count_of(signature.args[2], count))
         line = builder.fadd(line, vectors.all(shift))
-        vectors.store(
-            line, vectors.pointer(target, arguments[3], start), vectors.some(signature.args[5], stored)
-        )
+        vectors.store(line, vectors.pointer(target, arguments[3], start), count_of(signature.args[5], stored))
         return context.get_dummy_value()
 
     return types.void(source, _INDEX, count, target, _INDEX, stored, source.dtype), codegen
@@ -146,7 +97,7 @@ def put_lines(typingctx, source, place, apart, rows, count, target, start, spaci
     on; the sums over b are added to sums[own + lane]."""
 
     def codegen(context, builder, signature, arguments):
-        vectors = _Vectors(context, builder, source)
+        vectors = _Lines(context, builder, source)
         place, apart, rows, count, _, start, spacing, _, own = arguments[1:]
 
         def body(b, total):
@@ -157,7 +108,7 @@ def put_lines(typingctx, source, place, apart, rows, count, target, start, spaci
             return [builder.fadd(total, line)]
 
         totals = vectors.pointer(sums, arguments[8], own)
-        (total,) = loop(builder, count, [vectors.load(totals)], body)
+        (total,) = loop(builder, WORD(0), count, [vectors.load(totals)], body)
         vectors.store(total, totals)
         return context.get_dummy_value()
 
@@ -171,16 +122,16 @@ def _putting(samples):
     @intrinsic
     def put(typingctx, source, place, target, start, spacing, sums, own):
         def codegen(context, builder, signature, arguments):
-            vectors = _Vectors(context, builder, source)
+            vectors = _Lines(context, builder, source)
             array, place, _, start, spacing, _, own = arguments
             lines = [
-                vectors.load(vectors.pointer(source, array, builder.add(place, ir.IntType(64)(first))))
+                vectors.load(vectors.pointer(source, array, builder.add(place, WORD(first))))
                 for first in range(0, samples * vectors.lanes, vectors.lanes)
             ]
             totals = vectors.pointer(sums, arguments[5], own)
             total = vectors.load(totals)
             for b, line in enumerate(vectors.part(lines)):
-                there = builder.add(start, builder.mul(ir.IntType(64)(b), spacing))
+                there = builder.add(start, builder.mul(WORD(b), spacing))
                 vectors.store(line, vectors.pointer(target, arguments[2], there))
                 total = builder.fadd(total, line)
             vectors.store(total, totals)
@@ -199,11 +150,11 @@ def put_square(typingctx, source, place, apart, rows, target, start, spacing, su
     """`put_lines` for as many b as a vector has lanes; in lanes from `rows` on the last row is repeated."""
 
     def codegen(context, builder, signature, arguments):
-        vectors = _Vectors(context, builder, source)
+        vectors = _Lines(context, builder, source)
         place, apart, rows, _, start, spacing, _, own = arguments[1:]
         lines = vectors.transpose(vectors.lines(source, arguments[0], place, apart, rows))
         for b, line in enumerate(lines):
-            there = builder.add(start, builder.mul(ir.IntType(64)(b), spacing))
+            there = builder.add(start, builder.mul(WORD(b), spacing))
             vectors.store(line, vectors.pointer(target, arguments[4], there))
         totals = vectors.pointer(sums, arguments[7], own)
         vectors.store(builder.fadd(vectors.load(totals), vectors.sum(lines)), totals)
@@ -218,12 +169,12 @@ def take_square(typingctx, source, place, spacing, columns, rows, target, start,
     vector's lanes both."""
 
     def codegen(context, builder, signature, arguments):
-        vectors = _Vectors(context, builder, source)
+        vectors = _Lines(context, builder, source)
         place, spacing, columns, rows, _, start, apart = arguments[1:]
         lines = vectors.lines(source, arguments[0], place, spacing, columns, rows)
         for r, line in enumerate(vectors.transpose(lines)):
-            with builder.if_then(builder.icmp_unsigned("<", ir.IntType(64)(r), rows)):
-                there = builder.add(start, builder.mul(ir.IntType(64)(r), apart))
+            with builder.if_then(builder.icmp_unsigned("<", WORD(r), rows)):
+                there = builder.add(start, builder.mul(WORD(r), apart))
                 vectors.store(line, vectors.pointer(target, arguments[5], there), columns)
         return context.get_dummy_value()
 

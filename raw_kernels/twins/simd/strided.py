@@ -1,26 +1,12 @@
 """Copies between a few samples' values, a unit's beside each other, and each sample's own side by side."""
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_at
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, shuffled
 from bppsa_cupy.system.compiled import compiled
-
-
-def shuffled(builder, left, right, places):
-    """The LLVM vector of these elements of two, one after the other."""
-    kind = ir.VectorType(ir.IntType(32), len(places))
-    return builder.shuffle_vector(left, right, ir.Constant(kind, list(places)))
-
-
-def _vector_at(context, builder, array_type, array, place, count):
-    """A pointer to an LLVM vector of `count` elements from array[place] on, and an element's bytes."""
-    element = context.get_value_type(array_type.dtype)
-    data = context.make_array(array_type)(context, builder, array).data
-    pointer = builder.bitcast(builder.gep(data, [place]), ir.VectorType(element, count).as_pointer())
-    return pointer, context.get_abi_sizeof(element)
 
 
 def _parting(samples):
@@ -30,13 +16,13 @@ def _parting(samples):
     def part(typingctx, source, place, target, first, apart):
         def codegen(context, builder, signature, arguments):
             array, place, to, first, apart = arguments
-            pointer, align = _vector_at(context, builder, source, array, place, samples * LANES)
-            together = builder.load(pointer, align=align)
+            vectors, pointer = lanes_at(context, builder, source, array, place, samples * LANES)
+            together = vectors.load(pointer)
             for s in range(samples):
                 own = shuffled(builder, together, together, range(s, samples * LANES, samples))
-                at = builder.add(first, builder.mul(apart, ir.IntType(64)(s)))
-                pointer, align = _vector_at(context, builder, target, to, at, LANES)
-                builder.store(own, pointer, align=align)
+                at = builder.add(first, builder.mul(apart, WORD(s)))
+                vectors, pointer = lanes_at(context, builder, target, to, at)
+                vectors.store(own, pointer)
             return context.get_dummy_value()
 
         whole = types.uint64
@@ -52,18 +38,17 @@ def _joining(samples):
     def join(typingctx, source, first, apart, target, place):
         def codegen(context, builder, signature, arguments):
             array, first, apart, to, place = arguments
-            vectors = []
+            lines = []
             for s in range(samples):
-                at = builder.add(first, builder.mul(apart, ir.IntType(64)(s)))
-                pointer, align = _vector_at(context, builder, source, array, at, LANES)
-                vectors.append(builder.load(pointer, align=align))
-            while len(vectors) > 2:
-                pairs = zip(vectors[::2], vectors[1::2], strict=True)
-                vectors = [shuffled(builder, a, b, range(2 * a.type.count)) for a, b in pairs]
+                at = builder.add(first, builder.mul(apart, WORD(s)))
+                vectors, pointer = lanes_at(context, builder, source, array, at)
+                lines.append(vectors.load(pointer))
+            while len(lines) > 2:
+                pairs = zip(lines[::2], lines[1::2], strict=True)
+                lines = [shuffled(builder, a, b, range(2 * a.type.count)) for a, b in pairs]
             places = [s * LANES + i for i in range(LANES) for s in range(samples)]
-            together = shuffled(builder, *vectors, places)
-            pointer, align = _vector_at(context, builder, target, to, place, samples * LANES)
-            builder.store(together, pointer, align=align)
+            vectors, pointer = lanes_at(context, builder, target, to, place, samples * LANES)
+            vectors.store(shuffled(builder, *lines, places), pointer)
             return context.get_dummy_value()
 
         whole = types.uint64

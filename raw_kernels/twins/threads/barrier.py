@@ -21,6 +21,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.twins.simd.denormals import IS_X86
+from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, data_of
 from bppsa_cupy.system.compiled import compiled
 
 #: Where a barrier's numbers are, in cache lines of their own: how many arrived, whether they met, and the
@@ -34,12 +35,9 @@ CORE_WORDS, IS_LINUX = 16, sys.platform == "linux"
 #: before a meeting is given up (a second or more).
 LOOKS, YIELDS, ASLEEP, PATIENCE = 20, 200, 20, 1 << 21
 
-WORD = ir.IntType(64)
-
 
 def _place(context, builder, kind, array, index):
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.gep(data, [index])
+    return builder.gep(data_of(context, builder, kind, array), [index])
 
 
 @intrinsic
@@ -135,7 +133,7 @@ def _of_cores(name):
         def codegen(context, builder, signature, given):
             if not IS_LINUX:
                 return ir.IntType(32)(-1)
-            data = context.make_array(signature.args[0])(context, builder, given[0]).data
+            data = data_of(context, builder, signature.args[0], given[0])
             number = ir.IntType(32)
             return _call(builder, name, number, number(0), WORD(8 * CORE_WORDS), data)
 
