@@ -8,6 +8,7 @@ Python or an address asks for it: then a wrapper and all parts below it are link
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -152,6 +153,19 @@ def link(part: Any, caller: str, rounds: int) -> Any:
     return part._replace(library=library, entry_point=entry, reload_init=list(library._reload_init))
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Have Python look for no unreachable objects: a compiler makes millions, few of them garbage, and each
+    search goes over all that the program holds."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class _Nowhere(NullCache):
     """Where programs are kept that end with the process."""
 
@@ -208,6 +222,10 @@ class Function(CPUDispatcher):
         return self.programs[key]
 
     def _made(self, key: Any) -> Any:
+        with _uncollected():
+            return self._compiled(key)
+
+    def _compiled(self, key: Any) -> Any:
         details = {"dispatcher": self, "args": key[0], "return_type": None}
         try:
             with event.trigger_event("numba:compile", data=details):

@@ -4,7 +4,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_at
+from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_at, never_inlined
 from bppsa_cupy.raw_kernels.twins.simd.vectors import WORD, shuffled
 from bppsa_cupy.system.compiled import compiled
 
@@ -71,6 +71,7 @@ def in_vectors(batch, samples, count):
 @compiled()
 def gather(source, place, batch, samples, count, target, first, apart):
     """target[first + s apart + i] = source[place + i batch + s] for i < count, s < samples."""
+    never_inlined()
     done, L, width = in_vectors(batch, samples, count), np.uint64(LANES), np.uint64(apart)
     start, into, step = np.uint64(place), np.uint64(first), np.uint64(batch)
     for i in range(np.uint64(0), np.uint64(done), L):
@@ -93,6 +94,7 @@ def gather(source, place, batch, samples, count, target, first, apart):
 @compiled()
 def scatter(source, first, apart, samples, count, target, place, batch):
     """The inverse of `gather`: target[place + i batch + s] = source[first + s apart + i]."""
+    never_inlined()
     done, L, width = in_vectors(batch, samples, count), np.uint64(LANES), np.uint64(apart)
     start, into, step = np.uint64(first), np.uint64(place), np.uint64(batch)
     for i in range(np.uint64(0), np.uint64(done), L):
