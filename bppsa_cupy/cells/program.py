@@ -38,6 +38,9 @@ def make_program(
 
     Functions that are read more than once and common subexpressions have temporaries: equal ones, and
     products of two factors that stand in several products. Of equal input, equal programs.
+
+    SymPy's `cse` would take one more product in three cells, write max(x, 0) with x twice, and lose the names
+    of values.
     """
     given = set(inputs)
     wanted = [sympy.sympify(output) for output in outputs]
