@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -12,11 +13,11 @@ from bppsa_cupy.distributed.time_cost import predicted_seconds
 from bppsa_cupy.plan import model_of as link_model_of
 from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.timescan import cost, serial
-from bppsa_cupy.timescan.chunked import WAYS, ChunkScan, Elsewhere
+from bppsa_cupy.timescan.chunked import RERAN, WAYS, ChunkScan, Elsewhere
 from bppsa_cupy.timescan.direction import Direction
 
-#: The tags of states that go forward in time, and of gradients that go back.
-STATES, GRADIENTS = 0, 1
+#: The tags of states that go forward in time, and of gradients and chunks' maps that go back.
+STATES, GRADIENTS, MAPS = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -109,30 +110,45 @@ class RelayedBackward:
 
 
 class RankTimeScan:
-    """One direction's gradients by chunks: every rank reduces its own ones, all gather the maps and scan over
-    all chunks, and every rank expands its own.
+    """One direction's gradients by chunks: every rank reduces its own ones, scans over its window, and
+    expands its own.
 
-    Law: maps, boundaries and gradients are those of one process with this chunk length, to the bit, where
-    the walk's chunks begin where one process's do: forward in time always, backward where the chunk divides
-    T. Where a boundary is not finite, all ranks go serially.
+    window  a power of two: over how many ranks each one scans, from itself on in the walk's order. Their maps
+            come in rounds, each of as many ranks as there are already, and the gradient behind them comes
+            from the rank behind them. By a window of 1 gradients alone are handed on, by one that holds all
+            ranks maps alone
+
+    Law: maps, boundaries and gradients are those of one process with this chunk length, to the bit, by any
+    window, where the walk's chunks begin where one process's do: forward in time always, backward where the
+    chunk divides T. Where a boundary is not finite, all ranks go serially.
     """
 
-    def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
-        group, order = ranges.group, ranges.order(d.walk.reverse)
-        counts = [ranges.chunks(rank) for rank in order]
-        self._ranges, self._order, self._chunks = ranges, order, sum(counts)
-        # Nobody needs the map of a walk's first chunk.
-        self._rows = [ranges.chunks(rank) - (rank == order[0]) for rank in range(group.size)]
+    def __init__(self, device: Device, d: Direction, ranges: TimeRanges, window: int) -> None:
+        self._group, self._order = ranges.group, ranges.order(d.walk.reverse)
+        self._counts = [ranges.chunks(rank) for rank in self._order]
+        self._place, self._window = self._order.index(ranges.group.rank), window
+        self._chunk, self._reran = ranges.chunk, False
         relayed = RelayedBackward(device, d, ranges)
 
         def again(flag: Array) -> Launch:
-            return lambda: relayed() if device.to_host(flag)[0] else None
+            def call() -> None:
+                self._reran = self._group.any(bool(device.to_host(flag)[0]))
+                if self._reran:
+                    relayed()
 
-        first = sum(counts[: order.index(group.rank)])
+            return call
+
+        behind, before = self._rank(self._place + window), self._rank(self._place - window)
+        elsewhere = Elsewhere(
+            sum(self._counts[: self._place]),
+            self._rows(window),
+            self._gather,
+            None if behind is None else partial(self._group.receive, source=behind, tag=GRADIENTS),
+            None if before is None else partial(self._group.isend, target=before, tag=GRADIENTS),
+        )
         self._scan = ChunkScan(
-            device, d.walk, d.by_output, d.boundary, d.delta, d.entering, ranges.chunk, again,
-            Elsewhere(first, self._chunks, self._gather),
-        )  # fmt: skip
+            device, d.walk, d.by_output, d.boundary, d.delta, d.entering, ranges.chunk, again, elsewhere
+        )
 
     def __call__(self) -> None:
         self._scan()
@@ -140,35 +156,53 @@ class RankTimeScan:
     @property
     def description(self) -> str:
         """What the latest call ran, and why."""
-        ranges = self._ranges
-        return (
-            f"chunked, {self._chunks} chunks of {ranges.chunk} on {ranges.group.size} ranks{self._scan.reran}"
-        )
+        ranks, chunks = len(self._order), sum(self._counts)
+        return f"chunked, {chunks} chunks of {self._chunk} on {ranks} ranks{RERAN if self._reran else ''}"
 
-    def _gather(self, own: Array, every: Array) -> None:
-        """The rows of all ranks, in the walk's order."""
-        self._ranges.group.allgather(own, every, self._rows)
-        if self._order[0] != 0:
-            parts = np.split(np.arange(len(every)), np.cumsum(self._rows)[:-1])
-            every[...] = every[np.concatenate([parts[rank] for rank in self._order])]
+    def _rank(self, place: int) -> int | None:
+        """The rank at a place in the walk's order; None where there is none."""
+        return self._order[place] if 0 <= place < len(self._order) else None
+
+    def _rows(self, reach: int) -> int:
+        """How many chunks with maps the ranks from this one on have, so many of them at most."""
+        return sum(self._counts[self._place :][:reach]) - (self._place == 0)
+
+    def _gather(self, arrays: list[Array]) -> None:
+        """The rows of the window's other ranks. In each round all there are go to a rank before, and as many
+        more come."""
+        reach = 1
+        while reach < self._window:
+            behind, before = self._rank(self._place + reach), self._rank(self._place - reach)
+            there, then = self._rows(reach), self._rows(2 * reach)
+            posted = [self._group.post(a[there:then], behind, MAPS) for a in arrays if behind is not None]
+            if before is not None:
+                for array in arrays:
+                    self._group.isend(array[:there], before, MAPS)
+            for handle in posted:
+                handle.wait()
+            reach *= 2
 
 
 def backward_pass(
     device: Device, d: Direction, ranges: TimeRanges, method: str
 ) -> RelayedBackward | RankTimeScan:
     """The way back of one direction by a method of net.backward; the same on every rank."""
-    way, model = WAYS[method], model_of(device)
+    way, model, group = WAYS[method], model_of(device), ranges.group
     size = replace(d.walk.size, steps=ranges.starts[-1])
-    chunks = sum(map(ranges.chunks, range(ranges.group.size)))
+    chunks = sum(map(ranges.chunks, range(group.size)))
     if way == "serial" or chunks == 1 or size.state > cost.MAXIMAL_STATE:
         return RelayedBackward(device, d, ranges)
-    if way == "auto":
-        steps = np.diff(ranges.starts)[ranges.order(d.walk.reverse)].tolist()
-        link = link_model_of(device.name).link
-        relayed, scanned = predicted_seconds(model, link, size, steps, ranges.chunk)
-        way = "chunked" if scanned < relayed else "serial"
-    wanted = way == "chunked" and not model.lack(size, "backward", ranges.chunk)
+    steps = np.diff(ranges.starts)[ranges.order(d.walk.reverse)].tolist()
+    link, chunk = link_model_of(device.name).link, ranges.chunk
+    if group.transport == "nccl":  # its messages of one direction go one after another: rounds gain nothing
+        predicted = predicted_seconds(model, link, size, steps, chunk, 1)
+    else:
+        predicted = predicted_seconds(model, link, size, steps, chunk)
+    scanned = way == "chunked" or predicted.scanned < predicted.relayed
+    if model.lack(size, "backward", chunk):
+        scanned = False
     # Ranks of other processors or numbers of threads may predict otherwise: rank 0 says.
-    chosen = np.array([wanted])
-    ranges.group.broadcast(chosen)
-    return RankTimeScan(device, d, ranges) if chosen[0] else RelayedBackward(device, d, ranges)
+    chosen = np.array([predicted.window if scanned else 0])
+    group.broadcast(chosen)
+    window = int(chosen[0])
+    return RankTimeScan(device, d, ranges, window) if window else RelayedBackward(device, d, ranges)

@@ -24,6 +24,9 @@ from bppsa_cupy.timescan.walk import Walk
 #: Which way over time a method of net.backward asks for.
 WAYS = {"auto": "auto", "bp": "serial", "linear": "serial", "blelloch": "chunked", "hybrid": "chunked"}
 
+#: What a description says of a pass that was run again.
+RERAN = "; a boundary was not finite: run again serially"
+
 
 def bind_reduce(
     device: Device,
@@ -52,16 +55,21 @@ def bind_reduce(
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Where the chunks of a walk stand that are here, while others hold the rest.
+    """Where the chunks of a walk stand that are here, while others hold the rest. Chunks have numbers in the
+    walk's order.
 
-    first   the number of the first chunk here, in the walk's order
-    chunks  of the whole walk
-    gather  (own, every): fills the rows of all chunks but the walk's first, in its order, from everyone's own
+    first    the first chunk here
+    maps     of how many chunks maps are scanned here: from the first here, or chunk 1, on
+    gather   fills the rows of others, in maps, exponents and offsets behind the own ones, which are there
+    receive  fills the gradient behind the last of these chunks; None where that is the walk's last
+    send     takes the gradient before the first of them; None where nobody wants it
     """
 
     first: int
-    chunks: int
-    gather: Callable[[Array, Array], None]
+    maps: int
+    gather: Callable[[list[Array]], None]
+    receive: Callable[[Array], None] | None
+    send: Callable[[Array], object] | None
 
 
 class ChunkScan:
@@ -70,7 +78,7 @@ class ChunkScan:
     last, delta, entering  as `TimeScan` takes them, of the steps here
     again      makes the launch that follows of a flag, (1,) int32 on the device, which is not 0 where a
                boundary is not finite: the serial pass, where it is wanted
-    elsewhere  which chunks are here; all of them where it is None
+    elsewhere  which chunks are here, and what comes from others and goes to them; None where all are here
     reduce, scan, expand  the three phases, one launch each
     """
 
@@ -88,42 +96,48 @@ class ChunkScan:
     ) -> None:
         dtype, size, affine = walk.state.dtype, walk.size, gradient is not None
         here = size.chunks(chunk)
-        first, chunks = (0, here) if elsewhere is None else (elsewhere.first, elsewhere.chunks)
-        skipped = int(first == 0)  # nobody needs the map of a walk's first chunk
-        walks, state = size.walks, size.state
-
-        def maps_of(count: int) -> tuple[Array, Array, Array]:
-            return (
-                device.empty((count, walks, state, state), dtype),
-                device.empty((count, walks, state), np.int32),
-                device.empty((count, *last.shape) if affine else 0, dtype),
-            )
-
-        own = every = maps_of(here - skipped)
-        self._gathers: list[Launch] = []
+        # Nobody needs the map of a walk's first chunk.
+        skipped = int(elsewhere is None or elsewhere.first == 0)
+        count = here - skipped if elsewhere is None else elsewhere.maps
+        every = [
+            device.empty((count, size.walks, size.state, size.state), dtype),
+            device.empty((count, size.walks, size.state), np.int32),
+            device.empty((count, *last.shape) if affine else 0, dtype),
+        ]
+        own = [array[: here - skipped] for array in every]
+        boundary = device.empty((count + 1, *last.shape), dtype)
+        self._gather: Launch | None = None
+        self._receive: Launch | None = None
+        self._send: Callable[[], object] | None = None
         if elsewhere is not None:
-            every = maps_of(chunks - 1)
-            pairs = list(zip(own, every, strict=True))[: 2 + affine]
-            self._gathers = [partial(elsewhere.gather, *pair) for pair in pairs]
-        boundary = device.empty((chunks, *last.shape), dtype)
+            self._gather = partial(elsewhere.gather, every[: 2 + affine])
+            if elsewhere.receive is not None:
+                last = device.empty(last.shape, dtype)
+                self._receive = partial(elsewhere.receive, last)
+            if elsewhere.send is not None:
+                self._send = partial(elsewhere.send, boundary[0])
         self._entering, self._entering_all = entering, device.empty((here, *last.shape), dtype)
         self._flag = device.zeros(1, np.int32)
         self._seen, self._look = device.mirror(self._flag)
         self._again = again(self._flag)
         self.reduce = bind_reduce(device, walk, gradient, chunk, skipped, *own)
         self.scan = device.bind(
-            KERNELS["chunk_scan"], *every, last, boundary, chunks, *size.boundary_scalars, affine
+            KERNELS["chunk_scan"], *every, last, boundary, count + 1, *size.boundary_scalars, affine
         )
         self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
-        ends = boundary[first : first + here]
+        ends = boundary[1 - skipped :][:here]  # behind each chunk here; the first is the one before them
         self.expand = serial.backward(device, walk, gradient, ends, chunk, delta, self._entering_all)
 
     def __call__(self) -> None:
         self._flag[...] = 0
         self.reduce()
-        for gather in self._gathers:
-            gather()
+        if self._gather is not None:
+            self._gather()
+        if self._receive is not None:
+            self._receive()
         self.scan()
+        if self._send is not None:
+            self._send()
         self._check()
         self._look()
         self.expand()
@@ -133,7 +147,7 @@ class ChunkScan:
     @property
     def reran(self) -> str:
         """Of the latest call that is through, for a description: that it was run again serially, if so."""
-        return "; a boundary was not finite: run again serially" if self._seen[0] else ""
+        return RERAN if self._seen[0] else ""
 
 
 class TimeScan:

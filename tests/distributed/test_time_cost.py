@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 from timescan_cases import CELLS
 
-from bppsa_cupy.distributed.time_cost import best_chunk, predicted_seconds, split_steps
+from bppsa_cupy.distributed.time_cost import (
+    best_chunk,
+    best_exchange,
+    exchange_seconds,
+    predicted_seconds,
+    split_steps,
+)
 from bppsa_cupy.plan.cost_model import Link
 from bppsa_cupy.processors.models import H200, MODELS, HostModel
 from bppsa_cupy.timescan import WalkSize
@@ -20,43 +26,75 @@ LINK = Link(1.0, 1.0)
 NEAR = Link(2e-5, 4e9)
 
 
-def played(size, ranks, chunk):
+def played(size, ranks, chunk, window):
     """When the last rank ends, relayed and by chunks: a multiply-add a second, by the sizes of the matrices
-    alone, rank after rank and chunk after chunk."""
+    alone, rank after rank, chunk after chunk and message after message."""
     B, H = size.batch, size.units
     starts, free, sent = split_steps(size.steps, ranks, chunk), 0.0, 0.0
     for start, stop in pairwise(starts):
         free = sent + (stop - start) * B * size.cell.gates * H**2
         sent = free + (1 + 4 * B * H)
-    ends = []
+    now, expanded, own = [], [], []
     for start, stop in pairwise(starts):
         chunks = range(start, stop, chunk)
-        reduced = sum(chunk * B * size.cell.gates * H * H * (H + 8) for begin in chunks if begin > 0)
-        expanded = max(len(chunks), 1) * -(-(stop - start) // len(chunks)) * B * size.cell.gates * H**2
-        ends.append((reduced, expanded))
-    maps = -(-size.steps // chunk) - 1
-    holders = len(starts) - 1
-    travel = 1 + maps * B * H * (4 * H + 4) * (holders - 1) / holders if holders > 1 else 0.0
-    scanned = max(r for r, _ in ends) + travel + maps * H**2 + max(e for _, e in ends)
-    return free, scanned
+        now.append(sum(chunk * B * size.cell.gates * H * H * (H + 8) for begin in chunks if begin > 0))
+        expanded.append(len(chunks) * -(-(stop - start) // len(chunks)) * B * size.cell.gates * H**2)
+        own.append(sum(begin > 0 for begin in chunks))
+    holders, held = len(own), [[count] for count in own]
+    reach = 1
+    while reach < window:
+        told = list(zip(now, held, strict=True))
+        for place in range(holders - reach):
+            then, maps = told[place + reach]
+            now[place] = max(now[place], then + 1 + sum(maps) * B * H * (4 * (H + 1) + 4))
+            held[place] = held[place] + maps
+        reach *= 2
+    for place in reversed(range(holders)):
+        if place + window < holders:
+            now[place] = max(now[place], now[place + window] + 1 + 4 * B * H)
+        assert len(held[place]) == min(window, holders - place)
+        now[place] += sum(held[place]) * H**2
+    ends, rounds = max(map(sum, zip(now, expanded, strict=True))), 0
+    while 2**rounds < holders:
+        rounds += 1
+    return free, ends + 2 * rounds
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
 def test_the_first_chunk_of_all_ranks_alone_is_not_reduced(cell):
-    for steps in (1, 7, 60, 61):
+    for steps in (1, 7, 60, 61, 80):
         size = WalkSize(CELLS[cell], steps, 4, 3, itemsize=4)
         for ranks in (1, 2, 3, 8):
             for chunk in (1, 5, 30, 100):
                 held = np.diff(split_steps(steps, ranks, chunk)).tolist()
-                expected = played(size, ranks, chunk)
-                assert predicted_seconds(COUNTING, LINK, size, held, chunk) == pytest.approx(expected)
+                found = predicted_seconds(COUNTING, LINK, size, held, chunk)
+                relayed, scanned = played(size, ranks, chunk, found.window)
+                assert found.relayed == pytest.approx(relayed)
+                # Of ranks that have the same all messages of a round are as long as the longest.
+                if len(set(held)) == 1 and len(held) in (1, 2, 8) and not steps % chunk:
+                    assert found.scanned == pytest.approx(scanned)
+                else:
+                    assert scanned <= found.scanned * (1 + 1e-12)
+
+
+def test_the_window_is_the_one_by_which_ranks_wait_the_least():
+    size = WalkSize(CELLS["tanh"], 64, 4, 3, itemsize=4)
+    for latency, rate in ((1.0, 1.0), (1e3, 1.0), (1e5, 1e3), (1.0, 1e-3)):
+        link, held = Link(latency, rate), [8] * 8
+        by_window = {most: predicted_seconds(COUNTING, link, size, held, 8, most) for most in (1, 2, 4, 8)}
+        found = predicted_seconds(COUNTING, link, size, held, 8)
+        assert found == min(by_window.values(), key=lambda its: its.scanned)
+        assert by_window[1].window == 1
+    assert predicted_seconds(COUNTING, Link(1.0, 1e-3), size, held, 8).window == 1  # bytes: one after another
+    # Starts: rounds, the last of which would take as long as the one gradient that half of all hand on.
+    assert predicted_seconds(COUNTING, Link(1e9, 1e9), size, held, 8).window == 4
 
 
 def test_ranks_with_a_chunk_each_all_reduce_but_the_first():
     """The 19 to 100 times slower way is not the one that is predicted to cost nothing."""
     for steps, hidden in ((500, 20), (5000, 64), (30000, 20)):
         size = WalkSize(CELLS["tanh"], steps, 16, hidden, itemsize=4)
-        relayed, scanned = predicted_seconds(MODELS["host"], NEAR, size, [steps // 2] * 2, steps // 2)
+        relayed, scanned, _ = predicted_seconds(MODELS["host"], NEAR, size, [steps // 2] * 2, steps // 2)
         alone = MODELS["host"].reduce_seconds(replace(size, steps=steps // 2), steps // 2, 0)
         assert scanned > alone > 5 * relayed
 
@@ -70,7 +108,7 @@ def test_the_quicker_way_by_the_chosen_chunk_is_within_a_tenth_of_the_best_by_an
 
         def quicker(chunk, ranks=ranks):
             held = np.diff(split_steps(steps, ranks, chunk)).tolist()
-            return min(predicted_seconds(model, NEAR, size, held, chunk))
+            return predicted_seconds(model, NEAR, size, held, chunk).least
 
         chunk = best_chunk(model, NEAR, size, ranks)
         assert chunk <= -(-steps // 2)  # two ranks have steps, where there are two
@@ -86,16 +124,41 @@ def test_all_ranks_have_steps_where_walks_take_long():
     assert best_chunk(COUNTING, LINK, replace(size, steps=1), 4) == 1
 
 
-def test_the_table_of_the_page_is_what_is_predicted():
+def table_of_the_page(begins):
+    """The numbers of ranks in the heading, and the lines, of the table on ranks that begins so."""
     page = (Path(__file__).parents[2] / "docs" / "ranks.md").read_text(encoding="utf-8")
-    header, _, *lines = page[page.index("| T | H | p = 1 |") :].partition("\n\n")[0].splitlines()
-    numbers = [int(text.replace("p = ", "").replace(",", "")) for text in header.strip("| ").split(" | ")[2:]]
+    header, _, *lines = page[page.index(begins) :].partition("\n\n")[0].splitlines()
+    rows = [line.replace(",", "").strip("| ").split(" | ") for line in (header.replace("p = ", ""), *lines)]
+    return [int(text) for text in rows[0][2:]], rows[1:]
+
+
+def test_the_table_of_the_page_is_what_is_predicted():
+    numbers, lines = table_of_the_page("| T | H | p = 1 |")
     assert len(lines) == 6
     for line in lines:
-        steps, hidden, *told = [float(text.replace(",", "")) for text in line.strip("| ").split(" | ")]
+        steps, hidden, *told = map(float, line)
         size = WalkSize(CELLS["tanh"], int(steps), 16, int(hidden), itemsize=4)
         for ranks, milliseconds in zip(numbers, told, strict=True):
             chunk = best_chunk(MODELS["host"], NEAR, size, ranks)
             held = np.diff(split_steps(int(steps), ranks, chunk)).tolist()
-            predicted = min(predicted_seconds(MODELS["host"], NEAR, size, held, chunk))
+            predicted = predicted_seconds(MODELS["host"], NEAR, size, held, chunk).least
             assert milliseconds == pytest.approx(1e3 * predicted, rel=5e-3)
+
+
+def test_the_windows_of_the_page_are_what_is_predicted():
+    numbers, lines = table_of_the_page("| H | w | p = 2 |")
+    assert len(lines) == 8
+    for hidden, way, *told in lines:
+        H, model = int(hidden), MODELS["host"]
+        for ranks, text in zip(numbers, told, strict=True):
+            sizes = NEAR, model.launch, ranks, 1, 16 * H * (4 * (H + 1) + 4), 16 * H * 4
+            microseconds, _, window = text.partition(": ")
+            if way == "the scan itself":
+                size = WalkSize(CELLS["tanh"], ranks, 16, H, itemsize=4)
+                seconds, digits = model.scan_seconds(size, ranks), 5e-2
+            elif window:
+                (seconds, found), digits = best_exchange(*sizes), 5e-3
+                assert int(window) == found
+            else:
+                seconds, digits = exchange_seconds(*sizes, 1 if way == "1" else ranks), 5e-3
+            assert float(microseconds) == pytest.approx(1e6 * seconds, rel=digits)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 from group_cases import raises
 from mpi import play
 
 import bppsa_cupy as bp
-from bppsa_cupy.distributed import Group
-from bppsa_cupy.distributed.time_cost import split_steps
+from bppsa_cupy.distributed import Group, time_passes
+from bppsa_cupy.distributed.time_cost import predicted_seconds, split_steps
 from bppsa_cupy.errors import DistributedError
 
 CELLS = (bp.RNN, bp.GRU, bp.LSTM)
@@ -204,6 +206,58 @@ def case_maps_to_the_bit(group: Group) -> None:
                 np.testing.assert_array_equal(one, other)
             if group.size > 1 and net.ranges(40, 2) is not None:
                 assert f"chunks of {chunk} on" in net.last_backward.backward_ways[0]
+
+
+def by_window(window):
+    """`backward_pass` takes this one, whatever it costs."""
+
+    def predicted(*arguments):
+        return predicted_seconds(*arguments)._replace(window=window)
+
+    return mock.patch.object(time_passes, "predicted_seconds", predicted)
+
+
+def case_every_window_to_the_bit(group: Group) -> None:
+    """Maps from near ranks and gradients from window to window are those of all: both ways, uneven chunks,
+    outputs at every step, samples that end early."""
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((3, 44, 2))
+    for outputs, lengths in (("all", None), ("last", np.array([44, 3, 30]))):
+        found = []
+        for window in (1, 2, 4, 8):
+            layers = [bp.GRU(2, 3, bidirectional=True, outputs=outputs)]
+            net = bp.distribute(network(layers, 2), group, over="time", chunk=4)
+            with by_window(window):
+                y = net.forward(x, lengths=lengths)
+                gradient = np.random.default_rng(9).standard_normal(y.shape)
+                by_input = [net.backward(gradient, "blelloch", True) for _ in range(2)]
+            np.testing.assert_array_equal(*by_input)
+            found.append([by_input[0], *states_of(net), net.gradients.flat.copy()])
+            if group.size > 1:
+                assert f"11 chunks of 4 on {group.size} ranks" in net.last_backward.backward_ways[0]
+        for other in found[1:]:
+            for one, same in zip(found[0], other, strict=True):
+                np.testing.assert_array_equal(one, same)
+
+
+def case_a_boundary_that_is_not_finite_sends_all_ranks_back_serially(group: Group) -> None:
+    """Jacobians of 4 leave float32 within 64 steps, of which the last ranks have none yet."""
+    layers = [bp.RNN(1, 2, outputs="last")]
+    net = bp.distribute(network(layers, 1, "float32"), group, over="time", chunk=10)
+    net.parameters["0.weight_hh_l0"][...] = 4 * np.eye(2)
+    x, gradient = np.zeros((2, 100, 1), np.float32), np.ones((2, 2), np.float32)
+    for name in net.parameters:
+        if "bias" in name:
+            net.parameters[name][...] = 0
+    for window in (1, 2, 8):
+        with by_window(window):
+            net.forward(x)
+            ours = net.backward(gradient, "blelloch", True).copy()
+        ran = net.last_backward.backward_ways[0]
+        theirs = net.backward(gradient, "bp", True)
+        np.testing.assert_array_equal(ours, theirs)
+        assert not np.isfinite(theirs).all() and np.isfinite(theirs).any()
+        assert group.size == 1 or "not finite: run again serially" in ran
 
 
 def case_training_steps(group: Group) -> None:

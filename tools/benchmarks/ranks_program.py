@@ -260,9 +260,14 @@ def phases(whole: Sequential, net: TimeSequential, repeats: int) -> dict[str, fl
         "serial": serial,
     }
     times = {name: seconds(work, repeats) for name, work in named.items()}
-    state = d.walk.size.state
-    map_bytes = d.walk.size.batch * state * (state * d.walk.state.itemsize + 4)
-    return {**times, "chunk": ranges.chunk, "map_bytes": map_bytes, "steps": d.walk.size.steps}
+    state, itemsize = d.walk.size.state, d.walk.state.itemsize
+    return {
+        **times,
+        "chunk": ranges.chunk,
+        "map_bytes": d.walk.size.batch * state * (state * itemsize + 4),
+        "gradient_bytes": d.walk.size.batch * state * itemsize,
+        "steps": d.walk.size.steps,
+    }
 
 
 def round_trips(group: Group, repeats: int) -> dict[str, dict[str, list[float]]]:
@@ -297,11 +302,16 @@ def main() -> None:
         group = Group(device="host")
         keep_to_core(group)
         meeting = str(path.with_suffix(".meeting"))
-        results: dict[str, Any] = {"batch": over_batch(group, {**options["batch"], "meeting": meeting})}
-        results["layers"] = over_layers(group, options["layers"])
-        if group.size > 1:
-            results["trips"] = round_trips(group, options["layers"]["repeats"])
-        results["time"] = [over_time(group, {**options["time"], **case}) for case in options["time"]["cases"]]
+        results: dict[str, Any] = {}
+        if "batch" in options:
+            results["batch"] = over_batch(group, {**options["batch"], "meeting": meeting})
+        if "layers" in options:
+            results["layers"] = over_layers(group, options["layers"])
+            if group.size > 1:
+                results["trips"] = round_trips(group, options["layers"]["repeats"])
+        if "time" in options:
+            cases = options["time"]["cases"]
+            results["time"] = [over_time(group, {**options["time"], **case}) for case in cases]
         results["messages"] = {"count": sum(group.messages.values()), "bytes": sum(group.bytes.values())}
         if group.rank == 0:
             path.with_suffix(".out").write_text(json.dumps(results), encoding="utf-8")
