@@ -46,7 +46,7 @@ class Fault:
         if self.odd:
             (folder / "broken").mkdir(exist_ok=True)
             (folder / "broken" / "h5py.py").write_text("raise ImportError('no such library')\n")
-            command = f"if [ $PMI_RANK = 0 ]; then {TRAIN} --ranks layers; else {self.odd}; fi"
+            command = f"if [ $PMI_RANK = 1 ]; then {self.odd}; else {TRAIN} --ranks layers; fi"
             process = subprocess.Popen(
                 [mpi.MPIEXEC, "-n", str(self.ranks), "sh", "-c", command],
                 env=os.environ | {"NUMBA_NUM_THREADS": "1"} | self.environment,
@@ -74,9 +74,9 @@ class Fault:
         return ""
 
 
-def _before_ranks(odd: str, words: str, *, interrupt: bool = False) -> Fault:
+def _before_ranks(odd: str, words: str, *, interrupt: bool = False, ranks: int = 2) -> Fault:
     seconds = "30" if odd.startswith(("/", "env")) else "4"
-    return Fault(2, words, 15, odd=odd, interrupt=interrupt, environment={"BPPSA_MPI_SECONDS": seconds})
+    return Fault(ranks, words, 15, odd=odd, interrupt=interrupt, environment={"BPPSA_MPI_SECONDS": seconds})
 
 
 def _callback(over: str, what: str, rank: int) -> Fault:
@@ -95,6 +95,11 @@ FAULTS = {
     "a mistyped option": _before_ranks(f"{TRAIN} --rank layers --epoch x", "argument --epochs: 'x' is no"),
     "a failed import": _before_ranks(
         f"env PYTHONPATH=broken {TRAIN} --ranks layers", "no such library\nerror: rank 1 has failed"
+    ),
+    "differing options": _before_ranks(
+        f"{TRAIN} --ranks layers --seed 1",
+        r"\Aerror: rank \d: ranks 0 and 1 differ in --seed: '0' and '1'; .*\n\Z",
+        ranks=3,
     ),
     "an end before MPI": _before_ranks(
         "exit 3", "rank 0: MPI has not begun within 4 s: another rank has ended"

@@ -1,6 +1,5 @@
 """bppsa-train over ranks: the losses of one process, refusals on one line, and kills."""
 
-import os
 import re
 import subprocess
 import sys
@@ -98,23 +97,6 @@ def test_an_error_is_told_once(options, words, tmp_path, monkeypatch):
     ended = mpi.finish(mpi.start(2, *program))
     assert ended.returncode == 1
     assert re.fullmatch(f"error: ({words}).*\n", ended.stderr), ended.stderr
-
-
-def test_ranks_that_are_given_different_arguments():
-    both = [f"{sys.executable} -m bppsa_cupy.tools.train {' '.join(rank_kills.OPTIONS)} --ranks layers"] * 2
-    command = f"if [ $PMI_RANK = 0 ]; then {both[0]}; else {both[1]} --seed 1; fi"
-    process = subprocess.run(
-        [str(mpi.MPIEXEC), "-n", "2", "sh", "-c", command],
-        env=os.environ | {"NUMBA_NUM_THREADS": "1"},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-    assert process.returncode == 1
-    assert re.match(r"error: rank 0: ranks 0 and 1 differ in --seed: '0' and '1'; .*\n$", process.stderr), (
-        process.stderr
-    )
 
 
 @pytest.mark.parametrize("fault", FAULTS)

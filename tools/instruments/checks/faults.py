@@ -51,12 +51,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("kills", type=int, nargs="?", default=0, help="of each command; others in proportion")
     parser.add_argument("--launches", type=int, help="of each fault of ranks, in place of commands")
+    parser.add_argument(
+        "--beginning", nargs="+", default=[""], metavar="NAME", help="faults of ranks so called alone"
+    )
     parser.add_argument("--seed", type=int, help="of the moments and sizes (default: a new one)")
     parser.add_argument("--only", choices=FAULTS, help="this fault alone")
     parser.add_argument("--command", choices=[command.name for command in COMMANDS], help="this one alone")
     args = parser.parse_args()
     if args.launches is not None:
-        return 1 if launch_all(args.launches) else 0
+        return 1 if launch_all(args.launches, args.beginning) else 0
     seed = secrets.randbelow(2**32) if args.seed is None else args.seed
     rng, counts, wrong, start = np.random.default_rng(seed), Counter(), 0, time.monotonic()
     print(f"seed {seed}", flush=True)
