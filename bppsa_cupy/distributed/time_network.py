@@ -14,6 +14,7 @@ from bppsa_cupy.distributed.time_cost import best_chunk, split_steps
 from bppsa_cupy.distributed.time_passes import RelayedForward, TimeRanges, backward_pass
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import (
+    Dropout,
     Embedding,
     Flatten,
     GatedRecurrent,
@@ -21,13 +22,10 @@ from bppsa_cupy.layers import (
     Linear,
     LinearRecurrent,
     MatrixRecurrent,
-    ReLU,
     Residual,
     RMSNorm,
-    Sigmoid,
-    Tanh,
 )
-from bppsa_cupy.layers.activation import Activation
+from bppsa_cupy.layers.elementwise import Elementwise
 from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, by_vjp
@@ -42,8 +40,8 @@ from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.timescan import Stack
 from bppsa_cupy.timescan.direction import Direction
 
-#: Layers that work at each step on its own, beside recurrent ones.
-PER_STEP = (Linear, Activation, ReLU, Sigmoid, Tanh, RMSNorm, Embedding)
+#: Layers that work at each step on its own, beside recurrent ones; but Dropout, which draws for all steps.
+PER_STEP = (Linear, Elementwise, RMSNorm, Embedding)
 
 
 class RankStack(Stack):
@@ -225,7 +223,9 @@ def _goes_by_steps(layer: Layer, is_inside: bool = False) -> bool:
         return layer.start_dim > 1
     if isinstance(layer, LinearRecurrent):
         return not isinstance(layer, GatedRecurrent) or layer.window == 1
-    return isinstance(layer, PER_STEP) or (isinstance(layer, MatrixRecurrent) and not is_inside)
+    if isinstance(layer, MatrixRecurrent):
+        return not is_inside
+    return isinstance(layer, PER_STEP) and not isinstance(layer, Dropout)
 
 
 def _per_step(architecture: Architecture) -> range:
@@ -235,8 +235,8 @@ def _per_step(architecture: Architecture) -> range:
         if not _goes_by_steps(layer):
             raise DistributedError(
                 f"layer {index}, {layer!r}, cannot be split over time: recurrent layers, Linear, RMSNorm, "
-                "Embedding, activations, and residual blocks of them whose recurrent layers are linear ones "
-                "can, up to a last state"
+                "Embedding, elementwise layers but Dropout, and residual blocks of them whose recurrent "
+                "layers are linear ones can, up to a last state"
             )
         if len(shape) < 2:
             stop = index + 1

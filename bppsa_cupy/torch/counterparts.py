@@ -16,12 +16,14 @@ from bppsa_cupy.torch.engine_layer import engine_layer_of
 from bppsa_cupy.torch.modules import OverTime
 from bppsa_cupy.torch.pruned import Pruned, mask_of
 
+#: Layers of another meaning than torch.nn's of that name: of integers, and of another eps by default.
+OTHER = (layers.Embedding, layers.RMSNorm)
 #: Layers whose name and arguments are those of a module of torch.nn, beside the recurrent ones.
-SAME = (
-    layers.AdaptiveAvgPool2d, layers.AvgPool2d, layers.BatchNorm1d, layers.BatchNorm2d, layers.Conv2d,
-    layers.Dropout, layers.ELU, layers.Flatten, layers.GELU, layers.LeakyReLU, layers.Linear,
-    layers.MaxPool2d, layers.ReLU, layers.SiLU, layers.Sigmoid, layers.Softplus, layers.Tanh,
-)  # fmt: skip
+SAME = tuple(
+    kind
+    for name, kind in layers.LAYERS.items()
+    if hasattr(torch.nn, name) and not issubclass(kind, (*OTHER, layers.Recurrent))
+)
 MADE: dict[type[torch.nn.Module], Callable[..., Layer]] = {
     getattr(torch.nn, kind.__name__): kind for kind in SAME
 }

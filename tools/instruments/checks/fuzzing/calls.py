@@ -14,7 +14,9 @@ from fuzzing import calls_data, calls_training
 from fuzzing.call import Call, images, network, of_method, passed, passed_by_a_plan, plain
 
 #: Layers, with arguments that each takes.
-LAYERS: dict[str, dict[str, Any]] = {
+#: Arguments of recurrent layers, and of those whose arguments are others than theirs or none.
+SEQUENCES = {"input_size": 2, "hidden_size": 3}
+ARGUMENTS: dict[str, dict[str, Any]] = {
     "Conv2d": {"in_channels": 2, "out_channels": 3, "kernel_size": 3},
     "Linear": {"in_features": 4, "out_features": 3},
     "MaxPool2d": {"kernel_size": 2},
@@ -25,30 +27,16 @@ LAYERS: dict[str, dict[str, Any]] = {
     "FrozenBatchNorm2d": {"num_features": 3},
     "Dropout": {"p": 0.5},
     "PadShortcut": {"channels": 4},
-    **{name: {} for name in ("ReLU", "Tanh", "Sigmoid", "SiLU", "GELU", "ELU", "LeakyReLU", "Softplus")},
-    "Flatten": {},
-    **{
-        name: {"input_size": 2, "hidden_size": 3}
-        for name in (
-            "RNN",
-            "GRU",
-            "LSTM",
-            "CTRNN",
-            "UGRNN",
-            "MGU",
-            "PeepholeLSTM",
-            "MinGRU",
-            "MinLSTM",
-            "SRU",
-            "QRNN",
-            "LRU",
-            "DiagonalSSM",
-        )
-    },
     "RGLRU": {"input_size": 4, "heads": 2},
     "CausalConv1d": {"channels": 3, "kernel_size": 2},
     "RMSNorm": {"normalized_shape": 4},
     "Embedding": {"num_embeddings": 5, "embedding_dim": 3},
+}
+#: Layers by name, but for those that take layers or a cell, which have calls of their own or none.
+LAYERS = {
+    name: ARGUMENTS.get(name, SEQUENCES if issubclass(kind, bp.layers.Recurrent) else {})
+    for name, kind in bp.layers.LAYERS.items()
+    if name not in ("CellLayer", "LinearCellLayer", "Residual")
 }
 
 
