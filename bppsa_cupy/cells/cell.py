@@ -25,7 +25,7 @@ class Cell:
     gates       of each, a row of W_ih, W_hh and both biases a unit
     states      the first is put out, and is what W_hh multiplies
     parameters  learnt numbers a unit, beside the weights
-    recurrent   gates that have rows in W_hh: all of them, as by default, or none, []
+    recurrent   gates that have rows in W_hh: all of them by default, some, or none, []
     step        (x, u, s, p) -> the new states, by name or in order, as SymPy expressions. x.g is the
                 projected input W_ih x + b_ih of gate g, u.g its recurrent sum W_hh h + b_hh, s.c a former
                 state, p.q a parameter; all of one unit
@@ -34,9 +34,14 @@ class Cell:
         cell = bp.Cell("leaky", gates=["h"], states=["h"],
                        step=lambda x, u, s, p: {"h": (1 - alpha) * s.h + alpha * sympy.tanh(x.h + u.h)})
 
-    Without recurrent gates there is neither W_hh nor u, and the cell is a *linear* one: its step is affine in
-    one former state, c' = a c + b with a and b of x and p, and layers of it go over time by one exact scan.
-    It may put out another state before that one, of x, p and the new c:
+    A gate that is not recurrent reads the input alone, and has no u. Without any recurrent gate there is no
+    W_hh: a unit sees the input and its own former states, and a step's Jacobian is a block of P x P for each
+    unit, P states. Where no derivative by a former state holds one, the step is affine, s' = A s + b with A
+    and b of x and p, and passes over time are exact scans both ways; else the way forward is serial or
+    Newton's, and the way back such a scan.
+
+    One affine state, c' = a c + b, makes a *linear* cell, whose scan takes a product a unit. It may put out
+    another state before that one, of x, p and the new c:
 
         gate = bp.cells.sigmoid
         cell = bp.Cell("gated", gates=["c", "f", "o"], states=["h", "c"], recurrent=[],
@@ -49,8 +54,8 @@ class Cell:
     cell, not to run a built-in one.
 
     Raises CellError, quoting the expression, where a name is wrong or unknown, a state is never set, the step
-    is not elementwise, or of a linear cell not affine, or a value or derivative is not finite where a walk
-    starts and around there.
+    is not elementwise or without recurrent gates reads no former state, or a value or derivative is not
+    finite where a walk starts and around there.
     """
 
     definition: Definition
@@ -74,27 +79,30 @@ class Cell:
             names_of("states", states),
             names_of("parameters", parameters),
             step,
-            _has_recurrent(name, gates, recurrent),
+            _in_order(gates, recurrent),
         )
         need_sympy(f"cell {name!r} is defined by its step, which")
         self.definition = definition
-        if definition.recurrent:
-            from bppsa_cupy.cells.form import form_of, write
+        if not definition.recurrent_gates:
+            from bppsa_cupy.cells.linear import check_finite_terms, linear_form, linear_step
 
-            self._form = form_of(write(definition))
-            check_finite(definition, self._form)
-        else:
-            from bppsa_cupy.cells.linear import check_finite_terms, linear_form
+            linear = linear_step(definition)
+            if linear is not None:
+                self.linear_form = linear_form(linear)
+                check_finite_terms(definition, self.linear_form)
+                return
+        from bppsa_cupy.cells.form import form_of, write
 
-            self.linear_form = linear_form(definition)
-            check_finite_terms(definition, self.linear_form)
+        self._form = form_of(write(definition))
+        check_finite(definition, self._form)
 
     @property
     def form(self) -> CellForm:
         """What kernels and twins are made of. Raises CellError of a linear cell, whose is `linear_form`."""
         if self.linear_form is not None:
             raise CellError(
-                f"cell {self.name!r} has no recurrent gates: this takes one that has; bp.CellLayer takes both"
+                f"cell {self.name!r} is a linear one, of one state that goes on by a number: this takes "
+                "others; bp.CellLayer takes both"
             )
         return self._form
 
@@ -130,6 +138,11 @@ class Cell:
         return self.definition.parameters
 
     @property
+    def recurrent(self) -> tuple[str, ...]:
+        """The gates that have rows in W_hh."""
+        return tuple(self.gates[gate] for gate in self.definition.recurrent_gates)
+
+    @property
     def digest(self) -> str:
         """SHA-256 of the cell's text: equal cells have equal ones, in every process."""
         form = self._form if self.linear_form is None else self.linear_form
@@ -137,7 +150,7 @@ class Cell:
 
     @property
     def is_linear(self) -> bool:
-        """Whether it has no recurrent gates."""
+        """Whether it carries one state, by c' = a c + b, and has no recurrent gates."""
         return self.linear_form is not None
 
     def __deepcopy__(self, memo: Any) -> Cell:
@@ -149,25 +162,23 @@ class Cell:
         if self.definition in (DEFINITIONS.get(self.name), LINEAR_DEFINITIONS.get(self.name)):
             return Cell.built_in, (self.name,)
         names = self.name, self.gates, self.states, self.parameters
-        return _defined, (*names, None if self.definition.recurrent else [], self.definition.step)
+        return _defined, (*names, self.definition.recurrent, self.definition.step)
 
     def __repr__(self) -> str:
         parts = [f"{kind}={list(getattr(self, kind))}" for kind in ("gates", "states", "parameters")]
-        linear = ["recurrent=[]"] if self.is_linear else []
-        return f"Cell({self.name!r}, {', '.join(parts + linear)})"
+        some = [f"recurrent={list(self.recurrent)}"] if self.definition.recurrent is not None else []
+        return f"Cell({self.name!r}, {', '.join(parts + some)})"
 
 
-def _has_recurrent(name: str, gates: tuple[str, ...], recurrent: Iterable[str] | None) -> bool:
-    """Whether the gates have rows in W_hh. Raises CellError where some have, and others not."""
+def _in_order(gates: tuple[str, ...], recurrent: Iterable[str] | None) -> tuple[str, ...] | None:
+    """The recurrent gates in the order of all; None for all of them. Unknown ones stay."""
     if recurrent is None:
-        return True
+        return None
     named = names_of("recurrent", recurrent)
-    if named and set(named) != set(gates):
-        raise CellError(
-            f"cell {name!r} has the gates {', '.join(gates)} and recurrent={list(named)}: it takes all of "
-            "them, by leaving recurrent out, or none, []"
-        )
-    return bool(named)
+    own = tuple(gate for gate in gates if gate in named)
+    return (
+        None if own == gates and len(named) == len(own) else own + tuple(n for n in named if n not in gates)
+    )
 
 
 def _defined(name: str, gates: Any, states: Any, parameters: Any, recurrent: Any, step: Step) -> Cell:

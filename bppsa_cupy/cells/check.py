@@ -96,14 +96,13 @@ def _vjp_pairs(cell: Cell, points: Points) -> list[Pair]:
     """Gradients by the backward function and by central differences, of each new state by each number."""
     form, functions = cell.form, cell.form.functions
     after, kept = functions.forward(*points)
-    whole = tuple(range(form.gates))
     pairs: list[Pair] = []
     for row, state in enumerate(cell.states):
         by_x, by_u, by_before, by_p = functions.backward(
             _unit(form.states, row, points), kept, after, *points[2:]
         )
         through_u = dict(zip(form.separate, by_u, strict=True))
-        by_u = tuple(through_u.get(gate, by_x[gate]) for gate in whole)
+        by_u = tuple(through_u.get(gate, by_x[gate]) for gate in form.recurrent_gates)
         for kind, gradients in enumerate((by_x, by_u, by_before, by_p)):
             for place, gradient in enumerate(gradients):
                 slope, smooth = _difference(functions.forward, points, kind, place, row)
@@ -133,15 +132,17 @@ def _jacobian_pairs(cell: Cell, points: Points) -> list[Pair]:
     form, functions = cell.form, cell.form.functions
     after, kept = functions.forward(*points)
     a = functions.coefficients(kept, after, *points[2:])
-    w = probe_points(form, seed=2).x
+    w = probe_points(form, seed=2).u
     dense, pairs = dict.fromkeys(form.dense), []
     for row, state in enumerate(cell.states):
         g = _unit(form.states, row, points)
         by_x, by_u, by_before, _ = functions.backward(g, kept, after, *points[2:])
         through_u = dict(zip(form.separate, by_u, strict=True))
-        expected = sum(w[gate] * through_u.get(gate, by_x[gate]) for gate in range(form.gates))
+        by_sums = (through_u.get(gate, by_x[gate]) for gate in form.recurrent_gates)
+        expected = sum((x * y for x, y in zip(w, by_sums, strict=True)), np.zeros_like(g[0]))
         x = functions.enter(a, g)
-        found = sum(p * entered for p, entered in zip(functions.entry(a, w), x, strict=True))
+        entries = functions.entry(a, w) if form.sums else [np.zeros_like(g[0])] * form.states
+        found = sum(p * entered for p, entered in zip(entries, x, strict=True))
         pairs.append((f"new {state} through W_hh", found, expected))
         for former, (value, gradient) in enumerate(zip(functions.carry(a, x), by_before, strict=True)):
             pairs.append((f"new {state} by s[{former}]", value, gradient))

@@ -18,9 +18,10 @@ Step = Callable[[Any, Any, Any, Any], Mapping[str, Any] | Sequence[Any]]
 class Definition:
     """A cell: its names and the step of one unit, as `Cell` takes them.
 
-    recurrent  whether gates have rows in W_hh; without them the cell is a linear one
+    recurrent  the gates that have rows in W_hh, in the order of `gates`; None stands for all of them
 
-    Raises CellError where a name is no identifier or is there twice, and where there is no gate or no state.
+    Raises CellError where a name is no identifier or is there twice, where there is no gate or no state, and
+    where `recurrent` names no gate.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Definition:
     states: tuple[str, ...]
     parameters: tuple[str, ...]
     step: Step
-    recurrent: bool = True
+    recurrent: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         _check_identifier("a cell's name", self.name)
@@ -44,6 +45,19 @@ class Definition:
                 )
             if not names and kind != "parameters":
                 raise CellError(f"cell {self.name!r} has no {kind}: name at least one, {kind}=['h']")
+        for name in self.recurrent or ():
+            if name not in self.gates:
+                raise CellError(
+                    f"cell {self.name!r} has recurrent={list(self.recurrent or ())}, and its gates are "
+                    f"{', '.join(self.gates)}: name some of these, [] for none, or leave recurrent out for "
+                    "all"
+                )
+
+    @property
+    def recurrent_gates(self) -> tuple[int, ...]:
+        """The places of the gates that have rows in W_hh."""
+        named = self.gates if self.recurrent is None else self.recurrent
+        return tuple(place for place, gate in enumerate(self.gates) if gate in named)
 
 
 def names_of(kind: str, names: Iterable[str]) -> tuple[str, ...]:

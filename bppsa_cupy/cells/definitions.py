@@ -143,11 +143,11 @@ DEFINITIONS = _table(
 
 #: Every built-in linear cell by name; gates in the order of the references' weights.
 LINEAR_DEFINITIONS = _table(
-    Definition("mingru", ("h", "z"), ("h",), (), mingru, recurrent=False),
-    Definition("mingru_positive", ("h", "z"), ("h",), (), mingru_positive, recurrent=False),
-    Definition("minlstm", ("f", "i", "h"), ("h",), (), minlstm, recurrent=False),
-    Definition("minlstm_positive", ("f", "i", "h"), ("h",), (), minlstm_positive, recurrent=False),
-    Definition("sru", ("c", "f", "r", "skip"), ("h", "c"), (), sru, recurrent=False),
-    Definition("qrnn", ("z", "f", "o"), ("h", "c"), (), qrnn, recurrent=False),
-    Definition("rglru", ("r", "i", "v"), ("h",), ("rate",), rglru, recurrent=False),
+    Definition("mingru", ("h", "z"), ("h",), (), mingru, recurrent=()),
+    Definition("mingru_positive", ("h", "z"), ("h",), (), mingru_positive, recurrent=()),
+    Definition("minlstm", ("f", "i", "h"), ("h",), (), minlstm, recurrent=()),
+    Definition("minlstm_positive", ("f", "i", "h"), ("h",), (), minlstm_positive, recurrent=()),
+    Definition("sru", ("c", "f", "r", "skip"), ("h", "c"), (), sru, recurrent=()),
+    Definition("qrnn", ("z", "f", "o"), ("h", "c"), (), qrnn, recurrent=()),
+    Definition("rglru", ("r", "i", "v"), ("h",), ("rate",), rglru, recurrent=()),
 )

@@ -35,7 +35,7 @@ class Derivation:
     by_x, by_u, by_before, by_p  gradients: by every x; the separate gates' u; former states, but for what
                  goes through W_hh; unit parameters
     among        C: (new state, new state that it reads) -> coefficient
-    gates        U: (new state, gate) -> coefficient
+    gates        U: (new state, which of the recurrent gates) -> coefficient
     direct       D: (new state, former state) -> coefficient
     """
 
@@ -60,7 +60,8 @@ def derive(graph: Graph) -> Derivation:
     names = traced.definition.states
     gradients = tuple(sympy.Symbol(f"g.{name}", real=True) for name in names)
     by = _accumulated(graph, "", dict(zip(graph.after, gradients, strict=True)), (), definitions)
-    separate = tuple(gate for gate in range(len(traced.u)) if gate not in graph.sums)
+    recurrent = traced.definition.recurrent_gates
+    separate = tuple(gate for gate in recurrent if gate not in graph.sums)
     among: Table = {}
     gates: Table = {}
     direct: Table = {}
@@ -82,7 +83,7 @@ def derive(graph: Graph) -> Derivation:
         _kept(graph),
         separate,
         found(traced.x),
-        found(traced.u[gate] for gate in separate),
+        found(traced.u[recurrent.index(gate)] for gate in separate),
         found(traced.before),
         found(traced.p),
         among,
@@ -129,8 +130,8 @@ def _kept(graph: Graph) -> tuple[sympy.Symbol, ...]:
     traced = graph.trace
     varying = {*traced.x, *traced.u}
     reach: dict[sympy.Symbol, int] = {}
-    for kind in (traced.x, traced.u):
-        reach |= {symbol: gate for gate, symbol in enumerate(kind)}
+    for kind, gates in ((traced.x, range(len(traced.x))), (traced.u, traced.definition.recurrent_gates)):
+        reach |= dict(zip(kind, gates, strict=True))
     places: dict[sympy.Symbol, tuple[sympy.Symbol, ...]] = {symbol: () for symbol in (*traced.x, *traced.u)}
     for value, expression in graph.values.items():
         froms = tuple(symbol for symbol in operands(expression) if symbol in reach)

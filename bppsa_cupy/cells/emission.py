@@ -103,7 +103,7 @@ def cuda_text(parts: Parts) -> str:
     derived = parts.derived
     traced = derived.graph.trace
     counts = {
-        "gates": len(traced.u),
+        "gates": len(traced.x),
         "states": parts.states,
         "kept": len(derived.kept),
         "parameters": len(traced.p),

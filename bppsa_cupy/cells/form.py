@@ -13,7 +13,7 @@ from bppsa_cupy.cells.derivation import derive
 from bppsa_cupy.cells.emission import cuda_text, twin_text
 from bppsa_cupy.cells.graph import Graph
 from bppsa_cupy.cells.texts import Parts
-from bppsa_cupy.cells.trace import trace
+from bppsa_cupy.cells.trace import is_affine, trace
 from bppsa_cupy.raw_kernels.frames.form import CellForm, Functions
 
 _TEMPLATE = '''"""The cell {name} for twins; `python -m bppsa_cupy.cells.generate` writes it."""
@@ -53,7 +53,8 @@ class Written:
 
 def write(definition: Definition) -> Written:
     """Derive and write a cell; raises CellError as `trace` does. The same texts in every run."""
-    derived = derive(Graph(trace(definition)))
+    traced = trace(definition)
+    derived = derive(Graph(traced))
     parts = Parts(derived)
     dense, diagonal = parts.blocks()
     states = len(definition.states)
@@ -72,6 +73,10 @@ def write(definition: Definition) -> Written:
         "columns": 4 if states == 1 else 2,
         "tile_columns": 8 if states == 1 else 4,
     }
+    if definition.recurrent is not None:
+        numbers["recurrent"] = definition.recurrent_gates
+    if not traced.u and is_affine(traced):
+        numbers["affine"] = True
     return Written(cuda_text(parts), twin_text(parts), numbers)
 
 

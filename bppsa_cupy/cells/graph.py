@@ -27,7 +27,8 @@ class Graph:
         self._named: dict[Expression, sympy.Symbol] = {}
         expressions = list(traced.after)
         self.sums: dict[int, sympy.Symbol] = {}
-        for gate, (x, u) in enumerate(zip(traced.x, traced.u, strict=True)):
+        for gate, u in zip(traced.definition.recurrent_gates, traced.u, strict=True):
+            x = traced.x[gate]
             summed = sympy.Symbol(f"a.{traced.definition.gates[gate]}", real=True)
             found = [_of_sum(expression, x, u, summed) for expression in expressions]
             if None not in found and not all(map(sympy.Expr.__eq__, found, expressions)):

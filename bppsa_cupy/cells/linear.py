@@ -74,40 +74,30 @@ class LinearStep:
     output: Expression | None
 
 
-def linear_step(definition: Definition) -> LinearStep:
-    """The step of a cell without recurrent gates. Raises CellError, with the expression, where it is not
-    affine in one former state."""
+def linear_step(definition: Definition) -> LinearStep | None:
+    """The step of a cell without recurrent gates; None where it is not affine in one former state, or puts
+    out what is not made of its new value. Raises CellError where it reads no former state."""
     traced = trace(definition)
-    name, states = definition.name, definition.states
+    states = definition.states
     read = set().union(*(expression.free_symbols for expression in traced.after))
     carried = [place for place, symbol in enumerate(traced.before) if symbol in read]
-    if len(carried) != 1:
-        found = ", ".join(str(traced.before[place]) for place in carried) or "none"
+    if not carried:
         raise CellError(
-            f"cell {name!r} has no recurrent gates, and its step reads the former states {found}: it takes "
-            "one, or leave `recurrent` out"
+            f"cell {definition.name!r} has no recurrent gates, and its step reads no former state: it has "
+            "nothing to carry from step to step"
         )
     place = carried[0]
-    if len(states) - (place != 0) > 1:
-        raise CellError(
-            f"cell {name!r} has no recurrent gates and the states {', '.join(states)}: it takes the one that "
-            "its step carries, and before it one that is put out"
-        )
+    if len(carried) > 1 or len(states) - (place != 0) > 1:
+        return None
     before, after = traced.before[place], traced.after[place]
     factor = sympy.diff(after, before)
-    if before in factor.free_symbols or (not factor.free_symbols and factor == 0):
-        raise CellError(
-            f"cell {name!r} has no recurrent gates, and its new {states[place]} = {after} is not affine in "
-            f"{before}: make it a {before} + b, or leave `recurrent` out"
-        )
+    if before in factor.free_symbols or factor == 0:
+        return None
     state, output = sympy.Symbol(f"n.{states[place]}", real=True), None
     if place:
         output = _of_new(traced.after[0], after, state)
         if before in output.free_symbols:
-            raise CellError(
-                f"cell {name!r} has no recurrent gates, and its new {states[0]} = {traced.after[0]} reads "
-                f"{before}: make it of the new {states[place]}"
-            )
+            return None
     return LinearStep(traced, place, state, factor, after.xreplace({before: sympy.Integer(0)}), output)
 
 
@@ -148,7 +138,7 @@ def _functions(step: LinearStep) -> tuple[Parts, dict[str, CellFunction]]:
     if step.output is not None:
         results.append(step.output)
     # As a step without recurrent sums, whose new states are the results.
-    definition = replace(traced.definition, states=("a", "b", "y")[: len(results)])
+    definition = replace(traced.definition, states=("a", "b", "y")[: len(results)], recurrent=None)
     sums = tuple(sympy.Symbol(f"u.{gate}", real=True) for gate in definition.gates)
     derived = derive(Graph(TracedStep(definition, traced.x, sums, (step.state,), traced.p, tuple(results))))
     parts, own = Parts(derived), {"x": traced.x, "p": traced.p}
@@ -164,9 +154,10 @@ def _functions(step: LinearStep) -> tuple[Parts, dict[str, CellFunction]]:
     return parts, found
 
 
-def linear_form(definition: Definition) -> LinearForm:
-    """The form of a linear cell that no file holds. Raises CellError as `linear_step` does."""
-    cuda, functions = linear_texts(linear_step(definition))
+def linear_form(step: LinearStep) -> LinearForm:
+    """The form of a linear cell that no file holds."""
+    definition = step.traced.definition
+    cuda, functions = linear_texts(step)
     made = functions_of(functions, LinearFunctions)
     return LinearForm(definition.name, len(definition.gates), len(definition.parameters), cuda, made)
 
@@ -202,7 +193,9 @@ def check_finite_terms(definition: Definition, form: LinearForm) -> None:
 
 def linear_module(definition: Definition) -> tuple[str, str]:
     """The texts of `raw_kernels/linear_cells/NAME.cuh` and `NAME.py`."""
-    cuda, functions = linear_texts(linear_step(definition))
+    step = linear_step(definition)
+    assert step is not None
+    cuda, functions = linear_texts(step)
     names = [name for name in LinearFunctions.__annotations__ if f"\ndef {name}(" in functions]
     return cuda, _TEMPLATE.format(
         name=definition.name,

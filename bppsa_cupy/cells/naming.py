@@ -61,7 +61,8 @@ def _first_function(derived: Derivation, gate: int) -> sympy.Symbol | None:
     """The first function that reads a gate, and no later gate."""
     graph = derived.graph
     traced = graph.trace
-    reach = {symbol: place for kind in (traced.x, traced.u) for place, symbol in enumerate(kind)}
+    reach = dict(zip(traced.u, traced.definition.recurrent_gates, strict=True))
+    reach |= {symbol: place for place, symbol in enumerate(traced.x)}
     for value, expression in graph.values.items():
         found = [reach[symbol] for symbol in expression.free_symbols if symbol in reach]
         if found:

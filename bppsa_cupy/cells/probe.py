@@ -32,7 +32,7 @@ def probe_points(form: CellForm, count: int = 64, seed: int = 0, at_rest: int = 
     def normal(size: int) -> Numbers:
         return tuple(random.standard_normal(count) for _ in range(size))
 
-    x, u, before = normal(form.gates), normal(form.gates), normal(form.states)
+    x, u, before = normal(form.gates), normal(len(form.recurrent_gates)), normal(form.states)
     for state in before:
         state[:at_rest] = 0
     return Points(x, u, before, tuple(random.uniform(0.05, 0.95, count) for _ in range(form.parameters)))
@@ -67,7 +67,8 @@ def _check(definition: Definition, points: Points, what: str, values: NDArray[np
     wrong = np.flatnonzero(~np.isfinite(np.broadcast_to(values, points.x[0].shape)))
     if not wrong.size:
         return
-    names = definition.gates, definition.gates, definition.states, definition.parameters
+    recurrent = [definition.gates[gate] for gate in definition.recurrent_gates]
+    names = definition.gates, recurrent, definition.states, definition.parameters
     letters = zip("xusp", points, names, strict=True)
     place = ", ".join(
         f"{letter}.{name} = {number[wrong[0]]:.3g}"

@@ -99,7 +99,7 @@ class Parts:
         return len(self.derived.graph.after)
 
     def only_gate(self, state: int) -> int | None:
-        """The gate that a new state reads, where it reads but one and no former state directly."""
+        """Which recurrent gate a new state reads, where it reads but one and no former state directly."""
         gates = [gate for row, gate in self.derived.gates if row == state]
         direct = [row for row, _ in self.derived.direct if row == state]
         return gates[0] if len(gates) == 1 and not direct else None
@@ -134,7 +134,7 @@ class Parts:
         gates = len(self.derived.graph.trace.u)
         inputs = {"a": _symbols("a", len(self.varying)), "w": _symbols("w", gates)}
         rows: list[Expression] = []
-        for state in range(self.states):
+        for state in range(self.states if gates else 0):
             only = self.only_gate(state)
             terms = (
                 self.coefficient(self.derived.gates, state, gate) * inputs["w"][gate] for gate in range(gates)

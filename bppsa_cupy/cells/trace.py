@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 
 import sympy
 
@@ -52,7 +51,7 @@ def trace(definition: Definition) -> TracedStep:
     name = definition.name
     kinds = (
         ("x", "gates", definition.gates),
-        ("u", "recurrent gates", definition.gates if definition.recurrent else ()),
+        ("u", "recurrent gates", tuple(definition.gates[gate] for gate in definition.recurrent_gates)),
         ("s", "states", definition.states),
         ("p", "parameters", definition.parameters),
     )
@@ -69,8 +68,9 @@ def trace(definition: Definition) -> TracedStep:
     for state, expression in zip(definition.states, after, strict=True):
         _check(name, state, expression, {symbol for symbols in known for symbol in symbols})
     read = set().union(*(expression.free_symbols for expression in after))
-    for gate, *symbols in zip_longest(definition.gates, *known[:2]):
-        taken = [symbol for symbol in symbols if symbol is not None]
+    sums = dict(zip(definition.recurrent_gates, known[1], strict=True))
+    for place, gate in enumerate(definition.gates):
+        taken = [known[0][place], *([sums[place]] if place in sums else [])]
         if not read & set(taken):
             none = f"neither {taken[0]} nor {taken[1]}" if len(taken) > 1 else f"no {taken[0]}"
             raise CellError(f"cell {name!r}: its step reads {none}; take {gate!r} from its gates")
@@ -81,6 +81,16 @@ def trace(definition: Definition) -> TracedStep:
             )
     x, u, before, p = known
     return TracedStep(definition, x, u, before, p, after)
+
+
+def is_affine(traced: TracedStep) -> bool:
+    """Whether no derivative of a new state by a former one holds a former state."""
+    former = set(traced.before)
+    return not any(
+        former & sympy.expand(sympy.diff(after, before)).free_symbols
+        for after in traced.after
+        for before in traced.before
+    )
 
 
 def _by_state(definition: Definition, result: object) -> list[tuple[str, object]]:

@@ -134,7 +134,7 @@ class LSTM(OverTime):
 
 
 class CellLayer(OverTime):
-    """A layer whose unit does what a `bp.Cell` with recurrent gates says; arguments are `bp.CellLayer`'s, the
+    """A layer whose unit does what a `bp.Cell` says; arguments are `bp.CellLayer`'s, the
     cell first. Raises ShapeError for a linear cell, which `LinearCellLayer` takes."""
 
     __slots__ = ()
@@ -142,5 +142,5 @@ class CellLayer(OverTime):
 
     def __init__(self, cell: Any, *arguments: Any, **options: Any) -> None:
         if getattr(cell, "is_linear", False):
-            raise ShapeError(f"CellLayer got {cell!r}, which has no recurrent gates: take LinearCellLayer")
+            raise ShapeError(f"CellLayer got {cell!r}, which is a linear one: take LinearCellLayer")
         super().__init__(cell, *arguments, **options)

@@ -19,8 +19,11 @@ class CellLayer(MatrixRecurrent):
     """A recurrent layer whose unit does what `cell`, a `bp.Cell`, says.
 
     The other arguments are those of `MatrixRecurrent`. Parameters a layer and direction, gates stacked in the
-    cell's order: weight_ih_l0 (G H, F), weight_hh_l0 (G H, H), bias_ih_l0 and bias_hh_l0 (G H,), and each
-    of the cell's own by its name, NAME_l0 (H,). Of a linear cell it gives a `LinearCellLayer`.
+    cell's order: weight_ih_l0 (G H, F), weight_hh_l0 (R H, H) of the R recurrent gates, bias_ih_l0 (G H,) and
+    bias_hh_l0 (R H,), and each of the cell's own by its name, NAME_l0 (H,). Without recurrent gates there is
+    neither weight_hh nor bias_hh, and products of Jacobians are blocks of P x P a unit, P states; the pass
+    goes forward "serial" or, where the cell is affine in its former states, "chunked", which is exact, else
+    by "newton". Of a linear cell it gives a `LinearCellLayer`.
     """
 
     def __new__(cls, *arguments: Any, **options: Any) -> Any:
@@ -32,8 +35,18 @@ class CellLayer(MatrixRecurrent):
     def __init__(
         self, cell: Cell, input_size: int, hidden_size: int, *arguments: Any, **options: Any
     ) -> None:
-        self.definition = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
+        name = type(self).__name__
+        self.definition = as_instance(name, "cell", cell, Cell, "a bp.Cell")
+        if self.cell.affine:
+            self.forward_methods = ("auto", "serial", "chunked")
         super().__init__(input_size, hidden_size, *arguments, **options)
+        if not self.cell.sums:
+            if self.heads > 1:
+                raise ShapeError(
+                    f"{name} got heads={self.heads}, and its cell has no recurrent gates: without W_hh each "
+                    "unit sees itself alone; leave heads out"
+                )
+            self.heads = self.hidden_size
 
     @property
     def cell(self) -> CellForm:
@@ -60,7 +73,7 @@ class LinearCellLayer(GatedRecurrent):
     ) -> None:
         self.definition = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
         if not cell.is_linear:
-            raise ShapeError(f"LinearCellLayer got {cell!r}, which has recurrent gates: take bp.CellLayer")
+            raise ShapeError(f"LinearCellLayer got {cell!r}, which is no linear cell: take bp.CellLayer")
         super().__init__(input_size, hidden_size, *arguments, **options)
 
     @property

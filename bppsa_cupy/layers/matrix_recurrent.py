@@ -47,7 +47,7 @@ class MatrixRecurrent(Recurrent):
     """
 
     context = MatrixContext
-    forward_methods = ("auto", "serial", "newton", "quasi-newton")
+    forward_methods: tuple[str, ...] = ("auto", "serial", "newton", "quasi-newton")
 
     def __init__(
         self, input_size: int, hidden_size: int, *arguments: Any, heads: int = 1, **options: Any
@@ -79,19 +79,23 @@ class MatrixRecurrent(Recurrent):
         return CellJacobian(self.cell, self.hidden_size, self.heads).pattern
 
     def config(self) -> dict[str, Any]:
-        return {**super().config(), **({"heads": self.heads} if self.heads > 1 else {})}
+        in_heads = self.heads > 1 and self.cell.sums > 0
+        return {**super().config(), **({"heads": self.heads} if in_heads else {})}
 
     def parameter_shapes(self) -> dict[str, Shape]:
-        rows = self.cell.gates * self.hidden_size
+        rows, recurrent = self.cell.gates * self.hidden_size, self.cell.sums * self.hidden_size
         shapes: dict[str, Shape] = {}
         for layer in range(self.num_layers):
             inputs = self.directions * self.hidden_size if layer else self.input_size
             for direction in range(self.directions):
                 of = suffix(layer, direction)
                 shapes[f"weight_ih{of}"] = (rows, inputs)
-                shapes[f"weight_hh{of}"] = (rows, self.hidden_size // self.heads)
+                if recurrent:
+                    shapes[f"weight_hh{of}"] = (recurrent, self.hidden_size // self.heads)
                 if self.bias:
-                    shapes[f"bias_ih{of}"] = shapes[f"bias_hh{of}"] = (rows,)
+                    shapes[f"bias_ih{of}"] = (rows,)
+                if self.bias and recurrent:
+                    shapes[f"bias_hh{of}"] = (recurrent,)
                 shapes |= {f"{name}{of}": (self.hidden_size,) for name in self.unit_parameters}
         return shapes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Recurrent(Layer):
 
     context = RecurrentContext
     beside_geometry = ("forward_method",)
-    forward_methods: ClassVar[tuple[str, ...]]
+    forward_methods: tuple[str, ...]
 
     def __init__(
         self,

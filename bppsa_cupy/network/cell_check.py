@@ -45,8 +45,9 @@ def check_cell(cell: Cell, device: str | Device | None = None) -> CellReport:
     if device is None:
         return report
     place = get_device(device)
+    scanned_ways = ("chunked", "blelloch") if cell.form.affine else SCANNED
     serial, scanned = (
-        max(_compare_layer(cell, place, batch, *ways) for batch in BATCHES) for ways in (SERIAL, SCANNED)
+        max(_compare_layer(cell, place, batch, *ways) for batch in BATCHES) for ways in (SERIAL, scanned_ways)
     )
     return report._replace(serial=serial, scanned=scanned)
 
@@ -86,7 +87,8 @@ def _by_functions(
     batch = len(x)
 
     def gates(weight: Reals, bias: Reals, vectors: Reals) -> tuple[Reals, ...]:
-        return tuple(np.split(vectors @ weight.T + bias, form.gates, axis=1))
+        count = max(1, len(bias) // HIDDEN)
+        return tuple(np.split(vectors @ weight.T + bias, count, axis=1))
 
     def whole(parts: Iterable[Reals]) -> Reals:
         return np.concatenate([np.broadcast_to(part, (batch, HIDDEN)) for part in parts], axis=1)
@@ -97,7 +99,7 @@ def _by_functions(
         inside = (t < lengths)[:, None]
         sums = (
             gates(own["weight_ih"], own["bias_ih"], x[:, t]),
-            gates(own["weight_hh"], own["bias_hh"], state[0]),
+            gates(own["weight_hh"], own["bias_hh"], state[0]) if form.sums else (),
         )
         after, kept = functions.forward(*sums, state, p)
         steps.append((state, after, kept))
@@ -113,15 +115,17 @@ def _by_functions(
         by_x, by_u, by_before, by_p = functions.backward(taken, kept, after, before, p)
         separate = dict(zip(form.separate, by_u, strict=True))
         of_x = whole(by_x)
-        of_u = whole(separate.get(gate, by_x[gate]) for gate in range(form.gates))
+        of_u = [separate.get(gate, by_x[gate]) for gate in form.recurrent_gates]
         by["weight_ih"] += of_x.T @ x[:, t]
-        by["weight_hh"] += of_u.T @ before[0]
         by["bias_ih"] += of_x.sum(0)
-        by["bias_hh"] += of_u.sum(0)
         for name, one in zip(cell.parameters, by_p, strict=True):
             by[name] += whole([one]).sum(0)
         by_input[:, t] = of_x @ own["weight_ih"]
-        through = of_u @ own["weight_hh"]
+        through = np.zeros((batch, HIDDEN))
+        if form.sums:
+            by["weight_hh"] += whole(of_u).T @ before[0]
+            by["bias_hh"] += whole(of_u).sum(0)
+            through = whole(of_u) @ own["weight_hh"]
         g = tuple(
             np.where(inside, one + through * (row == 0), old)
             for row, (one, old) in enumerate(zip(by_before, g, strict=True))

@@ -105,7 +105,9 @@ class HostModel(Processor):
     scan_rate: float
 
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
-        work = size.cell.gates * size.units**2
+        if not size.cell.sums:
+            return size.chunks(chunks) * self._element_seconds(size, chunks, 1) + self.launch
+        work = size.cell.sums * size.units**2
         walks = -(-chunks * size.heads * -(-size.batch // self.lanes) // self.workers)
         return size.chunks(chunks) * walks * (self.serial_step + work / self.serial_rate) + self.launch
 
@@ -116,10 +118,19 @@ class HostModel(Processor):
         return nbytes / COPIED_BY_HOST
 
     def reduce_seconds(self, size: WalkSize, chunk: int, first: int = 1) -> float:
+        if not size.cell.sums:
+            return chunk * self._element_seconds(size, size.chunks(chunk) - first, 1 + size.state)
         # Columns are scaled, gate by gate, before they are multiplied.
         groups = (size.chunks(chunk) - first) * size.heads * -(-size.batch // self.lanes)
-        work = size.cell.gates * size.units * size.state * (size.units + 8)
+        work = size.cell.sums * size.units * size.state * (size.units + 8)
         return chunk * -(-groups // self.workers) * work / self.reduce_rate
+
+    def _element_seconds(self, size: WalkSize, chunks: int, columns: int) -> float:
+        """A step of the elements of so many chunks, of a cell without recurrent gates: of each group of lanes
+        what the cell takes, and as much again for each column of a product."""
+        groups = chunks * -(-size.walks // self.lanes)
+        rows = size.cell.gates + size.cell.kept + size.cell.states
+        return -(-groups // self.workers) * rows * columns * ROW_OF_ELEMENTS
 
     def scan_seconds(self, size: WalkSize, chunks: int) -> float:
         rounds = -(-size.walks // (8 * self.workers))
@@ -216,9 +227,19 @@ class GpuModel(Processor):
         return self.factor(self.class_of(warps)) * cycles / clock
 
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
+        if not size.cell.sums:
+            return size.chunks(chunks) * self._element_seconds(size, chunks) + self.launch
         if chunks == 1 and self.goes_by_steps(size, verb):
             return size.steps * self.single_step_seconds(size, verb) + self.launch
         return size.chunks(chunks) * self.walk_in_blocks_seconds(size, verb, chunks) + self.launch
+
+    def _element_seconds(self, size: WalkSize, chunks: int) -> float:
+        """A step of the elements of so many chunks, of a cell without recurrent gates: a thread waits for
+        what it reads of some steps at once, or all for memory."""
+        elements, cell = chunks * size.hidden * size.batch, size.cell
+        rounds = -(-elements // (self.workers * ELEMENTS_AT_ONCE))
+        moved = elements * (cell.gates + cell.kept + 2 * cell.states) * size.itemsize
+        return max(rounds * STEP_OF_ELEMENT, moved / self.memory)
 
     def walk_in_blocks_seconds(self, size: WalkSize, verb: str, chunks: int = 1) -> float:
         """A step of a walk whose blocks go through all steps."""
@@ -232,16 +253,18 @@ class GpuModel(Processor):
 
     def is_cached(self, size: WalkSize) -> bool:
         """Whether L2 holds the weights from step to step."""
-        return size.cell.gates * size.hidden * size.units * size.itemsize <= self.cache_bytes
+        return size.cell.sums * size.hidden * size.units * size.itemsize <= self.cache_bytes
 
     def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
-        if size.cell.gates > MOST_GATES or not size.walks:
+        if not size.cell.sums or size.cell.gates > MOST_GATES or not size.walks:
             return False
         if self.lack(size, verb, max(1, size.steps)):
             return True
         return self.single_step_seconds(size, verb) < self.walk_in_blocks_seconds(size, verb)
 
     def lack(self, size: WalkSize, verb: str, chunk: int) -> str | None:
+        if not size.cell.sums:
+            return None
         there = self.shared_bytes
         for kernel, needed in shared_by_chunks(size, verb, chunk, there):
             if needed > there:
@@ -252,6 +275,8 @@ class GpuModel(Processor):
         return STRIDED * nbytes / self.memory
 
     def reduce_seconds(self, size: WalkSize, chunk: int, first: int = 1) -> float:
+        if not size.cell.sums:
+            return chunk * self._element_seconds(size, max(1, size.chunks(chunk) - first))
         return chunk * self.step_seconds(reducing(size, chunk, self.shared_bytes, first))
 
     def scan_seconds(self, size: WalkSize, chunks: int) -> float:
@@ -307,6 +332,10 @@ MODELS: dict[str, Processor] = {
     ),
 }
 
+
+#: Of a cell without recurrent gates: seconds of a row of a step of a group of lanes on the host; seconds of a
+#: step of a thread of a GPU, which reads several at once, and its threads on a multiprocessor. Estimates.
+ROW_OF_ELEMENTS, STEP_OF_ELEMENT, ELEMENTS_AT_ONCE = 3e-9, 2e-7, 1024
 
 #: How much longer than by memory's rate a GPU's copies take whose reads or writes are not side by side, and
 #: bytes a second of the host's: estimates.

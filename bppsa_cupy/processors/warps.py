@@ -102,13 +102,13 @@ def stepping(size: WalkSize, verb: str) -> tuple[Warps, float]:
     forward = verb == "forward"
     shares = forward_shares(cell) if forward else backward_shares(cell)
     blocks, samples = shares.blocks(units, size.heads, size.batch), shares.samples * shares.tiles
-    rows = shares.units * (cell.gates if forward else 1)
+    rows = shares.units * (cell.sums if forward else 1)
     vectors = shares.parts * units * samples
     # Terms of a lane, of each row a load and as many multiply-adds as a warp has samples; copies of a thread.
     terms, copies = rows * -(-units // WARP), vectors / (WARP * shares.warps)
     turns = -(-vectors * size.itemsize // STAGED_BYTES)
     cycles = 1000 + 600 * turns + 12 * copies * wide + 24.4 * terms * wide
-    read = blocks * (shares.units * shares.groups * cell.gates * units + vectors) * size.itemsize
+    read = blocks * (shares.units * shares.groups * cell.sums * units + vectors) * size.itemsize
     instructions = 400 + 12 * copies + 11.25 * terms * wide
     return Warps(blocks * shares.warps, cycles, instructions, 170, "step"), read
 

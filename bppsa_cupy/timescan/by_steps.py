@@ -75,7 +75,7 @@ def backward(
     """
     size, dtype, batch = walk.size, walk.state.dtype, walk.size.batch
     kernel, steps, cell = kernels_of(size.cell)["backward_step"], size.steps, size.cell
-    by_unit = device.empty((size.heads, size.units, cell.gates * size.units), dtype)
+    by_unit = device.empty((size.heads, size.units, cell.sums * size.units), dtype)
     none = device.zeros((cell.deltas * size.hidden, batch), dtype)
     unused = device.empty(none.shape, dtype), device.empty((cell.kept * size.hidden, batch), dtype)
     carried = [device.empty((cell.states * size.hidden, batch), dtype) for _ in range(2)]

@@ -71,6 +71,14 @@ def newton_seconds(model: Processor, size: WalkSize, chunk: int, iterations: int
     )
 
 
+def affine_seconds(model: Processor, size: WalkSize, chunk: int) -> float:
+    """A forward pass of an affine cell by chunks: reduce and scan between two walks, and the copies into
+    chunks and back."""
+    again = model.walk_seconds(size, "forward", size.chunks(chunk))
+    copied = model.copy_seconds(size.newton_copied)
+    return chunked_seconds(model, size, chunk, "forward") + again + copied + LAUNCHES_AT_ENDS * model.launch
+
+
 def choose(
     model: Processor,
     size: WalkSize,

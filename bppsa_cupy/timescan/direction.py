@@ -16,13 +16,14 @@ class Weights:
     """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
 
     weight_ih           (G H, I), I being the features of the inner layer's input
-    weight_hh           (G H, h), h being the units of a head: of each unit, the weights of its own head's
-    bias_ih, bias_hh    (G H,)
+    weight_hh           (R H, h), of R recurrent gates, h being the units of a head: of each unit, the weights
+                        of its own head's; None without such gates
+    bias_ih, bias_hh    (G H,) and (R H,)
     unit                the cell's unit parameters, (H,) each
     """
 
     weight_ih: Array
-    weight_hh: Array
+    weight_hh: Array | None
     bias_ih: Array | None
     bias_hh: Array | None
     unit: tuple[Array, ...]
@@ -84,10 +85,10 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
                 "delta": (T, cell.deltas * H, B),
                 **dict.fromkeys(("initial", "final", "boundary", "entering"), (S, B)),
             }
-            if heads > 1:
-                own["head_weights"] = (heads, cell.gates * units, units)
-            if heads > 1 or not sizes.bias:
-                own["head_biases"] = (heads, cell.gates * units)
+            if heads > 1 or not cell.sums:
+                own["head_weights"] = (heads, cell.sums * units, units)
+            if heads > 1 or not (sizes.bias and cell.sums):
+                own["head_biases"] = (heads, cell.sums * units)
             shapes |= {name + suffix(layer, direction): shape for name, shape in own.items()}
     if sizes.directions > 1:
         for layer in range(1, sizes.layers):
@@ -119,15 +120,16 @@ def make_directions(
     def make(layer: int, direction: int) -> Direction:
         both = sizes.directions > 1
         of, last = suffix(layer, direction), layer == sizes.layers - 1
-        one_head = sizes.walk.heads == 1
-        if not sizes.bias:
+        cell = sizes.walk.cell
+        in_place = sizes.walk.heads == 1 and cell.sums > 0
+        if not (sizes.bias and cell.sums):
             buffers[f"head_biases{of}"][...] = 0
         walk = Walk(
             size=sizes.walk,
             reverse=direction == 1,
-            weight_hh=parameters[f"weight_hh{of}"][None] if one_head else buffers[f"head_weights{of}"],
+            weight_hh=parameters[f"weight_hh{of}"][None] if in_place else buffers[f"head_weights{of}"],
             bias_hh=parameters[f"bias_hh{of}"][None]
-            if one_head and sizes.bias
+            if in_place and sizes.bias
             else buffers[f"head_biases{of}"],
             unit=buffers[f"unit{of}"],
             lengths=buffers["lengths"],
@@ -160,7 +162,7 @@ def make_directions(
 def _weights(arrays: Mapping[str, Array], of: str, unit: tuple[str, ...]) -> Weights:
     return Weights(
         weight_ih=arrays[f"weight_ih{of}"],
-        weight_hh=arrays[f"weight_hh{of}"],
+        weight_hh=arrays.get(f"weight_hh{of}"),
         bias_ih=arrays.get(f"bias_ih{of}"),
         bias_hh=arrays.get(f"bias_hh{of}"),
         unit=tuple(arrays[f"{name}{of}"] for name in unit),

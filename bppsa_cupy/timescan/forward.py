@@ -1,4 +1,5 @@
-"""How a walk goes forward in time: serially, or all chunks at once by Newton's iteration."""
+"""How a walk goes forward in time: serially, or all chunks at once, of an affine cell exactly, of others by
+Newton's iteration."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.processors.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan import cost, serial
+from bppsa_cupy.timescan.affine import AffineForward
 from bppsa_cupy.timescan.newton import NewtonForward
 from bppsa_cupy.timescan.walk import Walk
 
@@ -22,9 +24,12 @@ class TimeForward:
 
     def __init__(self, device: Device, walk: Walk, method: str, free: int) -> None:
         chunk, self._reason = choose_forward(device, walk.size, method, free)
-        diagonal = method == "quasi-newton"
-        self._newton = NewtonForward(device, walk, chunk, diagonal=diagonal) if chunk else None
-        self._call = self._newton or serial.forward(device, walk)
+        self._chunked: NewtonForward | None = None
+        if chunk and walk.size.cell.affine:
+            self._chunked = AffineForward(device, walk, chunk)
+        elif chunk:
+            self._chunked = NewtonForward(device, walk, chunk, diagonal=method == "quasi-newton")
+        self._call = self._chunked or serial.forward(device, walk)
         #: Bytes that it takes.
         self.nbytes = walk.size.newton_bytes(chunk) if chunk else 0
 
@@ -34,18 +39,18 @@ class TimeForward:
     @property
     def description(self) -> str:
         """What the latest call ran, and why."""
-        ran = f"serial{serial.told(self._call)}" if self._newton is None else self._newton.report
+        ran = f"serial{serial.told(self._call)}" if self._chunked is None else self._chunked.description
         return f"{ran} ({self._reason})"
 
 
 def choose_forward(
     device: Device, size: WalkSize, method: str = "auto", free: int | None = None
 ) -> tuple[int, str]:
-    """The chunk length of a Newton forward pass, and why; 0 for the serial pass.
+    """The chunk length of a forward pass by chunks, and why; 0 for the serial pass.
 
-    method  "serial", "newton", "quasi-newton", or "auto": whichever of the first two the cost model takes to
-            be quicker
-    free    bytes an iteration may take; by default all the device has
+    method  "serial", "newton", "quasi-newton", of an affine cell "chunked", or "auto": whichever of "serial"
+            and "newton", or "chunked", the cost model takes to be quicker
+    free    bytes that going by chunks may take; by default all the device has
 
     The chunk length taken is the one predicted to be the quickest of those that fit into `free`. Raises
     DeviceError with the bytes needed and free where an iteration is asked for and no chunk length fits.
@@ -61,15 +66,20 @@ def choose_forward(
     fitting = [c for c, needed in lengths.items() if needed <= free]
     seconds = {c: cost.chunked_seconds(model, size, c, "forward") for c in fitting or [choice.chunk]}
     chunk = min(seconds, key=lambda c: seconds[c])
-    expected = cost.newton_seconds(model, size, chunk, EXPECTED_ITERATIONS) * 1e3
+    if size.cell.affine:
+        expected, way = cost.affine_seconds(model, size, chunk) * 1e3, f"chunks of {chunk}"
+    else:
+        expected = cost.newton_seconds(model, size, chunk, EXPECTED_ITERATIONS) * 1e3
+        way = "Newton's iteration"
     serially = choice.serial_seconds * 1e3
     if method == "auto" and expected >= serially:
-        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by Newton's iteration on {model.label}"
+        return 0, f"predicted {serially:.3g} ms, {expected:.3g} ms by {way} on {model.label}"
     if not fitting:
         least = min(lengths, key=lambda c: lengths[c])
+        over = "a pass by" if size.cell.affine else "Newton's iteration over"
         lack = (
-            f"Newton's iteration over chunks of {chunk} takes {lengths[chunk]} bytes, {free} are free for "
-            f"it, and chunks of {least}, which take the fewest, {lengths[least]}"
+            f"{over} chunks of {chunk} takes {lengths[chunk]} bytes, {free} are free for it, and "
+            f"chunks of {least}, which take the fewest, {lengths[least]}"
         )
         if method == "auto":
             return 0, lack

@@ -154,6 +154,11 @@ class NewtonForward:
             [self._walk_pieces, self._miss, self._reduce, self._corrections[1.0], self._judge]
         )
 
+    @property
+    def description(self) -> str:
+        """What the latest call ran."""
+        return str(self.report)
+
     def _lengths(self) -> Array:
         """Steps of each chunk at which its sample is not padded; the padded ones are at its end.
 
@@ -195,8 +200,10 @@ class NewtonForward:
         else:
             self._serial()
 
-    def _iterate(self) -> NewtonReport:
-        walk, pieces, xp = self._walk, self._pieces, self._device.xp
+    def _begin(self) -> tuple[Array, Array]:
+        """Bring lengths and input into chunks, each of which is to begin with zeros, but for the first; the
+        states before and behind each chunk, (K, rows, B)."""
+        walk, pieces = self._walk, self._pieces
         rows, batch, chunks = walk.state.shape[1], walk.size.batch, self._chunks
         pieces.lengths[...] = self._lengths()
         pieces.projected.reshape(self._chunk, -1, chunks, batch)[...] = self._piecewise(
@@ -207,6 +214,11 @@ class NewtonForward:
         )
         starts[...] = 0
         starts[0] = walk.initial
+        return starts, ends
+
+    def _iterate(self) -> NewtonReport:
+        xp, chunks = self._device.xp, self._chunks
+        starts, ends = self._begin()
         damping, least, error = 1.0, float("inf"), float("inf")
         for iteration in count(1):
             self._linearise()

@@ -151,8 +151,8 @@ class Stack:
         if heads > 1:
             pairs += [
                 (
-                    to.reshape(heads, cell.gates, units, -1),
-                    array.reshape(cell.gates, heads, units, -1).swapaxes(0, 1),
+                    to.reshape(heads, cell.sums, units, -1),
+                    array.reshape(cell.sums, heads, units, -1).swapaxes(0, 1),
                 )
                 for to, array in ((walk.weight_hh, given.weight_hh), (walk.bias_hh, given.bias_hh))
                 if array is not None
@@ -255,6 +255,7 @@ class Stack:
         size, cell, heads = walk.size, walk.size.cell, walk.size.heads
         launches = [products.weight_gradient(device, d.delta, 0, d.values, space, by.weight_ih, by.bias_ih)]
         for first, rows in recurrent_rows(cell, size.hidden):
+            assert by.weight_hh is not None
             weight, bias = by.weight_hh[rows], None if by.bias_hh is None else by.bias_hh[rows]
             launches.append(
                 products.weight_gradient(
@@ -281,7 +282,7 @@ def recurrent_rows(cell: CellForm, hidden: int) -> Iterator[tuple[int, slice]]:
     """Which rows of the delta, from the first of each pair on, are the gradient by which rows of W_hh h +
     b_hh."""
     sources, begin = cell.recurrent_rows, 0
-    for end in range(1, cell.gates + 1):
-        if end == cell.gates or sources[end] != sources[end - 1] + 1:
+    for end in range(1, cell.sums + 1):
+        if end == cell.sums or sources[end] != sources[end - 1] + 1:
             yield sources[begin] * hidden, slice(begin * hidden, end * hidden)
             begin = end

@@ -263,7 +263,7 @@ class CellLayer(OverTime):
         super().__init__()
         self.cell = as_instance(type(self).__name__, "cell", cell, Cell, "a bp.Cell")
         if cell.is_linear:
-            raise ShapeError(f"CellLayer got {cell!r}, which has no recurrent gates: take LinearCellLayer")
+            raise ShapeError(f"CellLayer got {cell!r}, which is a linear one: take LinearCellLayer")
         self.mode = mode_of(cell)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional

@@ -52,17 +52,17 @@ def _walk(
     parameters: Sequence[torch.Tensor],
 ) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
     """The outputs (T, B, H) of one inner layer in one direction over x (T, B, F), and its last states."""
-    weight_ih, weight_hh, *rest = parameters
-    bias_ih, bias_hh = rest[:2] if layer.bias else (None, None)
-    own, gates = rest[2 if layer.bias else 0 :], layer.cell.gates
+    gates, sums, rest = layer.cell.gates, layer.cell.sums, list(parameters)
+    weight_ih, weight_hh = rest.pop(0), rest.pop(0) if sums else None
+    bias_ih, bias_hh = rest.pop(0) if layer.bias else None, rest.pop(0) if layer.bias and sums else None
     steps, batch = x.shape[:2]
     state = first or [x.new_zeros(batch, layer.hidden_size)] * layer.cell.states
     ends = None if lengths is None else lengths.to(x.device).unsqueeze(1)
     projected = linear(x, weight_ih, bias_ih).chunk(gates, -1)
     outputs = []
     for t in reversed(range(steps)) if is_backwards else range(steps):
-        recurrent = linear(state[0], weight_hh, bias_hh).chunk(gates, -1)
-        after = step([gate[t] for gate in projected], recurrent, state, own)
+        recurrent = () if weight_hh is None else linear(state[0], weight_hh, bias_hh).chunk(sums, -1)
+        after = step([gate[t] for gate in projected], recurrent, state, rest)
         if ends is not None:
             after = [torch.where(t < ends, new, old) for new, old in zip(after, state, strict=True)]
         outputs.append(after[0] if ends is None else torch.where(t < ends, after[0], 0.0))

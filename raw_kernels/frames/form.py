@@ -46,6 +46,8 @@ class CellForm:
                   block in both is dense
     columns       that a thread of the reduction holds in registers in float32, and `tile_columns` in its tile
     cuda          the text of `struct Cell`; `functions` the twin of it
+    recurrent     gates that have rows in W_hh, and so a recurrent sum; all of them where it is None
+    affine        whether no derivative by a former state holds one, of a cell without recurrent gates
     """
 
     name: str
@@ -63,6 +65,18 @@ class CellForm:
     tile_columns: int
     cuda: str = field(repr=False)
     functions: Functions = field(repr=False)
+    recurrent: tuple[int, ...] | None = None
+    affine: bool = False
+
+    @property
+    def recurrent_gates(self) -> tuple[int, ...]:
+        """The gates that have rows in W_hh."""
+        return tuple(range(self.gates)) if self.recurrent is None else self.recurrent
+
+    @property
+    def sums(self) -> int:
+        """How many these are."""
+        return len(self.recurrent_gates)
 
     @property
     def deltas(self) -> int:
@@ -72,10 +86,10 @@ class CellForm:
 
     @property
     def recurrent_rows(self) -> tuple[int, ...]:
-        """Of each gate the row of the delta that is the gradient by its recurrent sum."""
+        """Of each recurrent gate the row of the delta that is the gradient by its recurrent sum."""
         return tuple(
             self.gates + self.separate.index(gate) if gate in self.separate else gate
-            for gate in range(self.gates)
+            for gate in self.recurrent_gates
         )
 
     @property
@@ -85,8 +99,12 @@ class CellForm:
 
     @property
     def separate_bits(self) -> int:
-        """Bit g: gate g is separate; `after_bits` and `before_bits` likewise, of states."""
+        """Bit g: gate g is separate; `recurrent_bits` likewise; `after_bits` and `before_bits` of states."""
         return bits_of(self.separate)
+
+    @property
+    def recurrent_bits(self) -> int:
+        return bits_of(self.recurrent_gates)
 
     @property
     def after_bits(self) -> int:

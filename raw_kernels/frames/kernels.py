@@ -27,6 +27,8 @@ from bppsa_cupy.raw_kernels.kernel import (
 )
 
 VERBS = ("forward", "backward", "forward_step", "backward_step", "reduce", "fill")
+#: Those of a cell without recurrent gates; its frames, but for the last, are elements_*.cu.
+VERBS_OF_ELEMENTS = ("forward", "backward", "reduce", "fill")
 
 #: Threads of a warp, and of a block at most: with so many a thread may take all 255 registers.
 WARP, THREADS = 32, 256
@@ -49,6 +51,9 @@ TILE_ROWS, SHARED_BYTES = 4, 48 * 1024
 
 def make_kernels(form: CellForm, twins: Mapping[str, Callable[..., None]]) -> dict[str, Kernel]:
     """The kernels of a cell by verb, from their twins by verb."""
+    if not form.sums:
+        launches = {**dict.fromkeys(VERBS_OF_ELEMENTS, _of_elements), "fill": fill_launch(form)}
+        return {verb: frame(form, verb, {}, no_layouts, launches[verb], twins[verb]) for verb in launches}
     shares = {"forward_step": forward_shares(form), "backward_step": backward_shares(form)}
     frames = {
         "forward": walks(form, _forward, lambda s: 1),
@@ -70,7 +75,8 @@ def frame(
     twin: Callable[..., None],
 ) -> Kernel:
     """The kernel NAME_VERB: the frame's text with the cell's struct and sizes in it."""
-    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/cuda/{verb}.cu"), form, words)
+    file = verb if form.sums or verb == "fill" else f"elements_{verb}"
+    name, text = f"{form.name}_{verb}", filled(read_source(f"frames/cuda/{file}.cu"), form, words)
     return Kernel(name, read_parameters(name, text), launch, twin, text, layouts)
 
 
@@ -80,6 +86,7 @@ def filled(text: str, form: CellForm, others: Mapping[str, str]) -> str:
     words = {
         **others,
         "GATES": str(form.gates),
+        "RECURRENT": str(form.sums),
         "STATES": str(form.states),
         "KEPT": str(form.kept),
         "PARAMETERS": str(form.parameters),
@@ -93,7 +100,16 @@ def filled(text: str, form: CellForm, others: Mapping[str, str]) -> str:
     }
     text = re.sub(rf"\b({'|'.join(words)})\b", lambda word: words[word[1]], text)
     text = re.sub(r"\bCELL_(?=[a-z])", f"{form.name}_", text)
-    return text.replace('#include "cell.cuh"\n', form.cuda)
+    recurrent = (
+        f"const int RECURRENT = {form.sums};\nconst unsigned RECURRENT_BITS = {form.recurrent_bits};\n"
+    )
+    return text.replace('#include "cell.cuh"\n', f"{form.cuda}\n{recurrent}")
+
+
+def _of_elements(s: Mapping[str, Any]) -> LaunchShape:
+    """A thread an element, or a chunk of one."""
+    chunks = max(0, -(-s["steps"] // s["chunk"]) - s.get("first", 0)) if "chunk" in s else 1
+    return one_thread_per(chunks * s["hidden"] * s["walks"])
 
 
 # ---- walks ----
@@ -122,11 +138,11 @@ class Products(NamedTuple):
 
 
 def _forward(form: CellForm) -> Products:
-    return Products(512, form.gates, 1, form.states - 1)
+    return Products(512, form.sums, 1, form.states - 1)
 
 
 def _backward(form: CellForm) -> Products:
-    return Products(384, 1, form.gates, form.states)
+    return Products(384, 1, form.sums, form.states)
 
 
 def walks(
@@ -165,7 +181,7 @@ def _in_registers(form: CellForm, most: int, itemsize: int) -> Iterator[Layout]:
     far as a block has threads."""
     for width in WIDTHS:
         units, lanes = max(8, 1 << (width - 1).bit_length()), 1
-        while form.gates * width * itemsize > lanes * most:
+        while form.sums * width * itemsize > lanes * most:
             lanes *= 2
         threads = units * lanes
         if threads <= THREADS:
@@ -194,7 +210,7 @@ def reductions(form: CellForm) -> tuple[Layouts, Launch]:
         if layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden).units:
             parts = -(-size // columns_of(form, itemsize)) + per_step
             blocks = -(-chunks * parts * s["batch"] // REDUCERS) * s["sets"]
-            shared = form.gates * REDUCTION_WIDTH**2 * itemsize
+            shared = form.sums * REDUCTION_WIDTH**2 * itemsize
             return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (REDUCERS, 1, 1), shared)
         return _in_blocks(form, chunks * s["sets"] * s["batch"], hidden, per_step, itemsize)
 

@@ -62,13 +62,13 @@ def shares_of(rows: int, parts: int) -> Shares:
 
 
 def forward_shares(form: CellForm) -> Shares:
-    """A unit has a row a gate."""
-    return shares_of(form.gates, 1)
+    """A unit has a row a recurrent gate."""
+    return shares_of(form.sums, 1)
 
 
 def backward_shares(form: CellForm) -> Shares:
-    """A unit has one row, a part of it for each gate."""
-    return shares_of(1, form.gates)
+    """A unit has one row, a part of it for each recurrent gate."""
+    return shares_of(1, form.sums)
 
 
 def make_forward_step(walk: Callable[..., None]) -> Callable[..., None]:
@@ -95,8 +95,8 @@ def make_backward_step(form: CellForm, walk: Callable[..., None]) -> Callable[..
     ):  # fmt: skip
         boundary = carried.copy()
         through = later.reshape(form.deltas, sets, hidden, batch)[list(form.recurrent_rows)]
-        through = through.swapaxes(0, 1).reshape(sets, form.gates * hidden, batch)
-        handed = np.matmul(weight.reshape(sets, hidden, form.gates * hidden), through)
+        through = through.swapaxes(0, 1).reshape(sets, form.sums * hidden, batch)
+        handed = np.matmul(weight.reshape(sets, hidden, form.sums * hidden), through)
         boundary[: handed.size] += handed.reshape(-1)
         walk(
             state, gates, before, np.zeros_like(weight), unit, gradient, boundary,

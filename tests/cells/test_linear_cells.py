@@ -71,10 +71,7 @@ def test_cells_and_layers_are_copied_and_pickled() -> None:
 
 
 STEPS = {
-    "is not affine in s.c": lambda x, u, s, p: {"h": x.o * p.q, "c": s.c**2 * x.f + x.c},
-    "make it of the new c": lambda x, u, s, p: {"h": s.c * x.o * p.q, "c": s.c * x.f + x.c},
-    "reads the former states s.h, s.c": lambda x, u, s, p: {"h": s.h * x.o, "c": s.c * x.f + x.c * p.q},
-    "reads the former states none": lambda x, u, s, p: {"h": x.o * p.q, "c": x.f + x.c},
+    "its step reads no former state": lambda x, u, s, p: {"h": x.o * p.q, "c": x.f + x.c},
     "its recurrent gates are none": lambda x, u, s, p: {"h": x.o, "c": s.c * x.f + u.c * p.q},
     "its term is not finite": lambda x, u, s, p: {
         "h": x.o * p.q, "c": s.c * x.f + sympy.log(x.c),
@@ -88,12 +85,48 @@ def test_steps_that_are_no_linear_ones_are_refused(message: str) -> None:
         cell_of(STEPS[message])
 
 
+OTHERS = {
+    "is affine in two states": (lambda x, u, s, p: {"h": s.h * x.o, "c": s.c * x.f + x.c * p.q}, True),
+    "puts out what reads the former state": (
+        lambda x, u, s, p: {"h": s.c * x.o * p.q, "c": s.c * x.f + x.c}, True,
+    ),
+    "is affine in sum": (
+        lambda x, u, s, p: {"h": x.o * s.c, "c": (s.c + x.c) ** 2 - s.c**2 + p.q * s.c * x.f}, True,
+    ),
+    "is not affine": (lambda x, u, s, p: {"h": x.o * p.q, "c": s.c**2 * x.f + x.c}, False),
+    "is affine in parts": (lambda x, u, s, p: {"h": x.o * p.q, "c": sympy.Max(s.c, x.f) + x.c}, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_other_steps_without_recurrent_gates_are_told_apart(what: str) -> None:
+    step, is_affine = OTHERS[what]
+    cell = cell_of(step)
+    assert not cell.is_linear and cell.recurrent == () and cell.form.affine == is_affine
+    assert cell.form.dense == () and all(not dense for _, _, dense in cell.form.blocks)
+    assert max(bp.check_cell(cell)) < 1e-7
+
+
+def test_gates_are_recurrent_by_name() -> None:
+    def step(x, u, s, p):
+        return {"h": s.h * sigmoid(x.c + u.c) + tanh(x.f) + x.o * u.o * p.q, "c": s.c + x.o}
+
+    some = cell_of(step, recurrent=["o", "c"])
+    assert some.recurrent == ("c", "o") and repr(some).endswith("recurrent=['c', 'o'])")
+    assert pickle.loads(pickle.dumps(cell_of())).recurrent == ()
+    assert max(bp.check_cell(some)) < 1e-7
+    shapes = bp.CellLayer(some, 3, 4).parameter_shapes()
+    assert shapes["weight_hh_l0"] == (8, 4) and shapes["bias_hh_l0"] == (8,)
+    with pytest.raises(bp.CellError, match=r"has recurrent=\['q'\], and its gates are c, f, o: name some"):
+        cell_of(step, recurrent=["q"])
+    with pytest.raises(bp.CellError, match=r"reads u\.c, but its recurrent gates are o"):
+        cell_of(step, recurrent=["o"])
+
+
 def test_what_takes_no_linear_cell_says_so() -> None:
-    with pytest.raises(bp.CellError, match="it takes all of them, by leaving recurrent out, or none"):
-        cell_of(recurrent=["c"])
-    with pytest.raises(bp.CellError, match="has no recurrent gates: this takes one that has"):
+    with pytest.raises(bp.CellError, match=r"is a linear one, .*: this takes others"):
         bp.check_cell(cell_of())
-    with pytest.raises(bp.ShapeError, match="which has recurrent gates: take"):
+    with pytest.raises(bp.ShapeError, match="which is no linear cell: take"):
         bp.LinearCellLayer(bp.Cell.built_in("gru"), 3, 4)
-    with pytest.raises(bp.ShapeError, match="which has no recurrent gates: take LinearCellLayer"):
+    with pytest.raises(bp.ShapeError, match="which is a linear one: take LinearCellLayer"):
         bt.CellLayer(cell_of(), 3, 4)

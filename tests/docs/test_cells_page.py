@@ -18,7 +18,7 @@ from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
 from bppsa_cupy.models.recurrent import CELLS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cells.md").read_text(encoding="utf-8")
-FIRST, SCRIPT, LINEAR = blocks(PAGE, "python")
+FIRST, SCRIPT, LINEAR, UNITS = blocks(PAGE, "python")
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,13 @@ def test_the_first_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_example_of_a_linear_cell_runs(capsys: pytest.CaptureFixture[str]) -> None:
     exec(LINEAR, {})
     assert capsys.readouterr().out == "['weight_ih_l0', 'bias_ih_l0']\n"
+
+
+def test_the_example_of_cells_without_recurrent_gates_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(UNITS, {})
+    affine, other = capsys.readouterr().out.splitlines()
+    assert affine == "True ('auto', 'serial', 'chunked') ['weight_ih_l0', 'bias_ih_l0', 'w_l0']"
+    assert other.startswith("False ('auto', 'serial', 'newton', 'quasi-newton') ['weight_ih_l0'")
 
 
 def test_the_page_names_every_built_in_cell() -> None:

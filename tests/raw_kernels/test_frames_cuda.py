@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from frames_reference import STEPS, Reference
 from tolerances import assert_close
+from unit_cells import PARTLY, UNITS
 
 from bppsa_cupy.devices import Device
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -33,6 +34,10 @@ MIXED = CellForm(
 )  # fmt: skip
 
 
+#: Cells without recurrent gates, and with some.
+DERIVED = {name: cell.form for name, (cell, _) in (UNITS | PARTLY).items()}
+
+
 @pytest.fixture(autouse=True, scope="module")
 def five_are_many() -> Iterator[None]:
     """Where memory holds the weights, blocks walk several samples together from five walks on, and where
@@ -45,7 +50,7 @@ def five_are_many() -> Iterator[None]:
 
 @cache
 def kernels(name: str) -> tuple[CellForm, dict[str, Kernel]]:
-    form = MIXED if name == "mixed" else FORMS[name]
+    form = MIXED if name == "mixed" else DERIVED[name] if name in DERIVED else FORMS[name]
     return form, make_kernels(form, dict.fromkeys(VERBS, _no_twin))
 
 
@@ -67,6 +72,11 @@ SIZES = (
     Sizes(0, 3, 2, 1, 4), Sizes(1, 1, 1, 1, 1), Sizes(5, 3, 1, 0, 2), Sizes(19, 3, 3, 6, 7, 1),
     Sizes(37, 20, 3, 2, 19, 1), Sizes(6, 33, 2, 1, 4), Sizes(3, 65, 1, 2, 2, 1), Sizes(5, 24, 1, 3, 5),
     Sizes(3, 66, 2, 5, 2), Sizes(2, 130, 1, 5, 1, 1),
+)  # fmt: skip
+#: Of cells without recurrent gates: units are sets.
+UNIT_SIZES = (
+    Sizes(0, 1, 2, 1, 4), Sizes(5, 1, 3, 0, 2), Sizes(1, 1, 1, 1, 1), Sizes(19, 1, 3, 6, 7, 1),
+    Sizes(9, 1, 2, 2, 1), Sizes(21, 1, 1, 3, 21),
 )  # fmt: skip
 #: per_step, reverse, ragged
 FLAGS = ((0, 0, 0), (1, 0, 1), (1, 1, 1))
@@ -100,10 +110,10 @@ class Walk:
         self.form, self.kernels = kernels(name)
         self.sizes, self.reverse, self.dtype = sizes, reverse, dtype
         steps, hidden, sets, batch = sizes.steps, sizes.hidden, sizes.sets, sizes.batch
-        gates, scale = self.form.gates, hidden**-0.5
+        gates, sums, scale = self.form.gates, self.form.sums, hidden**-0.5
         self.projected = rng.standard_normal((steps, gates, sets, hidden, batch)).astype(dtype)
-        self.weight_hh = (rng.standard_normal((sets, gates, hidden, hidden)) * scale).astype(dtype)
-        self.bias_hh = rng.standard_normal((sets, gates, hidden)).astype(dtype)
+        self.weight_hh = (rng.standard_normal((sets, sums, hidden, hidden)) * scale).astype(dtype)
+        self.bias_hh = rng.standard_normal((sets, sums, hidden)).astype(dtype)
         self.unit = rng.standard_normal((sets, self.form.parameters, hidden)).astype(dtype) / 5
         self.initial = rng.standard_normal((self.form.states, sets, hidden, batch)).astype(dtype)
         self.lengths = rng.integers(0 if ragged else steps, steps + 1, batch)
@@ -145,14 +155,14 @@ class Walk:
 
 CELLS = {
     **dict.fromkeys(FORMS, SIZES[4:5]), "gru": SIZES[4:7], "lstm": SIZES[4:7], "rnn_tanh": SIZES[6:8],
-    "mixed": SIZES,
+    "mixed": SIZES, **dict.fromkeys(PARTLY, SIZES[3:4] + SIZES[7:9]), **dict.fromkeys(UNITS, UNIT_SIZES),
 }  # fmt: skip
 CASES = [
     pytest.param(name, sizes, *flags, "float32" if sizes.steps in (37, 6) else "float64",
-                 marks=[] if name == "mixed" else [pytest.mark.long],
+                 marks=[] if name in ("mixed", "partly", "turning", "peeping") else [pytest.mark.long],
                  id=f"{name}-{sizes.hidden}-{sizes.sets}-{sizes.batch}-{'-'.join(map(str, flags))}")
     for name, taken in CELLS.items() for sizes in taken
-    for flags in (FLAGS if name == "mixed" else FLAGS[2:])
+    for flags in (FLAGS if name in ("mixed", *UNITS) else FLAGS[2:])
 ]  # fmt: skip
 
 
@@ -197,7 +207,8 @@ def test_frames_compute_what_the_definitions_say(
         emulated, "backward", state, gates, walk.initial, walk.weight_hh, walk.unit, gradient, boundary,
         walk.lengths, np.empty(0, np.int32), delta, entering, chunk=sizes.chunk, per_step=per_step, guarded=0,
     )  # fmt: skip
-    wanted = expected.back(sizes.chunk, by_walks(boundary).astype(float), own, form.separate)
+    separate = [form.recurrent_gates.index(gate) for gate in form.separate]
+    wanted = expected.back(sizes.chunk, by_walks(boundary).astype(float), own, separate)
     assert_close(by_walks(delta), wanted[0], length, what="delta")
     assert_close(by_walks(entering), wanted[1], length, what="entering")
 

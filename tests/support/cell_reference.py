@@ -58,16 +58,20 @@ MAKES = {
 }
 
 
-def walk_of_torch(step, values, suffix, x, lengths, states, parameters, reverse):
-    """Every step's h, (B, T, H), by PyTorch."""
-    hidden = values[f"weight_hh{suffix}"].shape[1]
+def walk_of_torch(step, values, suffix, x, lengths, states, parameters, reverse, first=None, hidden=None):
+    """Every step's h, (B, T, H), by PyTorch; from the states `first`. Without W_hh there are no sums, and
+    `hidden` is H."""
+    hidden = hidden or values[f"weight_hh{suffix}"].shape[1]
     own = {name: values[f"{name}{suffix}"] for name in parameters}
-    state = [torch.zeros(len(x), hidden, dtype=x.dtype) for _ in range(states)]
+    state = first or [torch.zeros(len(x), hidden, dtype=x.dtype) for _ in range(states)]
     outputs = [None] * x.shape[1]
     for t in reversed(range(x.shape[1])) if reverse else range(x.shape[1]):
         gates = x[:, t] @ values[f"weight_ih{suffix}"].T + values[f"bias_ih{suffix}"]
-        sums = state[0] @ values[f"weight_hh{suffix}"].T + values[f"bias_hh{suffix}"]
-        new = step(gates.split(hidden, 1), sums.split(hidden, 1), state, own)
+        sums = ()
+        if f"weight_hh{suffix}" in values:
+            sums = state[0] @ values[f"weight_hh{suffix}"].T + values[f"bias_hh{suffix}"]
+            sums = sums.split(hidden, 1)
+        new = step(gates.split(hidden, 1), sums, state, own)
         inside = (t < lengths)[:, None]
         state = [torch.where(inside, after, before) for after, before in zip(new, state, strict=True)]
         outputs[t] = torch.where(inside, state[0], torch.zeros_like(state[0]))

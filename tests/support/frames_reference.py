@@ -66,9 +66,43 @@ def mixed(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
     return [f * c, c]
 
 
+def turning(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
+    a = sigmoid(x[0])
+    return [a * s[0] - p[0] * s[1] + x[1], p[0] * s[0] + a * s[1] + (1 - a) * x[1]]
+
+
+def averages(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
+    fast = s[1] + sigmoid(x[0]) * (x[1] - s[1])
+    slow = s[2] + p[0] * (fast - s[2])
+    return [np.tanh(x[2]) * (fast - slow) + 0.1 * s[2], fast, slow]
+
+
+def independent(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
+    return [np.tanh(x[0] + p[0] * s[0])]
+
+
+def peeping(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
+    c = x[0] + sigmoid(x[1] + p[0] * s[1]) * (s[1] - x[0])
+    return [sigmoid(x[2] + p[1] * s[1]) * c, c]
+
+
+def partly(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
+    n = np.tanh(x[2] + sigmoid(x[1] + u[0]) * u[1])
+    return [n + sigmoid(x[0]) * (s[0] - n)]
+
+
+def forgetful(x: Array, u: Array, s: Array, p: Array) -> list[Array]:
+    c = sigmoid(x[1]) * s[1] + sigmoid(x[0] + u[0]) * np.tanh(x[2])
+    return [sigmoid(x[3] + u[1]) * np.tanh(c), c]
+
+
 STEPS: dict[str, Callable[..., list[Array]]] = {
-    step.__name__: step for step in (rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn, peephole_lstm, mixed)
-}
+    step.__name__: step
+    for step in (
+        rnn_tanh, rnn_relu, gru, lstm, ctrnn, mgu, ugrnn, peephole_lstm, mixed, turning, averages,
+        independent, peeping, partly, forgetful,
+    )
+}  # fmt: skip
 
 
 class Reference:

@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward(
     const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
     const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
     const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
-    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const real* __restrict__ gradient,      // (steps, sets, hidden, batch) if per_step else (0): by each step's
                                             // output

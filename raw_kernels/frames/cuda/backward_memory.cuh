@@ -8,15 +8,15 @@ __device__ __forceinline__ void walk_tiles(
     const Chunks& chunks, real* shared)
 {
     const size_type batch = chunks.batch, plane = hidden * chunks.walks, tiles = tile_count(chunks.sets, batch, M);
-    Matrix matrix = {hidden, G * hidden, 1, hidden, nullptr, shared};
-    real *const deltas = matrix.behind(), *const carried = deltas + padded(G * hidden) * M;
+    Matrix matrix = {hidden, R * hidden, 1, hidden, nullptr, shared};
+    real *const deltas = matrix.behind(), *const carried = deltas + padded(R * hidden) * M;
     real* const sums = carried + P * hidden * M;
-    for (int e = threadIdx.x; e < padded(G * hidden) * M; e += BLOCK) deltas[e] = real(0);
+    for (int e = threadIdx.x; e < padded(R * hidden) * M; e += BLOCK) deltas[e] = real(0);
     for (size_type item = blockIdx.x; item < chunks.reduced() * tiles; item += gridDim.x) {
         const size_type piece = item / tiles;
         const Tile tile(item % tiles, hidden, batch, M);
         const Span whole = chunks.whole(piece);
-        matrix.load(weight_hh + tile.set * G * hidden * hidden);
+        matrix.load(weight_hh + tile.set * R * hidden * hidden);
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
                 carried[i * hidden * M + e] =
@@ -46,11 +46,12 @@ __device__ __forceinline__ void walk_tiles(
 #pragma unroll
                     for (int i = 0; i < P; ++i) carried[i * hidden * M + e] = by_before[i];
                 }
-                int separate = 0;
+                int separate = 0, sum = 0;
 #pragma unroll
-                for (int gate = 0; gate < G; ++gate)
-                    deltas[(gate * hidden + j) * M + m] =
-                        Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
+                for (int gate = 0; gate < G; ++gate) {
+                    const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
+                    if (is_recurrent(gate)) deltas[(sum++ * hidden + j) * M + m] = by_sum;
+                }
                 real* const put = delta + t * D * plane + o;
 #pragma unroll
                 for (int d = 0; d < D; ++d)

@@ -1,4 +1,4 @@
-// The way back with weights in registers. A thread takes a unit, with a column of each gate's weights; what it
+// The way back with weights in registers. A thread takes a unit, with a column of each recurrent gate's weights; what it
 // reads is fetched some steps early.
 
 // Rows that a step reads: what was kept; each state, before the step where the cell reads it before and after;
@@ -12,7 +12,7 @@ __device__ __forceinline__ void walk_back(
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
     const Chunks& chunks)
 {
-    __shared__ __align__(16) real shared[WALKS][2][G][HELD];
+    __shared__ __align__(16) real shared[WALKS][2][R][HELD];
     const Place place;
     constexpr int AHEAD = steps_ahead(ROWS);
     Stage<ROWS, AHEAD> stage;
@@ -21,7 +21,7 @@ __device__ __forceinline__ void walk_back(
     real* const held = shared[place.walk][0][0];
     // Nothing writes these elements later; only a barrier that both come to shows them to the walk's other threads.
     if (row >= hidden && row < HELD && place.lane == 0)
-        for (int k = 0; k < 2 * G; ++k) held[k * HELD + row] = real(0);
+        for (int k = 0; k < 2 * R; ++k) held[k * HELD + row] = real(0);
     place.wait();
     if (row >= hidden) return;
     const size_type items = chunks.reduced() * walks;
@@ -31,7 +31,7 @@ __device__ __forceinline__ void walk_back(
         const Walk own = walk_of(item % walks, hidden, chunks.sets, chunks.batch);
         const size_type set = own.set, b = own.sample, o = row * chunks.batch + own.start;
         Weights weights;
-        weights.load(weight_hh + set * G * square + row, square, hidden, hidden, place.lane);
+        weights.load(weight_hh + set * R * square + row, square, hidden, hidden, place.lane);
         real p[Q_EXTENT], g[P];
         load_unit(unit + set * Q * hidden + row, hidden, p);
 #pragma unroll
@@ -98,12 +98,14 @@ __device__ __forceinline__ void walk_back(
             }
             if (PER_STEP) g[0] += step_gradient;
             Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
-            real* const deltas = held + a % 2 * G * HELD;
-            int separate = 0;
+            real* const deltas = held + a % 2 * R * HELD;
+            int separate = 0, sum = 0;
 #pragma unroll
             for (int gate = 0; gate < G; ++gate) {
                 const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
-                if (place.lane == 0) deltas[gate * HELD + row] = by_sum;
+                if (!is_recurrent(gate)) continue;
+                if (place.lane == 0) deltas[sum * HELD + row] = by_sum;
+                ++sum;
             }
             if (place.lane == 0) {
 #pragma unroll
@@ -113,11 +115,11 @@ __device__ __forceinline__ void walk_back(
             put += D * way;
             place.wait();
             take((a + 1) % AHEAD);
-            real sum[1] = {real(0)};
-            weights.multiply(deltas, HELD, place.lane, sum);
+            real made[1] = {real(0)};
+            weights.multiply(deltas, HELD, place.lane, made);
             stage.refill(a, left, fetch);
             stage.wait<AHEAD - 2>();
-            g[0] = by_before[0] + place.sum_of_lanes(sum[0]);
+            g[0] = by_before[0] + place.sum_of_lanes(made[0]);
 #pragma unroll
             for (int i = 1; i < P; ++i) g[i] = by_before[i];
         });

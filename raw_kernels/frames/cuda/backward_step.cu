@@ -9,15 +9,16 @@
 #include "frames/cuda/walk.cuh"
 
 // Of a warp: units, rows of weights a unit, and samples; of a block: groups of units, tiles of samples, bytes of what
-// weights are multiplied with at a time, and parts of each sum, which are its gates.
+// weights are multiplied with at a time, and parts of each sum, which are its recurrent gates.
 const int UNITS = WARP_UNITS, ROWS_OF_UNIT = 1, SAMPLES = WARP_SAMPLES, GROUPS = BLOCK_GROUPS, TILES = BLOCK_TILES,
-          STAGED_BYTES = STAGED, PARTS = G;
+          STAGED_BYTES = STAGED, PARTS = R;
 #include "frames/cuda/step.cuh"
 
-// The row of a step's delta that is the gradient by a gate's recurrent sum.
-__device__ __forceinline__ int recurrent_row(int gate)
+// The row of a step's delta that is the gradient by a recurrent sum.
+__device__ __forceinline__ int recurrent_row(int sum)
 {
     const unsigned separate = Cell::separate_gates;
+    const int gate = gate_of(sum);
     return separate >> gate & 1 ? G + __popc(separate & ((1u << gate) - 1)) : gate;
 }
 
@@ -25,7 +26,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
     const real* __restrict__ state,         // (STATES, sets, hidden, batch): after the step
     const real* __restrict__ gates,         // (KEPT, sets, hidden, batch): of CELL_forward_step
     const real* __restrict__ before,        // (STATES, sets, hidden, batch): before the step
-    const real* __restrict__ weight,        // (sets, hidden, GATES * hidden): W_hh transposed
+    const real* __restrict__ weight,        // (sets, hidden, RECURRENT * hidden): W_hh transposed
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const real* __restrict__ gradient,      // (sets, hidden, batch) if per_step else (0): by the step's output
     const real* __restrict__ later,         // (DELTAS, sets, hidden, batch): delta of the step behind, or zeros
@@ -62,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
         }
         add_up(
             part, shared,
-            [&](int j, int, int gate) { return weight + (part.set * hidden + j) * (G * hidden) + gate * hidden; },
-            [&](int gate) { return later + recurrent_row(gate) * plane + part.start; });
+            [&](int j, int, int sum) { return weight + (part.set * hidden + j) * (R * hidden) + sum * hidden; },
+            [&](int sum) { return later + recurrent_row(sum) * plane + part.start; });
         if (!own.takes) continue;
         g[0] += own.sum(shared, 0);
 #pragma unroll

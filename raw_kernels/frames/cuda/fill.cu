@@ -50,7 +50,7 @@ extern "C" __global__ void CELL_fill(
     const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
     const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
     const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
-    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
+    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ values,              // (steps, (ENTRIES) * sets, batch) output only
@@ -68,7 +68,7 @@ extern "C" __global__ void CELL_fill(
         const size_type o = (set * hidden + entry.column) * batch + b;
         const bool start = t == (reverse ? steps - 1 : 0);
         const real* const earlier = start ? initial : state + (reverse ? t + 1 : t - 1) * P * plane;
-        real kept[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[Cell::coefficients], x[P], d[P], w[G], by[P];
+        real kept[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[A_EXTENT], x[P], d[P], w[R_EXTENT], by[P] = {};
         for (int k = 0; k < K; ++k) kept[k] = gates[(t * K + k) * plane + o];
         for (int i = 0; i < P; ++i) {
             after[i] = Cell::reads_after >> i & 1 ? state[(t * P + i) * plane + o] : real(0);
@@ -79,7 +79,7 @@ extern "C" __global__ void CELL_fill(
         Cell::coefficients_of(kept, after, before, p, a);
         Cell::enter(a, x);
         Cell::carry(a, x, d);
-        for (int g = 0; g < G; ++g) w[g] = weight_hh[((set * G + g) * hidden + entry.column) * hidden + entry.row];
+        for (int g = 0; g < R; ++g) w[g] = weight_hh[((set * R + g) * hidden + entry.column) * hidden + entry.row];
         Cell::entry(a, w, by);
         real value = 0;
         for (int i = 0; i < P; ++i) {

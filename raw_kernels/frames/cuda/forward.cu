@@ -21,8 +21,8 @@ const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward(
     const real* __restrict__ projected,     // (steps, GATES, sets, hidden, batch): W_ih x + b_ih
-    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
-    const real* __restrict__ bias_hh,       // (sets, GATES * hidden)
+    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
+    const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
     const long long* __restrict__ lengths,  // (batch)

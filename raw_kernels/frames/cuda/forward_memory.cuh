@@ -8,13 +8,13 @@ __device__ __forceinline__ void walk_tiles(
     size_type sets, size_type batch, size_type walks, int reverse, real* shared)
 {
     const size_type plane = hidden * walks;
-    Matrix matrix = {G * hidden, hidden, hidden, 1, nullptr, shared};
+    Matrix matrix = {R * hidden, hidden, hidden, 1, nullptr, shared};
     real *const now = matrix.behind(), *const others = now + padded(hidden) * M;
     real* const sums = others + (P - 1) * hidden * M;
     for (size_type number = blockIdx.x; number < tile_count(sets, batch, M); number += gridDim.x) {
         const Tile tile(number, hidden, batch, M);
-        matrix.load(weight_hh + tile.set * G * hidden * hidden);
-        const real* const bias = bias_hh + tile.set * G * hidden;
+        matrix.load(weight_hh + tile.set * R * hidden * hidden);
+        const real* const bias = bias_hh + tile.set * R * hidden;
         for (int e = threadIdx.x; e < padded(hidden) * M; e += BLOCK) now[e] = real(0);
         __syncthreads();
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
@@ -40,13 +40,13 @@ __device__ __forceinline__ void walk_tiles(
                 if (m >= tile.count) continue;
                 if (e != own) fetch(s, e);
                 const size_type b = tile.first + m, o = j * batch + tile.start + m;
-                real u[G], p[Q_EXTENT], before[P], after[P], kept[K_EXTENT] = {};
+                real u[R], p[Q_EXTENT], before[P], after[P], kept[K_EXTENT] = {};
 #pragma unroll
                 for (int i = 0; i < P; ++i)
                     after[i] = before[i] = i ? others[(i - 1) * hidden * M + e] : now[e];
                 if (t < lengths[b]) {
 #pragma unroll
-                    for (int g = 0; g < G; ++g)
+                    for (int g = 0; g < R; ++g)
                         u[g] = bias[g * hidden + j] + matrix.sum_of_parts<M>(sums, g * hidden + j, m);
                     load_unit(unit + tile.set * Q * hidden + j, hidden, p);
                     Cell::forward(x, u, before, p, after, kept);

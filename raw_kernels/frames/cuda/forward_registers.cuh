@@ -23,11 +23,11 @@ __device__ __forceinline__ void walk(
         const Walk own = walk_of(number, hidden, sets, batch);
         const size_type set = own.set, o = row * batch + own.start;
         Weights weights;
-        weights.load(weight_hh + set * G * square + (size_type)row * hidden, square, 1, hidden, place.lane);
-        real bias[G], p[Q_EXTENT], now[P];
+        weights.load(weight_hh + set * R * square + (size_type)row * hidden, square, 1, hidden, place.lane);
+        real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
-        for (int g = 0; g < G; ++g)
-            bias[g] = place.lane ? real(0) : bias_hh[(set * G + g) * hidden + row];
+        for (int g = 0; g < R; ++g)
+            bias[g] = place.lane ? real(0) : bias_hh[(set * R + g) * hidden + row];
         load_unit(unit + set * Q * hidden + row, hidden, p);
 #pragma unroll
         for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
@@ -63,15 +63,14 @@ __device__ __forceinline__ void walk(
         stage.fill(length, fetch);
         stage.wait<AHEAD - 1>();
         for_each_step<AHEAD>(length, [&](int a, int left) {
-            real x[G], u[G], after[P], kept[K_EXTENT];
+            real x[G], u[R], after[P], kept[K_EXTENT];
 #pragma unroll
-            for (int g = 0; g < G; ++g) {
-                x[g] = stage.read(a, g);
-                u[g] = bias[g];
-            }
+            for (int g = 0; g < G; ++g) x[g] = stage.read(a, g);
+#pragma unroll
+            for (int g = 0; g < R; ++g) u[g] = bias[g];
             weights.multiply(held + a % 2 * HELD, 0, place.lane, u);
 #pragma unroll
-            for (int g = 0; g < G; ++g) u[g] = place.sum_of_lanes(u[g]);
+            for (int g = 0; g < R; ++g) u[g] = place.sum_of_lanes(u[g]);
             stage.refill(a, left, fetch);
             stage.wait<AHEAD - 1>();
             Cell::forward(x, u, now, p, after, kept);

@@ -9,14 +9,14 @@
 
 // Of a warp: units, rows of weights a unit, and samples; of a block: groups of units, tiles of samples, bytes of what
 // weights are multiplied with at a time, and parts of each sum.
-const int UNITS = WARP_UNITS, ROWS_OF_UNIT = G, SAMPLES = WARP_SAMPLES, GROUPS = BLOCK_GROUPS, TILES = BLOCK_TILES,
+const int UNITS = WARP_UNITS, ROWS_OF_UNIT = R, SAMPLES = WARP_SAMPLES, GROUPS = BLOCK_GROUPS, TILES = BLOCK_TILES,
           STAGED_BYTES = STAGED, PARTS = 1;
 #include "frames/cuda/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_step(
     const real* __restrict__ projected,     // (GATES, sets, hidden, batch): W_ih x + b_ih of the step
-    const real* __restrict__ weight_hh,     // (sets, GATES * hidden, hidden)
-    const real* __restrict__ bias_hh,       // (sets, GATES * hidden)
+    const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
+    const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const real* __restrict__ before,        // (STATES, sets, hidden, batch): before the step
     const long long* __restrict__ lengths,  // (batch)
@@ -29,28 +29,27 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_step(
     for (size_type number = blockIdx.x; number < part_count(int(hidden), sets, batch); number += gridDim.x) {
         const Part part(number, int(hidden), batch);
         const Own own(part);
-        const size_type o = own.element(part), row = part.set * G * hidden + part.unit + own.unit;
-        real x[G], u[G], p[Q_EXTENT], earlier[P], after[P], kept[K_EXTENT] = {};
+        const size_type o = own.element(part), row = part.set * R * hidden + part.unit + own.unit;
+        real x[G], u[R], p[Q_EXTENT], earlier[P], after[P], kept[K_EXTENT] = {};
         bool moves = false;
         if (own.takes) {
 #pragma unroll
             for (int i = 0; i < P; ++i) after[i] = earlier[i] = before[i * plane + o];
             moves = time < lengths[part.sample + own.sample];
 #pragma unroll
-            for (int g = 0; g < G; ++g) {
-                x[g] = projected[g * plane + o];
-                u[g] = bias_hh[row + g * hidden];
-            }
+            for (int g = 0; g < G; ++g) x[g] = projected[g * plane + o];
+#pragma unroll
+            for (int g = 0; g < R; ++g) u[g] = bias_hh[row + g * hidden];
             load_unit(unit + part.set * Q * hidden + part.unit + own.unit, int(hidden), p);
         }
         add_up(
             part, shared,
-            [&](int j, int g, int) { return weight_hh + ((part.set * G + g) * hidden + j) * hidden; },
+            [&](int j, int g, int) { return weight_hh + ((part.set * R + g) * hidden + j) * hidden; },
             [&](int) { return before + part.start; });
         if (!own.takes) continue;
         if (moves) {
 #pragma unroll
-            for (int g = 0; g < G; ++g) u[g] += own.sum(shared, g);
+            for (int g = 0; g < R; ++g) u[g] += own.sum(shared, g);
             Cell::forward(x, u, earlier, p, after, kept);
         }
 #pragma unroll

@@ -6,7 +6,7 @@
 const int BLOCK = 256, TILE_ROWS = 4;
 
 // Units whose weights are read before the first of them is multiplied: as many as the compiler keeps in registers.
-const int AT_ONCE = sizeof(real) == 4 || G == 1 ? 4 : 1;
+const int AT_ONCE = sizeof(real) == 4 || R == 1 ? 4 : 1;
 
 __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
 {
@@ -21,7 +21,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
     for (size_type item = blockIdx.x; item < items; item += gridDim.x) {
         const size_type number = item / walks / slices, map = number * walks + item % walks;
         const Walk own = given.walk(item % walks);
-        const real* const weights = given.weight_hh + own.set * G * hidden * hidden;
+        const real* const weights = given.weight_hh + own.set * R * hidden * hidden;
         const int start = int(item / walks % slices) * width;
         const Span span = chunks.span(number + chunks.first, own.sample);
         for (int place = self; place < size * width; place += threads)
@@ -74,9 +74,9 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
                 for (int r = 0; r < TILE_ROWS; ++r) {
                     // A row that is not there is as the last one, and not stored: no branch keeps loads waiting.
                     const int row = min(int(threadIdx.x + r * blockDim.x), hidden - 1);
-                    real w[G], p[P];
+                    real w[R], p[P];
 #pragma unroll
-                    for (int gate = 0; gate < G; ++gate)
+                    for (int gate = 0; gate < R; ++gate)
                         w[gate] = weights[((size_type)gate * hidden + k) * hidden + row];
                     Cell::entry(a + k * Cell::coefficients, w, p);
 #pragma unroll

@@ -30,7 +30,7 @@ const bool READS_ALL = READS_AHEAD && P == 1 && (ROWS_READ < 4 || ROOM_FOR_ALL);
 __device__ __forceinline__ void pad_weights(const real* __restrict__ weight_hh, int hidden, real* padded)
 {
     __syncthreads();
-    for (int place = threadIdx.x; place < G * WIDTH * WIDTH; place += blockDim.x) {
+    for (int place = threadIdx.x; place < R * WIDTH * WIDTH; place += blockDim.x) {
         const int gate = place / (WIDTH * WIDTH), row = place / WIDTH % WIDTH, column = place % WIDTH;
         const bool inside = row < hidden && column < hidden;
         padded[place] = inside ? weight_hh[(gate * hidden + row) * hidden + column] : real(0);
@@ -96,15 +96,15 @@ __device__ __forceinline__ void step_back(
         }
 #pragma unroll
         for (int pack = 0; pack < WIDTH / PACK; ++pack) {
-            Pack w[G];
+            Pack w[R];
 #pragma unroll
-            for (int gate = 0; gate < G; ++gate)
+            for (int gate = 0; gate < R; ++gate)
                 w[gate] = packed[((gate * WIDTH + k) * WIDTH) / PACK + pack];
 #pragma unroll
             for (int lane = 0; lane < PACK; ++lane) {
-                real weight[G], p[P];
+                real weight[R], p[P];
 #pragma unroll
-                for (int gate = 0; gate < G; ++gate) weight[gate] = w[gate].values[lane];
+                for (int gate = 0; gate < R; ++gate) weight[gate] = w[gate].values[lane];
                 Cell::entry(a, weight, p);
 #pragma unroll
                 for (int c = 0; c < COLUMNS; ++c)
@@ -241,7 +241,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
 #pragma unroll 1
     for (int number = blockIdx.x; number < Work::blocks(given) * given.chunks.sets; number += gridDim.x) {
         const Work work(given, number);
-        pad_weights(given.weight_hh + size_type(work.set) * G * given.hidden * given.hidden, given.hidden, shared);
+        pad_weights(given.weight_hh + size_type(work.set) * R * given.hidden * given.hidden, given.hidden, shared);
         if (work.exists) reduce_columns(given, shared, number, rows);
     }
 }

@@ -67,17 +67,17 @@ __device__ __forceinline__ size_type first_of(int walk, size_type count)
     return gridDim.x >= count ? (size_type)walk * gridDim.x + blockIdx.x : (size_type)blockIdx.x * WALKS + walk;
 }
 
-// What one unit's sums take of W_hh: for each gate a row, or a column.
+// What one unit's sums take of W_hh: for each recurrent gate a row, or a column.
 struct Weights {
-    real held[G][PACKS * PACK];
+    real held[R][PACKS * PACK];
 
-    // From matrices of a gate each, `square` apart: elements `apart` from one to the next, zeros behind the
+    // From matrices of a recurrent gate each, `square` apart: elements `apart` from one to the next, zeros behind the
     // last.
     __device__ __forceinline__ void load(
         const real* __restrict__ first, size_type square, int apart, int hidden, int lane)
     {
 #pragma unroll
-        for (int g = 0; g < G; ++g)
+        for (int g = 0; g < R; ++g)
 #pragma unroll
             for (int i = 0; i < PACKS * PACK; ++i) {
                 const int k = (i / PACK * LANES + lane) * PACK + i % PACK;
@@ -85,13 +85,13 @@ struct Weights {
             }
     }
 
-    // Adds gate g's products with the state at `state + g * aside` to sums[g % SUMS].
+    // Adds recurrent gate g's products with the state at `state + g * aside` to sums[g % SUMS].
     template <int SUMS>
     __device__ __forceinline__ void multiply(
         const real* state, int aside, int lane, real (&sums)[SUMS]) const
     {
         // Enough sums at once that none waits for the one before.
-        constexpr int EACH = G / SUMS, PARTS = G >= 4 ? EACH : G > 1 ? 2 * EACH : 4;
+        constexpr int EACH = R / SUMS, PARTS = R >= 4 ? EACH : R > 1 ? 2 * EACH : 4;
         const Pack* const packs = reinterpret_cast<const Pack*>(state) + lane;
         real parts[SUMS][PARTS];
 #pragma unroll
@@ -101,7 +101,7 @@ struct Weights {
 #pragma unroll
         for (int p = 0; p < PACKS; ++p)
 #pragma unroll
-            for (int g = 0; g < G; ++g) {
+            for (int g = 0; g < R; ++g) {
                 const Pack pack = packs[g * aside / PACK + p * LANES];
 #pragma unroll
                 for (int k = 0; k < PACK; ++k)

@@ -7,6 +7,17 @@
 // arrays of as many, which C++ does not let be 0.
 const int G = Cell::gates, P = Cell::states, K = Cell::kept, Q = Cell::parameters, U = Cell::separate;
 const int D = G + U + Q, K_EXTENT = K ? K : 1, Q_EXTENT = Q ? Q : 1, U_EXTENT = U ? U : 1;
+// Gates with rows in W_hh: how many, and the gate of each. Coefficients of a step's Jacobian.
+const int R = RECURRENT, R_EXTENT = R ? R : 1, A_EXTENT = Cell::coefficients ? Cell::coefficients : 1;
+
+__device__ constexpr bool is_recurrent(int gate) { return RECURRENT_BITS >> gate & 1; }
+
+__device__ constexpr int gate_of(int sum)
+{
+    int gate = 0;
+    while (!is_recurrent(gate) || sum--) ++gate;
+    return gate;
+}
 
 // The unit parameters of one unit, `hidden` apart.
 __device__ __forceinline__ void load_unit(const real* __restrict__ unit, int hidden, real* values)

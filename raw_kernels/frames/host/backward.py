@@ -32,7 +32,7 @@ def make_backward(form):
     """Whole blocks of samples go with samples as lanes; what remains of those that share weights goes
     likewise, or with units as lanes. Walks go side by side, or the threads share out each step of one."""
     # Rows that a unit takes with units as lanes: what was kept, states after and before, a gradient, deltas.
-    counts = form.gates, form.states, form.parameters, form.kept + 2 * form.states + 1 + form.deltas
+    counts = form.sums, form.states, form.parameters, form.kept + 2 * form.states + 1 + form.deltas
     steps_of = make_backward_lanes(form, True), make_backward_lanes(form, False), make_backward_rows(form)
     ways = Ways(steps_of, before=6, behind=4, integers=14)
 
@@ -44,9 +44,9 @@ def make_backward(form):
             return
         sizes, chunks = (hidden, sets, batch), (steps + chunk - 1) // chunk
         per_step, reverse = int(per_step), int(reverse)
-        bytes_of_set = form.gates * hidden * hidden * state.itemsize
+        bytes_of_set = form.sums * hidden * hidden * state.itemsize
         for walk in shares(
-            get_threads(), form.gates, min(chunk, steps), *sizes, chunks, bytes_of_set, form.gates
+            get_threads(), form.sums, min(chunk, steps), *sizes, chunks, bytes_of_set, form.sums
         ):
             _backward(
                 *walk.forms, ways.address(walk.way, state.dtype), *counts, state, gates, initial, weight_hh,

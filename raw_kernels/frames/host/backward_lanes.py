@@ -26,6 +26,7 @@ def make_backward_lanes(form, full):
     gates, states, kept, numbers, deltas = form.gates, form.states, form.kept, form.parameters, form.deltas
     cell, direct, summed = form.functions.backward, form.carries, gates + len(form.separate)
     separate, reads_after, reads_before = form.separate_bits, form.after_bits, form.before_bits
+    sums_of_step, recurrent = form.sums, form.recurrent_bits
 
     @compiled()
     def steps_of(
@@ -37,7 +38,7 @@ def make_backward_lanes(form, full):
         count, none = None if full else np.uint64(samples), np.zeros(hidden, state.dtype)
         H, B, L = np.uint64(hidden), np.uint64(batch), np.uint64(LANES)
         plane, block, whole = np.uint64(sets) * H * B, H * L, np.uint64(states * hidden) * L
-        apart, many, zero = np.uint64(gates) * block, np.uint64(blocks_of(samples)), np.uint64(0)
+        apart, many, zero = np.uint64(sums_of_step) * block, np.uint64(blocks_of(samples)), np.uint64(0)
         some, least = np.uint64(end - begin) * L, earliest(ends)
         for back in range(start, stop):
             s = last - back
@@ -45,7 +46,7 @@ def make_backward_lanes(form, full):
             if back > 0:
                 later = t - 1 if reverse else t + 1
                 multiply_blocks(
-                    packed, none, end - begin, gates * hidden, through,
+                    packed, none, end - begin, sums_of_step * hidden, through,
                     np.uint64((back - 1) & 1) * many * apart, L, apart, sums, zero, L, some, many,
                 )  # fmt: skip
                 for number in range(many):
@@ -86,7 +87,7 @@ def make_backward_lanes(form, full):
                         by_number = rows_within(inside, by_number)
                         handed = select_rows(inside, handed, carry)
                     store_rows(carried, i, block, handed, None)
-                    store_rows(through, w, block, chosen_rows(by_x, by_u, separate), None)
+                    store_rows(through, w, block, chosen_rows(by_x, by_u, separate, recurrent), None)
                     store_rows(delta, d, plane, by_x, count)
                     store_rows(delta, d + np.uint64(gates) * plane, plane, by_u, count)
                     store_rows(delta, d + np.uint64(summed) * plane, plane, by_number, count)

@@ -17,6 +17,7 @@ def make_backward_rows(form):
     gates, states, kept, numbers, deltas = form.gates, form.states, form.kept, form.parameters, form.deltas
     cell, direct, summed = form.functions.backward, form.carries, gates + len(form.separate)
     separate, reads_after, reads_before = form.separate_bits, form.after_bits, form.before_bits
+    sums_of_step, recurrent = form.sums, form.recurrent_bits
 
     @compiled()
     def steps_of(
@@ -28,7 +29,7 @@ def make_backward_rows(form):
         plane, source = sets * hidden * batch, first + begin * batch
         own, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
-        sample, apart, none = np.uint64(states) * spacing, np.uint64(gates) * spacing, np.uint64(0)
+        sample, apart, none = np.uint64(states) * spacing, np.uint64(sums_of_step) * spacing, np.uint64(0)
         # `taken` has every sample's sums, then every sample's rows: what was kept, states after and before,
         # the gradient and deltas.
         rows = (kept + 2 * states + 1 + deltas) * width
@@ -55,18 +56,20 @@ def make_backward_rows(form):
                 # Other threads have read what was where this one writes.
                 now = np.uint64(back & 1) * np.uint64(count) * apart
                 for c in range(count):
-                    for gate in range(gates):
-                        will_write(through, np.int64(now) + (c * gates + gate) * whole + begin, own, 1)
+                    for gate in range(sums_of_step):
+                        place = np.int64(now) + (c * sums_of_step + gate) * whole
+                        will_write(through, place + begin, own, 1)
             if back > 0:
                 later = t - 1 if reverse else t + 1
                 now = np.uint64((back - 1) & 1) * np.uint64(count) * apart
                 for c in range(count):
                     clear_vectors(taken, np.uint64(c) * row, width)
-                    for gate in range(gates):
-                        will_read(through, np.int64(now) + (c * gates + gate) * whole, hidden, 1)
+                    for gate in range(sums_of_step):
+                        place = np.int64(now) + (c * sums_of_step + gate) * whole
+                        will_read(through, place, hidden, 1)
                 multiply_rows(
-                    packed, width // LANES, gates, hidden, through, now, spacing, apart, taken, none, row,
-                    count, back & 1 == 1,
+                    packed, width // LANES, sums_of_step, hidden, through, now, spacing, apart, taken, none,
+                    row, count, back & 1 == 1,
                 )  # fmt: skip
                 for c in range(count):
                     if later < ends[c]:
@@ -109,12 +112,14 @@ def make_backward_rows(form):
                             load_rows(unit, np.uint64(begin) + j, spacing, numbers, ALL, None),
                         )
                         store_rows(carried, i + j, spacing, by_before, None)
-                        store_rows(through, w + j, spacing, chosen_rows(by_x, by_u, separate), None)
+                        chosen = chosen_rows(by_x, by_u, separate, recurrent)
+                        store_rows(through, w + j, spacing, chosen, None)
                         store_rows(taken, m, row, by_x, None)
                         store_rows(taken, m + np.uint64(gates) * row, row, by_u, None)
                         store_rows(taken, m + np.uint64(summed) * row, row, by_number, None)
                     else:
-                        store_rows(through, w + j, spacing, load_rows(taken, j, row, gates, 0, None), None)
+                        none_of = load_rows(taken, j, row, sums_of_step, 0, None)
+                        store_rows(through, w + j, spacing, none_of, None)
                         store_rows(taken, m, row, load_rows(taken, j, row, deltas, 0, None), None)
             for part in range(deltas):
                 target = (t * deltas + part) * plane + source

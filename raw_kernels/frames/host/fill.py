@@ -6,18 +6,30 @@ from numba import prange
 from bppsa_cupy.raw_kernels.twins.scans.batched import store_some
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, lanes_before, select, spread
 from bppsa_cupy.raw_kernels.twins.simd.rows import ALL, dot, load_rows, spread_rows
-from bppsa_cupy.system.compiled import compiled
+from bppsa_cupy.system.compiled import compiled, part
 
 
 def make_fill(form):
     """Entries by the state before: of each former state's rows, one set of weights after another, every block
     that it reaches, dense or diagonal."""
-    gate_rows, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    gate_rows, states, kept, numbers = form.sums, form.states, form.kept, form.parameters
     coefficients, enter = form.functions.coefficients, form.functions.enter
     entry, carry = form.functions.entry, form.functions.carry
     reads_after, reads_before = form.after_bits, form.before_bits
     blocks = np.array([(former, later, int(dense)) for former, later, dense in form.blocks])
     former_states, later_states, dense = (np.ascontiguousarray(column) for column in blocks.T)
+
+    if gate_rows:
+
+        @part()
+        def through(a, x, weights, place, spacing):
+            return dot(entry(a, spread_rows(weights, place, spacing, gate_rows)), x)
+
+    else:
+
+        @part()
+        def through(a, x, weights, place, spacing):
+            return x[0]
 
     @compiled(parallel=True)
     def fill(
@@ -62,8 +74,7 @@ def make_fill(form):
                             if dense[block]:
                                 weights = np.uint64((number * gate_rows * hidden + np.int64(k)) * hidden)
                                 for r in range(np.uint64(hidden)):
-                                    w = spread_rows(weight_hh, weights + r, H * H, gate_rows)
-                                    value = select(inside, dot(entry(a, w), x), zero)
+                                    value = select(inside, through(a, x, weight_hh, weights + r, H * H), zero)
                                     if r == k:
                                         value = value + own
                                     place = t * entries * sets + start + np.int64(r) * length + offset

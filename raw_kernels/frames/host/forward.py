@@ -29,7 +29,7 @@ from bppsa_cupy.system.threads import get_threads
 def make_forward(form):
     """Whole blocks of samples go with samples as lanes; what remains of those that share weights goes
     likewise, or with units as lanes. Walks go side by side, or the threads share out each step of one."""
-    counts = form.gates, form.states, form.kept, form.parameters
+    counts = form.sums, form.states, form.gates + form.sums + form.kept, form.parameters
     steps_of = make_forward_lanes(form, True), make_forward_lanes(form, False), make_forward_rows(form)
     ways = Ways(steps_of, before=4, behind=4, integers=11)
 
@@ -38,8 +38,8 @@ def make_forward(form):
         batch, walks, reverse,
     ):  # fmt: skip
         sizes, reverse = (steps, hidden, sets, batch), int(reverse)
-        bytes_of_set = form.gates * hidden * hidden * state.itemsize
-        for walk in shares(get_threads(), form.gates, *sizes, 1, bytes_of_set, 1):
+        bytes_of_set = form.sums * hidden * hidden * state.itemsize
+        for walk in shares(get_threads(), form.sums, *sizes, 1, bytes_of_set, 1):
             _forward(
                 *walk.forms, ways.address(walk.way, state.dtype), *counts, projected, weight_hh, bias_hh,
                 unit, initial, lengths, state, gates, final, *sizes, reverse, walk.firsts, walk.samples,
@@ -58,11 +58,11 @@ def _pack_part(rows, gate_rows, weight_hh, bias_hh, hidden, item, parts, packed,
 
 
 @compiled()
-def _room_of(rows, gate_rows, kept_rows, like, walks, width, samples):
+def _room_of(rows, gate_rows, taken_rows, like, walks, width, samples):
     """What the steps of each walk and part need beside, `width` being the rows of its sums."""
     if rows is None:
         return np.empty((walks, width * blocks_of(samples) * LANES), like.dtype)
-    return np.zeros((walks, width // gate_rows * samples * (2 * gate_rows + kept_rows)), like.dtype)
+    return np.zeros((walks, width // gate_rows * samples * taken_rows), like.dtype)
 
 
 @compiled()
@@ -139,7 +139,7 @@ def _team(parts, arguments):
 
 @compiled()
 def _forward(
-    rows, team, side_by_side, address, gate_rows, states, kept_rows, numbers, projected, weight_hh, bias_hh,
+    rows, team, side_by_side, address, gate_rows, states, taken_rows, numbers, projected, weight_hh, bias_hh,
     unit, initial, lengths, state, gates, final, steps, hidden, sets, batch, reverse, firsts, samples, parts,
 ):  # fmt: skip
     items = firsts.size * parts
@@ -147,7 +147,7 @@ def _forward(
     width = gate_rows * part_width(rows, hidden, parts)
     packed = aligned(sets * parts * width * hidden, state).reshape(sets * parts, width * hidden)
     bias = aligned(sets * parts * width, state).reshape(sets * parts, width)
-    room = _room_of(rows, gate_rows, kept_rows, state, items, width, samples)
+    room = _room_of(rows, gate_rows, taken_rows, state, items, width, samples)
     held = _held_of(rows, states, initial, firsts, samples, hidden, sets, batch)
     ends = ends_of_walks(rows, lengths, firsts, samples, steps, batch)
     own = units_of_sets(rows, unit, numbers, hidden, sets)

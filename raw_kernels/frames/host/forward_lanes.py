@@ -21,6 +21,7 @@ from bppsa_cupy.system.compiled import compiled
 def make_forward_lanes(form, full):
     """The steps of a walk of blocks of samples, which are `full` or one that is not."""
     gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    sums_of_step = form.sums
     cell = form.functions.forward
 
     @compiled()
@@ -31,14 +32,30 @@ def make_forward_lanes(form, full):
         count = None if full else np.uint64(samples)
         H, B, L, none = np.uint64(hidden), np.uint64(batch), np.uint64(LANES), np.uint64(0)
         plane, block, part = np.uint64(sets) * H * B, H * L, np.uint64(end - begin) * L
-        apart, width, many = np.uint64(states) * block, np.uint64(gates) * part, np.uint64(blocks_of(samples))
+        apart, width, many = (
+            np.uint64(states) * block,
+            np.uint64(sums_of_step) * part,
+            np.uint64(blocks_of(samples)),
+        )
         least = earliest(ends)
         for s in range(start, stop):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * many * apart
             later = many * apart - now
             multiply_blocks(
-                packed, bias, gates * (end - begin), hidden, held, now, L, apart, sums, none, L, width, many
+                packed,
+                bias,
+                sums_of_step * (end - begin),
+                hidden,
+                held,
+                now,
+                L,
+                apart,
+                sums,
+                none,
+                L,
+                width,
+                many,
             )
             for number in range(many):
                 source = np.uint64(first) + number * L + np.uint64(begin) * B
@@ -50,7 +67,7 @@ def make_forward_lanes(form, full):
                     before = load_rows(held, i, block, states, ALL, None)
                     after, keep = cell(
                         load_rows(projected, x, plane, gates, ALL, count),
-                        load_rows(sums, u, part, gates, ALL, None),
+                        load_rows(sums, u, part, sums_of_step, ALL, None),
                         before,
                         spread_rows(unit, j, H, numbers),
                     )

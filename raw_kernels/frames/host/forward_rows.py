@@ -15,6 +15,7 @@ from bppsa_cupy.system.compiled import compiled
 def make_forward_rows(form):
     """The steps of a walk of a few samples."""
     gates, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    sums_of_step = form.sums
     cell = form.functions.forward
 
     @compiled()
@@ -26,8 +27,9 @@ def make_forward_rows(form):
         length, width, whole = end - begin, whole_vectors(end - begin), whole_vectors(hidden)
         L, row, spacing = np.uint64(LANES), np.uint64(width), np.uint64(whole)
         own, sample = gates * width, np.uint64(states * whole)
+        summed = sums_of_step * width
         # `taken`: inputs of every sample, then sums, then what is kept.
-        sums, keeps = count * own, 2 * count * own
+        sums, keeps = count * own, count * (own + summed)
         for s in range(start, stop):
             t = steps - 1 - s if reverse else s
             now = np.uint64(s & 1) * np.uint64(count) * sample
@@ -36,7 +38,7 @@ def make_forward_rows(form):
                 # Other threads wrote what is read here, and have read what was where this one writes.
                 will_read(held, np.int64(now) + c * states * whole, hidden, 1)
                 will_write(held, np.int64(later) + c * states * whole + begin, length, 1)
-                copy_vectors(bias, np.uint64(0), taken, np.uint64(sums + c * own), own)
+                copy_vectors(bias, np.uint64(0), taken, np.uint64(sums + c * summed), summed)
             for gate in range(gates):
                 will_read(projected, (t * gates + gate) * plane + source, length, batch)
             for part in range(states):
@@ -44,14 +46,18 @@ def make_forward_rows(form):
             for part in range(kept):
                 will_write(values, (t * kept + part) * plane + source, length, batch)
             multiply_rows(
-                packed, own // LANES, 1, hidden, held, now, np.uint64(0), sample, taken, np.uint64(sums),
-                np.uint64(own), count, s & 1 == 1,
+                packed, summed // LANES, 1, hidden, held, now, np.uint64(0), sample, taken, np.uint64(sums),
+                np.uint64(summed), count, s & 1 == 1,
             )  # fmt: skip
             for gate in range(gates):
                 place = (t * gates + gate) * plane + source
                 gather(projected, place, batch, count, length, taken, gate * width, own)
             for c in range(count):
-                x, u, v = np.uint64(c * own), np.uint64(sums + c * own), np.uint64(keeps + c * kept * width)
+                x, u, v = (
+                    np.uint64(c * own),
+                    np.uint64(sums + c * summed),
+                    np.uint64(keeps + c * kept * width),
+                )
                 place = np.uint64(c) * sample + np.uint64(begin)
                 inside = t < ends[c]
                 for j in range(np.uint64(0), row, L):
@@ -62,7 +68,7 @@ def make_forward_rows(form):
                     if inside:
                         after, keep = cell(
                             load_rows(taken, x + j, row, gates, ALL, None),
-                            load_rows(taken, u + j, row, gates, ALL, None),
+                            load_rows(taken, u + j, row, sums_of_step, ALL, None),
                             after,
                             load_rows(unit, np.uint64(begin) + j, spacing, numbers, ALL, None),
                         )

@@ -35,7 +35,7 @@ from bppsa_cupy.system.compiled import compiled
 
 def make_reduce(form):
     """The products of all chunks, sets of weights and groups of samples, one a group's maps."""
-    gate_rows, states, kept, numbers = form.gates, form.states, form.kept, form.parameters
+    gate_rows, states, kept, numbers = form.sums, form.states, form.kept, form.parameters
     coefficients, enter = form.functions.coefficients, form.functions.enter
     entry, carry = form.functions.entry, form.functions.carry
     reads_after, reads_before = form.after_bits, form.before_bits

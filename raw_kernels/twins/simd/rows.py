@@ -121,17 +121,19 @@ def rows_within(typingctx, mask, rows):
 
 
 @intrinsic(prefer_literal=True)
-def chosen_rows(typingctx, rows, others, bits):
-    """`rows`, those whose bit is set replaced by the others in their order."""
+def chosen_rows(typingctx, rows, others, bits, taken):
+    """Of `rows`, those whose bit is set replaced by the others in their order, the ones `taken`, by bits."""
     chosen = [row for row in range(len(rows)) if bits.literal_value >> row & 1]
+    places = [row for row in range(len(rows)) if taken.literal_value >> row & 1]
+    result = types.UniTuple(rows[0], len(places))
 
     def codegen(context, builder, signature, arguments):
         values = [builder.extract_value(arguments[0], row) for row in range(len(rows))]
         for place, row in enumerate(chosen):
             values[row] = builder.extract_value(arguments[1], place)
-        return context.make_tuple(builder, rows, values)
+        return context.make_tuple(builder, result, [values[row] for row in places])
 
-    return rows(rows, others, bits), codegen
+    return result(rows, others, bits, taken), codegen
 
 
 @intrinsic

@@ -1,0 +1,61 @@
+// One direction of a layer of cells without recurrent gates: all states, and what is kept of each step for the way
+// back. A unit sees its own states alone: sets are units, and `hidden` is 1. Step s is time t = s, or steps - 1 - s
+// where `reverse`. A step with t >= lengths[b] leaves sample b's states; what it keeps is 0. A thread an element of
+// (sets, hidden, batch).
+
+#include "prelude.cuh"
+#include "activations.cuh"
+#include "cell.cuh"
+#include "frames/cuda/walk.cuh"
+
+// Steps whose inputs are read before the first of them is worked on.
+const int AHEAD = 4;
+
+extern "C" __global__ void CELL_forward(
+    const real* __restrict__ projected,     // (steps, GATES, sets, hidden, batch): W_ih x + b_ih
+    const real* __restrict__ weight_hh,     // (0)
+    const real* __restrict__ bias_hh,       // (0)
+    const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
+    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const long long* __restrict__ lengths,  // (batch)
+    real* __restrict__ state,               // (steps, STATES, sets, hidden, batch) output only, by time
+    real* __restrict__ gates,               // (steps, KEPT, sets, hidden, batch) output only, by time
+    real* __restrict__ final,               // (STATES, sets, hidden, batch) output only, after the last step
+    size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
+{
+    const size_type plane = hidden * walks;
+    GRID_STRIDE(o, plane) {
+        const size_type length = lengths[o % batch];
+        real p[Q_EXTENT], now[P];
+        load_unit(unit + o / batch * Q, 1, p);
+#pragma unroll
+        for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
+#pragma unroll 1
+        for (size_type begin = 0; begin < steps; begin += AHEAD) {
+            real x[AHEAD][G];
+#pragma unroll
+            for (int a = 0; a < AHEAD; ++a) {
+                const size_type s = min(begin + a, steps - 1), t = reverse ? steps - 1 - s : s;
+#pragma unroll
+                for (int g = 0; g < G; ++g) x[a][g] = projected[(t * G + g) * plane + o];
+            }
+#pragma unroll
+            for (int a = 0; a < AHEAD; ++a) {
+                const size_type s = begin + a, t = reverse ? steps - 1 - s : s;
+                if (s >= steps) continue;
+                real after[P], kept[K_EXTENT] = {};
+                const bool inside = t < length;
+                if (inside) Cell::forward(x[a], nullptr, now, p, after, kept);
+#pragma unroll
+                for (int i = 0; i < P; ++i) {
+                    if (inside) now[i] = after[i];
+                    state[(t * P + i) * plane + o] = now[i];
+                }
+#pragma unroll
+                for (int k = 0; k < K; ++k) gates[(t * K + k) * plane + o] = kept[k];
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+    }
+}
