@@ -8,13 +8,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from emulator.build import sanitizing
 from executors import make_device
-from kernel_cases import CASES, Case, arguments
+from kernel_cases import CASES, arguments
 from kernel_comparison import assert_same, by_text, by_twin
 
 from bppsa_cupy.raw_kernels import KERNELS
@@ -23,42 +23,31 @@ from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, Variant, read_parameters
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
-from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES
 
-#: Cells whose kernels are compared in float64 alone, the frames being the same for all, and those of which
-#: every run takes small sizes, by one of the three ways that a walk has.
+#: Cells whose kernels are compared in float64 alone, the frames being the same for all, and those that long
+#: runs compare: every run has their texts in test_frames_cuda.py, and their twins in test_cell_layers.py.
 IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
-OF_SMALL_SIZES = IN_FLOAT64[1:]
-#: Cells of gates like others', whose definitions every run checks by test_cells_texts.py.
-OF_LONG_RUNS = ("mgu", "ugrnn")
+OF_LONG_RUNS = IN_FLOAT64[1:]
 
 
-def variants_of(kernel: Kernel) -> Iterator[tuple[Variant, bool]]:
-    """Those of a kernel that are compared, float64 first, and whether in small sizes alone: in every run the
-    first, which other rooms' oracles take too."""
+def variants_of(kernel: Kernel) -> list[Variant]:
+    """Those of a kernel that are compared, float64 first: in every run the first, which other rooms' oracles
+    take too."""
     found = [variant for variant in kernel.variants() if variant.layout == IN_MEMORY]
     if kernel.name.startswith(IN_FLOAT64):
         found = [variant for variant in found if variant.real == "float64"]
-    found.sort(key=lambda variant: variant.real, reverse=True)
-    if kernel.name.startswith(OF_SMALL_SIZES):
-        yield found[0], True
-    yield from ((variant, False) for variant in found)
-
-
-def is_small(case: Case) -> bool:
-    return case.scalars["hidden"] <= 18 and case.scalars["batch"] < LANES
+    return sorted(found, key=lambda variant: variant.real, reverse=True)
 
 
 VARIANTS = [
     pytest.param(
         kernel,
         variant,
-        small,
-        id=f"{name}-{variant.real}-{variant.index}" + "-small" * small,
+        id=f"{name}-{variant.real}-{variant.index}",
         marks=[pytest.mark.long] if number or name.startswith(OF_LONG_RUNS) else [],
     )
     for name, kernel in KERNELS.items()
-    for number, (variant, small) in enumerate(variants_of(kernel))
+    for number, variant in enumerate(variants_of(kernel))
 ]
 
 
@@ -171,14 +160,13 @@ def test_the_pair_is_documented(name: str) -> None:
     assert kernel.text.startswith("// ")
 
 
-@pytest.mark.parametrize("kernel, variant, small", VARIANTS)
+@pytest.mark.parametrize("kernel, variant", VARIANTS)
 @pytest.mark.parametrize("executor", ["emulated", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_text_computes_what_the_twin_does(
-    kernel: Kernel, variant: Variant, small: bool, executor: str, rng: np.random.Generator
+    kernel: Kernel, variant: Variant, executor: str, rng: np.random.Generator
 ) -> None:
     device = make_device(executor)
-    cases = CASES[kernel.name](rng)
-    for turn, case in enumerate(filter(is_small, cases) if small else cases):
+    for turn, case in enumerate(CASES[kernel.name](rng)):
         given = arguments(kernel, variant, case, rng)
         # Under sanitizers what is asked is a clean launch; to compile the twins would take longest.
         expected = None if sanitizing() else by_twin(kernel, variant, given)
