@@ -58,7 +58,9 @@ SCHEDULES = {
         "a forward and a backward stage a cycle on every rank, with stale weights (the paper's section 3)",
         stale=True,
     ),
-    "gpipe": ScheduleKind("micro-batches, all forward passes before the backward ones", micro=True),
+    "gpipe": ScheduleKind(
+        "micro-batches, all forward passes, then the backward ones, last first", micro=True
+    ),
     "1f1b": ScheduleKind("micro-batches, forward and backward in turn", micro=True),
     "pipedream": ScheduleKind(
         "batches, forward and backward in turn, at the weights of the forward pass", stashes=True
@@ -200,13 +202,12 @@ def staleness(name: str, stages: int, stage: int) -> int:
 def live_passes(name: str, stages: int, stage: int, micro: int = 1, ranks: int | None = None) -> int:
     """The passes of a stage that are alive at once while the pipeline is full: of micro-batches where the
     schedule has them."""
-    behind = stages - 1 - stage
-    if SCHEDULES[name].splits or SCHEDULES[name].interleaves:
-        return make_schedule(name, stages, 1, micro, ranks).live_passes(stage)
     if name == "gpipe":
         return micro
     if name == "1f1b":
-        return min(behind + 1, micro)
+        return min(stages - stage, micro)
+    if SCHEDULES[name].micro:
+        return make_schedule(name, stages, 1, micro, ranks).live_passes(stage)
     return staleness(name, stages, stage) + 1
 
 

@@ -15,9 +15,10 @@ from tolerances import assert_close
 
 from bppsa_cupy import CellError, check_cell
 from bppsa_cupy.cells import Cell, sigmoid
+from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.cells.probe import Points, probe_points
 
-BUILT_IN = list(FORMULAS)
+BUILT_IN = list(DEFINITIONS)
 
 
 def tensors(names, values):

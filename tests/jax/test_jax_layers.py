@@ -8,14 +8,15 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from jax_cases import STEPS, assert_same, bj, by_scan, draw, function_of, jax, jnp, loss_of, x64  # noqa: F401
+from jax_cases import assert_same, bj, by_scan, draw, function_of, jax, jnp, loss_of, x64  # noqa: F401
 
 import bppsa_cupy as bp
+from bppsa_cupy.cells.definitions import DEFINITIONS
 
 #: Beside every cell in one setting: arguments of its function, (B, T), whether samples end early, whether
 #: there is a state.
 SETTINGS = [
-    *(pytest.param(name, (3, 4, 1), {}, (2, 5), False, True, id=name) for name in STEPS),
+    *(pytest.param(name, (3, 4, 1), {}, (2, 5), False, True, id=name) for name in DEFINITIONS),
     pytest.param("gru", (3, 4, 2), {"bidirectional": True}, (3, 6), True, True, id="deep, both ways, ragged"),
     pytest.param("gru", (3, 6, 1), {"heads": 3, "bias": False}, (2, 5), False, False, id="heads, no bias"),
     pytest.param("lstm", (3, 4, 1), {"outputs": "last"}, (2, 5), True, True, id="the last output"),
