@@ -41,7 +41,13 @@ class LinearOverTime:
     layer: layers.LinearRecurrent
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        object.__setattr__(self, "layer", self.engine(*arguments, **options))
+        layer = self.engine(*arguments, **options)
+        if not isinstance(layer, layers.LinearRecurrent):
+            raise ShapeError(
+                f"{type(self).__name__} would be a {layer!r}, whose state goes on by more than numbers: take "
+                "CellLayer of its cell, bp.PeepholeSRU(…).definition"
+            )
+        object.__setattr__(self, "layer", layer)
 
     def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
         """Fresh parameters by the layer's names and from its distributions.

@@ -33,7 +33,7 @@ from bppsa_cupy.layers.rnn import RNN
 from bppsa_cupy.layers.sigmoid import Sigmoid
 from bppsa_cupy.layers.silu import SiLU
 from bppsa_cupy.layers.softplus import Softplus
-from bppsa_cupy.layers.sru import QRNN, SRU
+from bppsa_cupy.layers.sru import QRNN, SRU, PeepholeSRU
 from bppsa_cupy.layers.tanh import Tanh
 
 #: Every layer a network can be built from, by class name.
@@ -67,6 +67,7 @@ LAYERS: dict[str, type[Layer]] = {
         MinLSTM,
         PadShortcut,
         PeepholeLSTM,
+        PeepholeSRU,
         QRNN,
         RGLRU,
         RMSNorm,
@@ -121,6 +122,7 @@ __all__ = [
     "MinLSTM",
     "PadShortcut",
     "PeepholeLSTM",
+    "PeepholeSRU",
     "RMSNorm",
     "ReLU",
     "Recurrent",

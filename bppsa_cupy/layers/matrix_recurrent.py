@@ -71,8 +71,13 @@ class MatrixRecurrent(Recurrent):
         return ()
 
     @property
+    def components(self) -> tuple[int, ...]:
+        """The places among the cell's states of those that callers give and get."""
+        return tuple(range(self.cell.states))
+
+    @property
     def state_count(self) -> int:
-        return self.cell.states
+        return len(self.components)
 
     @property
     def step_pattern(self) -> Pattern:
@@ -117,7 +122,7 @@ class MatrixRecurrent(Recurrent):
             elif every:
                 _put_part(ctx, stack, y[:, first : first + length])
         ctx.went_back = False
-        ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H)
+        ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H, self.components)
         if not every:
             for number, last in enumerate(stack.final_states[-self.directions :]):
                 y[:, number * H : (number + 1) * H] = last[:H].T
@@ -154,14 +159,15 @@ class MatrixRecurrent(Recurrent):
             for d in stack.directions:
                 d.walk.initial[...] = d.walk.final
         else:
-            set_states((d.walk.initial for d in stack.directions), ctx.initial)
+            set_states((d.walk.initial for d in stack.directions), ctx.initial, self.components)
+        self.spread_parameters(ctx)
         stack.take(x)
         return stack
 
     def backward(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
         """Once back through time; then the parameters' gradients, and the input's where wanted."""
         stack = self._go_back(ctx, gradient)
-        stack.weight_gradients()
+        self._weight_gradients(ctx, stack)
         return self._input_gradient(ctx, stack) if want_input else None
 
     def backward_by_input(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
@@ -170,10 +176,10 @@ class MatrixRecurrent(Recurrent):
 
     def backward_by_weights(self, ctx: MatrixContext, gradient: Array) -> None:
         assert ctx.stack is not None
-        ctx.stack.weight_gradients()
+        self._weight_gradients(ctx, ctx.stack)
 
     def parameter_gradients(self, ctx: MatrixContext, gradient: Array) -> None:
-        self._go_back(ctx, gradient).weight_gradients()
+        self._weight_gradients(ctx, self._go_back(ctx, gradient))
 
     def vjp(self, ctx: MatrixContext, gradient: Array) -> Array:
         return self._input_gradient(ctx, self._go_back(ctx, gradient))
@@ -183,7 +189,7 @@ class MatrixRecurrent(Recurrent):
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
         ctx.went_back = False
-        set_states((d.boundary for d in stack.directions), ctx.final_gradient)
+        set_states((d.boundary for d in stack.directions), ctx.final_gradient, self.components)
         if self.outputs == "all":
             stack.take_gradient(gradient)
         else:
@@ -198,8 +204,14 @@ class MatrixRecurrent(Recurrent):
         ctx.make_room()
         ctx.went_back = True
         if ctx.want_states:
-            ctx.saved["state_gradients"] = get_states(ctx, "state_gradients", stack.state_gradients, H)
+            ctx.saved["state_gradients"] = get_states(
+                ctx, "state_gradients", stack.state_gradients, H, self.components
+            )
         return stack
+
+    def _weight_gradients(self, ctx: MatrixContext, stack: Stack) -> None:
+        stack.weight_gradients()
+        self.gather_gradients(ctx)
 
     @staticmethod
     def _input_gradient(ctx: MatrixContext, stack: Stack) -> Array:
@@ -209,6 +221,18 @@ class MatrixRecurrent(Recurrent):
 
     def step_jacobians(self, ctx: MatrixContext, gradient: Array | None) -> Iterator[StepJacobians]:
         return step_jacobians(ctx, type(self).__name__, gradient)
+
+    # ---- what the passes over time take as parameters, where those of the layer are fewer ----
+
+    def walked(self, ctx: MatrixContext, arrays: Mapping[str, Array], what: str) -> Mapping[str, Array]:
+        """Of the layer's parameters, or the gradients by them, those that passes over time are bound to."""
+        return arrays
+
+    def spread_parameters(self, ctx: MatrixContext) -> None:
+        """Fill what `walked` gave of the parameters, before a pass."""
+
+    def gather_gradients(self, ctx: MatrixContext) -> None:
+        """Fill the gradients from what `walked` gave of them, behind one."""
 
     # ---- buffers ----
 
@@ -251,7 +275,9 @@ class MatrixRecurrent(Recurrent):
             check_forward(ctx.device, sizes, self.forward_method, taken)
         buffers = ctx.reserve(shapes)
         buffers["lengths"] = ctx.buffer("lengths", (sizes.walk.batch,), np.int64)
-        return ctx.make_stack(ctx.device, sizes, buffers, ctx.parameters, ctx.gradients, self.forward_method)
+        parameters = self.walked(ctx, ctx.parameters, "parameters")
+        gradients = self.walked(ctx, ctx.gradients, "gradients")
+        return ctx.make_stack(ctx.device, sizes, buffers, parameters, gradients, self.forward_method)
 
 
 def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:

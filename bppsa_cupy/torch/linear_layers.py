@@ -40,6 +40,11 @@ class LinearOverTime(torch.nn.Module):
     def __init__(self, *arguments: Any, device: Any = None, dtype: Any = None, **options: Any) -> None:
         super().__init__()
         self.layer = self.engine(*arguments, **options)
+        if not isinstance(self.layer, layers.LinearRecurrent):
+            raise ShapeError(
+                f"{type(self).__name__} would be a {self.layer!r}, whose state goes on by more than numbers: "
+                "take CellLayer of its cell, bp.PeepholeSRU(…).definition"
+            )
         self._cell = formulas.cell_on(self.layer, _LIBRARY)
         for name, shape in self.layer.parameter_shapes().items():
             empty = torch.empty(shape, device=device, dtype=dtype)

@@ -156,3 +156,66 @@ def test_in_pytorch_and_jax(name: str) -> None:
     with jax.enable_x64(True):
         by_jax = jax.grad(lambda x: bj.CellLayer(cell, 2, 3)(values, x)[0].sum())(x.detach().numpy())
     np.testing.assert_allclose(by_jax, bp.functional.vjp(saved, np.ones_like(y)).input, atol=1e-13)
+
+
+def sru_by_torch(layer, leaves, x, lengths, first):
+    """SRU by equations 3 to 6 of Lei et al. 2018: outputs, and the last states of c."""
+    H, after = layer.hidden_size, []
+    for number in range(layer.num_layers):
+        sides = []
+        for direction, end in enumerate(("", "_reverse")[: layer.directions]):
+            own = {n: leaves[f"{n}_l{number}{end}"] for n in ("weight_ih", "bias_ih", "vf", "vr")}
+            c, side = first[number * layer.directions + direction], [None] * x.shape[1]
+            for t in reversed(range(x.shape[1])) if direction else range(x.shape[1]):
+                made = (x[:, t] @ own["weight_ih"].T).split(H, 1)
+                skip = made[3] if len(made) > 3 else x[:, t]
+                f = torch.sigmoid(made[1] + own["bias_ih"][:H] + own["vf"] * c)
+                r = torch.sigmoid(made[2] + own["bias_ih"][H:] + own["vr"] * c)
+                inside = (t < lengths)[:, None]
+                c = torch.where(inside, f * c + (1 - f) * made[0], c)
+                side[t] = torch.where(inside, r * c + (1 - r) * skip, torch.zeros_like(c))
+            sides.append(torch.stack(side, 1))
+            after.append(c)
+        x = torch.cat(sides, 2)
+    return x, torch.stack(after)
+
+
+@pytest.mark.parametrize("features", [3, 4])
+def test_sru_whose_gates_see_the_state(features: int, rng: np.random.Generator) -> None:
+    layer = bp.SRU(features, 4, 2, bidirectional=features == 4, v1=False, forward_method="newton")
+    assert type(layer) is bp.PeepholeSRU and layer.parameter_shapes()["bias_ih_l0"] == (8,)
+    assert layer.parameter_shapes()["weight_ih_l0"] == ((12, 4) if features == 4 else (16, 3))
+    parameters = {n: rng.standard_normal(shape) for n, shape in layer.parameter_shapes().items()}
+    x, lengths = rng.standard_normal((3, 13, features)), np.array([13, 1, 8])
+    first = rng.standard_normal((2 * layer.directions, 3, 4))
+    leaf = lambda value: torch.tensor(value, requires_grad=True)  # noqa: E731
+    leaves, given_x, c = {n: leaf(v) for n, v in parameters.items()}, leaf(x), leaf(first)
+    wanted, after = sru_by_torch(layer, leaves, given_x, torch.tensor(lengths), c)
+
+    y, saved = bp.functional.forward(layer, parameters, x, lengths=lengths, states=first)
+    np.testing.assert_allclose(y, wanted.detach(), atol=1e-12, rtol=1e-12)
+    np.testing.assert_allclose(saved.states, after.detach(), atol=1e-12, rtol=1e-12)
+    by_y, by_after = rng.standard_normal(y.shape), rng.standard_normal(first.shape)
+    ((wanted * torch.tensor(by_y)).sum() + (after * torch.tensor(by_after)).sum()).backward()
+    found = bp.functional.vjp(saved, by_y, state_gradients=by_after, method="blelloch")
+    for n, own in leaves.items():
+        np.testing.assert_allclose(found.parameters[n], own.grad, atol=1e-11, rtol=1e-11, err_msg=n)
+    np.testing.assert_allclose(found.input, given_x.grad, atol=1e-12, rtol=1e-11)
+    np.testing.assert_allclose(found.states, c.grad, atol=1e-12, rtol=1e-11)
+
+
+def test_sru_of_either_kind_is_made_again_and_told_apart() -> None:
+    for v1, kind in ((True, bp.SRU), (False, bp.PeepholeSRU)):
+        layer = bp.SRU(3, 4, v1=v1)
+        assert type(layer) is kind
+    config = {name: value for name, value in layer.config().items() if name not in ("cell", "digest")}
+    assert repr(bp.PeepholeSRU(**config)) == repr(layer)
+    with pytest.raises(bp.ShapeError, match="it takes 'auto', 'serial', 'newton', 'quasi-newton'"):
+        bp.SRU(3, 4, v1=False, forward_method="chunked")
+    import bppsa_cupy.jax as bj
+    import bppsa_cupy.torch as bt
+
+    for library in (bt, bj):
+        with pytest.raises(bp.ShapeError, match=r"SRU would be a PeepholeSRU\(.*take CellLayer of its cell"):
+            library.SRU(3, 4, v1=False)
+    assert bt.CellLayer(layer.definition, 3, 4)(torch.ones(2, 1, 3))[0].shape == (2, 1, 4)
