@@ -139,16 +139,18 @@ class Layout(NamedTuple):
     """How a recurrent kernel lays hidden units over threads, compiled into its text as constants.
 
     width  the most hidden units; 0: any number
-    units  places for units in a walk of a sample, or of a chunk of one: a power of two; 0: a block loops over
-           units, and holds what it multiplies with in shared memory where there is a width
-    lanes  threads that share a unit: a power of two
+    units  places for units in a walk of a sample, or of a chunk of one: as many as units at least, or of a
+           walk by a whole block fewer, each for several; 0: a block loops over units
+    lanes  threads that share a place: a power of two
     walks  that a block makes: one, or as many as fill whole warps
+    beyond  packs of 16 bytes of weights that a thread has in shared memory, beside those in its registers
     """
 
     width: int = 0
     units: int = 0
     lanes: int = 1
     walks: int = 1
+    beyond: int = 0
 
 
 #: The layout that fits everywhere, and the one of kernels that have no others.

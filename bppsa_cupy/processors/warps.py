@@ -19,17 +19,21 @@ from bppsa_cupy.raw_kernels.frames.kernels import (
     THREADS,
     TILE_ROWS,
     WARP,
+    backward_products,
+    forward_products,
     real_of,
 )
+from bppsa_cupy.raw_kernels.frames.places import block_cycles, is_wide, registers_of, step_instructions
 from bppsa_cupy.raw_kernels.frames.steps import STAGED_BYTES, backward_shares, forward_shares
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import LaunchShape, Layout, Variant
 
-#: Kinds of kernels, whose counts may be off by a factor each: walks with weights in registers or in memory,
-#: reductions with columns in registers or in the shared memory of blocks, a step that is a launch, scans.
+#: Kinds of kernels, whose counts may be off by a factor each: walks with weights in registers, in those and
+#: the shared memory of whole blocks, or in memory, reductions with columns in registers or in the shared
+#: memory of blocks, a step that is a launch, scans.
 KINDS = (
-    "forward", "forward in memory", "backward", "backward in memory", "reduce", "reduce in blocks", "step",
-    "scan",
+    "forward", "forward by blocks", "forward in memory", "backward", "backward by blocks",
+    "backward in memory", "reduce", "reduce in blocks", "step", "scan",
 )  # fmt: skip
 
 
@@ -60,8 +64,16 @@ def walking(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> Warps:
     gates, count = size.cell.gates, _warps(shape)
     if not layout.units:
         together = chunks * size.walks >= MANY
-        numbers = _in_memory(gates, size.units, forward, layout.width > 0, together)
+        numbers = _in_memory(gates, size.units, forward, together)
         return Warps(count, *numbers, f"{verb} in memory")
+    if is_wide(layout):
+        sums = (forward_products if forward else backward_products)(size.cell).sums
+        numbers = (
+            block_cycles(layout, sums, size.itemsize),
+            step_instructions(layout, sums, size.itemsize),
+            registers_of(layout, sums, size.itemsize),
+        )
+        return Warps(count, *numbers, f"{verb} by blocks")
     terms = layout.width / layout.lanes
     blocks, lanes = layout.units * layout.lanes > WARP, layout.lanes > 1
     if forward:
@@ -81,18 +93,15 @@ def _walk(size: WalkSize, verb: str, chunks: int, shared_bytes: int) -> tuple[La
     return _launched(size.cell, verb, scalars, size.itemsize, shared_bytes)
 
 
-def _in_memory(
-    gates: int, hidden: int, forward: bool, held: bool, together: bool
-) -> tuple[float, float, float]:
-    """Cycles, instructions and registers of a walk whose weights are in shared memory (held) or beyond: a
-    thread sums `hidden` terms for each row it has: one row, or more where a block has fewer threads than
-    there are rows. Samples that walk together share the loads, which are what is waited for."""
+def _in_memory(gates: int, hidden: int, forward: bool, together: bool) -> tuple[float, float, float]:
+    """Cycles, instructions and registers of a walk whose weights are beyond a block: a thread sums `hidden`
+    terms for each row it has: one row, or more where a block has fewer threads than there are rows. Samples
+    that walk together share the loads, which are what is waited for."""
     terms = hidden * max(1.0, gates * hidden / THREADS)
     more = 2 if together else 1
     if forward:
         return 2400 + 26 * terms, more * (350 + 7 * terms), 114
-    cycles = 2900 + 35 * terms if held else 4800 + 46 * terms
-    return cycles, more * (500 + 21 * terms), 120
+    return 4800 + 46 * terms, more * (500 + 21 * terms), 120
 
 
 def stepping(size: WalkSize, verb: str) -> tuple[Warps, float]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.frames.places import Sums, beyond_bytes, is_wide, layouts_of_places
 from bppsa_cupy.raw_kernels.frames.steps import backward_shares, forward_shares
 from bppsa_cupy.raw_kernels.kernel import (
     MAXIMAL_GRID,
@@ -38,7 +39,7 @@ WALKERS = 128
 #: Walks that get a block each: as many as a large GPU has multiprocessors. On a smaller one several of those
 #: blocks share one as the walks of a block do.
 SPREAD = 128
-#: Widths of walks whose threads hold weights.
+#: Widths of walks whose threads hold the weights of a unit each.
 WIDTHS = (8, 20, 32, 64, 128)
 #: Samples that a block of memory.cuh walks together, and walks from which on it does.
 TOGETHER, MANY = 4, 512
@@ -56,8 +57,8 @@ def make_kernels(form: CellForm, twins: Mapping[str, Callable[..., None]]) -> di
         return {verb: frame(form, verb, {}, no_layouts, launches[verb], twins[verb]) for verb in launches}
     shares = {"forward_step": forward_shares(form), "backward_step": backward_shares(form)}
     frames = {
-        "forward": walks(form, _forward, lambda s: 1),
-        "backward": walks(form, _backward, lambda s: -(-s["steps"] // s["chunk"])),
+        "forward": walks(form, forward_products, lambda s: 1),
+        "backward": walks(form, backward_products, lambda s: -(-s["steps"] // s["chunk"])),
         **{verb: (no_layouts, share.launch) for verb, share in shares.items()},
         "reduce": reductions(form),
         "fill": (no_layouts, fill_launch(form)),
@@ -118,31 +119,41 @@ def _of_elements(s: Mapping[str, Any]) -> LaunchShape:
 class Products(NamedTuple):
     """The products of a walk's step.
 
-    most    bytes of weights that a thread holds: fewer on the way back, where a step takes more beside them
+    most    bytes of weights that a thread of one unit holds: fewer on the way back, where a step takes more
+            beside them
     outputs, inputs  sums of a step and terms of each, in units of `hidden`
     others  reals beside the terms that a walk in memory holds, in units of `hidden`
+    rows    that a step reads, in units of `hidden`
     """
 
     most: int
     outputs: int
     inputs: int
     others: int
+    rows: int
 
-    def shared_bytes(self, hidden: int, together: int, held: bool, itemsize: int) -> int:
+    @property
+    def sums(self) -> Sums:
+        """As places of several units take them."""
+        return Sums(self.outputs, self.inputs, self.rows)
+
+    def shared_bytes(self, hidden: int, together: int, itemsize: int) -> int:
         """What memory.cuh takes of shared memory: terms, sums of each part and others of every sample that
-        walks together, and the weights where they are held."""
+        walks together."""
         outputs, pack = self.outputs * hidden, 16 // itemsize
         terms = -(-self.inputs * hidden // pack) * pack
         sums = max(1, THREADS // max(outputs, 1)) * outputs
-        return ((terms + sums + self.others * hidden) * together + held * terms * outputs) * itemsize
+        return (terms + sums + self.others * hidden) * together * itemsize
 
 
-def _forward(form: CellForm) -> Products:
-    return Products(512, form.sums, 1, form.states - 1)
+def forward_products(form: CellForm) -> Products:
+    """Of the way forward: of each recurrent gate a unit's sum over the states."""
+    return Products(512, form.sums, 1, form.states - 1, form.gates)
 
 
-def _backward(form: CellForm) -> Products:
-    return Products(384, 1, form.sums, form.states)
+def backward_products(form: CellForm) -> Products:
+    """Of the way back: a unit's sum over the gradients by all sums."""
+    return Products(384, 1, form.sums, form.states, form.kept + form.states + 1)
 
 
 def walks(
@@ -155,22 +166,20 @@ def walks(
     def layouts(real: str, shared_bytes: int) -> tuple[Layout, ...]:
         itemsize = np.dtype(real).itemsize
         found = tuple(_in_registers(form, products.most, itemsize))
-        least = found[-1].width
-        width = least
-        while products.shared_bytes(width + 1, TOGETHER, True, itemsize) <= shared_bytes:
-            width += 1
-        return (*found, Layout(width)) if width > least else found
+        return (*found, *layouts_of_places(products.sums, found[-1].width, itemsize, shared_bytes))
 
     def launch(s: Mapping[str, Any]) -> LaunchShape:
         hidden, itemsize, batch, pieces = s["hidden"], s["itemsize"], s["batch"], chunks(s) * s["sets"]
         layout = layout_for(layouts(real_of(itemsize), s["shared_bytes"]), hidden)
         if layout.units:
             count = pieces * batch
-            blocks = count if count <= SPREAD else min(-(-count // layout.walks), MAXIMAL_GRID)
-            return LaunchShape((blocks, 1, 1), (layout.walks * layout.units * layout.lanes, 1, 1))
+            own_blocks = count <= SPREAD or is_wide(layout)
+            blocks = count if own_blocks else min(-(-count // layout.walks), MAXIMAL_GRID)
+            threads = layout.walks * layout.units * layout.lanes
+            return LaunchShape((blocks, 1, 1), (threads, 1, 1), beyond_bytes(layout))
         together = TOGETHER if pieces * batch >= MANY and batch >= TOGETHER else 1
         blocks = min(pieces * -(-batch // together), MAXIMAL_GRID)
-        shared = products.shared_bytes(hidden, together, layout.width > 0, itemsize)
+        shared = products.shared_bytes(hidden, together, itemsize)
         return LaunchShape((blocks, 1, 1), (THREADS, 1, 1), shared)
 
     return layouts, launch

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
 from bppsa_cupy.tools.instruments.machine_code.nvrtc import NvrtcError, compile_text
 
@@ -43,8 +44,12 @@ def measure(text: str, name: str, variant: Variant, target: str) -> Usage:
 
 
 def measure_kernel(kernel: Kernel, targets: Iterable[str]) -> list[Usage]:
-    """Compile every variant of a kernel for every target, on all cores."""
-    work = [(kernel.source(v), kernel.name, v, target) for v in kernel.variants() for target in targets]
+    """Compile for every target every variant that a kernel has there, on all cores."""
+    work = [
+        (kernel.source(v), kernel.name, v, target)
+        for target in targets
+        for v in kernel.variants(ARCHITECTURES[target].shared_bytes)
+    ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(lambda one: measure(*one), work))
 

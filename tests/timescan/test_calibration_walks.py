@@ -30,6 +30,8 @@ TRUTH = replace(
     factors={
         "forward": 1.3, "forward busy": 1.1, "forward in memory": 0.8, "forward in memory busy": 1.7,
         "backward": 2.0, "backward busy": 1.2, "backward in memory": 0.7, "backward in memory busy": 0.9,
+        "forward by blocks": 0.9, "forward by blocks busy": 1.4, "backward by blocks": 1.8,
+        "backward by blocks busy": 0.5,
         "reduce": 1.5, "reduce busy": 1.6, "reduce in blocks busy": 2.5, "step": 1.4, "scan": 0.6,
     },
 )  # fmt: skip
@@ -43,10 +45,10 @@ def exact(truth: GpuModel = TRUTH) -> list[Timed]:
 
 
 def noisy(spread: float) -> list[Timed]:
-    """The same with noise of a standard deviation, of the logarithm, and every tenth eight times as long."""
+    """The same with noise of a standard deviation, of the logarithm, and every eleventh 8 times as long."""
     rng = np.random.default_rng(0)
     return [
-        (case, seconds * math.exp(spread * rng.standard_normal()) * (8 if number % 10 == 0 else 1))
+        (case, seconds * math.exp(spread * rng.standard_normal()) * (8 if number % 11 == 0 else 1))
         for number, (case, seconds) in enumerate(exact())
     ]
 

@@ -105,7 +105,7 @@ def test_steps_lie_in_graphs_of_many(stub: CudaDevice, monkeypatch):
     monkeypatch.setattr(by_steps, "LAUNCHES", 3)
     before = len(cupy_stub_streams.Graph.made)
     cell = CELLS["tanh"]
-    run(stub, cell, WalkSize(cell, 6, 1, 250, 4), False, False, False)
+    run(stub, cell, WalkSize(cell, 6, 1, 300, 4), False, False, False)
     graphs = [graph.capture for graph in cupy_stub_streams.Graph.made[before:]]
     # 3 and 3 forward; 3, 3 and the end back, a launch of its own. Each waits for the one before it alone.
     assert [len(graph.nodes) for graph in graphs] == [3, 3, 3, 3]
@@ -113,7 +113,7 @@ def test_steps_lie_in_graphs_of_many(stub: CudaDevice, monkeypatch):
 
 
 def test_a_wide_layer_says_that_a_step_is_a_launch(stub: CudaDevice, rng):
-    layers = [bp.RNN(3, 260), bp.Linear(260, 2)]
+    layers = [bp.RNN(3, 300), bp.Linear(300, 2)]
     found = {}
     for device in (stub, get_device("host")):
         net = bp.Sequential(layers, input_shape=(4, 3), seed=0, device=device)
@@ -132,8 +132,8 @@ def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4, heads: i
 
 
 @pytest.mark.parametrize("verb", ["forward", "backward"])
-def test_widths_beyond_registers_go_by_steps_on_a_gpu(verb):
-    for cell, narrow, wide in (("rnn_tanh", 128, 256), ("gru", 64, 160), ("lstm", 64, 128)):
+def test_widths_beyond_what_a_block_holds_go_by_steps_on_a_gpu(verb):
+    for cell, narrow, wide in (("rnn_tanh", 288, 300), ("gru", 160, 192), ("lstm", 140, 192)):
         assert not H200.goes_by_steps(size_of(cell, narrow), verb)
         for size in (size_of(cell, wide), size_of(cell, 1024, 1), size_of(cell, wide, 64, itemsize=8)):
             assert H200.goes_by_steps(size, verb)

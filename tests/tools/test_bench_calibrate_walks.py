@@ -133,7 +133,7 @@ def test_the_way_forward_is_that_of_the_kept_numbers() -> None:
 
 @pytest.mark.parametrize("factors", [{"step": 9.0}, {"backward in memory": 0.2}])
 def test_whether_a_step_is_a_launch_follows_the_kept_numbers(factors: dict[str, float]) -> None:
-    gpu, size = TimedGpu(H200), WalkSize(FORMS["rnn_tanh"], 1000, 1, 256, 4)
+    gpu, size = TimedGpu(H200), WalkSize(FORMS["rnn_tanh"], 1000, 1, 300, 4)
     assert model_of(gpu).goes_by_steps(size, "backward")
     keep(walks=replace(H200, factors=factors).measured)
     assert not model_of(gpu).goes_by_steps(size, "backward")

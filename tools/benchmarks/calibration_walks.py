@@ -29,10 +29,11 @@ from bppsa_cupy.tools.on_gpu.times import scalars_of, time_launches
 
 CELLS = ("rnn_tanh", "gru", "lstm")
 
-#: H, T and B of walks of few warps, with weights in registers and in memory; with the steps of a chunk, of
-#: walks by chunks, which fill a GPU, and of reductions; H, B and chunks of scans over boundaries.
-FEW = ((20, 1000, 16), (64, 1000, 16), (20, 1000, 1), (256, 200, 16), (256, 200, 1))
-MANY = ((20, 20000, 16, 100), (64, 20000, 16, 100), (256, 2000, 16, 40))
+#: H, T and B of walks of few warps, with weights in registers, by whole blocks and in memory; with the steps
+#: of a chunk, of walks by chunks, which fill a GPU, and of reductions; H, B and chunks of scans over
+#: boundaries.
+FEW = ((20, 1000, 16), (64, 1000, 16), (20, 1000, 1), (128, 1000, 16), (256, 200, 16), (256, 200, 1))
+MANY = ((20, 20000, 16, 100), (64, 20000, 16, 100), (128, 4000, 16, 40), (256, 2000, 16, 40))
 REDUCED = ((20, 20000, 16, 25), (20, 20000, 16, 200), (40, 4000, 16, 40), (64, 4000, 16, 40))
 SCANNED = ((20, 16, 200), (20, 16, 1000), (40, 16, 200), (64, 16, 200), (128, 16, 50))
 #: H and B of single steps; the weights of the last are beyond any L2.

@@ -43,10 +43,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward(
 {
     if (guarded && !*wanted) return;
     const Chunks chunks = {lengths, steps, sets, batch, walks, chunk, 0, reverse};
-    if (per_step)
-        walk_back<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
-                        int(hidden), chunks);
-    else
-        walk_back<false>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
-                         int(hidden), chunks);
+    walk_back(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering, int(hidden), chunks,
+              per_step);
 }

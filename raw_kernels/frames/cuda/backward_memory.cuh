@@ -8,15 +8,15 @@ __device__ __forceinline__ void walk_tiles(
     const Chunks& chunks, real* shared)
 {
     const size_type batch = chunks.batch, plane = hidden * chunks.walks, tiles = tile_count(chunks.sets, batch, M);
-    Matrix matrix = {hidden, R * hidden, 1, hidden, nullptr, shared};
-    real *const deltas = matrix.behind(), *const carried = deltas + padded(R * hidden) * M;
+    Matrix matrix = {hidden, R * hidden, 1, hidden, nullptr};
+    real *const deltas = shared, *const carried = deltas + padded(R * hidden) * M;
     real* const sums = carried + P * hidden * M;
     for (int e = threadIdx.x; e < padded(R * hidden) * M; e += BLOCK) deltas[e] = real(0);
     for (size_type item = blockIdx.x; item < chunks.reduced() * tiles; item += gridDim.x) {
         const size_type piece = item / tiles;
         const Tile tile(item % tiles, hidden, batch, M);
         const Span whole = chunks.whole(piece);
-        matrix.load(weight_hh + tile.set * R * hidden * hidden);
+        matrix.values = weight_hh + tile.set * R * hidden * hidden;
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
                 carried[i * hidden * M + e] =
@@ -72,7 +72,7 @@ __device__ __forceinline__ void walk_tiles(
 }
 
 template <bool PER_STEP>
-__device__ __forceinline__ void walk_back(
+__device__ __forceinline__ void walk_samples(
     const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
     const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
@@ -85,4 +85,18 @@ __device__ __forceinline__ void walk_back(
     else
         walk_tiles<PER_STEP, 1>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering,
                                 hidden, chunks, shared);
+}
+
+__device__ __forceinline__ void walk_back(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
+    const Chunks& chunks, bool per_step)
+{
+    if (per_step)
+        walk_samples<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering, hidden,
+                           chunks);
+    else
+        walk_samples<false>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering, hidden,
+                            chunks);
 }

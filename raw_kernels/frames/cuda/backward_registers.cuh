@@ -1,37 +1,36 @@
-// The way back with weights in registers. A thread takes a unit, with a column of each recurrent gate's weights; what it
-// reads is fetched some steps early.
+// The way back where threads hold weights. A thread takes a unit, with a column of each recurrent gate's weights; what
+// it reads is fetched some steps early.
 
 // Rows that a step reads: what was kept; each state, before the step where the cell reads it before and after;
 // the gradient by its output.
 const int ROWS = K + P + 1;
 
+// Whether there are gradients by each step's output is known to the text where PER_STEP is false, or `per_step` a
+// constant.
 template <bool PER_STEP>
-__device__ __forceinline__ void walk_back(
+__device__ __forceinline__ void walk_steps(
     const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
     const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
     const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
-    const Chunks& chunks)
+    const Chunks& chunks, bool per_step)
 {
     __shared__ __align__(16) real shared[WALKS][2][R][HELD];
-    const Place place;
+    const Place place(hidden);
     constexpr int AHEAD = steps_ahead(ROWS);
     Stage<ROWS, AHEAD> stage;
     const int row = place.unit;
     const size_type walks = chunks.walks, plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0][0];
-    // Nothing writes these elements later; only a barrier that both come to shows them to the walk's other threads.
-    if (row >= hidden && row < HELD && place.lane == 0)
-        for (int k = 0; k < 2 * R; ++k) held[k * HELD + row] = real(0);
+    place.clear(held, 2 * R, hidden);
     place.wait();
-    if (row >= hidden) return;
+    if (place.is_beyond(hidden)) return;
+    Weights weights;
     const size_type items = chunks.reduced() * walks;
-    for (size_type item = first_of(place.walk, items); item < items;
-         item += (size_type)gridDim.x * WALKS) {
+    for (size_type item = first_of(place.walk, items); item < items; item = next_of(item, items)) {
         const size_type piece = item / walks;
         const Walk own = walk_of(item % walks, hidden, chunks.sets, chunks.batch);
         const size_type set = own.set, b = own.sample, o = row * chunks.batch + own.start;
-        Weights weights;
-        weights.load(weight_hh + set * R * square + row, square, hidden, hidden, place.lane);
+        weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place);
         real p[Q_EXTENT], g[P];
         load_unit(unit + set * Q * hidden + row, hidden, p);
 #pragma unroll
@@ -43,7 +42,7 @@ __device__ __forceinline__ void walk_back(
         const auto pad = [&](size_type padded) {
 #pragma unroll 1
             for (size_type s = 0; s < padded; ++s) {
-                if (place.lane == 0) {
+                if (place.owns) {
 #pragma unroll
                     for (int d = 0; d < D; ++d) put[d * plane] = real(0);
                 }
@@ -70,7 +69,7 @@ __device__ __forceinline__ void walk_back(
                 if (Cell::reads_before >> i & 1) stage.fetch(a, K + i, before + i * plane);
                 else if (Cell::reads_after >> i & 1) stage.fetch(a, K + i, of_state + i * plane);
             }
-            if (PER_STEP) stage.fetch(a, K + P, of_gradient);
+            if (PER_STEP && per_step) stage.fetch(a, K + P, of_gradient);
             of_gates += K * way;
             of_state += P * way;
             of_gradient += way;
@@ -82,12 +81,19 @@ __device__ __forceinline__ void walk_back(
 #pragma unroll
             for (int i = 0; i < P; ++i)
                 if ((Cell::reads_before | Cell::reads_after) >> i & 1) read[i] = stage.read(a, K + i);
-            if (PER_STEP) step_gradient = stage.read(a, K + P);
+            if (PER_STEP) step_gradient = per_step ? stage.read(a, K + P) : real(0);
         };
         stage.fill(count, fetch);
-        stage.wait<AHEAD - 2>();
-        take(0);
-        for_each_step<AHEAD>(count, [&](int a, int left) {
+        if constexpr (AHEAD > 1) {
+            stage.template wait<AHEAD - 2>();
+            take(0);
+        }
+        for_each_step<AHEAD>(count, [&](int a, int turn, int left) {
+            if constexpr (AHEAD == 1) {
+                stage.template wait<0>();
+                take(a);
+                stage.refill(a, left, fetch);
+            }
             real before[P], after[P], by_x[G], by_u[U_EXTENT], by_before[P], by_p[Q_EXTENT];
 #pragma unroll
             for (int i = 0; i < P; ++i) {
@@ -98,36 +104,57 @@ __device__ __forceinline__ void walk_back(
             }
             if (PER_STEP) g[0] += step_gradient;
             Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
-            real* const deltas = held + a % 2 * R * HELD;
+            real* const deltas = held + turn * R * HELD;
             int separate = 0, sum = 0;
 #pragma unroll
             for (int gate = 0; gate < G; ++gate) {
                 const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
                 if (!is_recurrent(gate)) continue;
-                if (place.lane == 0) deltas[sum * HELD + row] = by_sum;
+                if (place.owns) deltas[sum * HELD + row] = by_sum;
                 ++sum;
             }
-            if (place.lane == 0) {
+            if (place.owns) {
 #pragma unroll
                 for (int d = 0; d < D; ++d)
                     put[d * plane] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
             }
             put += D * way;
             place.wait();
-            take((a + 1) % AHEAD);
-            real made[1] = {real(0)};
-            weights.multiply(deltas, HELD, place.lane, made);
-            stage.refill(a, left, fetch);
-            stage.wait<AHEAD - 2>();
-            g[0] = by_before[0] + place.sum_of_lanes(made[0]);
+            if (AHEAD > 1) take((a + 1) % AHEAD);
+            real sums[SHARES][1] = {};
+            weights.multiply(deltas, HELD, place.lane, sums);
+            if constexpr (AHEAD > 1) {
+                stage.refill(a, left, fetch);
+                stage.template wait<AHEAD - 2>();
+            }
+            place.share_out(sums);
+            g[0] = by_before[0] + sums[0][0];
 #pragma unroll
             for (int i = 1; i < P; ++i) g[i] = by_before[i];
         });
         pad(whole.end - whole.begin - behind - count);
-        if (place.lane == 0) {
+        if (place.owns) {
 #pragma unroll
             for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];
         }
         place.wait();
     }
+}
+
+// One text serves both cases where a place has several units: it is long, and a step waits for no gradient.
+__device__ __forceinline__ void walk_back(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
+    const Chunks& chunks, bool per_step)
+{
+    if (OWN > 1)
+        walk_steps<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering, hidden, chunks,
+                         per_step);
+    else if (per_step)
+        walk_steps<true>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering, hidden, chunks,
+                         true);
+    else
+        walk_steps<(OWN > 1)>(state, gates, initial, weight_hh, unit, gradient, boundary, delta, entering, hidden,
+                              chunks, false);
 }

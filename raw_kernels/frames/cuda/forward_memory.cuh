@@ -8,12 +8,12 @@ __device__ __forceinline__ void walk_tiles(
     size_type sets, size_type batch, size_type walks, int reverse, real* shared)
 {
     const size_type plane = hidden * walks;
-    Matrix matrix = {R * hidden, hidden, hidden, 1, nullptr, shared};
-    real *const now = matrix.behind(), *const others = now + padded(hidden) * M;
+    Matrix matrix = {R * hidden, hidden, hidden, 1, nullptr};
+    real *const now = shared, *const others = now + padded(hidden) * M;
     real* const sums = others + (P - 1) * hidden * M;
     for (size_type number = blockIdx.x; number < tile_count(sets, batch, M); number += gridDim.x) {
         const Tile tile(number, hidden, batch, M);
-        matrix.load(weight_hh + tile.set * R * hidden * hidden);
+        matrix.values = weight_hh + tile.set * R * hidden * hidden;
         const real* const bias = bias_hh + tile.set * R * hidden;
         for (int e = threadIdx.x; e < padded(hidden) * M; e += BLOCK) now[e] = real(0);
         __syncthreads();

@@ -1,5 +1,5 @@
-// The way forward with weights in registers. A thread takes a unit, with all its gates; its inputs are
-// fetched some steps early.
+// The way forward where threads hold weights. A thread takes a unit, with all its gates; its inputs are fetched some
+// steps early.
 
 __device__ __forceinline__ void walk(
     const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
@@ -8,26 +8,24 @@ __device__ __forceinline__ void walk(
     size_type sets, size_type batch, size_type walks, int reverse)
 {
     __shared__ __align__(16) real shared[WALKS][2][HELD];
-    const Place place;
+    const Place place(hidden);
     constexpr int AHEAD = steps_ahead(G);
     Stage<G, AHEAD> stage;
     const size_type plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0];
     const int row = place.unit;
-    // Nothing writes these elements later; only a barrier that both come to shows them to the walk's other threads.
-    if (row >= hidden && row < HELD && place.lane == 0) held[row] = held[HELD + row] = real(0);
+    place.clear(held, 2, hidden);
     place.wait();
-    if (row >= hidden) return;
-    for (size_type number = first_of(place.walk, walks); number < walks;
-         number += (size_type)gridDim.x * WALKS) {
+    if (place.is_beyond(hidden)) return;
+    Weights weights;
+    for (size_type number = first_of(place.walk, walks); number < walks; number = next_of(number, walks)) {
         const Walk own = walk_of(number, hidden, sets, batch);
         const size_type set = own.set, o = row * batch + own.start;
-        Weights weights;
-        weights.load(weight_hh + set * R * square + (size_type)row * hidden, square, 1, hidden, place.lane);
+        weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place);
         real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
         for (int g = 0; g < R; ++g)
-            bias[g] = place.lane ? real(0) : bias_hh[(set * R + g) * hidden + row];
+            bias[g] = !place.owns ? real(0) : bias_hh[(set * R + g) * hidden + row];
         load_unit(unit + set * Q * hidden + row, hidden, p);
 #pragma unroll
         for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
@@ -37,7 +35,7 @@ __device__ __forceinline__ void walk(
         real* of_state = state + first * P * plane + o;
         real* of_gates = gates + first * K * plane + o;
         const auto put = [&](const real* kept) {
-            if (place.lane == 0) {
+            if (place.owns) {
 #pragma unroll
                 for (int i = 0; i < P; ++i) of_state[i * plane] = now[i];
 #pragma unroll
@@ -53,7 +51,7 @@ __device__ __forceinline__ void walk(
             next += count * G * way;
         };
         if (reverse) pad(steps - length);
-        if (place.lane == 0) held[row] = now[0];
+        if (place.owns) held[row] = now[0];
         place.wait();
         const auto fetch = [&](int a, bool) {
 #pragma unroll
@@ -62,26 +60,34 @@ __device__ __forceinline__ void walk(
         };
         stage.fill(length, fetch);
         stage.wait<AHEAD - 1>();
-        for_each_step<AHEAD>(length, [&](int a, int left) {
-            real x[G], u[R], after[P], kept[K_EXTENT];
+        for_each_step<AHEAD>(length, [&](int a, int turn, int left) {
+            real x[G], sums[SHARES][R] = {}, u[R], after[P], kept[K_EXTENT];
+            const auto take = [&] {
 #pragma unroll
-            for (int g = 0; g < G; ++g) x[g] = stage.read(a, g);
+                for (int g = 0; g < G; ++g) x[g] = stage.read(a, g);
+            };
+            if (AHEAD > 1) take();
 #pragma unroll
-            for (int g = 0; g < R; ++g) u[g] = bias[g];
-            weights.multiply(held + a % 2 * HELD, 0, place.lane, u);
-#pragma unroll
-            for (int g = 0; g < R; ++g) u[g] = place.sum_of_lanes(u[g]);
+            for (int g = 0; g < R; ++g) sums[0][g] = OWN == 1 ? bias[g] : real(0);
+            weights.multiply(held + turn * HELD, 0, place.lane, sums);
+            place.share_out(sums);
+            if (AHEAD == 1) {
+                stage.wait<0>();
+                take();
+            }
             stage.refill(a, left, fetch);
-            stage.wait<AHEAD - 1>();
+            if (AHEAD > 1) stage.wait<AHEAD - 1>();
+#pragma unroll
+            for (int g = 0; g < R; ++g) u[g] = OWN == 1 ? sums[0][g] : sums[0][g] + bias[g];
             Cell::forward(x, u, now, p, after, kept);
 #pragma unroll
             for (int i = 0; i < P; ++i) now[i] = after[i];
-            if (place.lane == 0) held[(a + 1) % 2 * HELD + row] = now[0];
+            if (place.owns) held[(1 - turn) * HELD + row] = now[0];
             put(kept);
             place.wait();
         });
         if (!reverse) pad(steps - length);
-        if (place.lane == 0) {
+        if (place.owns) {
 #pragma unroll
             for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
         }

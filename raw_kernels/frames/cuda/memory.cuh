@@ -1,12 +1,7 @@
-// Walks of any number of units: a block walks WALKS_TOGETHER samples of one set of weights, or one. Weights lie in
-// shared memory where the layout has a WIDTH, else where they are.
+// Walks of any number of units: a block walks WALKS_TOGETHER samples of one set of weights, or one. Weights lie where
+// they are.
 
 const int BLOCK = 256;
-#if WIDTH
-const bool HELD = true;
-#else
-const bool HELD = false;
-#endif
 
 // Whether a block takes several of so many walks: each weight that is read serves all of them.
 __device__ __forceinline__ bool together(size_type walks, size_type batch)
@@ -21,10 +16,6 @@ __device__ __forceinline__ int padded(int count) { return (count + PACK - 1) / P
 struct Matrix {
     int outputs, inputs, by_output, by_input;
     const real* values;
-    real* held;
-
-    // Shared memory behind the weights, at a multiple of 16 bytes, as packs are read.
-    __device__ __forceinline__ real* behind() const { return held + (HELD ? padded(inputs) * outputs : 0); }
 
     // Parts that a sum is cut into, so that all threads have work.
     __device__ __forceinline__ int parts() const { return outputs < BLOCK ? BLOCK / outputs : 1; }
@@ -34,18 +25,8 @@ struct Matrix {
         return input < inputs ? values[(size_type)output * by_output + (size_type)input * by_input] : real(0);
     }
 
-    // Takes the weights at `given`, to shared memory as packs of inputs, neighbouring outputs beside each other.
-    __device__ __forceinline__ void load(const real* __restrict__ given)
-    {
-        values = given;
-        if (!HELD) return;
-        for (int place = threadIdx.x; place < padded(inputs) * outputs; place += BLOCK)
-            held[place] = at(place / PACK % outputs, place / PACK / outputs * PACK + place % PACK);
-    }
-
     __device__ __forceinline__ Pack pack(int number, int output) const
     {
-        if (HELD) return reinterpret_cast<const Pack*>(held)[number * outputs + output];
         Pack pack;
 #pragma unroll
         for (int k = 0; k < PACK; ++k) pack.values[k] = at(output, number * PACK + k);

@@ -88,8 +88,8 @@ class RaceDevice(EmulatedDevice):
 
     finds_races = True
 
-    def __init__(self, seeds: Sequence[int] = (2, 3)) -> None:
-        super().__init__()
+    def __init__(self, seeds: Sequence[int] = (2, 3), architecture: str = LEAST) -> None:
+        super().__init__(architecture)
         self.orders = (ASCENDING, DESCENDING, *seeds)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from bppsa_cupy.processors.models import H200
 from bppsa_cupy.processors.sizes import WalkSize
 from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.tools.instruments.machine_code import rivals
+from bppsa_cupy.tools.instruments.machine_code.cases import WIDE_CELLS
 from bppsa_cupy.tools.instruments.machine_code.goals import goals
 from bppsa_cupy.tools.instruments.machine_code.predictions import PREDICTED as PREDICTED_ON
 from bppsa_cupy.tools.instruments.machine_code.single_steps import BATCHES, WIDTHS, single_step
@@ -55,11 +57,12 @@ counted; - where lanes' addresses follow from a division or from memory.
 WIDE = """
 ### By width, sm_90, float32
 
-To 128 hidden units of an RNN and 64 of a GRU or an LSTM, threads hold the weights in registers. Beyond, a
-block reads them from shared memory, or from L2, and cycles are those of one round of its threads over the
-sums of a step: with G gates it makes G·H / 256 rounds, at least one. Of reductions beyond 20 units, whose
-blocks hold columns in shared memory, a step here is one unit of the H that a step in time goes through: four
-rows of a thread's tile.
+To 128 hidden units of an RNN and 64 of a GRU or an LSTM, threads hold the weights of a unit each in
+registers. To {rnn_tanh} of an RNN, {gru} of a GRU and {lstm} of an LSTM a whole block holds them, in its
+registers and shared memory: cycles are those of one of its warps, alone. Beyond, a block reads them from L2,
+and cycles are those of one round of its threads over the sums of a step: with G gates it makes G·H / 256
+rounds, at least one. Of reductions beyond 20 units, whose blocks hold columns in shared memory, a step here
+is one unit of the H that a step in time goes through: four rows of a thread's tile.
 """
 
 OTHERS = """
@@ -83,7 +86,7 @@ GRU = """
 STEPS = """
 ## Predicted: a step of a wide layer on an H200
 
-Where one block cannot hold W_hh in registers, a pass over time is mostly a launch a step
+Where one block cannot hold W_hh in registers and shared memory, a pass over time is a launch a step
 (`raw_kernels/frames/cuda/step.cuh`), in graphs of 500: product with W_hh and cell in one kernel, forward and
 back. Its blocks share out units and samples, so that all multiprocessors read a part of the weights each. The
 table is by the model that chooses (`processors/models.py`): {following:.1f} µs from a kernel of a graph to
@@ -152,7 +155,7 @@ def page(report: Mapping[str, Any]) -> str:
             **report["versions"],
         ),
         *_table(("kernel", "target", *COLUMNS), ((r["kernel"], r["target"], *_cells(r)) for r in walks)),
-        WIDE,
+        WIDE.format(**_widest_in_blocks()),
         *_table(("kernel", "H", *COLUMNS), ((r["kernel"], str(r["hidden"]), *_cells(r)) for r in wide)),
         OTHERS,
         *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
@@ -220,9 +223,8 @@ BELOW = """
 
 - **T = 10.** Launches of the host's are all there is: some 5 on either way for two of cuDNN's. A training
   step that is captured into a graph, as a way back by chunks can be, has none.
-- **An RNN of H = 256, a GRU of H = 128, an LSTM of H = 128.** Ours go by a launch a step (2.2 to 2.6 µs)
-  where cuDNN's weights stay on the multiprocessors. What is needed are walks of one block of 512 threads
-  that keep the weights in registers and shared memory (0.6 to 1.0 µs a step), and of a cluster of blocks on
+- **A GRU of H = 192, an LSTM of H = 192.** Ours go by a launch a step (2.2 to 2.6 µs), since no block holds
+  the weights, where cuDNN's stay on the multiprocessors. What is needed are walks of a cluster of blocks, on
   sm_90 and newer.
 - **H = 512, and 64 samples from H = 256 on.** A launch a step, whose products are our own, for all samples
   at once.
@@ -267,6 +269,18 @@ def _widest() -> dict[str, float]:
     forward, backward = (single_step(H200, size, verb) for verb in ("forward", "backward"))
     times = {"forward": forward.seconds, "backward": backward.seconds, "least": forward.least}
     return {f"wide_{name}": 1e6 * seconds for name, seconds in times.items()}
+
+
+def _widest_in_blocks() -> dict[str, int]:
+    """Of each cell of the tables the widest layer whose walks either way are by whole blocks."""
+    there = H200.shared_bytes
+    return {
+        cell: min(
+            max(layout.width for layout in kernels_of(FORMS[cell])[verb].layouts("float32", there))
+            for verb in ("forward", "backward")
+        )
+        for cell in WIDE_CELLS
+    }
 
 
 def _listed(numbers: Mapping[str, int]) -> str:
