@@ -10,7 +10,7 @@ def run(device, walk, gradient, last, **how):
     delta = device.empty(
         (walk.size.steps, walk.size.cell.deltas * walk.size.hidden, walk.size.batch), walk.state.dtype
     )
-    entering = device.empty((walk.size.state, walk.size.batch), walk.state.dtype)
+    entering = device.empty(walk.final.shape, walk.state.dtype)
     scan = TimeScan(device, walk, gradient, last, delta, entering, **how)
     scan()
     return device.to_host(delta), device.to_host(entering), scan

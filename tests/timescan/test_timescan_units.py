@@ -1,0 +1,100 @@
+"""Scans over time of cells without recurrent gates: by chunks of every length as step after step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sympy
+from timescan_runs import run
+from unit_cells import AFFINE, UNITS
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import Device
+from bppsa_cupy.processors.models import H200, MODELS
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.timescan import Walk, WalkSize, choose_forward, cost, serial
+from bppsa_cupy.timescan.affine import AffineForward
+from bppsa_cupy.timescan.newton import NewtonForward
+
+#: One whose Jacobian is made of fixed numbers, in two states of which one is handed on as it was.
+FIXED = bp.Cell(
+    "fixed", gates=["h"], states=["h", "c"], recurrent=[],
+    step=lambda x, u, s, p: {"h": s.h / 2 - s.c / 4 + sympy.tanh(x.h), "c": s.h},
+)  # fmt: skip
+FORMS = {"fixed": FIXED.form} | {name: UNITS[name][0].form for name in ("turning", "averages", "peeping")}
+HIDDEN = 3
+
+
+def walk_of(device: Device, form: CellForm, steps: int, batch: int, ragged: bool, reverse: bool) -> Walk:
+    rng = np.random.default_rng([steps, batch, ragged, reverse])
+    lengths = rng.integers(min(1, steps), steps + 1, batch) if ragged else np.full(batch, steps)
+
+    def drawn(*shape: int) -> np.ndarray:
+        return device.asarray(rng.standard_normal(shape) / 2)
+
+    return Walk(
+        size=WalkSize(form, steps, batch, HIDDEN, 8, HIDDEN),
+        reverse=reverse,
+        weight_hh=device.empty((HIDDEN, 0, 1), "float64"),
+        bias_hh=device.empty((HIDDEN, 0), "float64"),
+        unit=drawn(HIDDEN, form.parameters),
+        lengths=device.asarray(lengths.astype(np.int64)),
+        initial=drawn(form.states * HIDDEN, batch),
+        projected=drawn(steps, form.gates * HIDDEN, batch),
+        state=drawn(steps, form.states * HIDDEN, batch),
+        gates=drawn(steps, form.kept * HIDDEN, batch),
+        final=drawn(form.states * HIDDEN, batch),
+    )
+
+
+@pytest.mark.parametrize(
+    "steps, batch, ragged, reverse", [(0, 2, 0, 0), (1, 1, 0, 1), (13, 2, 1, 0), (13, 7, 1, 1)]
+)
+@pytest.mark.parametrize("name", FORMS)
+def test_every_chunk_length_gives_the_serial_pass(
+    name: str, steps: int, batch: int, ragged: bool, reverse: bool, device: Device
+) -> None:
+    form = FORMS[name]
+    walk = walk_of(device, form, steps, batch, ragged, reverse)
+    serial.forward(device, walk)()
+    kept = [device.to_host(array).copy() for array in (walk.state, walk.gates, walk.final)]
+    if not steps:
+        np.testing.assert_array_equal(kept[2], device.to_host(walk.initial))
+        return
+    rng = np.random.default_rng(1)
+    gradient = device.asarray(rng.standard_normal((steps, HIDDEN, batch)))
+    last = device.asarray(rng.standard_normal(walk.final.shape))
+    back = [run(device, walk, g, last, method="bp")[:2] for g in (gradient, None)]
+    for chunk in (1, 5, steps):
+        forward = (AffineForward if form.affine else NewtonForward)(device, walk, chunk)
+        for array in (walk.state, walk.gates, walk.final):
+            array[...] = 7
+        forward()
+        for array, wanted in zip((walk.state, walk.gates, walk.final), kept, strict=True):
+            np.testing.assert_allclose(device.to_host(array), wanted, rtol=1e-12, atol=1e-12)
+        for g, wanted in zip((gradient, None), back, strict=True):
+            *found, scan = run(device, walk, g, last, method="blelloch", chunk=chunk)
+            assert (scan.choice.method == "chunked") == (chunk < steps)
+            for ours, theirs in zip(found, wanted, strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [MODELS["host"], H200], ids=["host", "cuda"])
+def test_the_way_is_the_one_predicted_to_be_quicker(model, device: Device, monkeypatch) -> None:
+    monkeypatch.setattr("bppsa_cupy.timescan.forward.model_of", lambda device: model)
+    form, taken = FORMS["turning"], set()
+    for steps, batch, hidden in ((10, 1, 4), (100_000, 1, 4), (1000, 64, 512)):
+        size = WalkSize(form, steps, batch, hidden, 4, hidden)
+        chunk, why = choose_forward(device, size)
+        back = cost.choose(model, size)
+        forward = cost.affine_seconds(model, size, chunk) if chunk else None
+        assert chunk == 0 or forward < model.walk_seconds(size, "forward", 1), why
+        assert (back.method == "chunked") == (back.seconds < back.serial_seconds)
+        taken.add(bool(chunk))
+    assert taken == ({False, True} if model is H200 else {False})
+    wide = WalkSize(form, 100, 1, 5000, 4, 5000)
+    assert cost.choose(model, wide, method="chunked").method == "chunked"
+
+
+def test_names_of_affine_cells_are_these() -> None:
+    assert {name for name, (cell, _) in UNITS.items() if cell.form.affine} == set(AFFINE)
