@@ -36,9 +36,8 @@ def _start(tool: str, argv: list[str] | None) -> int:
     try:
         mpi = launch["begin"]()
     except (ImportError, RuntimeError) as error:
-        print(
-            f"error: rank {launch['launched_rank']()}: mpi4py cannot be imported ({error})", file=sys.stderr
-        )
+        what = "mpi4py cannot be imported" if isinstance(error, ImportError) else "MPI does not begin"
+        print(f"error: rank {launch['launched_rank']()}: {what}: {error}", file=sys.stderr)
         return 1
     try:
         code = _main(tool)(argv)

@@ -92,7 +92,7 @@ class Group:
         self.messages: Counter[int] = Counter()
         self.bytes: Counter[int] = Counter()
         self.collectives: Counter[str] = Counter()
-        self._last_tag = int(self._communicator.Get_attr(mpi.TAG_UB))
+        self._last_tag = int(mpi.COMM_WORLD.Get_attr(mpi.TAG_UB))  # Open MPI has it of this one alone
         self._sends: deque[Handle] = deque()
         self._mpi = MpiTransport(mpi, self._communicator)
         self._watch = Watch(mpi, self._communicator.Dup())
