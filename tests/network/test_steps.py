@@ -16,6 +16,7 @@ LAYERS = (
     "GRU",
     "LSTM",
     "PeepholeLSTM",
+    "PeepholeSRU",
     "MinGRU",
     "MinLSTM",
     "SRU",

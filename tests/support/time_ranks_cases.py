@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 from group_cases import raises
 from mpi import play
+from unit_cells import PARTLY, UNITS
 
 import bppsa_cupy as bp
 from bppsa_cupy.distributed import Group, time_passes
@@ -100,6 +101,17 @@ def case_outputs_at_every_step(group: Group) -> None:
         return network(layers, 3)
 
     check(group, make, x, ("bp", "hybrid"), 4, False)
+
+
+def case_cells_without_recurrent_gates_and_with_some(group: Group) -> None:
+    x = np.random.default_rng(4).standard_normal((2, 29, 3))
+    turning, partly = UNITS["turning"][0], PARTLY["partly"][0]
+
+    def make():
+        layers = [bp.CellLayer(turning, 3, 4), bp.PeepholeSRU(4, 4), bp.CellLayer(partly, 4, 2)]
+        return network(layers, 3)
+
+    check(group, make, x, ("bp", "blelloch", "auto"), 5, False, lengths=np.array([29, 7]))
 
 
 def case_linear_recurrences(group: Group) -> None:
