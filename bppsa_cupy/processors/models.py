@@ -106,7 +106,7 @@ class HostModel(Processor):
 
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
         if not size.cell.sums:
-            return size.chunks(chunks) * self._element_seconds(size, chunks, 1) + self.launch
+            return size.chunks(chunks) * self._element_seconds(size, chunks, WALKED_ROW) + self.launch
         work = size.cell.sums * size.units**2
         walks = -(-chunks * size.heads * -(-size.batch // self.lanes) // self.workers)
         return size.chunks(chunks) * walks * (self.serial_step + work / self.serial_rate) + self.launch
@@ -119,20 +119,23 @@ class HostModel(Processor):
 
     def reduce_seconds(self, size: WalkSize, chunk: int, first: int = 1) -> float:
         if not size.cell.sums:
-            return chunk * self._element_seconds(size, size.chunks(chunk) - first, 1 + size.state)
+            row = (1 + size.state) * REDUCED_ROW
+            return chunk * self._element_seconds(size, size.chunks(chunk) - first, row)
         # Columns are scaled, gate by gate, before they are multiplied.
         groups = (size.chunks(chunk) - first) * size.heads * -(-size.batch // self.lanes)
         work = size.cell.sums * size.units * size.state * (size.units + 8)
         return chunk * -(-groups // self.workers) * work / self.reduce_rate
 
-    def _element_seconds(self, size: WalkSize, chunks: int, columns: int) -> float:
-        """A step of the elements of so many chunks, of a cell without recurrent gates: of each group of lanes
-        what the cell takes, and as much again for each column of a product."""
+    def _element_seconds(self, size: WalkSize, chunks: int, row: float) -> float:
+        """A step of the elements of so many chunks, of a cell without recurrent gates, a group of lanes of
+        which takes so long for each row that it reads or writes."""
         groups = chunks * -(-size.walks // self.lanes)
         rows = size.cell.gates + size.cell.kept + size.cell.states
-        return -(-groups // self.workers) * rows * columns * ROW_OF_ELEMENTS
+        return -(-groups // self.workers) * rows * row
 
     def scan_seconds(self, size: WalkSize, chunks: int) -> float:
+        if not size.cell.sums:
+            return (chunks - 1) * -(-size.walks // self.workers) * SCANNED_MAP
         rounds = -(-size.walks // (8 * self.workers))
         return (chunks - 1) * size.state**2 / self.scan_rate * rounds
 
@@ -333,9 +336,12 @@ MODELS: dict[str, Processor] = {
 }
 
 
-#: Of a cell without recurrent gates: seconds of a row of a step of a group of lanes on the host; seconds of a
-#: step of a thread of a GPU, which reads several at once, and its threads on a multiprocessor. Estimates.
-ROW_OF_ELEMENTS, STEP_OF_ELEMENT, ELEMENTS_AT_ONCE = 3e-9, 2e-7, 1024
+#: Of a cell without recurrent gates on the host: seconds of a row of a step of a group of lanes in a walk,
+#: and in a reduction for each column and once more; of a unit's map in a scan. As measured on a busy machine.
+WALKED_ROW, REDUCED_ROW, SCANNED_MAP = 6e-9, 2e-9, 5e-8
+#: The same of a GPU, estimated: seconds of a step of a thread, which reads several at once, and the threads
+#: of a multiprocessor.
+STEP_OF_ELEMENT, ELEMENTS_AT_ONCE = 2e-7, 1024
 
 #: How much longer than by memory's rate a GPU's copies take whose reads or writes are not side by side, and
 #: bytes a second of the host's: estimates.
