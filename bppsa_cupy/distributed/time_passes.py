@@ -144,7 +144,7 @@ class RankTimeScan:
             self._rows(window),
             self._gather,
             None if behind is None else partial(self._group.receive, source=behind, tag=GRADIENTS),
-            None if before is None else partial(self._group.isend, target=before, tag=GRADIENTS),
+            None if before is None else partial(self._group.send, target=before, tag=GRADIENTS),
         )
         self._scan = ChunkScan(
             device, d.walk, d.by_output, d.boundary, d.delta, d.entering, ranges.chunk, again, elsewhere
@@ -174,11 +174,10 @@ class RankTimeScan:
         while reach < self._window:
             behind, before = self._rank(self._place + reach), self._rank(self._place - reach)
             there, then = self._rows(reach), self._rows(2 * reach)
-            posted = [self._group.post(a[there:then], behind, MAPS) for a in arrays if behind is not None]
+            handles = [self._group.post(a[there:then], behind, MAPS) for a in arrays if behind is not None]
             if before is not None:
-                for array in arrays:
-                    self._group.isend(array[:there], before, MAPS)
-            for handle in posted:
+                handles += [self._group.isend(array[:there], before, MAPS) for array in arrays]
+            for handle in handles:  # of sends too: long ones may move inside of calls of MPI alone
                 handle.wait()
             reach *= 2
 

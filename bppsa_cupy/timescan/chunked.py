@@ -69,7 +69,7 @@ class Elsewhere:
     maps: int
     gather: Callable[[list[Array]], None]
     receive: Callable[[Array], None] | None
-    send: Callable[[Array], object] | None
+    send: Callable[[Array], None] | None
 
 
 class ChunkScan:
@@ -108,7 +108,7 @@ class ChunkScan:
         boundary = device.empty((count + 1, *last.shape), dtype)
         self._gather: Launch | None = None
         self._receive: Launch | None = None
-        self._send: Callable[[], object] | None = None
+        self._send: Launch | None = None
         if elsewhere is not None:
             self._gather = partial(elsewhere.gather, every[: 2 + affine])
             if elsewhere.receive is not None:
