@@ -56,8 +56,8 @@ class Held(NamedTuple):
 
 
 def is_wide(layout: Layout) -> bool:
-    """Whether a place of the layout takes several units."""
-    return 0 < layout.units < layout.width
+    """Whether a place of the layout takes several units, which its lanes share out."""
+    return layout.lanes > 1 and 0 < layout.units < layout.width
 
 
 def held(layout: Layout, sums: Sums, itemsize: int) -> Held:
@@ -112,7 +112,7 @@ def resident_packs(layout: Layout, sums: Sums, itemsize: int) -> int:
     more = of_thread.packs - there * 4 // PACK_BYTES
     if more <= 0:
         return of_thread.packs
-    return max(0, (there - OF_PACKS - more // PACKS_A_REGISTER) * 4 // PACK_BYTES)
+    return max(1, (there - OF_PACKS - more // PACKS_A_REGISTER) * 4 // PACK_BYTES)
 
 
 def registers_of(layout: Layout, sums: Sums, itemsize: int) -> int:

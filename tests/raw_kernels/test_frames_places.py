@@ -33,7 +33,7 @@ WAYS = {"forward": forward_products, "backward": backward_products}
 #: The widest layers of float32 that one launch walks at least, either way.
 WIDEST = {
     "sm_75": {"rnn_tanh": 224, "gru": 128, "lstm": 96},
-    "sm_80": {"rnn_tanh": 256, "gru": 140, "lstm": 128},
+    "sm_80": {"rnn_tanh": 256, "gru": 160, "lstm": 128},
     "sm_86": {"rnn_tanh": 256, "gru": 128, "lstm": 128},
     "sm_90": {"rnn_tanh": 288, "gru": 160, "lstm": 140},
 }

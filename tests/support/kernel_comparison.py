@@ -10,6 +10,8 @@ import numpy as np
 from tolerances import assert_close
 
 from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.raw_kernels.frames.kernels import real_of
+from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 
 
@@ -41,10 +43,13 @@ def by_text(kernel: Kernel, device: Device, given: list[Any], turn: int) -> list
 
 @functools.cache  # a device loads the text of each kernel object anew
 def _by_few(kernel: Kernel) -> Kernel:
-    """The kernel with launches of at most two blocks along each axis."""
+    """The kernel with launches of at most two blocks along each axis, but for walks that want a block each
+    (frames/cuda/registers.cuh)."""
 
     def launch(scalars: Any) -> LaunchShape:
         shape = kernel.launch(scalars)
+        if is_wide(kernel.variant_for(Variant(real_of(scalars["itemsize"])), scalars).layout):
+            return shape
         return shape._replace(grid=tuple(min(blocks, 2) for blocks in shape.grid))
 
     return replace(kernel, launch=launch)

@@ -118,7 +118,7 @@ __device__ __forceinline__ size_type first_of(int walk, size_type count)
     return gridDim.x >= count ? (size_type)walk * gridDim.x + blockIdx.x : (size_type)blockIdx.x * WALKS + walk;
 }
 
-// The one behind it: none of a walk by a whole block, which has a block of its own, and so no register for the next.
+// The one behind it. A place of several units has no register for it: there each walk wants a block of its own.
 __device__ __forceinline__ size_type next_of(size_type number, size_type count)
 {
     return OWN > 1 ? count : number + (size_type)gridDim.x * WALKS;
