@@ -157,7 +157,8 @@ class RankTimeScan:
     def description(self) -> str:
         """What the latest call ran, and why."""
         ranks, chunks = len(self._order), sum(self._counts)
-        return f"chunked, {chunks} chunks of {self._chunk} on {ranks} ranks{RERAN if self._reran else ''}"
+        how = f"{chunks} chunks of {self._chunk} on {ranks} ranks, windows of {self._window}"
+        return f"chunked, {how}{RERAN if self._reran else ''}"
 
     def _rank(self, place: int) -> int | None:
         """The rank at a place in the walk's order; None where there is none."""

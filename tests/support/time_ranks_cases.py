@@ -13,6 +13,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.distributed import Group, time_passes
 from bppsa_cupy.distributed.time_cost import predicted_seconds, split_steps
 from bppsa_cupy.errors import DistributedError
+from bppsa_cupy.plan.cost_model import Link
 
 CELLS = (bp.RNN, bp.GRU, bp.LSTM)
 
@@ -246,10 +247,27 @@ def case_every_window_to_the_bit(group: Group) -> None:
             np.testing.assert_array_equal(*by_input)
             found.append([by_input[0], *states_of(net), net.gradients.flat.copy()])
             if group.size > 1:
-                assert f"11 chunks of 4 on {group.size} ranks" in net.last_backward.backward_ways[0]
+                told = f"11 chunks of 4 on {group.size} ranks, windows of {window}"
+                assert told in net.last_backward.backward_ways[0]
         for other in found[1:]:
             for one, same in zip(found[0], other, strict=True):
                 np.testing.assert_array_equal(one, same)
+
+
+def case_over_nccl_gradients_alone_are_handed_on(group: Group) -> None:
+    """Its messages of one direction go one after another: rounds gain nothing by a link that is slow to
+    start."""
+    model = mock.Mock(link=Link(1.0, 1e12))
+    for transport, windows in (("host", "48"), ("nccl", "1")):
+        net = bp.distribute(network([bp.RNN(1, 2, outputs="last")], 1), group, over="time", chunk=3)
+        with (
+            mock.patch.object(time_passes, "link_model_of", lambda name: model),
+            mock.patch.object(group, "transport", transport),
+        ):
+            net.forward(np.ones((2, 6 * group.size, 1)))
+            net.backward(np.ones((2, 2)), "blelloch")
+        if group.size > 4:
+            assert net.last_backward.backward_ways[0].split("windows of ")[1] in windows
 
 
 def case_a_boundary_that_is_not_finite_sends_all_ranks_back_serially(group: Group) -> None:
