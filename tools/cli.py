@@ -17,6 +17,7 @@ from typing import Any
 
 from bppsa_cupy.data import Dataset
 from bppsa_cupy.errors import BppsaError, ShapeError
+from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.recurrent import OUTPUTS
 from bppsa_cupy.models import MODELS, build_model, find_factory
@@ -230,7 +231,7 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
     )
     recurrent.add_argument(
         "--forward-method",
-        choices=MatrixRecurrent.forward_methods,
+        choices=list(dict.fromkeys((*MatrixRecurrent.forward_methods, *LinearRecurrent.forward_methods))),
         help="of the pass over time (default auto)",
     )
     recurrent.add_argument(

@@ -242,8 +242,9 @@ class CellLayer(OverTime):
     torch.nn.GRU.
 
     Parameters a layer and direction, gates stacked in the cell's order: weight_ih_l0 (G H, F), weight_hh_l0
-    (G H, H), bias_ih_l0 and bias_hh_l0 (G H,), and each of the cell's own by its name, NAME_l0 (H,); all from
-    torch.nn's distribution, uniform in ±1/sqrt(H). A module of a cell that pickle cannot find by name (a step
+    (R H, H) of the R recurrent gates, bias_ih_l0 (G H,) and bias_hh_l0 (R H,), and each of the cell's own by
+    its name, NAME_l0 (H,), without recurrent gates neither weight_hh nor bias_hh; all from torch.nn's
+    distribution, uniform in ±1/sqrt(H). A module of a cell that pickle cannot find by name (a step
     that is a lambda) is saved by its state_dict alone.
     """
 

@@ -6,14 +6,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cell_reference import walk_of_torch
+from cell_reference import compare_with_autograd, walk_of_torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import some
 from unit_cells import AFFINE, PARTLY, UNITS
 
 import bppsa_cupy as bp
 
 CELLS = {**UNITS, **PARTLY}
+#: Cells that every run compiles.
+QUICK = ("turning", "peeping", "partly")
+NAMES = some("turning", "peeping", long=("averages", "independent"))
 
 
 def by_torch(layer, step, values, x, lengths, first):
@@ -30,10 +34,11 @@ def by_torch(layer, step, values, x, lengths, first):
     return torch.cat(sides, 2)
 
 
+@pytest.mark.parametrize("names", some(QUICK, long=[tuple(CELLS)]), ids=len)
 @settings(max_examples=25)
 @given(st.data())
-def test_passes_are_those_of_autograd(data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(sorted(CELLS)))
+def test_passes_are_those_of_autograd(names: tuple[str, ...], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(names))
     cell, step = CELLS[name]
     ways = ["auto", "serial"] + (
         ["chunked"] if name in AFFINE else ["newton"] if data.draw(st.booleans()) else []
@@ -69,7 +74,15 @@ def test_passes_are_those_of_autograd(data: st.DataObject) -> None:
         np.testing.assert_allclose(ours, theirs.grad, atol=1e-12, rtol=1e-11)
 
 
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", some("partly", long=["forgetful"]))
+def test_heads_of_cells_with_some_recurrent_gates(name: str) -> None:
+    cell, step = PARTLY[name]
+    net = bp.Sequential([bp.CellLayer(cell, 3, 4, heads=2)], (7, 3), dtype="float64", device="host")
+    assert net.layers[0].parameter_shapes()["weight_hh_l0"] == (8, 2)
+    compare_with_autograd(net, step, batch=3, steps=7, ragged=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_ways_are_told_and_others_refused_by_name(name: str) -> None:
     cell, _ = UNITS[name]
     scanned = "chunked" if name in AFFINE else "newton"
@@ -89,7 +102,7 @@ def test_ways_are_told_and_others_refused_by_name(name: str) -> None:
         bp.CellLayer(cell, 2, 3, heads=3)
 
 
-@pytest.mark.parametrize("name", UNITS)
+@pytest.mark.parametrize("name", NAMES)
 def test_records_are_blocks_of_each_unit_and_the_derivatives_of_states(name: str) -> None:
     cell, _ = UNITS[name]
     H, P = 3, len(cell.states)
@@ -136,7 +149,7 @@ def test_states_beyond_the_range_are_those_of_the_serial_pass() -> None:
     np.testing.assert_array_equal(found["chunked"], found["serial"])
 
 
-@pytest.mark.parametrize("name", ["turning", "peeping", "forgetful"])
+@pytest.mark.parametrize("name", some("turning", long=("peeping", "forgetful")))
 def test_in_pytorch_and_jax(name: str) -> None:
     import jax
 

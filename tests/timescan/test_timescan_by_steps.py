@@ -11,9 +11,10 @@ from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from executors import make_device
 from timescan_cases import CELLS
 from tolerances import assert_close
+from unit_cells import PARTLY
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import get_device
+from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.processors.models import H200, MODELS
 from bppsa_cupy.raw_kernels.cells import FORMS
@@ -43,8 +44,8 @@ def make_walk(device, cell, size, reverse, ragged):
     return Walk(
         size=size,
         reverse=reverse,
-        weight_hh=array(size.heads, cell.gates * h, h, scale=h**-0.5),
-        bias_hh=array(size.heads, cell.gates * h),
+        weight_hh=array(size.heads, cell.sums * h, h, scale=h**-0.5),
+        bias_hh=array(size.heads, cell.sums * h),
         unit=array(size.heads, cell.parameters * h),
         lengths=device.asarray(rng.integers(0 if ragged else T, T + 1, B)),
         initial=array(cell.states * H, B),
@@ -151,3 +152,23 @@ def test_weights_beyond_the_cache_come_from_memory():
     gpus = (replace(H200, cache_bytes=held) for held in (41 * 10**6, 40 * 10**6))
     inside, beyond = (gpu.single_step_seconds(size, "backward") - H200.following for gpu in gpus)
     assert beyond / inside == pytest.approx(H200.cache / H200.memory)
+
+
+@pytest.mark.parametrize("name", PARTLY)
+def test_cells_with_some_recurrent_gates_go_by_a_launch_a_step_too(name: str, emulated: Device) -> None:
+    cell, (steps, batch) = PARTLY[name][0].form, (3, 5)
+    size, found = WalkSize(cell, steps, batch, 9, 4), []
+    for by_step in (True, False):
+        device = emulated if by_step else get_device("host")
+        walk = make_walk(device, cell, size, reverse=True, ragged=True)
+        rng = np.random.default_rng(1)
+        gradient = rng.standard_normal((steps, 9, batch)).astype(np.float32)
+        boundary = rng.standard_normal(walk.initial.shape).astype(np.float32)
+        delta = np.empty((steps, cell.deltas * 9, batch), np.float32)
+        entering, way = np.empty_like(boundary), by_steps if by_step else serial
+        way.forward(device, walk)()
+        chunk = () if by_step else (steps,)
+        way.backward(device, walk, gradient, boundary, *chunk, delta, entering)()
+        found.append((walk.state, walk.gates, walk.final, delta, entering))
+    for ours, theirs in zip(*found, strict=True):
+        assert_close(ours, theirs, length=64 * 9)
