@@ -26,7 +26,7 @@ from bppsa_cupy.cells.form import functions_of
 from bppsa_cupy.cells.graph import Graph
 from bppsa_cupy.cells.symbolic import Expression
 from bppsa_cupy.cells.texts import CellFunction, Parts
-from bppsa_cupy.cells.trace import TracedStep, trace
+from bppsa_cupy.cells.trace import TracedStep, is_affine, trace
 from bppsa_cupy.errors import CellError
 from bppsa_cupy.raw_kernels.linear.form import LinearForm, LinearFunctions
 
@@ -91,7 +91,7 @@ def linear_step(definition: Definition) -> LinearStep | None:
         return None
     before, after = traced.before[place], traced.after[place]
     factor = sympy.diff(after, before)
-    if before in factor.free_symbols or factor == 0:
+    if factor == 0 or not is_affine(replace(traced, after=(after,))):
         return None
     state, output = sympy.Symbol(f"n.{states[place]}", real=True), None
     if place:

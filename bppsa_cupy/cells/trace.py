@@ -84,13 +84,15 @@ def trace(definition: Definition) -> TracedStep:
 
 
 def is_affine(traced: TracedStep) -> bool:
-    """Whether no derivative of a new state by a former one holds a former state."""
+    """Whether every new state is A s + b of the former ones, s: no derivative by one holds any, and what is
+    left holds none, either, as one of sign(s) would."""
     former = set(traced.before)
-    return not any(
-        former & sympy.expand(sympy.diff(after, before)).free_symbols
-        for after in traced.after
-        for before in traced.before
-    )
+    for after in traced.after:
+        slopes = [sympy.expand(sympy.diff(after, before)) for before in traced.before]
+        rest = after - sympy.Add(*(slope * s for slope, s in zip(slopes, traced.before, strict=True)))
+        if any(former & part.free_symbols for part in (*slopes, sympy.expand(rest))):
+            return False
+    return True
 
 
 def _by_state(definition: Definition, result: object) -> list[tuple[str, object]]:

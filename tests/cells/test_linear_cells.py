@@ -94,6 +94,7 @@ OTHERS = {
         lambda x, u, s, p: {"h": x.o * s.c, "c": (s.c + x.c) ** 2 - s.c**2 + p.q * s.c * x.f}, True,
     ),
     "is not affine": (lambda x, u, s, p: {"h": x.o * p.q, "c": s.c**2 * x.f + x.c}, False),
+    "jumps": (lambda x, u, s, p: {"h": x.o * p.q, "c": s.c * x.f + sympy.sign(s.c) * x.c}, False),
     "is affine in parts": (lambda x, u, s, p: {"h": x.o * p.q, "c": sympy.Max(s.c, x.f) + x.c}, False),
 }  # fmt: skip
 
