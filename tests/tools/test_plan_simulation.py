@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -111,8 +112,35 @@ def test_tables_and_numbers(tmp_path, capsys):
         (["--equal", "9", "--workers", "2"], "leave them out"),
         (["--equal", "9", "--ranks", "2", "--balance", "bytes"], "--equal has equal ones: leave it out"),
         (["--equal", "9", "--memory-limit", "2G"], "leave them out"),
+        (["--equal", "9", "--steps", "3"], "give the FILE of a plan, or --equal N .* or --steps T"),
+        (["--equal", "9", "--cell", "gru"], "give --steps T"),
+        (["--steps", "9", "--workers", "2"], "--workers is of a plan's chains.*leave it out"),
+        (["--steps", "9", "--memory-limit", "2G"], "--memory-limit is of a plan's chains"),
+        (["--steps", "9", "--balance", "bytes"], "--balance is of a plan's chains"),
     ],
 )
 def test_contradictions_are_stated(capsys, options, message):
     assert main(["explain", *options]) == 1
-    assert message in capsys.readouterr().err
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_layer_over_time(tmp_path, capsys):
+    """What the cost model says of each number of ranks; of a GPU by its own estimates."""
+    answer = tmp_path / "facts.json"
+    words = ["explain", "--steps", "30000", "--size", "20", "--ranks", "1,4,64", "--json", str(answer)]
+    assert main(words) == 0
+    out = capsys.readouterr().out
+    assert (
+        "rnn, 20 units, 30,000 steps" in out and "host, uncalibrated: predicted seconds; a batch of 16" in out
+    )
+    one, four, many = json.loads(answer.read_text(encoding="utf-8"))["ranks"]
+    assert one["seconds"] == one["relayed"] and one["holders"] == 1
+    assert four["seconds"] == four["relayed"] > one["seconds"]
+    assert many["seconds"] == many["scanned"] < one["seconds"] / 2 and many["window"] == 8
+    lines = [line.split() for line in out.splitlines() if re.match(r" +(1|4|64) ", line)]
+    assert [line[5:7] for line in lines[:2]] == [["relayed", "1"], ["relayed", "4"]]
+    assert lines[2][5:7] == ["by", "chunks"] and lines[2][-1] == "8"
+    assert main([*words, "--model", "cuda", "--cell", "lstm", "--batch-size", "64"]) == 0
+    assert "lstm, 20 units" in capsys.readouterr().out
+    facts = json.loads(answer.read_text(encoding="utf-8"))
+    assert facts["model"] == "cuda" and facts["batch_size"] == 64 and facts["ranks"][0] != one

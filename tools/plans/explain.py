@@ -28,6 +28,7 @@ from bppsa_cupy.system.units import in_bytes
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.plans.simulated_ranks import add_simulation, run_simulation
 from bppsa_cupy.tools.plans.text import budget_facts, print_budget, print_table, time_writer
+from bppsa_cupy.tools.plans.time_ranks import add_time, run_time
 
 #: The schedules that are not computed.
 FIXED: dict[str, Callable[[int], Schedule]] = {
@@ -47,8 +48,11 @@ def add_explain(commands: Any) -> None:
         description="For p = 1, 2, 4, … workers: the time of the serial scan, of algorithm 1, of the paper's "
         "hand-picked schedule and of the computed one, the lower bound, and which wins.",
     )
-    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="a plan; or give --equal")
+    parser.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="a plan; or give --equal, or --steps"
+    )
     add_simulation(parser)
+    add_time(parser)
     parser.add_argument(
         "--model",
         choices=tuple(MODELS),
@@ -74,8 +78,16 @@ def run_explain(arguments: argparse.Namespace) -> None:
     """Print, and write, what each schedule costs."""
     if arguments.json is not None:
         check_writable(arguments.json)
-    if (arguments.file is None) == (arguments.equal is None):
-        raise PlanError("give the FILE of a plan, or --equal N for a chain of N equal elements")
+    if sum(given is not None for given in (arguments.file, arguments.equal, arguments.steps)) != 1:
+        raise PlanError(
+            "give the FILE of a plan, or --equal N for a chain of N equal elements, or --steps T for a "
+            "recurrent layer"
+        )
+    if arguments.steps is not None:
+        run_time(arguments)
+        return
+    if arguments.cell is not None:
+        raise PlanError("--cell is of a layer over time: give --steps T with it")
     if arguments.equal is not None or arguments.ranks is not None:
         run_simulation(arguments)
         return

@@ -34,7 +34,12 @@ def add_simulation(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="instead of a plan: a chain of N equal dense elements over ranks (default: 1, 2, 4, … 1024)",
     )
-    parser.add_argument("--size", type=cli.positive, metavar="D", help="rows of an equal element (default 8)")
+    parser.add_argument(
+        "--size",
+        type=cli.positive,
+        metavar="D",
+        help="rows of an equal element, or units of a layer (default 8)",
+    )
     parser.add_argument(
         "--balance", choices=BALANCES, help="what ranks have equal parts in (default: predicted seconds)"
     )

@@ -29,9 +29,10 @@ def budget_facts(budget: Budget) -> dict[str, Any]:
 
 
 def print_budget(facts: Mapping[str, Any]) -> None:
-    """The plan's file, and what times were reckoned with."""
+    """The plan's file, or what stands for it, and what times were reckoned with."""
     ideal = facts["unit"] == "multiply-adds"
-    print(f"plan       {facts['file']}" if "file" in facts else "equal dense elements, no plan")
+    what = facts.get("what", "equal dense elements, no plan")
+    print(f"plan       {facts['file']}" if "file" in facts else what)
     print(
         f"model      {facts['model']}{'' if ideal or facts['calibrated'] else ', uncalibrated'}: "
         + ("time is multiply-adds, nothing else costs" if ideal else "predicted seconds")
