@@ -53,9 +53,8 @@ def test_a_reduction_stays_within_48_kib_with_wider_slices_in_float32(name: str,
         assert 2 * single.shared_bytes == double.shared_bytes
 
 
-@pytest.mark.parametrize(
-    "name, hidden", [("lstm_backward", 878), pytest.param("gru_backward", 1229, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name, hidden", [("lstm_backward", 878), ("gru_backward", 1229)])
 def test_widths_whose_float64_passes_48_kib_go_back(name: str, hidden: int, stub: CudaDevice) -> None:
     """One step: in float32 they take half of it, in float64 the function opts in; compared with the host."""
     kernel, generator, scalars = KERNELS[name], np.random.default_rng(0), [1, hidden, 1, 1, 1, 1, 0, 0, 0]

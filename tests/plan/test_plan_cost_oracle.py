@@ -27,7 +27,7 @@ MODEL = CostModel(
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(0, 12), SEEDS, st.integers(1, 4))
 def test_each_step_costs_what_it_costs_alone(n, seed, batch):
     """Steps that are taken for alike are."""

@@ -115,7 +115,7 @@ def scanned(scan, chain, owned, batch, values):
     return {k: scan.vector(k, batch).copy() for k in owned if k}
 
 
-@settings(max_examples=20, phases=[Phase.generate])
+@settings(max_examples=10, phases=[Phase.generate])
 @given(st.data(), st.integers(0, 14), st.integers(0, 2**32 - 1))
 def test_a_rank_takes_and_sends_what_was_predicted(data, n, seed):
     chain, capacity, batch = random_chain(n, seed), 5, data.draw(st.integers(1, 5))

@@ -155,7 +155,7 @@ class Walk:
 
 #: Cells of which every run takes a small size here, and their twins among layers; test_kernel_pairs.py
 #: compares both in long runs.
-OF_SMALL_SIZES = ("ctrnn", "mgu", "ugrnn", "peephole_lstm")
+OF_SMALL_SIZES = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
 CELLS = {
     **dict.fromkeys(FORMS, SIZES[4:5]), **dict.fromkeys(OF_SMALL_SIZES, SIZES[3:5]),
     "gru": SIZES[4:7], "lstm": SIZES[4:7], "rnn_tanh": SIZES[6:8], "mixed": SIZES,

@@ -24,10 +24,9 @@ from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, 
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
-#: Cells whose kernels are compared in float64 alone, the frames being the same for all, and those that long
-#: runs compare: every run has their texts in test_frames_cuda.py, and their twins in test_cell_layers.py.
+#: Cells whose kernels are compared in float64 alone, the frames being the same for all, and in long runs: every
+#: run has their texts in test_frames_cuda.py, and their twins among layers.
 IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
-OF_LONG_RUNS = IN_FLOAT64[1:]
 
 
 def variants_of(kernel: Kernel) -> list[Variant]:
@@ -44,7 +43,7 @@ VARIANTS = [
         kernel,
         variant,
         id=f"{name}-{variant.real}-{variant.index}",
-        marks=[pytest.mark.long] if number or name.startswith(OF_LONG_RUNS) else [],
+        marks=[pytest.mark.long] if number or name.startswith(IN_FLOAT64) else [],
     )
     for name, kernel in KERNELS.items()
     for number, variant in enumerate(variants_of(kernel))
