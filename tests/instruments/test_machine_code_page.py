@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,16 @@ def test_a_walk_is_read_where_most_steps_go(name: str, tools: None) -> None:
     """Not in the loop for the steps that are left over, which asks at each whether there is another."""
     loop = Built(KERNELS[name], "sm_90").loop.instructions
     assert steps_of(loop) >= 4 and sum(one.name == "BRA" for one in loop) == 1
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_120"])
+@pytest.mark.parametrize("name", ["gru_forward", "lstm_backward"])
+def test_a_walk_by_a_block_spills_nothing_in_a_step(name: str, target: str, tools: None) -> None:
+    """One barrier, and of a thread's 48 or 64 packs of weights each multiplied once."""
+    loop = Counter(one.name for one in Built(KERNELS[name], target, hidden=128).loop.instructions)
+    packs = 16 * FORMS[name.partition("_")[0]].gates
+    assert loop["BAR"] == 1 and 4 * packs <= loop["FFMA"] < 4.7 * packs
+    assert not loop["LDL"] and not loop["STL"]
 
 
 def test_a_reduction_in_blocks_has_a_step_a_unit(tools: None) -> None:

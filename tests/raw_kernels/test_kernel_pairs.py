@@ -24,8 +24,8 @@ from bppsa_cupy.raw_kernels.kernel import FOLDER, IN_MEMORY, Kernel, Parameter, 
 from bppsa_cupy.raw_kernels.linear.kernels import linear_kernels_of
 from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 
-#: Cells whose kernels are compared in float64 alone, the frames being the same for all, and in long runs: every
-#: run has their texts in test_frames_cuda.py, and their twins among layers.
+#: Cells whose kernels are compared in float64 alone, the frames being the same for all, and in long runs
+#: alone: every run has their texts in test_frames_cuda.py, and their twins among layers.
 IN_FLOAT64 = ("rnn_relu", "ctrnn", "mgu", "ugrnn", "peephole_lstm")
 
 

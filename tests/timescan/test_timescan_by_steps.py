@@ -128,6 +128,23 @@ def test_a_wide_layer_says_that_a_step_is_a_launch(stub: CudaDevice, rng):
         assert_close(found["cuda"][name], gradient, length=2000, what=name)
 
 
+@pytest.mark.parametrize("layer", [bp.GRU(3, 100), pytest.param(bp.LSTM(3, 70), marks=pytest.mark.long)])
+def test_a_layer_that_a_block_holds_is_one_launch(layer, stub: CudaDevice):
+    found = {}
+    for device in (stub, get_device("host")):
+        layers = [layer, bp.Linear(layer.hidden_size, 2)]
+        net = bp.Sequential(layers, input_shape=(3, 3), seed=0, device=device)
+        y = net.forward(np.random.default_rng(0).standard_normal((2, 3, 3)).astype(np.float32))
+        net.backward(device.asarray(np.ones(y.shape, np.float32)), method="bp")
+        found[device.name] = {name: device.to_host(g) for name, g in net.gradients.items()}
+        ways = net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]
+        assert not any("a launch a step" in way for way in ways), ways
+    cell = type(layer).__name__.lower()
+    assert stub.launched[f"{cell}_forward"] == stub.launched[f"{cell}_backward"] == 1
+    for name, gradient in found["host"].items():
+        assert_close(found["cuda"][name], gradient, length=2000, what=name)
+
+
 def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4, heads: int = 1) -> WalkSize:
     return WalkSize(FORMS[cell], 1000, batch, hidden, itemsize, heads)
 
