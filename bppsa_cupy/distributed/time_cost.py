@@ -78,13 +78,18 @@ def best_exchange(
 
 
 def predicted_seconds(
-    model: Processor, link: Link, size: WalkSize, held: Sequence[int], chunk: int, most: int = 1 << 30
+    model: Processor,
+    link: Link,
+    size: WalkSize,
+    held: Sequence[int],
+    chunk: int,
+    most: int | None = None,
 ) -> Predicted:
     """What the way back takes from rank to rank, and by chunks on all of them.
 
     size  of the whole walk
     held  the steps of each rank, in the order in which the walk meets them
-    most  ranks of a window
+    most  ranks of a window, at most; as many as there are where None
 
     By chunks the ranks reduce their own ones side by side, but for the walk's first, whose map nobody needs;
     each scans over its window, and expands its own chunks.
@@ -99,9 +104,7 @@ def predicted_seconds(
         if chunks > first:
             reduced = max(reduced, model.reduce_seconds(own, chunk, first))
         expanded = max(expanded, model.walk_seconds(own, "backward", chunks))
-    scanned = (
-        reduced + model.scan_seconds(size, size.chunks(chunk)) + expanded + 3 * model.launch + model.check
-    )
+    scanned = reduced + model.scan_seconds(size, size.chunks(chunk)) + expanded
     map_bytes = state * ((size.state + 1) * size.itemsize + 4)
     maps = -(-max(held) // chunk)
     exchanged, window = best_exchange(link, model.launch, ranks, maps, map_bytes, state * size.itemsize, most)

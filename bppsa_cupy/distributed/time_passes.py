@@ -193,13 +193,11 @@ def backward_pass(
     if way == "serial" or chunks == 1 or size.state > cost.MAXIMAL_STATE:
         return RelayedBackward(device, d, ranges)
     steps = np.diff(ranges.starts)[ranges.order(d.walk.reverse)].tolist()
-    link, chunk = link_model_of(device.name).link, ranges.chunk
-    if group.transport == "nccl":  # its messages of one direction go one after another: rounds gain nothing
-        predicted = predicted_seconds(model, link, size, steps, chunk, 1)
-    else:
-        predicted = predicted_seconds(model, link, size, steps, chunk)
+    # NCCL's messages of one direction go one after another: rounds gain nothing.
+    link, most = link_model_of(device.name).link, 1 if group.transport == "nccl" else None
+    predicted = predicted_seconds(model, link, size, steps, ranges.chunk, most)
     scanned = way == "chunked" or predicted.scanned < predicted.relayed
-    if model.lack(size, "backward", chunk):
+    if model.lack(size, "backward", ranges.chunk):
         scanned = False
     # Ranks of other processors or numbers of threads may predict otherwise: rank 0 says.
     chosen = np.array([predicted.window if scanned else 0])

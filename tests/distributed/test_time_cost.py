@@ -85,6 +85,10 @@ def test_the_window_is_the_one_by_which_ranks_wait_the_least():
         found = predicted_seconds(COUNTING, link, size, held, 8)
         assert found == min(by_window.values(), key=lambda its: its.scanned)
         assert by_window[1].window == 1
+        for its in by_window.values():  # reduction, check and those of the scan, and expansion
+            launched = predicted_seconds(replace(COUNTING, launch=1.0), link, size, held, 8, its.window)
+            if launched.window == its.window:
+                assert launched.scanned - its.scanned == pytest.approx(3 + 8 / its.window, rel=1e-6)
     assert predicted_seconds(COUNTING, Link(1.0, 1e-3), size, held, 8).window == 1  # bytes: one after another
     # Starts: rounds, the last of which would take as long as the one gradient that half of all hand on.
     assert predicted_seconds(COUNTING, Link(1e9, 1e9), size, held, 8).window == 4

@@ -16,6 +16,7 @@ from bppsa_cupy.pipeline.memory import stage_memory
 from bppsa_cupy.plan import model_of
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plans.simulated_ranks import explain_equal
+from bppsa_cupy.tools.plans.time_ranks import explain_time
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
@@ -210,7 +211,7 @@ def test_sequences_have_a_length(tmp_path, capsys):
 
 @pytest.mark.long
 def test_the_gains_of_the_page_on_ranks_are_what_is_predicted(capsys):
-    """Each split's of networks, by `pipeline`, and of chains of equal elements, by `explain`."""
+    """Each split's of networks, by `pipeline`, and of chains of equal elements and RNNs, by `explain`."""
     page = (Path(__file__).parents[2] / "docs" / "ranks.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d) \| ([\d. |]+) \| .*\|$", page, flags=re.MULTILINE)
     assert len(rows) == 6
@@ -243,3 +244,12 @@ def test_the_gains_of_the_page_on_ranks_are_what_is_predicted(capsys):
         ]
         for (p, gain), seconds in zip(told_of.items(), others, strict=True):
             assert gain == pytest.approx(one / seconds, rel=0.02, abs=0.05), p
+    layers = re.findall(r"^\| RNN, H = (\d+), T = 30,000, 16 samples \| (.*?) \|", page, flags=re.MULTILINE)
+    assert len(layers) == 2
+    for units, gains in layers:
+        told_of = {
+            int(p.replace(",", "")): float(gain) for p, gain in re.findall(r"([\d,]+): ([\d.]+)", gains)
+        }
+        one, *others = explain_time("rnn", 30000, int(units), 16, ranks=[1, *told_of])["ranks"]
+        for (p, gain), row in zip(told_of.items(), others, strict=True):
+            assert gain == pytest.approx(one["seconds"] / row["seconds"], rel=0.02, abs=0.05), p
