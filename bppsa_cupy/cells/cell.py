@@ -176,9 +176,8 @@ def _in_order(gates: tuple[str, ...], recurrent: Iterable[str] | None) -> tuple[
         return None
     named = names_of("recurrent", recurrent)
     own = tuple(gate for gate in gates if gate in named)
-    return (
-        None if own == gates and len(named) == len(own) else own + tuple(n for n in named if n not in gates)
-    )
+    unknown = tuple(name for name in named if name not in gates)
+    return None if own == gates and not unknown else own + unknown
 
 
 def _defined(name: str, gates: Any, states: Any, parameters: Any, recurrent: Any, step: Step) -> Cell:
