@@ -48,13 +48,41 @@ def _walk_group(
 
 
 @part()
+def _walk_row(
+    left, right, paired, a, factors, factors_apart, b, place, apart, steps, product, end, at, sign, resets,
+    mark, reset_apart, behind,
+):  # fmt: skip
+    """So many steps of some columns, whose groups of lanes go through each step one after another: rows are
+    read as they lie in memory, and what is carried stays in the nearest cache."""
+    is_marked, rest = resets.size > 0, (right - left) % GROUP
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        for j in range(left, right - rest, GROUP):
+            whole, carried = load_lanes(product, at + j, None), load_lanes(end, at + j, None)
+            whole, carried = _group(
+                j, None, whole, carried, paired, a, factors, b, place, sign, behind, reset
+            )
+            put_lanes(product, at + j, None, whole, False)
+            put_lanes(end, at + j, None, carried, False)
+        if rest:
+            j = right - rest
+            whole, carried = load_lanes(product, at + j, rest), load_lanes(end, at + j, rest)
+            whole, carried = _group(
+                j, rest, whole, carried, paired, a, factors, b, place, sign, behind, reset
+            )
+            put_lanes(product, at + j, rest, whole, False)
+            put_lanes(end, at + j, rest, carried, False)
+        factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
+
+
+@part()
 def _walk(left, right, *given):
-    """So many steps of some columns: for each group of lanes by itself, since nothing is written."""
-    for j in range(left, right - (right - left) % GROUP, GROUP):
-        _walk_group(j, None, *given)
-    if (right - left) % GROUP:
-        rest = (right - left) % GROUP
-        _walk_group(right - rest, rest, *given)
+    if right - left > GROUP:
+        _walk_row(left, right, *given)
+    elif right - left == GROUP:
+        _walk_group(left, None, *given)
+    else:
+        _walk_group(left, right - left, *given)
 
 
 @part()
