@@ -14,6 +14,7 @@ __device__ constexpr bool is_recurrent(int gate) { return RECURRENT_BITS >> gate
 
 __device__ constexpr int gate_of(int sum)
 {
+    if (R == G) return sum;
     int gate = 0;
     while (!is_recurrent(gate) || sum--) ++gate;
     return gate;
