@@ -12,6 +12,7 @@ from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
     rows_of_walk,
     step_of,
     task_of,
+    walk_of,
 )
 from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
@@ -63,14 +64,7 @@ def _walk_row(
         factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
 
 
-@part()
-def _walk(left, right, *given):
-    if right - left > GROUP:
-        _walk_row(left, right, *given)
-    elif right - left == GROUP:
-        _walk_group(left, None, *given)
-    else:
-        _walk_group(left, right - left, *given)
+_walk = walk_of(_walk_row, _walk_group)
 
 
 @part()

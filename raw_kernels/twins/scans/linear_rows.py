@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import overload
 
 from bppsa_cupy.raw_kernels.kernel import one_thread_per
-from bppsa_cupy.raw_kernels.twins.scans.batched import store_some, stream
+from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, store_some, stream
 from bppsa_cupy.raw_kernels.twins.simd.lanes import number, store
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times, times_plus
 from bppsa_cupy.raw_kernels.twins.threads.threads import thread_count
@@ -61,6 +61,22 @@ def rows_of_walk(sample, begin, live, descending, batch, steps, width, a_samples
     place, apart = _place_in(sample, t, stride, batch, steps, width)
     mark, mark_apart = _place_in(sample, t, stride, reset_samples, steps, 1)
     return factor, factor_apart, place, apart, mark, mark_apart
+
+
+def walk_of(walk_row, walk_group):
+    """The walk over columns [left, right): by `walk_row` (left, right, *given) of several groups of lanes, by
+    `walk_group` (left, count, *given) of one."""
+
+    @part()
+    def walk(left, right, *given):
+        if right - left > GROUP:
+            walk_row(left, right, *given)
+        elif right - left == GROUP:
+            walk_group(left, None, *given)
+        else:
+            walk_group(left, right - left, *given)
+
+    return walk
 
 
 def put_lanes(array, index, count, value, streamed):
