@@ -2,7 +2,8 @@
 
 Elements, (sets, hidden, batch) with `hidden` = 1, lie side by side: neighbours are lanes. A task is a chunk
 of some of them, and goes from step to step, at each through its elements as they lie in memory; what it
-carries stays in the first cache.
+carries stays in the first cache. Arrays are handed on one by one: a tuple of them at each step would count
+references to each, which takes as long as a step of 64 units.
 """
 
 import numpy as np
@@ -124,11 +125,14 @@ def make_forward(form):
         full = (right - left) // LANES * LANES
         for s in range(steps):
             t = steps - 1 - s if reverse else s
-            given = t, t >= least, left, whole, plane, projected, own, ends, held, state, values
+            ragged = t >= least
             for j in range(0, full, LANES):
-                group(j, None, *given)
+                group(j, None, t, ragged, left, whole, plane, projected, own, ends, held, state, values)
             if full < whole:
-                group(full, np.uint64(right - left - full), *given)
+                group(
+                    full, np.uint64(right - left - full), t, ragged, left, whole, plane, projected, own, ends,
+                    held, state, values,
+                )  # fmt: skip
         _given(held, final, 0, plane, states, left, right)
 
     tasks = tasks_of(task)
@@ -193,14 +197,17 @@ def make_backward(form):
             former, shift = initial, 0
             if s > 0:
                 former, shift = state, (t + 1 if reverse else t - 1) * states * plane
-            given = (
-                t, t >= least, left, whole, plane, state, values, former, shift, own, gradient, per_step,
-                ends, carried, delta,
-            )  # fmt: skip
+            ragged = t >= least
             for j in range(0, full, LANES):
-                group(j, None, *given)
+                group(
+                    j, None, t, ragged, left, whole, plane, state, values, former, shift, own, gradient,
+                    per_step, ends, carried, delta,
+                )  # fmt: skip
             if full < whole:
-                group(full, np.uint64(right - left - full), *given)
+                group(
+                    full, np.uint64(right - left - full), t, ragged, left, whole, plane, state, values,
+                    former, shift, own, gradient, per_step, ends, carried, delta,
+                )  # fmt: skip
         restore_denormals(flushed)
         _given(carried, entering, piece * states * plane, plane, states, left, right)
 
@@ -278,14 +285,17 @@ def make_reduce(form):
             former, shift = initial, 0
             if s > 0:
                 former, shift = state, (t + 1 if reverse else t - 1) * states * plane
-            given = (
-                t, t >= least, left, whole, plane, state, values, former, shift, own, gradient, per_step,
-                ends, columns,
-            )  # fmt: skip
+            ragged = t >= least
             for j in range(0, full, LANES):
-                group(j, None, *given)
+                group(
+                    j, None, t, ragged, left, whole, plane, state, values, former, shift, own, gradient,
+                    per_step, ends, columns,
+                )  # fmt: skip
             if full < whole:
-                group(full, np.uint64(right - left - full), *given)
+                group(
+                    full, np.uint64(right - left - full), t, ragged, left, whole, plane, state, values,
+                    former, shift, own, gradient, per_step, ends, columns,
+                )  # fmt: skip
             if (back + 1) % RENORMALISED == 0 or s == begin:
                 for j in range(0, whole, LANES):
                     base = j // LANES * of_group
