@@ -118,7 +118,7 @@ def test_a_wrong_gradient_is_told_with_its_way(
 
     monkeypatch.setattr(cell_check, "Sequential", Wrong)
     with pytest.raises(bp.CellError, match=message):
-        bp.check_cell(bp.Cell.built_in("rnn_relu"), "host")
+        bp.check_cell(bp.Cell.built_in("rnn_tanh"), "host")
 
 
 def test_what_is_no_cell_or_device_is_refused() -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from layer_cases import CASE, ELEMENTS, LayerCase, make_context, reference_module
+from marks import some
 from tolerances import assert_close
 
 from bppsa_cupy.devices import get_device
@@ -35,6 +36,7 @@ def filled(jacobian, device, ctx, batch):
     return device.to_host(values).copy()
 
 
+@pytest.mark.parametrize("dtype", some(np.dtype("float64"), long=(np.dtype("float32"),)), ids=str)
 @pytest.mark.parametrize("batch", [1, 3])
 def test_values_are_autograds(case, batch, device, dtype, rng):
     layer = case.make()

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import some
 
 import bppsa_cupy as bp
 import bppsa_cupy.jax as bj
@@ -21,7 +22,9 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    "name", some("MinGRU", "RGLRU", "LRU", long=("MinLSTM", "SRU", "QRNN", "DiagonalSSM"))
+)
 def test_passes_are_the_engines(name: str) -> None:
     with jax.enable_x64(True):
         rng, options, sizes = np.random.default_rng(0), FUNCTIONS[name], (4,)

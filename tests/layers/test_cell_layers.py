@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 from cell_reference import MAKES, SLOW, walk_of_torch
+from marks import some
 
 import bppsa_cupy as bp
 
 
 @pytest.mark.parametrize("method", ["bp", "blelloch"])
-@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("name", some("slow", long=[name for name in MAKES if name != "slow"]))
 def test_a_layer_of_any_cell_agrees_with_autograd(name: str, method: str, rng: np.random.Generator) -> None:
     make, step = MAKES[name]
     layer = make(3, 5, num_layers=2, bidirectional=True)

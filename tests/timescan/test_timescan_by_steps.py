@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from executors import make_device
+from marks import some
 from timescan_cases import CELLS
 from tolerances import assert_close
 from unit_cells import PARTLY
@@ -171,7 +172,7 @@ def test_weights_beyond_the_cache_come_from_memory():
     assert beyond / inside == pytest.approx(H200.cache / H200.memory)
 
 
-@pytest.mark.parametrize("name", PARTLY)
+@pytest.mark.parametrize("name", some("partly", long=[name for name in PARTLY if name != "partly"]))
 def test_cells_with_some_recurrent_gates_go_by_a_launch_a_step_too(name: str, emulated: Device) -> None:
     cell, (steps, batch) = PARTLY[name][0].form, (3, 5)
     size, found = WalkSize(cell, steps, batch, 9, 4), []

@@ -51,7 +51,7 @@ def walk_of(device: Device, form: CellForm, steps: int, batch: int, ragged: bool
 @pytest.mark.parametrize(
     "steps, batch, ragged, reverse", [(0, 2, 0, 0), (1, 1, 0, 1), (13, 2, 1, 0), (13, 7, 1, 1)]
 )
-@pytest.mark.parametrize("name", some("turning", "peeping", long=("fixed", "averages")))
+@pytest.mark.parametrize("name", some("turning", long=("peeping", "fixed", "averages")))
 def test_every_chunk_length_gives_the_serial_pass(
     name: str, steps: int, batch: int, ragged: bool, reverse: bool, device: Device
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sympy
 import torch
+from marks import some
 from torch.autograd import functional, gradcheck, gradgradcheck
 from torch.func import functional_call, grad, jacrev
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -78,7 +79,7 @@ def check_derivatives(make, layers, bias, batch_first, both, form, frozen) -> No
         assert check(call, (x, *states, *parameters), fast_mode=True, check_batched_grad=batched)
 
 
-@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM", "peephole_lstm"])
+@pytest.mark.parametrize("kind", some("GRU", "peephole_lstm", long=("RNN", "LSTM")))
 def test_gradcheck_and_gradgradcheck(kind: str) -> None:
     """The first also of batched gradients, both of some that are not defined."""
     make = getattr(ours, kind, partial(ours.CellLayer, bp.Cell.built_in("peephole_lstm")))
