@@ -161,7 +161,7 @@ CELLS = {
     "gru": SIZES[4:7], "lstm": SIZES[4:7], "rnn_tanh": SIZES[6:8], "mixed": SIZES,
     **dict.fromkeys(PARTLY, SIZES[3:4] + SIZES[7:9]), **dict.fromkeys(UNITS, UNIT_SIZES),
 }  # fmt: skip
-IN_EVERY_RUN = ("mixed", "partly", "turning", "peeping")
+IN_EVERY_RUN = ("mixed", "partly", "turning")
 CASES = [
     pytest.param(name, sizes, *flags, "float32" if sizes.steps in (37, 6) else "float64",
                  marks=[] if name in IN_EVERY_RUN or (name in OF_SMALL_SIZES and sizes.hidden < 20)
