@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from marks import some
+from marks import some_rows
 from recurrent_reference import reference_of
 
 import bppsa_cupy as bp
@@ -41,7 +41,7 @@ def test_results_and_operands(dtype):
 
 @x86
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("hidden, batch", some((8, 19), (40, 3), long=[(8, 16), (8, 1)]))
+@pytest.mark.parametrize("hidden, batch", some_rows((8, 19), (40, 3), long=[(8, 16), (8, 1)]))
 def test_vanishing_gradients_end_at_zero(name, hidden, batch):
     net = bp.Sequential([LAYERS[name](2, hidden, outputs="last")], input_shape=(300, 2), device="host")
     for value in net.parameters.values():

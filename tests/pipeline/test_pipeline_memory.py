@@ -7,7 +7,7 @@ from functools import cache
 import layer_cases
 import numpy as np
 import pytest
-from marks import some
+from marks import some_rows
 from pipeline_networks import blocks, data
 
 import bppsa_cupy as bp
@@ -44,7 +44,7 @@ def micro_of(schedule):
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(
     ("model", "ppv", "batch"),
-    some(("lenet5", (1, 2, 4), 4), ("resnet20", (3, 8), 2), long=[("vgg16", (4,), 2)]),
+    some_rows(("lenet5", (1, 2, 4), 4), ("resnet20", (3, 8), 2), long=[("vgg16", (4,), 2)]),
 )
 def test_measured_bytes_are_those_that_were_accounted(model, ppv, batch, schedule):
     net = network(model)
