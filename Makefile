@@ -6,6 +6,8 @@ KILLS = 40
 WALKS = 100000
 OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
+QUICK = $(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
+ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan products raw_kernels scan timescan)
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
 test check instruments fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive
@@ -20,9 +22,11 @@ demo: .venv-demo/ready
 	.venv-demo/bin/python tools/demo.py
 
 # The tests, in some minutes: every law, layer, method, kernel pair, file format and command. Property tests draw the same
-# examples in every run.
+# examples in every run. In two halves, since what a process has compiled stays in its memory: that of the engine's rooms,
+# and all others.
 test: .venv-test/ready
-	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
+	$(QUICK) $(ENGINE)
+	$(QUICK) tests $(ENGINE:%=--ignore=%)
 
 # Every check that needs no GPU, in half an hour: `make test`, lint and types, the tests that take long (examples of pages,
 # sanitizers, races, NVRTC, wide layers, ranks, memory that ends), the site, the packages.

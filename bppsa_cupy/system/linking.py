@@ -195,8 +195,8 @@ class Function(CPUDispatcher):
             return super().get_call_template(tuple(map(types.unliteral, args)), named)
 
     def add_overload(self, cres: Any) -> None:
-        """Keep a part, of which Python's way to compiled forms learns nothing."""
-        self.overloads[tuple(cres.signature.args)] = cres
+        """Keep a part, of which Python's way to compiled forms learns nothing; not the types of its lines."""
+        self.overloads[tuple(cres.signature.args)] = cres._replace(type_annotation="", metadata={})
 
     @global_compiler_lock
     def compile(self, sig: Any) -> Any:
