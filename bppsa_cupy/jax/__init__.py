@@ -38,6 +38,7 @@ from bppsa_cupy.jax.linear_layers import (  # noqa: E402
     LinearCellLayer,
     MinGRU,
     MinLSTM,
+    PeepholeSRU,
 )
 from bppsa_cupy.jax.scan import linear_scan  # noqa: E402
 
@@ -54,6 +55,7 @@ __all__ = [
     "LinearCellLayer",
     "MinGRU",
     "MinLSTM",
+    "PeepholeSRU",
     "jacobians",
     "linear_scan",
 ]

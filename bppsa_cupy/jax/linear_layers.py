@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from bppsa_cupy import layers
-from bppsa_cupy.arguments import as_instance
+from bppsa_cupy.arguments import as_flag, as_instance
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.checks import checked_parameters
 from bppsa_cupy.functional.layout import taken_shape
 from bppsa_cupy.jax import cell_functions
+from bppsa_cupy.jax.layers import OverTime
 from bppsa_cupy.jax.scan import linear_scan
 from bppsa_cupy.layers import formulas
 
@@ -41,13 +42,7 @@ class LinearOverTime:
     layer: layers.LinearRecurrent
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        layer = self.engine(*arguments, **options)
-        if not isinstance(layer, layers.LinearRecurrent):
-            raise ShapeError(
-                f"{type(self).__name__} would be a {layer!r}, whose state goes on by more than numbers: take "
-                "CellLayer of its cell, bp.PeepholeSRU(…).definition"
-            )
-        object.__setattr__(self, "layer", layer)
+        object.__setattr__(self, "layer", self.engine(*arguments, **options))
 
     def init(self, key: Any, dtype: Any = None) -> dict[str, jax.Array]:
         """Fresh parameters by the layer's names and from its distributions.
@@ -150,10 +145,23 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """A simple recurrent unit: see `bp.SRU`."""
+    """A simple recurrent unit: see `bp.SRU`. With v1=False this gives a `PeepholeSRU`."""
 
     __slots__ = ()
     engine = layers.SRU
+
+    def __new__(cls, *arguments: Any, v1: bool = True, **options: Any) -> Any:
+        if not as_flag("SRU", "v1", v1):
+            return PeepholeSRU(*arguments, **options)
+        return super().__new__(cls)
+
+
+class PeepholeSRU(OverTime):
+    """A simple recurrent unit whose gates see the former state: see `bp.PeepholeSRU`. Derivatives are first
+    ones, in reverse mode."""
+
+    __slots__ = ()
+    engine = layers.PeepholeSRU
 
 
 class QRNN(LinearOverTime):

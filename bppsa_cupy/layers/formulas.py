@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from bppsa_cupy.layers.diagonal_recurrent import DiagonalRecurrent
 from bppsa_cupy.layers.gated_recurrent import GatedRecurrent
 from bppsa_cupy.layers.linear_recurrent import Direction, LinearRecurrent
+from bppsa_cupy.layers.recurrent import Recurrent
 
 
 class Library(NamedTuple):
@@ -38,7 +39,7 @@ class CellOn(NamedTuple):
     output: Callable[..., Any] | None
 
 
-def cell_on(layer: LinearRecurrent, library: Library) -> CellOn | None:
+def cell_on(layer: Recurrent, library: Library) -> CellOn | None:
     """Those of a layer's cell: the text of its twins, which is plain Python, in the library's names."""
     if not isinstance(layer, GatedRecurrent):
         return None
@@ -88,9 +89,14 @@ def forward(
             after.append(_last(library, h, lengths, walk.reverse))
         given = outputs[0] if len(outputs) == 1 else library.concatenate(outputs, 2)
     if layer.outputs == "last":
-        ends = [_last(library, y, lengths, bool(number)) for number, y in enumerate(outputs)]
-        given = library.concatenate(ends, 1)
+        given = ends(library, outputs, lengths)
     return given, library.stack(after, 0)
+
+
+def ends(library: Library, outputs: Sequence[Any], lengths: Any) -> Any:
+    """(B, D O): of each direction's outputs (B, T, O) the one that it ends with."""
+    last = [_last(library, y, lengths, bool(number)) for number, y in enumerate(outputs)]
+    return library.concatenate(last, 1)
 
 
 def _cleared(library: Library, rows: Any, live: Any) -> Any:

@@ -24,6 +24,7 @@ from bppsa_cupy.torch.linear_layers import (  # noqa: E402
     LinearCellLayer,
     MinGRU,
     MinLSTM,
+    PeepholeSRU,
 )
 from bppsa_cupy.torch.modules import GRU, LSTM, RNN, CellLayer  # noqa: E402
 from bppsa_cupy.torch.pruned import PrunedConv2d, PrunedLinear  # noqa: E402
@@ -42,6 +43,7 @@ __all__ = [
     "LinearCellLayer",
     "MinGRU",
     "MinLSTM",
+    "PeepholeSRU",
     "PrunedConv2d",
     "PrunedLinear",
     "convert",

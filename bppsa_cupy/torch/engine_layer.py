@@ -13,10 +13,10 @@ from bppsa_cupy.layers import GRU, LSTM, RNN, CellLayer, MatrixRecurrent
 _cells: dict[str, Cell] = {}
 
 
-def mode_of(cell: Cell) -> str:
+def mode_of(cell: Cell, forward_method: str = "auto") -> str:
     """What the text of a module of this cell begins with."""
     _cells[cell.digest] = cell
-    return f"cell:{cell.digest}"
+    return f"cell:{cell.digest}:{forward_method}"
 
 
 #: What a module's layer is made of: mode, input_size, hidden_size, num_layers, bias, batch_first,
@@ -49,7 +49,8 @@ def engine_layer_of(
     options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, "bidirectional": bidirectional}
     layer: MatrixRecurrent
     if mode.startswith("cell:"):
-        layer = CellLayer(_cells[mode.removeprefix("cell:")], *sizes, **options)
+        _, digest, method = mode.split(":")
+        layer = CellLayer(_cells[digest], *sizes, forward_method=method, **options)
     elif mode.startswith("RNN_"):
         layer = RNN(*sizes, nonlinearity=mode.removeprefix("RNN_").lower(), **options)
     else:

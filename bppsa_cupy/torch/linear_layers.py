@@ -10,9 +10,12 @@ import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from bppsa_cupy import layers
+from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import formulas
 from bppsa_cupy.torch import cell_functions, checks
+from bppsa_cupy.torch.autograd import run
+from bppsa_cupy.torch.engine_layer import mode_of
 from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.scan import linear_scan
 
@@ -28,23 +31,18 @@ _LIBRARY = formulas.Library(
 
 
 class LinearOverTime(torch.nn.Module):
-    """What modules of linear recurrences share. Arguments are those of the layer of this name in bppsa_cupy;
-    sequences are (B, T, F), or (T, B, F) with batch_first=False.
+    """What modules of recurrences without W_hh share. Arguments are those of the layer of this name in
+    bppsa_cupy; sequences are (B, T, F), or (T, B, F) with batch_first=False.
 
     Parameters are the layer's, by its names, and begin as the layer's do, drawn by PyTorch's generator.
     Derivatives are of any order, forward mode excepted, and `torch.compile` takes the module.
     """
 
-    engine: ClassVar[Callable[..., layers.LinearRecurrent]]
+    engine: ClassVar[Callable[..., layers.Recurrent]]
 
     def __init__(self, *arguments: Any, device: Any = None, dtype: Any = None, **options: Any) -> None:
         super().__init__()
         self.layer = self.engine(*arguments, **options)
-        if not isinstance(self.layer, layers.LinearRecurrent):
-            raise ShapeError(
-                f"{type(self).__name__} would be a {self.layer!r}, whose state goes on by more than numbers: "
-                "take CellLayer of its cell, bp.PeepholeSRU(…).definition"
-            )
         self._cell = formulas.cell_on(self.layer, _LIBRARY)
         for name, shape in self.layer.parameter_shapes().items():
             empty = torch.empty(shape, device=device, dtype=dtype)
@@ -91,8 +89,13 @@ class LinearOverTime(torch.nn.Module):
             return y.squeeze(axis if self.layer.outputs == "all" else 0), after.squeeze(1)
         x = input.transpose(0, 1) if axis else input
         checks.check_states(self, states, x.shape[0])
-        y, after = formulas.forward(self.layer, _LIBRARY, self._cell, parameters, x, None, hx)
+        y, after = self._over(parameters, x, None, hx)
         return y.transpose(0, 1) if axis and y.dim() == 3 else y, after
+
+    def _over(self, parameters: Mapping[str, Any], x: Any, lengths: Any, hx: Any) -> tuple[Any, Any]:
+        """Output and last states of x (B, T, F)."""
+        assert isinstance(self.layer, layers.LinearRecurrent)
+        return formulas.forward(self.layer, _LIBRARY, self._cell, parameters, x, lengths, hx)
 
     def _check(self, x: Any, states: list[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> None:
         real = [torch.view_as_real(state) if state.is_complex() else state for state in states]
@@ -104,9 +107,7 @@ class LinearOverTime(torch.nn.Module):
         checks.check_states(self, [] if hx is None else [hx], x.shape[0])
         order, back = pack.sorted_indices, pack.unsorted_indices
         first = hx if hx is None or order is None else hx.index_select(1, order)
-        y, after = formulas.forward(
-            self.layer, _LIBRARY, self._cell, parameters, x, lengths.to(x.device), first
-        )
+        y, after = self._over(parameters, x, lengths.to(x.device), first)
         after = after if back is None else after.index_select(1, back)
         return (repack(y, lengths, pack) if y.dim() == 3 else y if back is None else y[back]), after
 
@@ -166,9 +167,40 @@ class MinLSTM(LinearOverTime):
 
 
 class SRU(LinearOverTime):
-    """A simple recurrent unit: see `bp.SRU`."""
+    """A simple recurrent unit: see `bp.SRU`. With v1=False this gives a `PeepholeSRU`."""
 
     engine = layers.SRU
+
+    def __new__(cls, *arguments: Any, v1: bool = True, **options: Any) -> Any:
+        if not as_flag("SRU", "v1", v1):
+            return PeepholeSRU(*arguments, **options)
+        return super().__new__(cls)
+
+
+class PeepholeSRU(LinearOverTime):
+    """A simple recurrent unit whose gates see the former state: see `bp.PeepholeSRU`."""
+
+    engine = layers.PeepholeSRU
+
+    def _over(self, parameters: Mapping[str, Any], x: Any, lengths: Any, hx: Any) -> tuple[Any, Any]:
+        layer = self.layer
+        assert isinstance(layer, layers.PeepholeSRU)
+        H, directions = layer.hidden_size, layer.directions
+        c = x.new_zeros(layer.num_layers * directions, x.shape[0], H) if hx is None else hx
+        mode = mode_of(layer.definition, layer.forward_method)
+        arguments = mode, layer.input_size, H, layer.num_layers, layer.bias, True, layer.bidirectional
+        # To the cell, the input that is added is a gate as others are, through the identity.
+        whole, none, one = [], x.new_zeros(H), torch.eye(H, dtype=x.dtype, device=x.device)
+        for name, parameter in parameters.items():
+            if name.startswith("bias_ih"):
+                parameter = torch.cat([none, parameter, none])
+            elif parameter.shape[0] == 3 * H:
+                parameter = torch.cat([parameter, one])
+            whole.append(parameter)
+        y, _, after = run(arguments, x, lengths, [torch.zeros_like(c), c], whole)
+        if layer.outputs == "last":
+            y = formulas.ends(_LIBRARY, y.chunk(directions, 2), lengths)
+        return y, after
 
 
 class QRNN(LinearOverTime):
