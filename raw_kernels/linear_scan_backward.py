@@ -5,10 +5,13 @@ import numpy as np
 from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, is_streamed
 from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
+    LEAST_STREAMED,
+    ahead_of,
     clear_rows,
     cuts_of,
     launch,
     put_lanes,
+    put_or_sum,
     rows_of_walk,
     step_of,
     task_of,
@@ -18,6 +21,7 @@ from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore
 from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
 from bppsa_cupy.raw_kernels.twins.simd.lanes import number
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times
+from bppsa_cupy.raw_kernels.twins.simd.prefetch import lanes_will_be_read, lanes_will_be_written
 from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.system.compiled import compiled, part
@@ -35,11 +39,19 @@ def _group(
     if reset:
         by_factor = number(g, 0.0)
     put_lanes(by_b, place + j, count, g, streamed)
-    if each:
-        put_lanes(by_a, place + j, count, by_factor, streamed)
-    else:
-        put_lanes(summed, j, count, load_lanes(summed, j, count) + by_factor, False)
+    put_or_sum(by_a, place + j, summed, j, count, by_factor, each, streamed)
     return onward
+
+
+@part(forceinline=True)
+def _ask(left, right, a, factors, prior, former, gradient, place, by_b, by_a, each, streamed):
+    """Ask for the lines of a step that comes later."""
+    for j in range(left, right, GROUP):
+        lanes_will_be_read(a, factors + j)
+        lanes_will_be_read(prior, former + j)
+        lanes_will_be_read(gradient, place + j)
+        lanes_will_be_written(by_b, place + j, not streamed)
+        lanes_will_be_written(by_a, place + j, each & (not streamed))
 
 
 @part()
@@ -49,8 +61,13 @@ def _walk_group(
 ):  # fmt: skip
     """So many steps of one group of lanes, `apart` from one another; `prior` has the state before each."""
     lanes, is_marked = load_lanes(carried, left, count), resets.size > 0
+    factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(gradient, carried.size, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
+        _ask(
+            left, left + GROUP, a, factors + factors_ahead, prior, former + ahead, gradient, place + ahead,
+            by_b, by_a, each, streamed,
+        )  # fmt: skip
         lanes = _group(
             left, count, lanes, paired, a, factors, prior, former, gradient, place, by_b, by_a, summed, sign,
             reset, each, streamed,
@@ -68,8 +85,13 @@ def _walk_row(
     """So many steps of some columns."""
     is_marked, whole = resets.size > 0, left + (right - left) // GROUP * GROUP
     rest = right - whole
+    factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(gradient, carried.size, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
+        _ask(
+            left, right, a, factors + factors_ahead, prior, former + ahead, gradient, place + ahead, by_b,
+            by_a, each, streamed,
+        )  # fmt: skip
         for j in range(left, whole, GROUP):
             lanes = _group(
                 j, None, load_lanes(carried, j, None), paired, a, factors, prior, former, gradient, place,
@@ -137,7 +159,8 @@ def linear_scan_backward(
         return
     walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
     cuts = cuts_of(walks, width)
-    streamed = is_streamed(by_b, np.uint64(width)) and (not each or is_streamed(by_a, np.uint64(width)))
+    streamed = is_streamed(by_b, np.uint64(width), LEAST_STREAMED)
+    streamed = streamed and (not each or is_streamed(by_a, np.uint64(width), LEAST_STREAMED))
     together = span_count(by_b.size) > 1 and walks * cuts > 1
     given = (
         cuts, a, h, initial, gradient, start, lengths, resets, by_b, by_a, by_initial, batch, steps, width,

@@ -5,6 +5,8 @@ import numpy as np
 from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, is_streamed
 from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
+    LEAST_STREAMED,
+    ahead_of,
     clear_rows,
     cuts_of,
     launch,
@@ -16,6 +18,7 @@ from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
 )
 from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore_denormals
 from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
+from bppsa_cupy.raw_kernels.twins.simd.prefetch import lanes_will_be_read, lanes_will_be_written
 from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.system.compiled import compiled, part
@@ -30,6 +33,15 @@ def _group(j, count, carried, paired, a, factors, b, h, place, sign, behind, res
     return onward
 
 
+@part(forceinline=True)
+def _ask(left, right, a, factors, b, h, place, streamed):
+    """Ask for the lines of a step that comes later."""
+    for j in range(left, right, GROUP):
+        lanes_will_be_read(a, factors + j)
+        lanes_will_be_read(b, place + j)
+        lanes_will_be_written(h, place + j, not streamed)
+
+
 @part()
 def _walk_group(
     left, count, paired, a, factors, factors_apart, b, place, apart, steps, h, carried, sign, resets, mark,
@@ -37,8 +49,10 @@ def _walk_group(
 ):  # fmt: skip
     """So many steps of one group of lanes, `apart` from one another."""
     lanes, is_marked = load_lanes(carried, left, count), resets.size > 0
+    factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(b, carried.size, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
+        _ask(left, left + GROUP, a, factors + factors_ahead, b, h, place + ahead, streamed)
         lanes = _group(left, count, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed)
         factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
 
@@ -51,8 +65,10 @@ def _walk_row(
     """So many steps of some columns."""
     is_marked, whole = resets.size > 0, left + (right - left) // GROUP * GROUP
     rest = right - whole
+    factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(b, carried.size, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
+        _ask(left, right, a, factors + factors_ahead, b, h, place + ahead, streamed)
         for j in range(left, whole, GROUP):
             lanes = load_lanes(carried, j, None)
             lanes = _group(j, None, lanes, paired, a, factors, b, h, place, sign, behind, reset, streamed)
@@ -98,7 +114,10 @@ def linear_scan_forward(
         return
     walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
     cuts = cuts_of(walks, width)
-    streamed, together = is_streamed(h, np.uint64(width)), span_count(h.size) > 1 and walks * cuts > 1
+    streamed, together = (
+        is_streamed(h, np.uint64(width), LEAST_STREAMED),
+        span_count(h.size) > 1 and walks * cuts > 1,
+    )
     given = (
         cuts, a, b, start, lengths, resets, h, batch, steps, width, a_samples, a_steps, reset_samples, chunk,
         sign, descending, behind, streamed,

@@ -193,3 +193,23 @@ def test_nothing_is_launched_on_the_host_but_the_walk(rng: np.random.Generator) 
     before = device.launched.copy()
     bp.linear_scan(b, b)
     assert device.launched - before == {"linear_scan_forward": 1}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_outputs_that_bypass_the_caches(dtype: type, rng: np.random.Generator) -> None:
+    """More than 4 MB of them, of more than one group of lanes."""
+    a, b, gradient = (random_of(rng, (2, 9000, 64), dtype) for _ in range(3))
+    a *= 0.5
+    wide, real = np.result_type(dtype, np.float64), np.finfo(dtype).dtype
+
+    def check(found: np.ndarray, wanted: np.ndarray) -> None:
+        assert_close(found.view(real), np.ascontiguousarray(wanted, dtype).view(real))
+
+    expected = states_of(a.astype(wide), b.astype(wide))
+    h = bp.linear_scan(a, b, device="host")
+    check(h, expected)
+    found = bp.linear_scan_backward(a, h, gradient, device="host")
+    following = np.roll(a.conj(), -1, 1)[:, ::-1].astype(wide)
+    by_b = states_of(following, gradient[:, ::-1].astype(wide))[:, ::-1]
+    check(found.b, by_b)
+    check(found.a, by_b * np.roll(expected, 1, 1).conj() * (np.arange(9000) > 0)[:, None])

@@ -46,6 +46,12 @@ def store_some(typingctx, array, index, count, value):
     return types.void(array, types.uint64, types.uint64, value), codegen
 
 
+def past_caches(builder, value, pointer):
+    """LLVM's store of lanes that bypasses the caches."""
+    stored = builder.store(value, pointer, align=64)
+    stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+
+
 @intrinsic
 def stream(typingctx, array, index, value):
     """`store`, past the caches; the address must be a multiple of 64 bytes. Other threads see it from the
@@ -53,8 +59,7 @@ def stream(typingctx, array, index, value):
 
     def codegen(context, builder, signature, arguments):
         _, pointer = lanes_at(context, builder, array, *arguments[:2])
-        stored = builder.store(arguments[2], pointer, align=64)
-        stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+        past_caches(builder, arguments[2], pointer)
         return context.get_dummy_value()
 
     return types.void(array, types.uint64, value), codegen
@@ -66,9 +71,9 @@ def one_block_per(count, block):
 
 
 @part()
-def is_streamed(out, width):
+def is_streamed(out, width, least=STREAMED_BYTES):
     """Whether values of the entries of `out` bypass the caches: large, in whole groups, aligned."""
-    large = out.size * out.itemsize >= STREAMED_BYTES
+    large = out.size * out.itemsize >= least
     return large and width % GROUP == 0 and out.ctypes.data % 64 == 0
 
 

@@ -7,12 +7,13 @@ register where a task has one group of lanes. `count` is a group's lanes, None w
 
 import numpy as np
 from numba import types
-from numba.extending import overload
+from numba.extending import intrinsic
 
 from bppsa_cupy.raw_kernels.kernel import one_thread_per
-from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, store_some, stream
-from bppsa_cupy.raw_kernels.twins.simd.lanes import number, store
+from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, past_caches
+from bppsa_cupy.raw_kernels.twins.simd.lanes import lanes_at, number
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times, times_plus
+from bppsa_cupy.raw_kernels.twins.simd.vectors import count_of
 from bppsa_cupy.raw_kernels.twins.threads.threads import thread_count
 from bppsa_cupy.system.compiled import compiled, part
 
@@ -20,6 +21,13 @@ from bppsa_cupy.system.compiled import compiled, part
 def launch(s):
     """A thread a walk."""
     return one_thread_per(s["chunks"] * s["batch"] * (s["width"] // (2 if s["paired"] else 1)))
+
+
+#: Outputs of at least so many bytes bypass the caches: with what is read beside them they leave the second.
+LEAST_STREAMED = 1 << 22
+
+#: How long before they are read or written lines are asked for: some hundred nanoseconds of a walk.
+AHEAD_BYTES = 2048
 
 
 @compiled()
@@ -63,6 +71,12 @@ def rows_of_walk(sample, begin, live, descending, batch, steps, width, a_samples
     return factor, factor_apart, place, apart, mark, mark_apart
 
 
+@part(forceinline=True)
+def ahead_of(array, width, apart):
+    """How far before a row its lines are asked for: some rows that lie `apart`, of `width` elements."""
+    return np.uint64(max(1, AHEAD_BYTES // (array.itemsize * width))) * apart
+
+
 def walk_of(walk_row, walk_group):
     """The walk over columns [left, right): by `walk_row` (left, right, *given) of several groups of lanes, by
     `walk_group` (left, count, *given) of one."""
@@ -79,24 +93,53 @@ def walk_of(walk_row, walk_group):
     return walk
 
 
-def put_lanes(array, index, count, value, streamed):
+def _put(builder, vectors, value, pointer, count, streamed):
+    if count is not None:
+        vectors.store(value, pointer, count)
+        return
+    with builder.if_else(streamed) as (past, into):
+        with past:
+            past_caches(builder, value, pointer)
+        with into:
+            vectors.store(value, pointer)
+
+
+# Branches on whether arrays are written are LLVM's: around Numba's, references to the arrays would be counted
+# in the innermost loop, by atomic operations.
+
+
+@intrinsic
+def put_lanes(typingctx, array, index, count, value, streamed):
     """Set the lanes array[index : index + count], all where `count` is None; past the caches if
     `streamed`."""
-    raise NotImplementedError
+
+    def codegen(context, builder, signature, arguments):
+        data, index, count, value, streamed = arguments
+        vectors, pointer = lanes_at(context, builder, array, data, index)
+        _put(builder, vectors, value, pointer, count_of(signature.args[2], count), streamed)
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64, count, value, types.boolean), codegen
 
 
-@overload(put_lanes)
-def _put_lanes(array, index, count, value, streamed):
-    if not isinstance(count, types.NoneType):
-        return lambda array, index, count, value, streamed: store_some(array, index, count, value)
+@intrinsic
+def put_or_sum(typingctx, array, index, sums, place, count, value, each, streamed):
+    """`put_lanes` to an array where `each`; else add the lanes to those at `place` of `sums`."""
 
-    def whole(array, index, count, value, streamed):
-        if streamed:
-            stream(array, index, value)
-        else:
-            store(array, index, value)
+    def codegen(context, builder, signature, arguments):
+        data, index, sums_data, place, count, value, each, streamed = arguments
+        count = count_of(signature.args[4], count)
+        with builder.if_else(each) as (put, add):
+            with put:
+                vectors, pointer = lanes_at(context, builder, array, data, index)
+                _put(builder, vectors, value, pointer, count, streamed)
+            with add:
+                vectors, pointer = lanes_at(context, builder, sums, sums_data, place)
+                vectors.store(builder.fadd(vectors.load(pointer, count), value), pointer, count)
+        return context.get_dummy_value()
 
-    return whole
+    kinds = array, types.uint64, sums, types.uint64, count, value, types.boolean, types.boolean
+    return types.void(*kinds), codegen
 
 
 @part(forceinline=True)
