@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache, partial
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -13,6 +15,23 @@ from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan.cost import Choice
 from bppsa_cupy.timescan.linear_cost import ScanSize, choose
+
+#: Launches of walks by name, dtype and scalars, and how many of a device are kept: a check takes longer than
+#: a short walk.
+_launches: WeakKeyDictionary[Device, dict[Hashable, Callable[..., None]]] = WeakKeyDictionary()
+LAUNCHES = 1024
+
+
+@lru_cache(maxsize=1024)
+def _chosen(device: Device, workers: int, size: ScanSize, method: str, chunk: int | None) -> Choice:
+    """How a scan goes on a device that has so many workers."""
+    return choose(model_of(device), size, method=method, chunk=chunk)
+
+
+@lru_cache(maxsize=16)
+def nothing(device: Device, dtype: Any, steps: int | None = None) -> Array:
+    """An array without elements, (0,) or (0, T)."""
+    return device.empty(0 if steps is None else (0, steps), dtype)
 
 
 @dataclass(frozen=True)
@@ -51,11 +70,11 @@ class LinearScan:
         choice = self.forward_choice
 
         def walk(start: Array, chunk: int, chunks: int, wanted: Array | None) -> Callable[[], None]:
-            return self.device.bind(
-                KERNELS["linear_scan_forward"], self.a, b, start, self.lengths, self.resets,
-                self._or_none(wanted), h, *self._sizes(chunk, chunks), self.paired, False, descending,
-                behind, wanted is not None,
+            arrays = self.a, b, start, self.lengths, self.resets, self._or_none(wanted), h
+            scalars = (
+                *self._sizes(chunk, chunks), self.paired, False, descending, behind, wanted is not None,
             )  # fmt: skip
+            return self._bound("linear_scan_forward", arrays, scalars)
 
         self._run(choice, b, initial, descending, behind, False, walk)
 
@@ -102,11 +121,14 @@ class LinearScan:
             if wanted is not None and not each:
                 # A walk of one chunk leaves the sums of all in its place.
                 by_a.append(device.zeros((self.batch, 1, self.width), h.dtype))
-            return device.bind(
-                KERNELS["linear_scan_backward"], self.a, h, initial, gradient, start, self.lengths,
-                self.resets, self._or_none(wanted), by_b, by_a[-1], by_initial, *self._sizes(chunk, chunks),
-                self.paired, True, descending, each, wanted is not None,
+            arrays = (
+                self.a, h, initial, gradient, start, self.lengths, self.resets, self._or_none(wanted), by_b,
+                by_a[-1], by_initial,
             )  # fmt: skip
+            scalars = (
+                *self._sizes(chunk, chunks), self.paired, True, descending, each, wanted is not None,
+            )  # fmt: skip
+            return self._bound("linear_scan_backward", arrays, scalars)
 
         last = device.zeros(initial.shape, h.dtype) if incoming is None else incoming
         flag = self._run(choice, gradient, last, descending, True, True, walk)
@@ -120,12 +142,12 @@ class LinearScan:
                 found = device.xp.where(flag != 0, by_a[1], found)
         by_a_out[...] = found.sum(axis=0, keepdims=True) if self.a.shape[0] != self.batch else found
 
-    @cached_property
+    @property
     def forward_choice(self) -> Choice:
         """How `forward` goes, and why."""
         return self._choose(self._read_of_a() + 1, 1)
 
-    @cached_property
+    @property
     def backward_choice(self) -> Choice:
         """How `backward` goes, likewise."""
         return self._choose(self._read_of_a() + 2, 1 + (self.a.shape[1] == self.steps))
@@ -137,7 +159,19 @@ class LinearScan:
     def _choose(self, read: int, written: int) -> Choice:
         itemsize = self.a.dtype.itemsize
         size = ScanSize(self.batch, self.steps, self.width, itemsize, read * itemsize, written * itemsize)
-        return choose(model_of(self.device), size, method=self.method, chunk=self.chunk)
+        return _chosen(self.device, self.device.workers, size, self.method, self.chunk)
+
+    def _bound(self, name: str, arrays: tuple[Array, ...], scalars: tuple[int, ...]) -> Callable[[], None]:
+        """The launch of a kernel on arrays, checked where one of such scalars and numbers has not been."""
+        key = name, self.a.dtype, scalars
+        launches = _launches.setdefault(self.device, {})
+        if key not in launches:
+            if len(launches) >= LAUNCHES:
+                launches.clear()
+            kernel = KERNELS[name]
+            names = [parameter.name for parameter in kernel.parameters if parameter.is_array]
+            launches[key] = self.device.bind_open(kernel, names, *arrays, *scalars)
+        return partial(launches[key], *arrays)
 
     def _sizes(self, chunk: int, chunks: int) -> tuple[int, ...]:
         return (
@@ -145,7 +179,7 @@ class LinearScan:
         )  # fmt: skip
 
     def _or_none(self, wanted: Array | None) -> Array:
-        return self.device.empty(0, np.int32) if wanted is None else wanted
+        return nothing(self.device, np.int32) if wanted is None else wanted
 
     def _run(
         self,

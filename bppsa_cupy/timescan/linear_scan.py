@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from bppsa_cupy.arguments import as_flag, as_integer, as_plain_array, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.timescan.linear import LinearScan
+from bppsa_cupy.timescan.linear import LinearScan, nothing
 
 #: What numbers may be, by the reals that they are made of.
 REAL_OF = {
@@ -171,11 +172,7 @@ def _scan_of(
         raise ShapeError(f"{owner} got method={method!r}: it takes {', '.join(map(repr, METHODS))}")
     if chunk is not None:
         chunk = as_integer(owner, "chunk", chunk, 1)
-    ends = (
-        where.asarray(np.full(batch, steps, np.int64))
-        if lengths is None
-        else take_lengths(where, lengths, batch, steps)
-    )
+    ends = _whole(where, batch, steps) if lengths is None else take_lengths(where, lengths, batch, steps)
     real = _reals(factors.reshape(shape))
     return (
         where,
@@ -197,6 +194,12 @@ def _as(owner: str, name: str, device: Device, array: Any, dtype: np.dtype) -> A
             raise ShapeError(f"{owner} got {name} of {given.dtype}: with numbers of {dtype} it takes {dtype}")
         given = device.xp.ascontiguousarray(given.astype(dtype))
     return given
+
+
+@lru_cache(maxsize=256)
+def _whole(device: Device, batch: int, steps: int) -> Array:
+    """The lengths of samples of which all steps are there."""
+    return device.asarray(np.full(batch, steps, np.int64))
 
 
 def _initial(device: Device, h0: Any, b: Array, dtype: np.dtype) -> Array:
@@ -230,7 +233,7 @@ def _out(device: Device, owner: str, out: Array | None, shape: tuple[int, ...], 
 def _marks(owner: str, device: Device, resets: Any, batch: int, steps: int) -> Array:
     """`resets` as (B or 1, T) uint8; (0, T) without."""
     if resets is None:
-        return device.empty((0, steps), np.uint8)
+        return nothing(device, np.uint8, steps)
     if not isinstance(resets, device.xp.ndarray):
         resets = as_plain_array(owner, "resets", resets)
     if resets.dtype != np.bool_ or tuple(resets.shape) not in ((steps,), (1, steps), (batch, steps)):
@@ -243,4 +246,5 @@ def _marks(owner: str, device: Device, resets: Any, batch: int, steps: int) -> A
 
 def _reals(array: Array) -> Array:
     """An array's memory as that of real numbers, two for a complex one."""
-    return array.view(REAL_OF[array.dtype])
+    real = REAL_OF[array.dtype]
+    return array if array.dtype == real else array.view(real)
