@@ -8,11 +8,11 @@ from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
     LEAST_STREAMED,
     ahead_of,
     clear_rows,
-    cuts_of,
     launch,
     put_lanes,
     put_or_sum,
     rows_of_walk,
+    shares_of,
     step_of,
     task_of,
     walk_of,
@@ -23,7 +23,6 @@ from bppsa_cupy.raw_kernels.twins.simd.lanes import number
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times
 from bppsa_cupy.raw_kernels.twins.simd.prefetch import lanes_will_be_read, lanes_will_be_written
 from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
-from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.system.compiled import compiled, part
 
 
@@ -158,10 +157,9 @@ def linear_scan_backward(
     if guarded and wanted[0] == 0:
         return
     walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
-    cuts = cuts_of(walks, width)
+    cuts, together = shares_of(walks, width, by_b.size)
     streamed = is_streamed(by_b, np.uint64(width), LEAST_STREAMED)
     streamed = streamed and (not each or is_streamed(by_a, np.uint64(width), LEAST_STREAMED))
-    together = span_count(by_b.size) > 1 and walks * cuts > 1
     given = (
         cuts, a, h, initial, gradient, start, lengths, resets, by_b, by_a, by_initial, batch, steps, width,
         a_samples, a_steps, reset_samples, chunk, chunks, sign, descending, each, streamed,

@@ -8,10 +8,10 @@ from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
     LEAST_STREAMED,
     ahead_of,
     clear_rows,
-    cuts_of,
     launch,
     put_lanes,
     rows_of_walk,
+    shares_of,
     step_of,
     task_of,
     walk_of,
@@ -20,7 +20,6 @@ from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore
 from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
 from bppsa_cupy.raw_kernels.twins.simd.prefetch import lanes_will_be_read, lanes_will_be_written
 from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
-from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.system.compiled import compiled, part
 
 
@@ -113,11 +112,8 @@ def linear_scan_forward(
     if guarded and wanted[0] == 0:
         return
     walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
-    cuts = cuts_of(walks, width)
-    streamed, together = (
-        is_streamed(h, np.uint64(width), LEAST_STREAMED),
-        span_count(h.size) > 1 and walks * cuts > 1,
-    )
+    cuts, together = shares_of(walks, width, h.size)
+    streamed = is_streamed(h, np.uint64(width), LEAST_STREAMED)
     given = (
         cuts, a, b, start, lengths, resets, h, batch, steps, width, a_samples, a_steps, reset_samples, chunk,
         sign, descending, behind, streamed,

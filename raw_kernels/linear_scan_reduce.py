@@ -5,10 +5,10 @@ import numpy as np
 from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP
 from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
-    cuts_of,
     launch,
     put_lanes,
     rows_of_walk,
+    shares_of,
     step_of,
     task_of,
     walk_of,
@@ -18,7 +18,6 @@ from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
 from bppsa_cupy.raw_kernels.twins.simd.lanes import number
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times
 from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
-from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.system.compiled import compiled, part
 
 
@@ -108,8 +107,7 @@ def linear_scan_reduce(
     chunks, paired, conjugate, descending, behind,
 ):  # fmt: skip
     walks, sign = chunks * batch, a.dtype.type(-1 if conjugate else 1)
-    cuts = cuts_of(walks, width)
-    together = span_count(b.size) > 1 and walks * cuts > 1
+    cuts, together = shares_of(walks, width, b.size)
     given = (
         cuts, a, b, lengths, resets, product, end, batch, steps, width, a_samples, a_steps, reset_samples,
         chunk, 2 if paired else 1, sign, descending, behind,

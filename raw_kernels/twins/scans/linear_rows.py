@@ -14,6 +14,7 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, past_caches
 from bppsa_cupy.raw_kernels.twins.simd.lanes import lanes_at, number
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times, times_plus
 from bppsa_cupy.raw_kernels.twins.simd.vectors import count_of
+from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.raw_kernels.twins.threads.threads import thread_count
 from bppsa_cupy.system.compiled import compiled, part
 
@@ -31,10 +32,13 @@ AHEAD_BYTES = 2048
 
 
 @compiled()
-def cuts_of(walks, width):
-    """Into how many tasks the columns of each walk are cut."""
+def shares_of(walks, width, elements):
+    """Into how many tasks the columns of each walk are cut, and whether tasks are worth several threads."""
+    if span_count(elements) == 1:
+        return 1, False
     groups, threads = (width + 15) // 16, thread_count()
-    return max(1, min(groups, -(-threads // max(1, walks))))
+    cuts = max(1, min(groups, -(-threads // max(1, walks))))
+    return cuts, walks * cuts > 1
 
 
 @compiled()
