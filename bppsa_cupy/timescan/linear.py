@@ -34,6 +34,12 @@ def nothing(device: Device, dtype: Any, steps: int | None = None) -> Array:
     return device.empty(0 if steps is None else (0, steps), dtype)
 
 
+@lru_cache(maxsize=16)
+def no_state(device: Device, shape: tuple[int, ...], dtype: np.dtype) -> Array:
+    """Zeros, which nothing writes to."""
+    return device.zeros(shape, dtype)
+
+
 @dataclass(frozen=True)
 class LinearScan:
     """h_t = a_t h_{t-1} + b_t of arrays of real numbers, of which complex ones are pairs.
@@ -130,7 +136,7 @@ class LinearScan:
             )  # fmt: skip
             return self._bound("linear_scan_backward", arrays, scalars)
 
-        last = device.zeros(initial.shape, h.dtype) if incoming is None else incoming
+        last = no_state(device, initial.shape, h.dtype) if incoming is None else incoming
         flag = self._run(choice, gradient, last, descending, True, True, walk)
         if whole:
             return

@@ -11,7 +11,7 @@ from bppsa_cupy.arguments import as_flag, as_integer, as_plain_array, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.timescan.linear import LinearScan, nothing
+from bppsa_cupy.timescan.linear import LinearScan, no_state, nothing
 
 #: What numbers may be, by the reals that they are made of.
 REAL_OF = {
@@ -205,7 +205,7 @@ def _whole(device: Device, batch: int, steps: int) -> Array:
 def _initial(device: Device, h0: Any, b: Array, dtype: np.dtype) -> Array:
     shape = b.shape[0], b.shape[2]
     if h0 is None:
-        return device.zeros(shape, dtype)
+        return no_state(device, shape, dtype)
     given = _as("linear_scan", "h0", device, h0, dtype)
     if tuple(given.shape) != shape:
         raise ShapeError(

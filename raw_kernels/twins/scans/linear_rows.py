@@ -14,7 +14,6 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, past_caches
 from bppsa_cupy.raw_kernels.twins.simd.lanes import lanes_at, number
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times, times_plus
 from bppsa_cupy.raw_kernels.twins.simd.vectors import count_of
-from bppsa_cupy.raw_kernels.twins.threads.spans import span_count
 from bppsa_cupy.raw_kernels.twins.threads.threads import thread_count
 from bppsa_cupy.system.compiled import compiled, part
 
@@ -27,6 +26,9 @@ def launch(s):
 #: Outputs of at least so many bytes bypass the caches: with what is read beside them they leave the second.
 LEAST_STREAMED = 1 << 22
 
+#: Elements of a walk that are worth several threads: one goes through so many in a tenth of a millisecond.
+LEAST_SHARED = 1 << 19
+
 #: How long before they are read or written lines are asked for: some hundred nanoseconds of a walk.
 AHEAD_BYTES = 2048
 
@@ -34,7 +36,7 @@ AHEAD_BYTES = 2048
 @compiled()
 def shares_of(walks, width, elements):
     """Into how many tasks the columns of each walk are cut, and whether tasks are worth several threads."""
-    if span_count(elements) == 1:
+    if elements < LEAST_SHARED:
         return 1, False
     groups, threads = (width + 15) // 16, thread_count()
     cuts = max(1, min(groups, -(-threads // max(1, walks))))
