@@ -119,31 +119,21 @@ class DiagonalRecurrent(LinearRecurrent):
         """γ B as reals (2 N, I), of each row the real parts before the imaginary ones."""
         own, xp, gain = self._parameters(ctx, walk), ctx.device.xp, made.gain[:, None]
         real, imaginary = own["B_re"], own["B_im"]
-        rows = ctx.buffer(f"inward_{walk.name}", (len(real), 2, real.shape[1]))
+        rows = ctx.buffer("inward", (len(real), 2, real.shape[1]))
         xp.multiply(real, gain.real, out=rows[:, 0])
         xp.multiply(imaginary, gain.real, out=rows[:, 1])
         if gain.dtype.kind == "c":
             rows[:, 0] -= imaginary * gain.imag
             rows[:, 1] += real * gain.imag
-        return self._kept_inward(ctx, walk)
-
-    def _kept_inward(self, ctx: LinearContext, walk: Direction) -> Array:
-        """What `_inward` gave in the pass forward."""
-        inputs = self.inputs(walk.layer)
-        return ctx.buffer(f"inward_{walk.name}", (self.hidden_size, 2, inputs)).reshape(-1, inputs)
+        return rows.reshape(-1, rows.shape[2])
 
     def _outward(self, ctx: LinearContext, walk: Direction) -> Array:
         """s C as reals (F, 2 N) that the state's are multiplied by."""
         own, xp = self._parameters(ctx, walk), ctx.device.xp
-        columns = ctx.buffer(f"outward_{walk.name}", (self.input_size, self.hidden_size, 2))
+        columns = ctx.buffer("outward", (self.input_size, self.hidden_size, 2))
         xp.multiply(own["C_re"], self.scale, out=columns[:, :, 0])
         xp.multiply(own["C_im"], -self.scale, out=columns[:, :, 1])
-        return self._kept_outward(ctx, walk)
-
-    def _kept_outward(self, ctx: LinearContext, walk: Direction) -> Array:
-        """What `_outward` gave in the pass forward."""
-        shape = self.input_size, self.hidden_size, 2
-        return ctx.buffer(f"outward_{walk.name}", shape).reshape(self.input_size, -1)
+        return columns.reshape(self.input_size, -1)
 
     def factors(self, ctx: LinearContext, walk: Direction) -> Array:
         return self._as_reals(ctx, self._made(ctx, walk).factor).reshape(1, 1, -1)
@@ -169,13 +159,15 @@ class DiagonalRecurrent(LinearRecurrent):
 
     @staticmethod
     def _add_scaled(ctx: LinearContext, rows: Array, scale: Array, out: Array) -> None:
-        """out += scale rows; so many rows at a time that they stay in the host's caches."""
+        """out += scale rows; on the host so many rows at a time that they stay in the caches."""
         xp, columns = ctx.device.xp, rows.shape[-1]
-        if not out.flags.c_contiguous:
-            out += rows * scale
+        if ctx.device.name != "host" or not out.flags.c_contiguous:
+            more = ctx.buffer("skipped", out.shape)
+            xp.multiply(rows, scale, out=more)
+            out += more
             return
         whole, given = out.reshape(-1, columns), rows.reshape(-1, columns)
-        count = max(1, SCALED_AT_ONCE // columns) if ctx.device.name == "host" else max(1, len(whole))
+        count = max(1, SCALED_AT_ONCE // columns)
         scales, more = (ctx.buffer(name, (count, columns)) for name in ("scales", "scaled"))
         scales[...] = scale
         for first in range(0, len(whole), count):
@@ -188,7 +180,7 @@ class DiagonalRecurrent(LinearRecurrent):
 
     def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
         by_state = ctx.buffer("by_state", state.shape)
-        self.multiply_back(ctx, by_output, self._kept_outward(ctx, walk), by_state)
+        self.multiply_back(ctx, by_output, self._outward(ctx, walk), by_state)
         return by_state
 
     def hand_back(
@@ -202,7 +194,7 @@ class DiagonalRecurrent(LinearRecurrent):
         by_term, by_output = self._kept(ctx, walk)
         skip = ctx.parameters[f"D_{walk.name}"]
         by = out if first else ctx.buffer("by_seen", out.shape)
-        self.multiply_back(ctx, by_term, self._kept_inward(ctx, walk), by)
+        self.multiply_back(ctx, by_term, self._inward(ctx, walk, self._made(ctx, walk)), by)
         if by is not out:
             out += by
         if skip.ndim == 1:
