@@ -126,6 +126,93 @@ def test_blocks_are_never_ordered() -> None:
         launch(body.replace("SHARED] =", "blockIdx.x] = given[1] +"), grid=2, block=32)
 
 
+#: Of two clusters of two blocks, whose threads each hand a number to the other block: what bodies begin with.
+IN_CLUSTER = """
+extern __shared__ real held[];
+const int t = threadIdx.x, rank = blockIdx.x % 2, i = 32 * blockIdx.x + t;
+held[t] = -1;
+barrier_cluster_arrive(); barrier_cluster_wait();
+"""
+HANDED = IN_CLUSTER + "*mapa(held + (t ^ 1), 1 - rank) = i; ORDER; out[i] = held[t];"
+#: Bodies, what orders their accesses, what does not, and what the error says then.
+CLUSTERED: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
+    "a remote write before a read": (
+        HANDED, "barrier_cluster_arrive(); barrier_cluster_wait()", "__syncthreads()",
+        (r"memory of the cluster's block \d: thread \d+ of block \d (wrote|read) it",),
+    ),
+    "a write behind the arrival": (
+        IN_CLUSTER + "ORDER; barrier_cluster_wait(); out[i] = held[t];",
+        "*mapa(held + (t ^ 1), 1 - rank) = i; barrier_cluster_arrive()",
+        "barrier_cluster_arrive(); *mapa(held + (t ^ 1), 1 - rank) = i",
+        ("a race on byte",),
+    ),
+    "a read before the next remote write": (
+        HANDED.replace("ORDER", "barrier_cluster_arrive(); barrier_cluster_wait()")
+        + "ORDER; *mapa(held + t, 1 - rank) = 0; barrier_cluster_arrive(); barrier_cluster_wait();",
+        "barrier_cluster_arrive(); barrier_cluster_wait()", "__syncthreads()", (r"a race on byte",),
+    ),
+    "what a barrier of the block ordered, one of the cluster hands on": (
+        IN_CLUSTER + "if (t == 3) *mapa(held + 5, 1 - rank) = i; ORDER; out[i] = t ? 1 : held[5];",
+        "__syncthreads(); barrier_cluster_arrive(); barrier_cluster_wait()", "__syncthreads()",
+        ("a race on",),
+    ),
+    "a block that has ended": (
+        IN_CLUSTER + "if (rank) ORDER; *mapa(held + 32 + t, 1 - rank) = i; out[i] = 1;"
+        "barrier_cluster_arrive(); barrier_cluster_wait();",
+        "__syncwarp()", "{ out[i] = 1; return; }", ("has not started, or has ended",),
+    ),
+    "a block that has not started": (
+        HANDED.replace("barrier_cluster_arrive(); barrier_cluster_wait();", "ORDER;", 1).replace(
+            "ORDER; out", "barrier_cluster_arrive(); barrier_cluster_wait(); out"
+        ),
+        "barrier_cluster_arrive(); barrier_cluster_wait()", "", ("has not started, or has ended",),
+    ),
+    "a wait without an arrival": (
+        IN_CLUSTER + "ORDER; barrier_cluster_wait(); out[i] = 1;", "barrier_cluster_arrive()", "",
+        ("has not arrived",),
+    ),
+}  # fmt: skip
+
+
+def in_cluster(body: str, device: RaceDevice) -> np.ndarray:
+    """What two clusters of two blocks of a warp leave."""
+    text = 'extern "C" __global__ void __cluster_dims__(2, 1, 1) probe(real* __restrict__ out)'
+    kernel = text_kernel(
+        f'#include "prelude.cuh"\n{text}\n{{{body}}}\n',
+        array_out("out", "real", "128"),
+        grid=4,
+        shared_bytes=256,
+    )
+    out = np.zeros(128, np.float32)
+    device.launch(kernel, out)
+    return out
+
+
+@pytest.mark.parametrize("name", CLUSTERED)
+def test_what_no_barrier_of_the_cluster_orders_is_an_error(name: str) -> None:
+    make_device("emulated")  # skips where there is no g++
+    body, orders, does_not, words = CLUSTERED[name]
+    in_cluster(body.replace("ORDER", orders), RaceDevice(architecture="sm_90"))
+    with pytest.raises(EmulationError) as error:
+        in_cluster(body.replace("ORDER", does_not), RaceDevice(architecture="sm_90"))
+    for word in words:
+        assert re.search(word, str(error.value))
+
+
+def test_a_cluster_hands_numbers_from_block_to_block() -> None:
+    """Static shared memory is each block's own; a GPU without clusters refuses the launch."""
+    make_device("emulated")
+    body = "__shared__ int own; if (threadIdx.x == 0) own = blockIdx.x; __syncthreads();" + HANDED.replace(
+        "ORDER", "barrier_cluster_arrive(); barrier_cluster_wait()"
+    )
+    body += "__syncwarp(); out[i] += 1000 * own;"
+    found = in_cluster(body, RaceDevice(architecture="sm_90")).reshape(4, 32)
+    lanes = np.arange(32) ^ 1
+    assert found.tolist() == [(32 * (block ^ 1) + lanes + 1000 * block).tolist() for block in range(4)]
+    with pytest.raises(EmulationError, match="sm_75 has clusters of up to 1"):
+        in_cluster(body, RaceDevice())
+
+
 def test_atomic_operations_race_with_plain_accesses_alone() -> None:
     body = "out[threadIdx.x] = 1; atomicAdd(given, 1.0f); ORDER; if (threadIdx.x == 40) out[0] = given[0];"
     assert launch(body.replace("ORDER;", "__syncthreads();"))[1][0] == 64

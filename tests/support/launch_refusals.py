@@ -28,12 +28,14 @@ def refusal(
     *,
     asked_for: int = SHARED_BYTES,
     registers: int = 0,
+    cluster: int = 1,
 ) -> str | None:
     """Why the driver refuses a launch, and its error; None where it does not.
 
     shared_bytes  that a block takes, static and dynamic together
     asked_for     that a block can have: SHARED_BYTES, or what the kernel was allowed by its attribute
     registers     of a thread; 0: not known
+    cluster       blocks of a cluster
     """
     threads, given = math.prod(block), min(asked_for, architecture.shared_bytes)
     taken = registers_of_block(threads, registers)
@@ -44,6 +46,14 @@ def refusal(
         limits = f"{BLOCK}, {THREADS} in all"
         words = (
             f"a block of {tuple(block)} threads is launched, {architecture.name} takes {limits} ({invalid})"
+        )
+    elif cluster > architecture.cluster_blocks or grid[0] % cluster:
+        limit = (
+            f"{architecture.name} has clusters of up to {architecture.cluster_blocks}, which share out a grid"
+        )
+        words = (
+            f"clusters of {cluster} blocks are launched in a grid of {tuple(grid)}, {limit} "
+            "(CUDA_ERROR_INVALID_CLUSTER_SIZE)"
         )
     elif shared_bytes > given:
         words = f"a block takes {shared_bytes} bytes of shared memory, it gets {given} ({invalid})"

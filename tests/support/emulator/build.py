@@ -31,6 +31,7 @@ SANITIZER_FLAGS = ("-O0", "-fsanitize=address,undefined,float-cast-overflow", "-
 #: The scheduler, and what finds races: compiled once, and linked with every kernel.
 LAUNCH_OBJECT, RACES_OBJECT = "launch.o", "races.o"
 DYNAMIC_SHARED = re.compile(r"extern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s+(\w+)\s*\[\s*\]\s*;")
+CLUSTER_DIMS = re.compile(r"__cluster_dims__\(\s*(\w+)")
 LAUNCH_BOUND = re.compile(r"__launch_bounds__\(\s*([\w* ]+?)\s*[,)]")
 
 
@@ -65,7 +66,7 @@ def translate(text: str, name: str, parameters: Sequence[Parameter]) -> str:
         f"*static_cast<{kind.replace('__restrict__', '')}*>(arguments[{position}])"
         for position, kind in enumerate(types)
     )
-    bound = LAUNCH_BOUND.search(text)
+    bound, cluster = LAUNCH_BOUND.search(text), CLUSTER_DIMS.search(text)
     visible = 'extern "C" __attribute__((visibility("default")))'
     body = DYNAMIC_SHARED.sub(r"EMULATOR_DYNAMIC_SHARED(\1, \2);", text)
     return (
@@ -73,6 +74,7 @@ def translate(text: str, name: str, parameters: Sequence[Parameter]) -> str:
         f"static void (*const emulator_kernel)({', '.join(types)}) = {name};\n"
         f"{visible} void emulator_entry(void** arguments) {{ emulator_kernel({unpacked}); }}\n"
         f"{visible} const int emulator_launch_bound = {bound.group(1) if bound else 1024};\n"
+        f"{visible} const int emulator_cluster = {cluster.group(1) if cluster else 1};\n"
     )
 
 

@@ -18,6 +18,7 @@
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __grid_constant__
 
 #define EMULATOR_DYNAMIC_SHARED(type, name) \
@@ -114,6 +115,17 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, int line = _
     int self = emulator::lane(), source = self ^ bits;
     if (source > (self | (width - 1))) source = self;
     return emulator::exchange("__shfl_xor_sync", line, mask, value, source);
+}
+
+// ---- clusters ----
+
+inline void barrier_cluster_arrive(int line = __builtin_LINE()) { emulator::cluster_arrive(line); }
+inline void barrier_cluster_wait(int line = __builtin_LINE()) { emulator::cluster_wait(line); }
+
+template <class Value>
+inline Value* mapa(Value* own, unsigned rank, int line = __builtin_LINE())
+{
+    return static_cast<Value*>(emulator::shared_of_peer(own, rank, line));
 }
 
 // ---- copies to shared memory ----

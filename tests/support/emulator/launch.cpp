@@ -1,15 +1,9 @@
-// Running a grid: every block from poisoned shared memory to its last thread. Compiled once, and linked with each
+// Running a grid: every cluster from poisoned shared memory to its last thread. Compiled once, and linked with each
 // kernel.
 
 #include "copies.hpp"
 
 namespace emulator {
-
-// Where a static __shared__ array begins, and its bytes.
-struct Shared {
-    char* begin;
-    size_t bytes;
-};
 
 // All ones: NaN as float and as double.
 __attribute__((no_sanitize("address", "thread"), noinline)) inline void poison(const Shared& shared)
@@ -73,24 +67,29 @@ inline Thread& take_released()
 
 inline bool release()
 {
-    return (launch.order.is_random() && release_warps(launch.order.draw())) || release_warps(0) ||
-           release_barrier();
+    if ((launch.order.is_random() && release_warps(launch.order.draw())) || release_warps(0)) return true;
+    bool any = false;
+    for (unsigned rank = 0; rank < launch.cluster; ++rank) any |= release_barrier(rank);
+    return any || release_cluster();
 }
 
-inline void run_block(size_t block)
+// The blocks of a cluster, from block number `first` on.
+inline void run_cluster(size_t first)
 {
     launch.next = launch.head = launch.tail = 0;
-    launch.living = launch.count = blockDim.x * blockDim.y * blockDim.z;
+    launch.living = launch.count = launch.cluster * launch.block_threads;
     launch.order.fill(launch.turns, launch.count);
     unsigned i = 0;
-    for (unsigned z = 0; z < blockDim.z; ++z)
-        for (unsigned y = 0; y < blockDim.y; ++y)
-            for (unsigned x = 0; x < blockDim.x; ++x) {
-                launch.threads[i].index = uint3{x, y, z};
-                launch.threads[i++].state = unstarted;
-            }
+    for (unsigned rank = 0; rank < launch.cluster; ++rank)
+        for (unsigned z = 0; z < blockDim.z; ++z)
+            for (unsigned y = 0; y < blockDim.y; ++y)
+                for (unsigned x = 0; x < blockDim.x; ++x) {
+                    launch.threads[i].index = uint3{x, y, z};
+                    launch.threads[i].arrived = false;
+                    launch.threads[i++].state = unstarted;
+                }
     forget_copies();
-    races::start_block(block, launch.count);
+    races::start_cluster(first, launch.cluster, launch.block_threads);
     while (!failed()) {
         if (launch.head != launch.tail)
             resume(*take_released().fiber);
@@ -105,12 +104,12 @@ inline void run_block(size_t block)
 
 }  // namespace emulator
 
-// Runs `entry` over the grid in an order of orders.hpp. `statics` are the static __shared__ arrays; `stacks` holds
-// `stack_bytes` for each of 1024 threads. The message is empty, or what went wrong first.
+// Runs `entry` over the grid, in clusters of so many blocks along x, in an order of orders.hpp. `statics` are the static
+// __shared__ arrays; `stacks` holds `stack_bytes` for each thread of a cluster. The message is empty, or what went wrong first.
 extern "C" __attribute__((visibility("default"))) void emulator_launch(
     void (*entry)(void**), void** arguments, const unsigned* grid, const unsigned* block,
-    const emulator::Shared* statics, size_t statics_count, size_t shared_bytes, uint64_t order, char* stacks,
-    size_t stack_bytes, char* message, size_t message_bytes)
+    unsigned cluster, const emulator::Shared* statics, size_t statics_count, size_t shared_bytes, uint64_t order,
+    char* stacks, size_t stack_bytes, char* message, size_t message_bytes)
 {
     using namespace emulator;
     launch.entry = entry;
@@ -123,23 +122,43 @@ extern "C" __attribute__((visibility("default"))) void emulator_launch(
     launch.fibers_made = launch.idle_count = 0;
     gridDim = dim3(grid[0], grid[1], grid[2]);
     blockDim = dim3(block[0], block[1], block[2]);
-    void* shared = nullptr;
+    launch.cluster = cluster;
+    launch.block_threads = block[0] * block[1] * block[2];
+    launch.dynamic_bytes = shared_bytes;
+    launch.statics = statics;
+    launch.statics_count = statics_count;
+    size_t static_bytes = 0;
+    for (size_t i = 0; i < statics_count; ++i) static_bytes += statics[i].bytes;
     message[0] = 0;
-    if (shared_bytes && posix_memalign(&shared, 128, shared_bytes)) fail("no memory for shared memory");
-    dynamic_shared = static_cast<char*>(shared);
-    size_t blocks = size_t(grid[0]) * grid[1] * grid[2];
-    size_t* const turns = static_cast<size_t*>(malloc(blocks * sizeof(size_t)));
-    launch.order.fill(turns, blocks);
-    races::start(dynamic_shared, shared_bytes, &fail);
-    for (size_t turn = 0; turn < blocks && !failed(); ++turn) {
-        const size_t number = turns[turn];
-        blockIdx = uint3{unsigned(number % grid[0]), unsigned(number / grid[0] % grid[1]),
-                         unsigned(number / grid[0] / grid[1])};
+    races::start(&fail);
+    for (unsigned rank = 0; rank < cluster; ++rank) {
+        void* shared = nullptr;
+        if (shared_bytes && posix_memalign(&shared, 128, shared_bytes)) fail("no memory for shared memory");
+        launch.dynamic[rank] = static_cast<char*>(shared);
+        launch.kept[rank] = cluster > 1 ? static_cast<char*>(malloc(static_bytes)) : nullptr;
+        races::add_shared(launch.dynamic[rank], shared_bytes, rank);
+    }
+    const size_t clusters = size_t(grid[0]) * grid[1] * grid[2] / cluster;
+    size_t* const turns = static_cast<size_t*>(malloc(clusters * sizeof(size_t)));
+    launch.order.fill(turns, clusters);
+    for (size_t turn = 0; turn < clusters && !failed(); ++turn) {
+        const size_t first = turns[turn] * cluster;
+        blockIdx = uint3{unsigned(first % grid[0]), unsigned(first / grid[0] % grid[1]),
+                         unsigned(first / grid[0] / grid[1])};
+        launch.first_x = blockIdx.x;
+        launch.rank = 0;
+        dynamic_shared = launch.dynamic[0];
         for (size_t i = 0; i < statics_count; ++i) poison(statics[i]);
-        poison({dynamic_shared, shared_bytes});
-        run_block(number);
+        for (unsigned rank = 0; rank < cluster; ++rank) {
+            poison({launch.dynamic[rank], shared_bytes});
+            if (launch.kept[rank]) poison({launch.kept[rank], static_bytes});
+        }
+        run_cluster(first);
     }
     races::finish();
     free(turns);
-    free(shared);
+    for (unsigned rank = 0; rank < cluster; ++rank) {
+        free(launch.dynamic[rank]);
+        free(launch.kept[rank]);
+    }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import mmap
 import re
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from launch_refusals import SHARED_BYTES, THREADS, refusal
+from launch_refusals import SHARED_BYTES, THREADS, WARP, refusal
 
 from bppsa_cupy.raw_kernels.architectures import Architecture
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
@@ -23,7 +24,6 @@ STACK_BYTES = 256 * 1024
 ASCENDING, DESCENDING = 0, 1
 
 _lock = threading.Lock()
-_stacks: list[tuple[mmap.mmap, int]] = []
 
 
 class Library:
@@ -32,6 +32,7 @@ class Library:
     architecture  of the GPU that launches are held to
     opted_in      bytes of shared memory, static and dynamic together, that a launch may take
     registers     of a thread; 0: not known
+    cluster       blocks of a cluster, as the text says
     finds_races   whether it was compiled with a look-out for races
     """
 
@@ -44,6 +45,7 @@ class Library:
         self._launch.restype = None
         self._entry = ctypes.cast(handle.emulator_entry, ctypes.c_void_p)
         self._bound = ctypes.c_int.in_dll(handle, "emulator_launch_bound").value
+        self.cluster = ctypes.c_int.in_dll(handle, "emulator_cluster").value
         address = ctypes.cast(self._launch, ctypes.c_void_p).value or 0
         self._shared = static_shared(path, "emulator_launch", address)
         self.static_shared_bytes = sum(memory.nbytes for memory in self._shared)
@@ -69,10 +71,14 @@ class Library:
         """Raise EmulationError where a GPU of the architecture would refuse the launch, or the text's launch
         bound is below its block."""
         total = shape.shared_bytes + self.static_shared_bytes
-        limits = {"asked_for": self.opted_in, "registers": self.registers}
+        limits = {"asked_for": self.opted_in, "registers": self.registers, "cluster": self.cluster}
         why = refusal(self.architecture, shape.grid, shape.block, total, **limits)
         if why is None and math.prod(shape.block) > self._bound:
             why = f"a block of {shape.block} threads is launched, it takes at most {self._bound}"
+        if why is None and self.cluster > 1 and math.prod(shape.block) % WARP:
+            why = (
+                f"a cluster's blocks of {shape.block} threads are no whole warps, as the emulator takes them"
+            )
         if why is not None:
             raise EmulationError(f"{self.name}: {why}")
 
@@ -104,8 +110,9 @@ class Library:
                         )
             self._launch(
                 self._entry, packed, (ctypes.c_uint * 3)(*shape.grid), (ctypes.c_uint * 3)(*shape.block),
-                self._statics, ctypes.c_size_t(len(self._shared)), ctypes.c_size_t(shape.shared_bytes),
-                ctypes.c_uint64(order), ctypes.c_void_p(_stack_address()), ctypes.c_size_t(STACK_BYTES),
+                ctypes.c_uint(self.cluster), self._statics, ctypes.c_size_t(len(self._shared)),
+                ctypes.c_size_t(shape.shared_bytes), ctypes.c_uint64(order),
+                ctypes.c_void_p(_stack_address(self.cluster)), ctypes.c_size_t(STACK_BYTES),
                 message, ctypes.c_size_t(len(message)),
             )  # fmt: skip
         if message.value:
@@ -119,10 +126,13 @@ class Library:
         return message + "".join(f"\n  {number}: {lines[number - 1].strip()}" for number in named)
 
 
-def _stack_address() -> int:
-    """The address of the stacks all launches use; memory is taken only where a thread touches it."""
-    if not _stacks:
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
-        memory = mmap.mmap(-1, THREADS * STACK_BYTES, flags=flags)
-        _stacks.append((memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))))
-    return _stacks[0][1]
+@functools.cache
+def _stacks(bytes_of_all: int) -> tuple[mmap.mmap, int]:
+    """The stacks that launches use, and their address; memory is taken only where a thread touches it."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
+    memory = mmap.mmap(-1, bytes_of_all, flags=flags)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _stack_address(cluster: int) -> int:
+    return _stacks(THREADS * cluster * STACK_BYTES)[1]

@@ -26,8 +26,9 @@ Banks banks;
 void (*report)(const char*, ...);
 bool atomic;
 
-// The reads of a word that came before no later write of it. Since only a barrier of the block orders warps, lanes
-// of one warp and one thread of another are enough: a write races with one of all reads if with one of these.
+// The reads of a word that came before no later write of it. Since only a barrier of the block orders warps, and one of
+// the cluster blocks, lanes of one warp, one thread of another and one of another block are enough: a write races with
+// one of all reads if with one of these.
 struct Reads {
     Access lanes[32];
     Access of_other_warp, of_other_block;
@@ -45,8 +46,12 @@ struct Reads {
     void add(const Access& read)
     {
         if (block != read.block) {
-            for (const Access& lane : lanes)
-                if (lane.exists()) of_other_block = lane;
+            for (const Access& lane : lanes) {
+                if (!lane.exists() || clocks.is_published(lane)) continue;
+                // Whoever writes races with one of these two.
+                if (of_other_block.exists() && !clocks.is_published(of_other_block)) return;
+                of_other_block = lane;
+            }
             start(read);
         }
         if (read.thread / 32 != warp) {
@@ -71,6 +76,9 @@ private:
     }
 };
 
+// Whose shared memory a range is, beside the ranks of a cluster's blocks.
+constexpr int of_each = -1, of_none = -2;
+
 struct Cell {
     Access write;
     uint32_t reads = 0;  // 1 + its place among the range's
@@ -81,34 +89,44 @@ struct Range {
     std::string name;
     uintptr_t begin, end;
     unsigned word;
-    bool is_shared;
-    std::vector<Cell> cells;
+    int owner;
+    std::vector<Cell> cells;  // of static shared memory as many for each block of a cluster
     std::vector<Reads> reads;
 
-    Range(const char* name, uintptr_t begin, size_t bytes, unsigned word, bool is_shared)
-        : name(name), begin(begin), end(begin + bytes), word(word), is_shared(is_shared), cells(bytes / word)
+    Range(const char* name, uintptr_t begin, size_t bytes, unsigned word, int owner)
+        : name(name), begin(begin), end(begin + bytes), word(word), owner(owner), cells(bytes / word)
     {
     }
+
+    bool is_shared() const { return owner != of_none; }
 
     void fail(size_t at, const Access& before, const Access& now) const
     {
         static const char* const present[] = {"reads it", "writes it", "updates it", "starts a copy to it"};
         static const char* const past[] = {"read it", "wrote it", "updated it", "copies to it and has not waited"};
         char word[64], who[64];
-        snprintf(word, sizeof word, is_shared ? "byte %zu of shared " : "", at);
+        snprintf(word, sizeof word, is_shared() ? "byte %zu of shared " : "", at);
         std::string where = word + name;
-        if (!is_shared) where += "[" + std::to_string(at) + "]";
+        if (!is_shared()) where += "[" + std::to_string(at) + "]";
+        if (is_shared() && clocks.blocks > 1)
+            where += " of the cluster's block " + std::to_string(owner == of_each ? int(clocks.rank()) : owner);
         if (before.thread == several) snprintf(who, sizeof who, "one of several threads");
-        else snprintf(who, sizeof who, "thread %u of block %u", before.thread, before.block - 1);
+        else snprintf(who, sizeof who, "thread %u of block %u", before.thread % clocks.block_threads,
+                      before.block - 1);
         report("a race on %s: %s %s at @%x, thread %u of block %u %s at @%x, and nothing orders them",
-               where.c_str(), who, past[before.kind], before.place, now.thread, now.block - 1,
+               where.c_str(), who, past[before.kind], before.place, now.thread % clocks.block_threads,
+               now.block - 1,
                present[now.kind], now.place);
     }
 
+    // The cell of a word of the running block's.
+    Cell& cell_of(size_t at) { return cells[(owner == of_each ? clocks.rank() * words() : 0) + at]; }
+    size_t words() const { return (end - begin) / word; }
+
     void touch(size_t at, const Access& now)
     {
-        Cell& cell = cells[at];
-        if (is_shared && cell.write.block != clocks.block) cell.write = Access();
+        Cell& cell = cell_of(at);
+        if (is_shared() && !clocks.runs(cell.write.block)) cell.write = Access();
         const bool both_atomic = now.kind == updates && cell.write.kind == updates;
         const bool ordered = !cell.write.exists() || clocks.is_ordered(cell.write);
         if (!ordered && !both_atomic) return fail(at, cell.write, now);
@@ -134,7 +152,7 @@ struct Range {
     void each(uintptr_t address, size_t bytes, Act act)
     {
         const size_t first = (address - begin) / word, last = (address + bytes - 1 - begin) / word;
-        for (size_t at = first; at <= last && at < cells.size(); ++at) act(at);
+        for (size_t at = first; at <= last && at < words(); ++at) act(at);
     }
 };
 
@@ -156,17 +174,18 @@ void touch(const void* address, size_t bytes, Kind kind, void* caller)
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
     Range* const range = range_of(at);
     if (!range) return;
-    if (range->is_shared) banks.touch(range->name, caller, clocks.current, at, bytes);
+    if (range->is_shared()) banks.touch(range->name, caller, clocks.current, at, bytes);
     const Access now = clocks.access(kind, uint32_t(static_cast<const char*>(caller) - __ehdr_start));
     range->each(at, bytes, [&](size_t cell) { range->touch(cell, now); });
 }
 
 }  // namespace
 
-void start(char* shared, size_t bytes, void (*fail)(const char*, ...))
+void start(void (*fail)(const char*, ...)) { report = fail; }
+
+void add_shared(char* shared, size_t bytes, unsigned rank)
 {
-    report = fail;
-    if (bytes) ranges.emplace_back("memory", reinterpret_cast<uintptr_t>(shared), bytes, 1, true);
+    if (bytes) ranges.emplace_back("memory", reinterpret_cast<uintptr_t>(shared), bytes, 1, int(rank));
 }
 
 void finish()
@@ -176,15 +195,17 @@ void finish()
     clocks.current = nobody;
 }
 
-void start_block(size_t block, unsigned threads)
+void start_cluster(size_t first, unsigned blocks, unsigned threads)
 {
-    clocks.start_block(block, threads);
+    clocks.start_cluster(first, blocks, threads);
     banks.barrier();
-    for (Range& range : ranges)
-        if (range.is_shared && !range.reads.empty()) {
+    for (Range& range : ranges) {
+        if (range.owner == of_each) range.cells.resize(range.words() * blocks);
+        if (range.is_shared() && !range.reads.empty()) {
             for (Cell& cell : range.cells) cell.reads = 0;
             range.reads.clear();
         }
+    }
 }
 
 void run(unsigned thread) { clocks.current = thread; }
@@ -195,9 +216,17 @@ void end()
     clocks.current = nobody;
 }
 
-void block_barrier()
+void block_barrier(unsigned rank)
 {
-    clocks.block_barrier();
+    clocks.block_barrier(rank);
+    banks.barrier();
+}
+
+void cluster_arrive() { clocks.cluster_arrive(); }
+
+void cluster_barrier()
+{
+    clocks.cluster_barrier();
     banks.barrier();
 }
 
@@ -211,7 +240,7 @@ void end_copy(const void* to, size_t bytes)
     Range* const range = range_of(address);
     if (!range) return;
     range->each(address, bytes, [&](size_t at) {
-        Access& write = range->cells[at].write;
+        Access& write = range->cell_of(at).write;
         if (write.kind == copies && write.thread == clocks.current)
             write = clocks.access(writes, write.place);
     });
@@ -226,7 +255,8 @@ void set_atomic(bool is_atomic) { atomic = is_atomic; }
 extern "C" __attribute__((visibility("default"))) void emulator_watch(
     const char* name, size_t address, size_t bytes, unsigned word, int is_shared)
 {
-    emulator::races::ranges.emplace_back(name, address, bytes, word, is_shared != 0);
+    using namespace emulator::races;
+    ranges.emplace_back(name, address, bytes, word, is_shared ? of_each : of_none);
 }
 
 // Whether accesses to shared memory are counted from here on, by banks; forgets what was counted.

@@ -16,20 +16,26 @@ namespace races {
 #define EMULATOR_TOLD {}
 #endif
 
-// A launch begins: its dynamic shared memory, and where to tell what went wrong. After it nothing is watched.
-EMULATOR_TELL void start(char* shared, size_t bytes, void (*fail)(const char*, ...)) EMULATOR_TOLD
+// A launch begins: where to tell what went wrong; the dynamic shared memory of each block of a cluster. After it nothing
+// is watched.
+EMULATOR_TELL void start(void (*fail)(const char*, ...)) EMULATOR_TOLD
+EMULATOR_TELL void add_shared(char* shared, size_t bytes, unsigned rank) EMULATOR_TOLD
 EMULATOR_TELL void finish() EMULATOR_TOLD
 
-// A block of `threads` begins, by its number in the grid.
-EMULATOR_TELL void start_block(size_t block, unsigned threads) EMULATOR_TOLD
+// A cluster of so many blocks of `threads` begins, by its first block's number in the grid.
+EMULATOR_TELL void start_cluster(size_t first, unsigned blocks, unsigned threads) EMULATOR_TOLD
 
-// What follows is done by this thread of the block; it has ended.
+// What follows is done by this thread of the cluster; it has ended.
 EMULATOR_TELL void run(unsigned thread) EMULATOR_TOLD
 EMULATOR_TELL void end() EMULATOR_TOLD
 
-// All living threads of the block, or of these lanes behind thread `first`, have come to a barrier.
-EMULATOR_TELL void block_barrier() EMULATOR_TOLD
+// All living threads of the cluster's block `rank`, or of these lanes behind thread `first`, have come to a barrier.
+EMULATOR_TELL void block_barrier(unsigned rank) EMULATOR_TOLD
 EMULATOR_TELL void warp_barrier(unsigned first, unsigned lanes) EMULATOR_TOLD
+
+// The running thread arrives at the barrier of the cluster; all its living threads have.
+EMULATOR_TELL void cluster_arrive() EMULATOR_TOLD
+EMULATOR_TELL void cluster_barrier() EMULATOR_TOLD
 
 // The running thread starts a copy to these bytes; it has waited for it.
 EMULATOR_TELL void start_copy(const void* to, size_t bytes) EMULATOR_TOLD

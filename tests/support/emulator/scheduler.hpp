@@ -1,4 +1,6 @@
-// One launch: its blocks one after another, the threads of a block as fibers.
+// One launch: its clusters of blocks one after another, a block being a cluster of one unless the text says more; the
+// threads of a cluster as fibers. Static __shared__ arrays have one place: those of the block whose thread runs lie
+// there, and those of the others are kept beside.
 //
 // A thread runs until it waits for others or ends; a fiber whose thread has ended takes the next
 // one, so a kernel without barriers runs on a single fiber and never switches. Threads that are
@@ -6,8 +8,8 @@
 // a race shows as a difference between two orders, or is found by races.hpp.
 //
 // When nothing can run, the waits are resolved: a warp operation whose lanes have all come, else
-// the block's barrier if all living threads stand at it, else the launch fails with the places at
-// which the threads wait. In a random order, warps are held back at random, so that some run ahead.
+// the barrier of a block or of the cluster if all its living threads stand at it, else the launch fails with
+// the places at which the threads wait. In a random order, warps are held back at random, so that some run ahead.
 
 #pragma once
 
@@ -26,9 +28,15 @@ dim3 blockDim, gridDim;
 
 namespace emulator {
 
-constexpr unsigned max_threads = 1024;
+constexpr unsigned max_cluster = 16, max_threads = 1024 * max_cluster;
 
-enum State : unsigned char { unstarted, running, ready, at_barrier, at_warp, ended };
+enum State : unsigned char { unstarted, running, ready, at_barrier, at_warp, at_cluster, ended };
+
+// Where a static __shared__ array begins, and its bytes.
+struct Shared {
+    char* begin;
+    size_t bytes;
+};
 
 struct Thread {
     uint3 index;
@@ -36,6 +44,7 @@ struct Thread {
     Context* fiber;    // that holds it while it waits
     const char* what;  // the operation it waits at, and its line in the compiled text
     int line;
+    bool arrived;      // at the cluster's barrier, for which it is yet to wait
     unsigned mask;     // lanes that take part, of a warp operation
     int source;        // lane whose value it asks for; -1 asks for the ballot
     uint64_t value, result;
@@ -56,8 +65,15 @@ struct Launch {
     size_t stack_bytes;
 
     Thread threads[max_threads];
-    unsigned turns[max_threads];               // the block's threads in the launch's order
-    unsigned count, next, living;              // threads of a block: all, started, not ended
+    unsigned turns[max_threads];               // the cluster's threads in the launch's order
+    unsigned count, next, living;              // threads of a cluster: all, started, not ended
+    unsigned cluster, block_threads, rank;     // blocks of a cluster, threads of one, the one whose thread runs
+    unsigned first_x;                          // blockIdx.x of the cluster's first block
+    char* dynamic[max_cluster];                // shared memory of each block of the cluster, and its bytes
+    size_t dynamic_bytes;
+    const Shared* statics;
+    size_t statics_count;
+    char* kept[max_cluster];                   // static arrays of the blocks whose threads do not run
     unsigned queue[max_threads], head, tail;   // released threads, in the order they will run
     Thread* current;
 };
@@ -78,7 +94,25 @@ inline void fail(const char* format, ...)
     va_end(values);
 }
 
+// A thread's number in its cluster; a cluster of more than one block has blocks of whole warps.
 inline unsigned number(const Thread& thread) { return unsigned(&thread - launch.threads); }
+
+// Brings in the shared memory of the cluster's block of this rank.
+__attribute__((no_sanitize("address", "thread"), noinline)) inline void enter(unsigned rank)
+{
+    if (rank == launch.rank) return;
+    char *out = launch.kept[launch.rank], *in = launch.kept[rank];
+    for (size_t i = 0; i < launch.statics_count; ++i) {
+        const Shared& shared = launch.statics[i];
+        memcpy(out, shared.begin, shared.bytes);
+        memcpy(shared.begin, in, shared.bytes);
+        out += shared.bytes;
+        in += shared.bytes;
+    }
+    launch.rank = rank;
+    blockIdx.x = launch.first_x + rank;
+    dynamic_shared = launch.dynamic[rank];
+}
 
 int lane() { return int(number(*launch.current) % 32); }
 
@@ -87,6 +121,7 @@ inline void make_current(Thread& thread)
     thread.state = running;
     launch.current = &thread;
     threadIdx = thread.index;
+    enter(number(thread) / launch.block_threads);
     races::run(number(thread));
 }
 
@@ -137,11 +172,13 @@ unsigned block_wait(const char* what, int line, bool predicate)
     return unsigned(launch.current->result);
 }
 
-inline bool release_barrier()
+// Releases the threads of the cluster's block of this rank.
+inline bool release_barrier(unsigned rank)
 {
     uint64_t holds = 0;
     const Thread* first = nullptr;
-    for (unsigned i = 0; i < launch.count; ++i) {
+    const unsigned begin = rank * launch.block_threads, end = begin + launch.block_threads;
+    for (unsigned i = begin; i < end; ++i) {
         const Thread& thread = launch.threads[i];
         if (thread.state == ended) continue;
         if (thread.state != at_barrier) return false;
@@ -149,14 +186,64 @@ inline bool release_barrier()
         if (thread.line != first->line || strcmp(thread.what, first->what)) return false;
         holds += thread.value;
     }
-    races::block_barrier();
+    if (!first) return false;
+    races::block_barrier(rank);
     for (unsigned turn = 0; turn < launch.count; ++turn) {
         Thread& thread = launch.threads[launch.turns[turn]];
-        if (thread.state == ended) continue;
+        if (thread.state == ended || launch.turns[turn] / launch.block_threads != rank) continue;
         thread.result = holds;
         release(thread);
     }
     return true;
+}
+
+// ---- the cluster's barrier, and the shared memory of its blocks ----
+
+void cluster_arrive(int line)
+{
+    if (launch.current->arrived)
+        fail("barrier.cluster.arrive at line %d: the thread has arrived before, and has not waited", line);
+    launch.current->arrived = true;
+    races::cluster_arrive();
+}
+
+void cluster_wait(int line)
+{
+    if (!launch.current->arrived) fail("barrier.cluster.wait at line %d: the thread has not arrived", line);
+    wait(at_cluster, "barrier.cluster.wait", line);
+}
+
+inline bool release_cluster()
+{
+    for (unsigned i = 0; i < launch.count; ++i)
+        if (launch.threads[i].state != ended && launch.threads[i].state != at_cluster) return false;
+    races::cluster_barrier();
+    for (unsigned turn = 0; turn < launch.count; ++turn) {
+        Thread& thread = launch.threads[launch.turns[turn]];
+        if (thread.state == ended) continue;
+        thread.arrived = false;
+        release(thread);
+    }
+    return true;
+}
+
+void* shared_of_peer(const void* own, unsigned rank, int line)
+{
+    const size_t place = size_t(static_cast<const char*>(own) - dynamic_shared);
+    if (place >= launch.dynamic_bytes)
+        fail("mapa at line %d: the address is not in dynamic shared memory, and no other is emulated", line);
+    else if (rank >= launch.cluster)
+        fail("mapa at line %d: there is no block %u in a cluster of %u", line, rank, launch.cluster);
+    else {
+        bool lives = false;
+        for (unsigned i = 0; i < launch.block_threads && !lives; ++i) {
+            const State state = launch.threads[rank * launch.block_threads + i].state;
+            lives = state != unstarted && state != ended;
+        }
+        if (lives) return launch.dynamic[rank] + place;
+        fail("mapa at line %d: block %u of the cluster has not started, or has ended", line, rank);
+    }
+    return const_cast<void*>(own);
 }
 
 // ---- operations of a warp ----
@@ -216,7 +303,7 @@ inline bool release_warps(uint64_t held_back)
     bool any = false;
     for (unsigned turn = 0; turn < launch.count; ++turn) {
         Thread& thread = launch.threads[launch.turns[turn]];
-        if (held_back >> number(thread) / 32 & 1) continue;
+        if (held_back >> number(thread) / 32 % 64 & 1) continue;
         if (thread.state == at_warp && release_warp(thread)) any = true;
     }
     return any;

@@ -33,6 +33,13 @@ unsigned block_wait(const char* what, int line, bool predicate);
 // An operation of the lanes of `mask`: the value of the lane `source`, or, where that is -1, the ballot.
 uint64_t warp_wait(const char* what, int line, unsigned mask, uint64_t value, int source);
 
+// Arrives at the barrier of the cluster, and waits there for its other threads.
+void cluster_arrive(int line);
+void cluster_wait(int line);
+
+// Where `own`, an address of this block's dynamic shared memory, lies in that of the cluster's block `rank`.
+void* shared_of_peer(const void* own, unsigned rank, int line);
+
 // cp.async of some bytes, its groups, and the wait until at most `left` of them are under way.
 void start_copy(void* to, const void* from, unsigned bytes, int line);
 void end_group();
