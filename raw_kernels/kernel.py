@@ -65,7 +65,7 @@ class Parameter(NamedTuple):
 
 
 SIGNATURE = re.compile(
-    r'^extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(\n(.*?)\n?\)\n\{',
+    r'^extern "C" __global__ void (?:[A-Z_]+ )?(?:__launch_bounds__\([^)]*\) )?(\w+)\(\n(.*?)\n?\)\n\{',
     re.MULTILINE | re.DOTALL,
 )
 ARRAY = re.compile(r"(const )?([\w ]+)\* __restrict__ (\w+)")
@@ -142,8 +142,9 @@ class Layout(NamedTuple):
     units  places for units in a walk of a sample, or of a chunk of one: as many as units at least, or of a
            walk by a whole block fewer, each for several; 0: a block loops over units
     lanes  threads that share a place: a power of two
-    walks  that a block makes: one, or as many as fill whole warps
+    walks  that a block makes: one, or as many as fill whole warps; of a cluster the samples that go together
     beyond  packs of 16 bytes of weights that a thread has in shared memory, beside those in its registers
+    cluster  blocks that share out the units, `units` places each
     """
 
     width: int = 0
@@ -151,6 +152,7 @@ class Layout(NamedTuple):
     lanes: int = 1
     walks: int = 1
     beyond: int = 0
+    cluster: int = 1
 
 
 #: The layout that fits everywhere, and the one of kernels that have no others.

@@ -47,6 +47,10 @@ FOUND = 4096
 LARGE = 1 << 26
 
 
+class RefusedError(DeviceError):
+    """A GPU refuses a launch of clusters."""
+
+
 class Device(abc.ABC):
     """Arrays and kernels of one processor.
 
@@ -279,6 +283,15 @@ class Device(abc.ABC):
     def cache_bytes(self) -> int | None:
         """Bytes of the cache that a GPU's multiprocessors share; None of other devices."""
         return None
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Blocks of a thread-block cluster that a kernel may ask for at most; 1 where there are none."""
+        return 1
+
+    def resident_clusters(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> int:
+        """How many clusters of a launch run at once; 0 where it cannot be made."""
+        return 0
 
     @property
     @abc.abstractmethod

@@ -15,11 +15,16 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
-from bppsa_cupy.devices.base import Device, Launch
+from bppsa_cupy.devices.base import Device, Launch, RefusedError
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
+from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS, active_clusters, tells_clusters
 from bppsa_cupy.devices.order import branches, predecessors
-from bppsa_cupy.errors import DeviceError
+from bppsa_cupy.errors import DeviceError, reason_of
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
+
+#: The oldest GPUs with thread-block clusters, by their compute capability, 10 times; blocks of one that all
+#: of them take, and that a kernel may ask for.
+LEAST_WITH_CLUSTERS, PORTABLE_CLUSTER, LARGEST_CLUSTER = 90, 8, 16
 
 #: The oldest major version of CuPy whose graphs and attributes are those that are used here.
 LEAST_CUPY = 13
@@ -164,6 +169,18 @@ class CudaDevice(Device):
     def workers(self) -> int:
         return self._attribute("MultiProcessorCount")
 
+    @property
+    def cluster_blocks(self) -> int:
+        has_clusters = int(self.xp.cuda.Device().compute_capability) >= LEAST_WITH_CLUSTERS
+        return LARGEST_CLUSTER if has_clusters and tells_clusters() else 1
+
+    def resident_clusters(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> int:
+        try:
+            function = self._load(kernel, variant, shape)
+        except self.xp.cuda.driver.CUDADriverError:  # an attribute is more than the GPU has
+            return 0
+        return active_clusters(function.kernel.ptr, shape, variant.layout.cluster)
+
     def synchronize(self) -> None:
         self.xp.cuda.get_current_stream().synchronize()
 
@@ -216,16 +233,33 @@ class CudaDevice(Device):
         return _Graph(self, launches, one_by_one) if len(launches) > 1 else one_by_one
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
+        function = self._load(kernel, variant, shape)
+        grid, block, shared_bytes = shape
+        packed = tuple(arguments)
+        if variant.layout.cluster == 1:
+            return lambda: function(grid, block, packed, shared_mem=shared_bytes)
+
+        def launch() -> None:
+            try:
+                function(grid, block, packed, shared_mem=shared_bytes)
+            except self.xp.cuda.driver.CUDADriverError as error:
+                raise RefusedError(f"{self.name}: {kernel.name} by clusters: {reason_of(error)}") from error
+
+        return launch
+
+    def _load(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Any:
+        """A kernel's function, whose code lies on this GPU from now on, and not from the first launch."""
         with self.naming_memory:
             function = _function(self.xp, kernel, variant, self.xp.cuda.Device().compute_capability)
-            function.kernel  # noqa: B018  loads its code onto this GPU now, and not at the first launch
-        grid, block, shared_bytes = shape
+            loaded = function.kernel
+        shared_bytes = shape.shared_bytes
         if (
             shared_bytes and shared_bytes > function.max_dynamic_shared_size_bytes
         ):  # 48 KiB unless a kernel opts in to more
             function.max_dynamic_shared_size_bytes = shared_bytes
-        packed = tuple(arguments)
-        return lambda: function(grid, block, packed, shared_mem=shared_bytes)
+        if variant.layout.cluster > PORTABLE_CLUSTER:
+            self.xp.cuda.driver.funcSetAttribute(loaded.ptr, NON_PORTABLE_CLUSTERS, 1)
+        return function
 
 
 class _Foreign:

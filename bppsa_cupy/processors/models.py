@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +14,10 @@ from bppsa_cupy.processors.calibration import RATES, SECONDS, measured_fields
 from bppsa_cupy.processors.sizes import ConvolutionSize, SequenceProductSize, StackSize, WalkSize
 from bppsa_cupy.processors.warps import Warps, reducing, shared_by_chunks, stepping, walking
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
+from bppsa_cupy.raw_kernels.frames.clusters import groups_of, quickest_layouts, step_cycles, sums_of
 from bppsa_cupy.raw_kernels.frames.kernels import WARP
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
+from bppsa_cupy.raw_kernels.kernel import Layout
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,18 @@ class Processor(abc.ABC):
         return False
 
     def goes_by_steps(self, size: WalkSize, verb: str) -> bool:
-        """Whether a whole sequence is walked by a launch a step."""
+        """Whether a whole sequence is walked by a launch a step, where it is not by clusters."""
         return False
+
+    def cluster_layout(
+        self, size: WalkSize, verb: str, resident: Callable[[Layout], int] | None = None
+    ) -> Layout | None:
+        """The layout of thread-block clusters by which a whole sequence is walked; None where it goes another
+        way.
+
+        resident  how many clusters of a layout run at once, as the device says; by default an estimate
+        """
+        return None
 
     def steps_at_once(self, size: StackSize) -> int:
         """How many steps of a forward pass without a way back are taken at a time."""
@@ -145,7 +157,7 @@ class GpuModel(Processor):
     """A GPU, whose kernels take what their machine code says (`warps`).
 
     schedulers, registers  of a multiprocessor, and of a scheduler
-    shared_bytes           of a block, at most
+    shared_bytes           of a block, at most; `cluster_blocks` of a thread-block cluster, 1 without any
     alone, busy            clocks in Hz with little to do, and when all schedulers have warps
     cache, memory          bytes a second from L2, and from memory, and `cache_bytes` of weights that L2 holds
     following              seconds from a kernel of a graph to one that waits for it
@@ -157,6 +169,7 @@ class GpuModel(Processor):
     schedulers: int
     registers: int
     shared_bytes: int
+    cluster_blocks: int
     alone: float
     busy: float
     cache: float
@@ -232,9 +245,53 @@ class GpuModel(Processor):
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
         if not size.cell.sums:
             return size.chunks(chunks) * self._element_seconds(size, chunks) + self.launch
-        if chunks == 1 and self.goes_by_steps(size, verb):
-            return size.steps * self.single_step_seconds(size, verb) + self.launch
+        if chunks == 1:
+            layout = self.cluster_layout(size, verb)
+            step = self._other_step_seconds(size, verb)
+            if layout is not None:
+                step = self.cluster_step_seconds(size, verb, layout)
+            return size.steps * step + self.launch
         return size.chunks(chunks) * self.walk_in_blocks_seconds(size, verb, chunks) + self.launch
+
+    def _other_step_seconds(self, size: WalkSize, verb: str) -> float:
+        """A step of a whole sequence without clusters."""
+        way = self.single_step_seconds if self.goes_by_steps(size, verb) else self.walk_in_blocks_seconds
+        return way(size, verb)
+
+    def cluster_step_seconds(
+        self, size: WalkSize, verb: str, layout: Layout, resident: int | None = None
+    ) -> float:
+        """A step of a walk by clusters of a layout, of which so many run at once."""
+        groups = groups_of(layout, size.heads, size.batch)
+        cycles = step_cycles(layout, sums_of(size.cell, verb), size.itemsize)
+        waves = -(-groups // (resident or self.resident_clusters(layout)))
+        warps = groups * layout.cluster * layout.units * layout.lanes // WARP
+        clock = self.busy if warps > self.workers * self.schedulers else self.alone
+        # The products are those of a walk by blocks.
+        return self.factor(f"{verb} by blocks") * waves * cycles / clock
+
+    def resident_clusters(self, layout: Layout) -> int:
+        """Clusters that run at once, an estimate: one has all its blocks in one group of multiprocessors."""
+        of_group = OF_GROUP // layout.cluster
+        return max(1, self.workers // OF_GROUP * of_group or self.workers // layout.cluster)
+
+    def cluster_layout(
+        self, size: WalkSize, verb: str, resident: Callable[[Layout], int] | None = None
+    ) -> Layout | None:
+        if self.cluster_blocks == 1 or not size.cell.sums or not size.walks:
+            return None
+        longest = SURE * self._other_step_seconds(size, verb)
+        layouts = quickest_layouts(
+            size.cell, verb, size.units, size.itemsize, self.shared_bytes, self.cluster_blocks,
+            lambda layout: self.cluster_step_seconds(size, verb, layout),
+        )  # fmt: skip
+        for layout in layouts:
+            if self.cluster_step_seconds(size, verb, layout) >= longest:
+                return None
+            found = self.resident_clusters(layout) if resident is None else resident(layout)
+            if found and self.cluster_step_seconds(size, verb, layout, found) < longest:
+                return layout
+        return None
 
     def _element_seconds(self, size: WalkSize, chunks: int) -> float:
         """A step of the elements of so many chunks, of a cell without recurrent gates: a thread waits for
@@ -293,6 +350,9 @@ class GpuModel(Processor):
 WINDOW_INSTRUCTIONS = {"forward": 37.0, "vjp": 9.2, "weight": 34.0}
 #: Those of a multiply-add in the products over sequences: what the pipe that holds them up has room for.
 SEQUENCE_INSTRUCTIONS = {"project": 7.4, "weight": 5.5}
+#: Multiprocessors of a group (a GPC), in which a cluster has its blocks; and the part of another way's time
+#: that the one by clusters, of which more is an estimate, takes at most where it is gone.
+OF_GROUP, SURE = 16, 0.8
 #: Columns of a tile of cuBLAS, at least.
 CUBLAS_COLUMNS = 32
 #: Launches of matrix products for a part of the batch and, of each part, a group.
@@ -308,6 +368,7 @@ H200 = GpuModel(
     schedulers=4,
     registers=16384,
     shared_bytes=ARCHITECTURES["sm_90"].shared_bytes,
+    cluster_blocks=ARCHITECTURES["sm_90"].cluster_blocks,
     alone=1.98e9,
     busy=1.7e9,
     cache=5.5e12,
@@ -361,7 +422,7 @@ def estimates(device: str) -> Processor:
 
 
 def built_in(device: Device) -> Processor:
-    """The estimates for `device`, with its own number of workers, a GPU's shared memory and its L2."""
+    """The estimates for `device`, with its own number of workers, a GPU's shared memory, clusters and L2."""
     model = replace(estimates(device.name), workers=device.workers)
     if not isinstance(model, GpuModel):
         return model
@@ -369,6 +430,7 @@ def built_in(device: Device) -> Processor:
     return replace(
         model,
         shared_bytes=shared or model.shared_bytes,
+        cluster_blocks=device.cluster_blocks,
         cache_bytes=int(HELD_BY_L2 * cache) if cache else model.cache_bytes,
     )
 

@@ -1,7 +1,9 @@
 """The serial passes over time, forward and inside each chunk backward: one fused kernel each, or of a whole
-sequence of wide states a launch a step."""
+sequence of wide states one launch of clusters, or a launch a step."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
@@ -9,7 +11,8 @@ from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.processors.sizes import WalkSize
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
-from bppsa_cupy.timescan import by_steps
+from bppsa_cupy.raw_kernels.kernel import Kernel
+from bppsa_cupy.timescan import by_steps, in_clusters
 from bppsa_cupy.timescan.walk import Walk
 
 
@@ -26,20 +29,31 @@ def check_shared(device: Device, size: WalkSize) -> None:
 
 def told(launch: Launch) -> str:
     """What a description of a serial pass says of its launches."""
+    if isinstance(launch, in_clusters.InClusters):
+        return f", by clusters of {launch.blocks} blocks" if launch.blocks else told(launch.launch)
     return ", a launch a step" if isinstance(launch, by_steps.BySteps) else ""
 
 
 def forward(device: Device, walk: Walk) -> Launch:
-    """A call that fills `walk.state`, `walk.gates` and `walk.final`, predicted to be the quicker way."""
+    """A call that fills `walk.state`, `walk.gates` and `walk.final`, the way predicted to be the quickest."""
+    found = in_clusters.kernel_for(device, walk.size, "forward")
+    other = partial(_forward_without_clusters, device, walk)
+    if found is None:
+        return other()
+    kernel, layout = found
+    return in_clusters.InClusters(forward_in_blocks(device, walk, kernel), layout, other)
+
+
+def _forward_without_clusters(device: Device, walk: Walk) -> Launch:
     if model_of(device).goes_by_steps(walk.size, "forward"):
         return by_steps.forward(device, walk)
     return forward_in_blocks(device, walk)
 
 
-def forward_in_blocks(device: Device, walk: Walk) -> Launch:
-    """The same by one launch, a block for each of some samples."""
+def forward_in_blocks(device: Device, walk: Walk, kernel: Kernel | None = None) -> Launch:
+    """The same by one launch, a block for each of some samples, or by a `kernel` of clusters."""
     return device.bind(
-        kernels_of(walk.size.cell)["forward"],
+        kernel or kernels_of(walk.size.cell)["forward"],
         walk.projected,
         walk.weight_hh,
         walk.bias_hh,
@@ -71,12 +85,23 @@ def backward(
               unit parameters
     entering  out, (ceil(T / chunk), P H, B), by the state before each chunk
 
-    The whole sequence is one chunk of the linear pass: chunk = T. It goes in the way predicted to be the
-    quicker.
+    The whole sequence is one chunk of the linear pass: chunk = T. It goes by the way predicted to be the
+    quickest.
     """
-    if chunk >= walk.size.steps and model_of(device).goes_by_steps(walk.size, "backward"):
-        return by_steps.backward(device, walk, gradient, boundary, delta, entering)
-    return backward_in_blocks(device, walk, gradient, boundary, chunk, delta, entering)
+    in_blocks = partial(backward_in_blocks, device, walk, gradient, boundary, chunk, delta, entering)
+    if chunk < walk.size.steps:
+        return in_blocks()
+
+    def other() -> Launch:
+        if model_of(device).goes_by_steps(walk.size, "backward"):
+            return by_steps.backward(device, walk, gradient, boundary, delta, entering)
+        return in_blocks()
+
+    found = in_clusters.kernel_for(device, walk.size, "backward")
+    if found is None:
+        return other()
+    kernel, layout = found
+    return in_clusters.InClusters(in_blocks(kernel=kernel), layout, other)
 
 
 def backward_in_blocks(
@@ -88,11 +113,12 @@ def backward_in_blocks(
     delta: Array,
     entering: Array,
     wanted: Array | None = None,
+    kernel: Kernel | None = None,
 ) -> Launch:
-    """The same by one launch, a block for each of some samples; where there is a `wanted`, (1) int32 on the
-    device, and it is 0 when the launch runs, nothing is done."""
+    """The same by one launch, a block for each of some samples, or by a `kernel` of clusters; where there is
+    a `wanted`, (1) int32 on the device, and it is 0 when the launch runs, nothing is done."""
     return device.bind(
-        kernels_of(walk.size.cell)["backward"],
+        kernel or kernels_of(walk.size.cell)["backward"],
         walk.state,
         walk.gates,
         walk.initial,

@@ -41,7 +41,7 @@ class Sums(NamedTuple):
 class Held(NamedTuple):
     """What a thread of a layout has.
 
-    own      units of its place
+    own      units of its place, of each of which it adds up the sums of layout.walks samples
     packs    of weights, layout.beyond of them in shared memory
     vectors  packs of what these are multiplied with, from shared memory
     sums     that it adds up
@@ -62,19 +62,20 @@ def is_wide(layout: Layout) -> bool:
 
 def held(layout: Layout, sums: Sums, itemsize: int) -> Held:
     """What a thread of a layout has."""
-    own, packs = -(-layout.width // layout.units), _packs(layout, itemsize)
-    shares = 1 << (own - 1).bit_length()
+    own, packs = -(-layout.width // (layout.units * layout.cluster)), packs_of(layout, itemsize)
+    pairs = own * layout.walks
+    shares = 1 << (pairs - 1).bit_length()
     alike = layout.lanes // shares
     return Held(
         own,
         own * sums.outputs * sums.inputs * packs,
-        sums.inputs * packs,
-        own * sums.outputs,
+        sums.inputs * packs * layout.walks,
+        pairs * sums.outputs,
         sums.outputs * (shares - 1 + alike.bit_length() - 1),
     )
 
 
-def _packs(layout: Layout, itemsize: int) -> int:
+def packs_of(layout: Layout, itemsize: int) -> int:
     """Packs of a vector of all units that a lane takes."""
     return -(-layout.width * itemsize // (PACK_BYTES * layout.lanes))
 
@@ -130,7 +131,7 @@ def beyond_bytes(layout: Layout) -> int:
 def block_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
     """Bytes of shared memory of a block: of weights, of two turns of what they are multiplied with, and of
     the rows that are fetched ahead."""
-    vectors = 2 * sums.inputs * _packs(layout, itemsize) * layout.lanes * PACK_BYTES
+    vectors = 2 * sums.inputs * packs_of(layout, itemsize) * layout.lanes * PACK_BYTES
     return beyond_bytes(layout) + vectors + sums.rows * layout.units * layout.lanes * itemsize
 
 
@@ -143,7 +144,8 @@ def step_instructions(layout: Layout, sums: Sums, itemsize: int) -> float:
 
 def _product(layout: Layout, of_thread: Held, itemsize: int) -> int:
     """Instructions of a warp for products with the weights."""
-    return of_thread.packs * PACK_BYTES // itemsize + of_thread.vectors + layout.beyond
+    multiplied = of_thread.packs * PACK_BYTES // itemsize * layout.walks
+    return multiplied + of_thread.vectors + layout.beyond
 
 
 def warp_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from emulator.device import EmulatedDevice, RaceDevice, load
 from executors import make_device
-from tolerances import assert_close
+from wide_walks import CELLS, assert_same
 
-from bppsa_cupy.cells import Cell, sigmoid
-from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
@@ -27,7 +23,6 @@ from bppsa_cupy.raw_kernels.frames.places import (
 )
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import REALS, Layout, Variant, layout_for
-from bppsa_cupy.timescan import Walk, WalkSize, serial
 
 WAYS = {"forward": forward_products, "backward": backward_products}
 #: The widest layers of float32 that one launch walks at least, either way.
@@ -37,17 +32,6 @@ WIDEST = {
     "sm_86": {"rnn_tanh": 256, "gru": 128, "lstm": 128},
     "sm_90": {"rnn_tanh": 288, "gru": 160, "lstm": 140},
 }
-
-
-def leaky(x: Any, u: Any, s: Any, p: Any) -> dict[str, Any]:
-    """Three gates, two states of which either is carried beside W_hh, and a number a unit."""
-    f, o = sigmoid(x.f + u.f + p.a * s.m), sigmoid(x.o + u.o)
-    m = f * s.m + (1 - f) * (x.c + o * u.c)
-    return {"h": o * m / (1 + m**2) + s.h / 4, "m": m}
-
-
-OWN = Cell("leaky", gates=["f", "c", "o"], states=["h", "m"], parameters=["a"], step=leaky).form
-CELLS = {**{name: FORMS[name] for name in ("rnn_tanh", "gru", "lstm")}, "leaky": OWN}
 
 
 def layouts(form: CellForm, verb: str, real: str, architecture: str) -> tuple[Layout, ...]:
@@ -113,44 +97,6 @@ def test_a_block_takes_what_was_counted(cell: str, real: str, verb: str) -> None
     assert shape.shared_bytes + library.static_shared_bytes == counted <= there.shared_bytes
 
 
-def make_walk(device: Device, cell: CellForm, hidden: int, heads: int, batch: int, reverse: bool) -> Walk:
-    """A walk of random numbers, the same on every device, through 3 steps, or 1, or none."""
-    rng, steps, units = np.random.default_rng([hidden, batch]), 3, hidden // heads
-
-    def array(*shape: int, scale: float = 1.0) -> Any:
-        return device.asarray((scale * rng.standard_normal(shape)).astype(np.float32))
-
-    def empty(*shape: int) -> Any:
-        return device.empty(shape, np.float32)
-
-    return Walk(
-        size=WalkSize(cell, steps, batch, hidden, 4, heads),
-        reverse=reverse,
-        weight_hh=array(heads, cell.gates * units, units, scale=units**-0.5),
-        bias_hh=array(heads, cell.gates * units),
-        unit=array(heads, cell.parameters * units),
-        lengths=device.asarray(np.array([3, 1, 0, 2])[:batch]),
-        initial=array(cell.states * hidden, batch),
-        projected=array(steps, cell.gates * hidden, batch),
-        state=empty(steps, cell.states * hidden, batch),
-        gates=empty(steps, cell.kept * hidden, batch),
-        final=empty(cell.states * hidden, batch),
-    )
-
-
-def passes(device: Device, walk: Walk, per_step: bool, chunk: int) -> list[np.ndarray]:
-    """State, kept rows, final state, delta and entering gradients of a walk in blocks."""
-    rng, size = np.random.default_rng(1), walk.size
-    shape = (3, size.hidden, size.batch)
-    gradient = device.asarray(rng.standard_normal(shape).astype(np.float32)) if per_step else None
-    ends = rng.standard_normal((size.chunks(chunk), *walk.initial.shape)).astype(np.float32)
-    delta = device.empty((3, size.cell.deltas * size.hidden, size.batch), np.float32)
-    entering = device.empty(ends.shape, np.float32)
-    serial.forward_in_blocks(device, walk)()
-    serial.backward_in_blocks(device, walk, gradient, device.asarray(ends), chunk, delta, entering)()
-    return [device.to_host(a) for a in (walk.state, walk.gates, walk.final, delta, entering)]
-
-
 #: cell, H, heads, B, reverse, per_step, chunk, architecture, whether races are looked for.
 CASES = [
     ("gru", 100, 1, 1, False, True, 3, "sm_75", True),
@@ -177,13 +123,7 @@ def test_it_gives_what_the_host_gives(
 ) -> None:  # fmt: skip
     make_device("emulated")  # skips where there is no g++
     device = RaceDevice((2,), architecture) if races else EmulatedDevice(architecture)
-    form, host = CELLS[cell], get_device("host")
+    form = CELLS[cell]
     for verb in WAYS:
         assert is_wide(layout_for(layouts(form, verb, "float32", architecture), hidden // heads)), verb
-    ours, wanted = (
-        passes(one, make_walk(one, form, hidden, heads, batch, reverse), per_step, chunk)
-        for one in (device, host)
-    )
-    names = ("state", "gates", "final", "delta", "entering")
-    for name, found, expected in zip(names, ours, wanted, strict=True):
-        assert_close(found, expected, length=64 * hidden, what=name)
+    assert_same(device, form, hidden, heads, batch, reverse, per_step, chunk)

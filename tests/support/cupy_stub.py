@@ -29,6 +29,8 @@ from emulator.build import compile_text
 from emulator.library import Library
 from launch_refusals import BLOCK, GRID, REGISTERS, SHARED_BYTES, THREADS, WARP
 
+from bppsa_cupy.devices.cuda import PORTABLE_CLUSTER
+from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
@@ -36,16 +38,23 @@ from bppsa_cupy.raw_kernels.kernel import LaunchShape
 
 class Function:
     """A kernel of a RawModule, whose code is loaded where it is first asked for, as CuPy loads it. A launch
-    gets 48 KiB of shared memory until the attribute says more."""
+    gets 48 KiB of shared memory and clusters of 8 blocks until attributes say more."""
+
+    by_address: dict[int, Function] = {}  # noqa: RUF012
+    #: Whether the driver refuses every launch of clusters.
+    refuses_clusters = False
 
     def __init__(self, name: str, code: str) -> None:
-        self.name, self._code = name, code
+        self.name, self._code, self.largest_cluster = name, code, PORTABLE_CLUSTER
 
     @cached_property
     def kernel(self) -> Library:
         Memory.take(OF_CODE)
         text = compile_text(self._code, self.name, KERNELS[self.name].parameters)
-        return Library(self.name, text, Gpu.architecture)
+        library = Library(self.name, text, Gpu.architecture)
+        library.ptr = id(self)
+        self.by_address[library.ptr] = self
+        return library
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
@@ -67,11 +76,19 @@ class Function:
                 assert isinstance(value, np.generic), f"{self.name}: {value!r} is packed as CuPy guesses"
                 packed.append(ctypes.create_string_buffer(value.tobytes(), value.nbytes))
         shape = LaunchShape(tuple(map(int, grid)), tuple(map(int, block)), shared_mem)
+        if self.kernel.cluster > (1 if self.refuses_clusters else self.largest_cluster):
+            raise CUDADriverError("CUDA_ERROR_INVALID_CLUSTER_SIZE: invalid cluster size")
         stream, library = Stream.current[-1], self.kernel
         if stream.capture is not None:
             stream.add(lambda: library.run(packed, shape))
         else:
             library.run(packed, shape)
+
+
+def func_set_attribute(function: int, attribute: int, value: int) -> None:
+    """The driver's attribute of a function that lets it have clusters of more than 8 blocks."""
+    assert (attribute, value) == (NON_PORTABLE_CLUSTERS, 1)
+    Function.by_address[function].largest_cluster = Gpu.architecture.cluster_blocks
 
 
 class Gpu:
@@ -235,7 +252,7 @@ def make_cupy(
             memGetInfo=lambda: (free, 2 * free),
         ),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-        driver=SimpleNamespace(CUDADriverError=CUDADriverError),
+        driver=SimpleNamespace(CUDADriverError=CUDADriverError, funcSetAttribute=func_set_attribute),
         alloc_pinned_memory=PinnedMemory,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),

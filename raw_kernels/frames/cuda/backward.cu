@@ -13,7 +13,10 @@
 // Samples that a block walks together where no registers hold weights, and walks from which on it does.
 const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 
-#if UNITS
+#if CLUSTER > 1
+#include "frames/cuda/clusters.cuh"
+#include "frames/cuda/backward_clusters.cuh"
+#elif UNITS
 #include "frames/cuda/registers.cuh"
 #include "frames/cuda/backward_registers.cuh"
 #else
@@ -21,7 +24,7 @@ const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 #include "frames/cuda/backward_memory.cuh"
 #endif
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward(
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(BLOCK, 1) CELL_backward(
     const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
     const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
     const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0

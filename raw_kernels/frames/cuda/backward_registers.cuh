@@ -30,7 +30,7 @@ __device__ __forceinline__ void walk_steps(
         const size_type piece = item / walks;
         const Walk own = walk_of(item % walks, hidden, chunks.sets, chunks.batch);
         const size_type set = own.set, b = own.sample, o = row * chunks.batch + own.start;
-        weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place);
+        weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place.first, place.lane);
         real p[Q_EXTENT], g[P];
         load_unit(unit + set * Q * hidden + row, hidden, p);
 #pragma unroll
@@ -122,12 +122,12 @@ __device__ __forceinline__ void walk_steps(
             place.wait();
             if (AHEAD > 1) take((a + 1) % AHEAD);
             real sums[SHARES][1] = {};
-            weights.multiply(deltas, HELD, place.lane, sums);
+            weights.multiply(deltas, HELD, 0, place.lane, sums);
             if constexpr (AHEAD > 1) {
                 stage.refill(a, left, fetch);
                 stage.template wait<AHEAD - 2>();
             }
-            place.share_out(sums);
+            share_out(sums, place.lane, place.mask());
             g[0] = by_before[0] + sums[0][0];
 #pragma unroll
             for (int i = 1; i < P; ++i) g[i] = by_before[i];

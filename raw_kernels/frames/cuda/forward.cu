@@ -11,7 +11,10 @@
 // Samples that a block walks together where no registers hold weights, and walks from which on it does.
 const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 
-#if UNITS
+#if CLUSTER > 1
+#include "frames/cuda/clusters.cuh"
+#include "frames/cuda/forward_clusters.cuh"
+#elif UNITS
 #include "frames/cuda/registers.cuh"
 #include "frames/cuda/forward_registers.cuh"
 #else
@@ -19,7 +22,7 @@ const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 #include "frames/cuda/forward_memory.cuh"
 #endif
 
-extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward(
+extern "C" __global__ void IN_CLUSTERS __launch_bounds__(BLOCK, 1) CELL_forward(
     const real* __restrict__ projected,     // (steps, GATES, sets, hidden, batch): W_ih x + b_ih
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)

@@ -21,7 +21,7 @@ __device__ __forceinline__ void walk(
     for (size_type number = first_of(place.walk, walks); number < walks; number = next_of(number, walks)) {
         const Walk own = walk_of(number, hidden, sets, batch);
         const size_type set = own.set, o = row * batch + own.start;
-        weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place);
+        weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place.first, place.lane);
         real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
         for (int g = 0; g < R; ++g)
@@ -69,8 +69,8 @@ __device__ __forceinline__ void walk(
             if (AHEAD > 1) take();
 #pragma unroll
             for (int g = 0; g < R; ++g) sums[0][g] = OWN == 1 ? bias[g] : real(0);
-            weights.multiply(held + turn * HELD, 0, place.lane, sums);
-            place.share_out(sums);
+            weights.multiply(held + turn * HELD, 0, 0, place.lane, sums);
+            share_out(sums, place.lane, place.mask());
             if (AHEAD == 1) {
                 stage.wait<0>();
                 take();

@@ -20,6 +20,16 @@ __device__ constexpr int gate_of(int sum)
     return gate;
 }
 
+// Blocks of a cluster, which a launch is then made of.
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#if CLUSTER > 1
+#define IN_CLUSTERS __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define IN_CLUSTERS
+#endif
+
 // The unit parameters of one unit, `hidden` apart.
 __device__ __forceinline__ void load_unit(const real* __restrict__ unit, int hidden, real* values)
 {

@@ -253,6 +253,13 @@ class PaperGpu(CudaDevice):
     def workers(self) -> int:
         return H200.workers
 
+    @property
+    def cluster_blocks(self) -> int:
+        return H200.cluster_blocks
+
+    def resident_clusters(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> int:
+        return H200.resident_clusters(variant.layout)
+
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         arrays = [(p.role, v) for p, v in zip(kernel.parameters, arguments, strict=True) if p.is_array]
         read = sum(array.nbytes for role, array in arrays if role != "out")

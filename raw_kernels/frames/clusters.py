@@ -1,0 +1,127 @@
+"""Walks by thread-block clusters, whose blocks share out the units: layouts, kernels, what a step takes.
+
+A block holds the weights of its units in registers and shared memory, as one of several units a place does
+(`places`), and hands on what a step makes of them to the others (frames/cuda/clusters.cuh). A cluster walks a
+group of samples; there are as many clusters as groups.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bppsa_cupy.raw_kernels.frames.form import CellForm
+from bppsa_cupy.raw_kernels.frames.kernels import backward_products, forward_products
+from bppsa_cupy.raw_kernels.frames.places import (
+    PACK_BYTES,
+    WARP,
+    Sums,
+    beyond_bytes,
+    block_cycles,
+    held,
+    packs_of,
+    resident_packs,
+)
+from bppsa_cupy.raw_kernels.frames.twins import kernels_of
+from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Layout
+
+#: Blocks of a cluster, lanes of a place, samples that go together; threads of a block, and units from one
+#: width to the next: those behind the last unit have weights that are 0.
+CLUSTERS, LANES, SAMPLES, THREADS, WIDTH_STEP = (2, 4, 8, 16), (8, 16, 32), (1, 2, 4), 256, 32
+#: Sums of a thread at most, and steps that are fetched ahead.
+MOST_SUMS, AHEAD = 24, 2
+#: Cycles from the last write into another block until all blocks have seen it and one another, an estimate;
+#: and bytes that a multiprocessor hands on in a cycle: 3.27 TB/s over 132 at 1.755 GHz, as Luo et al. 2024
+#: ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking") measure an H100.
+MEETING, BYTES_A_CYCLE = 450, 14
+
+
+def sums_of(form: CellForm, verb: str) -> Sums:
+    """What a step "forward" or "backward" adds up."""
+    return (forward_products if verb == "forward" else backward_products)(form).sums
+
+
+@functools.cache
+def layouts_of_clusters(
+    sums: Sums, hidden: int, itemsize: int, shared_bytes: int, cluster_blocks: int
+) -> tuple[Layout, ...]:
+    """The layouts for so many units, by clusters of `cluster_blocks` at most, whose blocks take
+    `shared_bytes` at most."""
+    width = -(-hidden // WIDTH_STEP) * WIDTH_STEP
+    found = (
+        _layout(sums, width, cluster, lanes, samples, itemsize)
+        for cluster in CLUSTERS if cluster <= cluster_blocks for lanes in LANES for samples in SAMPLES
+    )  # fmt: skip
+    return tuple(one for one in found if one and block_bytes(one, sums, itemsize) <= shared_bytes)
+
+
+def quickest_layouts(
+    form: CellForm, verb: str, hidden: int, itemsize: int, shared_bytes: int, cluster_blocks: int,
+    seconds: Callable[[Layout], float],
+) -> list[Layout]:  # fmt: skip
+    """Of each size of a cluster the layout that takes the fewest seconds; the quickest first."""
+    quickest: dict[int, Layout] = {}
+    layouts = layouts_of_clusters(sums_of(form, verb), hidden, itemsize, shared_bytes, cluster_blocks)
+    for layout in sorted(layouts, key=seconds):
+        quickest.setdefault(layout.cluster, layout)
+    return list(quickest.values())
+
+
+def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, itemsize: int) -> Layout | None:
+    """The layout of so many units, whose places take as few each as a block has threads for; None where a
+    thread would have too many sums, a block no whole packs of units, or none of the last one's."""
+    in_warp, of_block, pack = WARP // lanes, -(-width // cluster), PACK_BYTES // itemsize
+    own = -(-of_block // (THREADS // lanes))
+    units = -(-of_block // (own * in_warp)) * in_warp
+    while own * units % pack:
+        units += in_warp
+    layout = Layout(width, units, lanes, samples, 0, cluster)
+    of_thread = held(layout, sums, itemsize)
+    pairs = of_thread.own * samples
+    if units * lanes > THREADS or of_thread.own != own or pairs > lanes or of_thread.sums > MOST_SUMS:
+        return None
+    return layout._replace(beyond=of_thread.packs - resident_packs(layout, sums, itemsize))
+
+
+def vector_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
+    """Bytes of what the blocks hand on in a step, all of which each of them has."""
+    vectors = layout.walks * sums.inputs
+    return vectors * packs_of(layout, itemsize) * layout.lanes * PACK_BYTES
+
+
+def shared_bytes_of(layout: Layout, sums: Sums, itemsize: int) -> int:
+    """Bytes of shared memory that a launch asks for: weights, and two turns of what is handed on."""
+    return beyond_bytes(layout) + 2 * vector_bytes(layout, sums, itemsize)
+
+
+def block_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
+    """Bytes of shared memory of a block: those, and the rows that are fetched ahead."""
+    ahead = AHEAD * sums.rows * layout.units * layout.lanes * itemsize
+    return shared_bytes_of(layout, sums, itemsize) + ahead
+
+
+@functools.cache
+def cluster_kernel(form: CellForm, verb: str, layout: Layout) -> Kernel:
+    """The walk "forward" or "backward" of a cell by clusters of this layout."""
+    sums = sums_of(form, verb)
+
+    def launch(s: Mapping[str, Any]) -> LaunchShape:
+        pieces = -(-s["steps"] // s["chunk"]) if verb == "backward" else 1
+        clusters = pieces * groups_of(layout, s["sets"], s["batch"])
+        shared = shared_bytes_of(layout, sums, s["itemsize"])
+        return LaunchShape((clusters * layout.cluster, 1, 1), (layout.units * layout.lanes, 1, 1), shared)
+
+    return replace(kernels_of(form)[verb], launch=launch, layouts=lambda real, shared_bytes: (layout,))
+
+
+def groups_of(layout: Layout, sets: int, batch: int) -> int:
+    """Groups of samples, with a set of weights each."""
+    return sets * -(-batch // layout.walks)
+
+
+def step_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
+    """Cycles of a step of a cluster: a block's, and those in which blocks hand on and meet."""
+    received = vector_bytes(layout, sums, itemsize) * (layout.cluster - 1) / layout.cluster
+    return block_cycles(layout, sums, itemsize) + MEETING + received / BYTES_A_CYCLE

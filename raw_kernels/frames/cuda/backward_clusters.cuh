@@ -1,0 +1,136 @@
+// The way back of a cluster. A thread takes a unit of a sample, with a column of each recurrent gate's weights; what it
+// reads is fetched some steps early.
+
+// Rows that a step reads: what was kept; each state, before the step where the cell reads it before and after;
+// the gradient by its output.
+const int ROWS = K + P + 1;
+
+__device__ __forceinline__ void walk_back(
+    const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
+    const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
+    const real* __restrict__ boundary, real* __restrict__ delta, real* __restrict__ entering, int hidden,
+    const Chunks& chunks, bool per_step)
+{
+    const size_type batch = chunks.batch, walks = chunks.walks, plane = hidden * walks;
+    const size_type groups = chunks.sets * ((batch + SAMPLES - 1) / SAMPLES), number = blockIdx.x / CLUSTER;
+    const size_type piece = number / groups, square = (size_type)hidden * hidden;
+    const Group group(number % groups, batch);
+    const Place place(hidden, group);
+    const Walk own = group.walk(place.sample, hidden, batch);
+    Stage<ROWS, AHEAD> stage;
+    const size_type set = group.set, o = place.unit * batch + own.start;
+    Weights weights;
+    weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place.first, place.lane);
+    real* const held = buffers();
+#pragma unroll 1
+    for (int e = threadIdx.x; e < 2 * SAMPLES * R * HELD; e += BLOCK) held[e] = real(0);
+    real p[Q_EXTENT], g[P];
+    load_unit(unit + set * Q * hidden + place.unit, hidden, p);
+#pragma unroll
+    for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * plane + o];
+    // The steps at which any sample is not padded.
+    const Span span = chunks.span(piece, own.sample), whole = chunks.whole(piece);
+    Span moving = {whole.end, whole.begin};
+    for (int m = 0; m < group.count; ++m) {
+        const Span one = chunks.span(piece, group.first + m);
+        if (one.begin < one.end) moving = {min(moving.begin, one.begin), max(moving.end, one.end)};
+    }
+    const int count = same_in_warp(int(max(size_type(0), moving.end - moving.begin)));
+    const size_type last = chunks.time(whole.end - 1), way = chunks.reverse ? plane : -plane;
+    real* put = delta + last * D * plane + o;
+    const auto pad = [&](size_type padded) {
+#pragma unroll 1
+        for (size_type s = 0; s < padded; ++s) {
+            if (place.owns) {
+#pragma unroll
+                for (int d = 0; d < D; ++d) put[d * plane] = real(0);
+            }
+            put += D * way;
+        }
+    };
+    const size_type behind = count ? whole.end - moving.end : whole.end - whole.begin;
+    pad(behind);
+    const size_type from = last * plane + behind * way + o;
+    const real *of_gates = gates + (last * K * plane + behind * K * way + o);
+    const real *of_state = state + (last * P * plane + behind * P * way + o);
+    const real *of_gradient = gradient + from;
+    real now[P];
+#pragma unroll
+    for (int i = 0; i < P; ++i)
+        now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? of_state[i * plane] : real(0);
+    const bool has_first = moving.begin == 0;
+    const auto fetch = [&](int a, bool last) {
+        const real* before = has_first && last ? initial + o : of_state + P * way;
+#pragma unroll
+        for (int k = 0; k < K; ++k) stage.fetch(a, k, of_gates + k * plane);
+#pragma unroll
+        for (int i = 0; i < P; ++i) {
+            if (Cell::reads_before >> i & 1) stage.fetch(a, K + i, before + i * plane);
+            else if (Cell::reads_after >> i & 1) stage.fetch(a, K + i, of_state + i * plane);
+        }
+        if (per_step) stage.fetch(a, K + P, of_gradient);
+        of_gates += K * way;
+        of_state += P * way;
+        of_gradient += way;
+    };
+    stage.fill(count, fetch);
+    arrive_at_cluster();
+    wait_for_cluster();
+#pragma unroll 1
+    for (int s = 0, turn = 0; s < count; ++s, turn ^= 1) {
+        real kept[K_EXTENT], before[P], after[P], by_x[G], by_u[U_EXTENT], by_before[P], by_p[Q_EXTENT], later[P];
+        stage.template wait<AHEAD - 1>();
+#pragma unroll
+        for (int k = 0; k < K; ++k) kept[k] = stage.read(turn, k);
+#pragma unroll
+        for (int i = 0; i < P; ++i) {
+            const bool reads_before = Cell::reads_before >> i & 1, reads_after = Cell::reads_after >> i & 1;
+            const real read = reads_before || reads_after ? stage.read(turn, K + i) : real(0);
+            before[i] = reads_before ? read : real(0);
+            after[i] = !reads_after ? real(0) : reads_before ? now[i] : read;
+            now[i] = before[i];
+            later[i] = g[i];
+        }
+        if (per_step) g[0] += stage.read(turn, K + P);
+        stage.refill(turn, count - s, fetch);
+        Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
+        const size_type step = moving.end - 1 - s;
+        const bool moves = step >= span.begin && step < span.end;
+#pragma unroll
+        for (int i = 0; i < P; ++i) by_before[i] = moves ? by_before[i] : later[i];
+        real rows[D];
+#pragma unroll
+        for (int d = 0; d < D; ++d) {
+            const real by = d < G ? by_x[d < G ? d : 0] : d < G + U ? by_u[d < G + U ? d - G : 0] : by_p[d - G - U];
+            rows[d] = moves ? by : real(0);
+        }
+        real* const deltas = held + turn * SAMPLES * R * HELD;
+        int separate = 0, sum = 0;
+#pragma unroll
+        for (int gate = 0; gate < G; ++gate) {
+            const real by_sum = rows[Cell::separate_gates >> gate & 1 ? G + separate++ : gate];
+            if (!is_recurrent(gate)) continue;
+            if (place.owns) deltas[(place.sample * R + sum) * HELD + place.unit] = by_sum;
+            ++sum;
+        }
+        hand_on<SAMPLES * R>(deltas);
+        arrive_at_cluster();
+        if (place.owns) {
+#pragma unroll
+            for (int d = 0; d < D; ++d) put[d * plane] = rows[d];
+        }
+        put += D * way;
+        wait_for_cluster();
+        real sums[SHARES][1] = {};
+        weights.multiply(deltas, HELD, R * HELD, place.lane, sums);
+        share_out(sums, place.lane, 0xffffffffu);
+        g[0] = by_before[0] + sums[0][0];
+#pragma unroll
+        for (int i = 1; i < P; ++i) g[i] = by_before[i];
+    }
+    pad(whole.end - whole.begin - behind - count);
+    if (place.owns) {
+#pragma unroll
+        for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];
+    }
+}

@@ -1,0 +1,83 @@
+// Walks of a cluster of blocks, which share out the units: each block holds the weights of its own, and writes what a step
+// makes of them into the shared memory of all, in turns between two buffers, so that a step takes one barrier of the
+// cluster. No block waits for one of another cluster.
+//
+// WIDTH, UNITS, LANES, WALKS, BEYOND, CLUSTER are the layout: a walk of WIDTH units, CLUSTER blocks of UNITS places of
+// LANES threads each, and WALKS samples that go together. A thread goes on with the sums of one unit and sample at most.
+
+#include "clusters.cuh"
+
+constexpr int BLOCK = UNITS * LANES;
+#include "frames/cuda/stage.cuh"
+
+// Units of a place, and samples that it adds them up for; units of a block.
+constexpr int OWN = (WIDTH + CLUSTER * UNITS - 1) / (CLUSTER * UNITS), SAMPLES = WALKS, BLOCK_UNITS = OWN * UNITS;
+constexpr int BESIDE = 1;
+constexpr bool ALL_STAY = true;
+#include "frames/cuda/weights.cuh"
+static_assert(PAIRS <= LANES && BLOCK % 32 == 0, "a thread has a unit and sample at most");
+
+// Steps that are fetched ahead, as many as there are buffers.
+constexpr int AHEAD = 2;
+
+// Samples of a set of weights that go together, `count` of them.
+struct Group {
+    size_type set, first;
+    int count;
+
+    // Group `number` of those of all sets.
+    __device__ __forceinline__ Group(size_type number, size_type batch)
+    {
+        const size_type groups = (batch + SAMPLES - 1) / SAMPLES;
+        set = number / groups;
+        first = number % groups * SAMPLES;
+        count = int(min(size_type(SAMPLES), batch - first));
+    }
+
+    __device__ __forceinline__ Walk walk(int sample, int hidden, size_type batch) const
+    {
+        return Walk(set, first + min(sample, count - 1), hidden, batch);
+    }
+};
+
+// A thread's place: the first unit of its place and its lane there; its own unit, and sample of a group; whether it goes
+// on with that one's sums.
+struct Place {
+    int first, lane, unit, sample;
+    bool owns;
+
+    __device__ __forceinline__ Place(int hidden, const Group& group)
+    {
+        const int thread = threadIdx.x, pair = thread % LANES / ALIKE;
+        first = blockIdx.x % CLUSTER * BLOCK_UNITS + thread / LANES * OWN;
+        lane = thread % LANES;
+        unit = first + pair / SAMPLES;
+        sample = pair % SAMPLES;
+        owns = lane % ALIKE == 0 && pair < PAIRS && unit < hidden && sample < group.count;
+        unit = min(unit, hidden - 1);
+    }
+};
+
+// What is handed on, in the block's shared memory behind its weights: two buffers of vectors of HELD elements each.
+__device__ __forceinline__ real* buffers()
+{
+    extern __shared__ __align__(16) Pack behind[];
+    return reinterpret_cast<real*>(behind + BEYOND * BLOCK);
+}
+
+// Hands on to the other blocks of the cluster what this one's threads have put at its units of VECTORS vectors.
+template <int VECTORS>
+__device__ __forceinline__ void hand_on(real* vectors)
+{
+    constexpr int OF_VECTOR = BLOCK_UNITS / PACK, ALL = VECTORS * OF_VECTOR;
+    static_assert(BLOCK_UNITS % PACK == 0 && HELD % PACK == 0, "a block has whole packs");
+    const int rank = blockIdx.x % CLUSTER;
+    __syncthreads();
+#pragma unroll
+    for (int turn = 0; turn < ((CLUSTER - 1) * ALL + BLOCK - 1) / BLOCK; ++turn) {
+        const int number = turn * BLOCK + threadIdx.x, pack = number % ALL, to = rank + 1 + number / ALL;
+        const int unit = rank * BLOCK_UNITS + pack % OF_VECTOR * PACK;
+        if (number < (CLUSTER - 1) * ALL && unit < HELD)
+            put_in_block(reinterpret_cast<Pack*>(vectors + pack / OF_VECTOR * HELD + unit), to % CLUSTER);
+    }
+}

@@ -1,0 +1,97 @@
+// The way forward of a cluster. A thread takes a unit of a sample, with all its gates; its inputs are fetched some steps
+// early.
+
+__device__ __forceinline__ void walk(
+    const real* __restrict__ projected, const real* __restrict__ weight_hh, const real* __restrict__ bias_hh,
+    const real* __restrict__ unit, const real* __restrict__ initial, const long long* __restrict__ lengths,
+    real* __restrict__ state, real* __restrict__ gates, real* __restrict__ final, int steps, int hidden,
+    size_type sets, size_type batch, size_type walks, int reverse)
+{
+    const Group group(blockIdx.x / CLUSTER, batch);
+    const Place place(hidden, group);
+    const Walk own = group.walk(place.sample, hidden, batch);
+    Stage<G, AHEAD> stage;
+    const size_type plane = hidden * walks, square = (size_type)hidden * hidden;
+    const size_type set = group.set, o = place.unit * batch + own.start;
+    Weights weights;
+    weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place.first, place.lane);
+    real* const held = buffers();
+#pragma unroll 1
+    for (int e = threadIdx.x; e < SAMPLES * HELD; e += BLOCK) {
+        const int m = e / HELD, j = e % HELD;
+        const bool is_there = j < hidden && m < group.count;
+        held[e] = is_there ? initial[j * batch + group.walk(m, hidden, batch).start] : real(0);
+        held[SAMPLES * HELD + e] = real(0);
+    }
+    real bias[R], p[Q_EXTENT], now[P];
+#pragma unroll
+    for (int g = 0; g < R; ++g) bias[g] = bias_hh[(set * R + g) * hidden + place.unit];
+    load_unit(unit + set * Q * hidden + place.unit, hidden, p);
+#pragma unroll
+    for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
+    const auto length_of = [&](size_type sample) {
+        return int(max(size_type(0), min(lengths[sample], size_type(steps))));
+    };
+    const int length = length_of(own.sample);
+    int longest = 0;
+    for (int m = 0; m < group.count; ++m) longest = max(longest, length_of(group.first + m));
+    longest = same_in_warp(longest);
+    const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
+    const real* next = projected + first * G * plane + o;
+    real* of_state = state + first * P * plane + o;
+    real* of_gates = gates + first * K * plane + o;
+    const auto put = [&](const real* kept) {
+        if (place.owns) {
+#pragma unroll
+            for (int i = 0; i < P; ++i) of_state[i * plane] = now[i];
+#pragma unroll
+            for (int k = 0; k < K; ++k) of_gates[k * plane] = kept[k];
+        }
+        of_state += P * way;
+        of_gates += K * way;
+    };
+    const auto pad = [&](int count) {
+        const real zeros[K_EXTENT] = {};
+#pragma unroll 1
+        for (int s = 0; s < count; ++s) put(zeros);
+        next += count * G * way;
+    };
+    if (reverse) pad(steps - longest);
+    const auto fetch = [&](int a, bool) {
+#pragma unroll
+        for (int g = 0; g < G; ++g) stage.fetch(a, g, next + g * plane);
+        next += G * way;
+    };
+    stage.fill(longest, fetch);
+    arrive_at_cluster();
+    wait_for_cluster();
+#pragma unroll 1
+    for (int s = 0, turn = 0; s < longest; ++s, turn ^= 1) {
+        real x[G], sums[SHARES][R] = {}, u[R], after[P], kept[K_EXTENT];
+        weights.multiply(held + turn * SAMPLES * HELD, 0, HELD, place.lane, sums);
+        share_out(sums, place.lane, 0xffffffffu);
+        stage.template wait<AHEAD - 1>();
+#pragma unroll
+        for (int g = 0; g < G; ++g) x[g] = stage.read(turn, g);
+        stage.refill(turn, longest - s, fetch);
+#pragma unroll
+        for (int g = 0; g < R; ++g) u[g] = sums[0][g] + bias[g];
+        Cell::forward(x, u, now, p, after, kept);
+        const bool moves = (reverse ? longest - 1 - s : s) < length;
+#pragma unroll
+        for (int i = 0; i < P; ++i) now[i] = moves ? after[i] : now[i];
+#pragma unroll
+        for (int k = 0; k < K; ++k) kept[k] = moves ? kept[k] : real(0);
+        real* const states = held + (1 - turn) * SAMPLES * HELD;
+        if (place.owns) states[place.sample * HELD + place.unit] = now[0];
+        hand_on<SAMPLES>(states);
+        arrive_at_cluster();
+        put(kept);
+        wait_for_cluster();
+    }
+    if (!reverse) pad(steps - longest);
+    if (place.owns) {
+#pragma unroll
+        for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+    }
+}

@@ -1,0 +1,151 @@
+"""Passes over time by thread-block clusters: which layers go by them; CudaDevice on the stand-in for CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import cupy_stub
+import numpy as np
+import pytest
+from cupy_fixtures import install_driver, no_device_is_kept, stub  # noqa: F401  fixtures
+from tolerances import assert_close
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import Device, driver, get_device
+from bppsa_cupy.devices.cuda import CudaDevice
+from bppsa_cupy.processors.models import H200, GpuModel, model_of
+from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.clusters import cluster_kernel
+from bppsa_cupy.raw_kernels.kernel import Layout, Variant
+from bppsa_cupy.timescan import WalkSize, in_clusters
+
+VERBS = ("forward", "backward")
+SMALL = Layout(32, 4, 8, 2, 0, 2)
+
+
+def size_of(cell: str, hidden: int, batch: int = 16, itemsize: int = 4) -> WalkSize:
+    return WalkSize(FORMS[cell], 1000, batch, hidden, itemsize)
+
+
+# ---- which way ----
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_layers_too_wide_for_a_block_go_by_clusters_while_these_hold_them(verb: str) -> None:
+    for cell, in_block, widest in (("rnn_tanh", 192, 1152), ("gru", 100, 640), ("lstm", 64, 512)):
+        assert H200.cluster_layout(size_of(cell, in_block), verb) is None
+        assert H200.cluster_layout(size_of(cell, widest + 1), verb) is None
+        for hidden in (320, widest):
+            size = size_of(cell, hidden)
+            layout = H200.cluster_layout(size, verb)
+            assert layout is not None and layout.width >= hidden
+            step = H200.cluster_step_seconds(size, verb, layout)
+            assert H200.walk_seconds(size, verb, 1) == pytest.approx(1000 * step + H200.launch)
+            assert step < H200.single_step_seconds(size, verb)
+    for none in (replace(H200, cluster_blocks=1), replace(H200, shared_bytes=1024)):
+        assert none.cluster_layout(size_of("gru", 512), verb) is None
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_the_device_says_of_clusters_decides(verb: str) -> None:
+    """Where none of 16 blocks run those of fewer are taken; where few do, more waves of them, or none."""
+    size, asked = size_of("lstm", 256), []
+
+    def resident(counts: dict[int, int]) -> Callable[[Layout], int]:
+        def ask(layout: Layout) -> int:
+            asked.append(layout.cluster)
+            return counts.get(layout.cluster, 0)
+
+        return ask
+
+    by_estimate = H200.cluster_layout(size, verb)
+    assert by_estimate is not None
+    assert H200.cluster_layout(size, verb, resident({2: 64, 4: 32, 8: 16, 16: 8})) == by_estimate
+    fewer = H200.cluster_layout(size, verb, resident({4: 32}))
+    assert fewer is not None and fewer.cluster == 4
+    assert H200.cluster_layout(size, verb, resident({})) is None and 4 in asked
+    assert H200.cluster_layout(size, verb, resident({4: 1, 8: 1, 16: 1})) is None, "16 waves"
+    waves = [H200.cluster_step_seconds(size, verb, by_estimate, n) for n in (1000, 1)]
+    assert waves[1] >= 4 * waves[0]
+
+
+# ---- the driver ----
+
+
+@pytest.fixture
+def clustered(
+    stub: CudaDevice,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> CudaDevice:
+    """The stand-in with a driver that knows clusters, and networks of all sizes that go by them."""
+    install_driver(monkeypatch, tmp_path)
+    monkeypatch.setattr(
+        GpuModel,
+        "cluster_layout",
+        lambda self, size, verb, resident=None: SMALL if resident is None or resident(SMALL) else None,
+    )
+    return stub
+
+
+def test_the_driver_tells_how_many_clusters_run_at_once(
+    stub: CudaDevice,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    kernels = {n: cluster_kernel(FORMS["gru"], "forward", SMALL._replace(cluster=n)) for n in (2, 8, 16)}
+    shapes = {
+        n: kernel.launch({"sets": 1, "batch": 2, "itemsize": 4, "shared_bytes": 1})
+        for n, kernel in kernels.items()
+    }
+    variants = {n: Variant(layout=SMALL._replace(cluster=n)) for n in kernels}
+    assert stub.cluster_blocks == 1 == model_of(stub).cluster_blocks, "there is no driver"
+    install_driver(monkeypatch, tmp_path)
+    assert stub.cluster_blocks == 16 == model_of(stub).cluster_blocks
+    found = {n: stub.resident_clusters(kernels[n], variants[n], shapes[n]) for n in kernels}
+    assert found == {2: 64, 8: 16, 16: 8}
+    too_much = shapes[2]._replace(shared_bytes=1 << 20)
+    assert driver.active_clusters(1, too_much, 2) == 0 == driver.active_clusters(1, shapes[2], 32)
+    monkeypatch.setattr(cupy_stub.Gpu, "architecture", replace(cupy_stub.Gpu.architecture, name="sm_80"))
+    assert stub.cluster_blocks == 1
+
+
+# ---- passes ----
+
+
+def passes(device: Device) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Output and gradients of a network with a recurrent layer, and the ways it went."""
+    net = bp.Sequential([bp.GRU(3, 20), bp.Linear(20, 2)], input_shape=(4, 3), seed=0, device=device)
+    y = net.forward(np.random.default_rng(0).standard_normal((3, 4, 3)).astype(np.float32))
+    net.backward(device.asarray(np.ones(y.shape, np.float32)), method="bp")
+    found = {name: device.to_host(g) for name, g in net.gradients.items()} | {"output": device.to_host(y)}
+    return found, [net.last_pass.layers[0].forward_ways[0], net.last_backward.backward_ways[0]]
+
+
+def test_a_layer_goes_by_clusters_and_says_so(clustered: CudaDevice) -> None:
+    ours, ways = passes(clustered)
+    assert all("by clusters of 2 blocks" in way for way in ways), ways
+    assert clustered.launched["gru_forward"] == clustered.launched["gru_backward"] == 1
+    for name, expected in passes(get_device("host"))[0].items():
+        assert_close(ours[name], expected, length=2000, what=name)
+
+
+def test_a_launch_that_is_refused_is_made_another_way(
+    clustered: CudaDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cupy_stub.Function, "refuses_clusters", True)
+    ours, ways = passes(clustered)
+    assert not any("clusters" in way for way in ways), ways
+    for name, expected in passes(get_device("host"))[0].items():
+        assert_close(ours[name], expected, length=2000, what=name)
+
+
+def test_a_part_of_a_gpu_without_such_clusters_goes_another_way(
+    clustered: CudaDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "slice").mkdir()
+    install_driver(monkeypatch, tmp_path / "slice", multiprocessors=14)
+    assert in_clusters.kernel_for(clustered, size_of("gru", 20), "forward") is None
+    assert not any("clusters" in way for way in passes(clustered)[1])
