@@ -22,16 +22,43 @@ __device__ __forceinline__ void wait_for_cluster()
 #endif
 }
 
-// Writes `own`, which is in this block's shared memory, to its place in that of the cluster's block of a rank.
-__device__ __forceinline__ void put_in_block(Pack* own, unsigned rank)
-{
+// Packs from a place of shared memory on, which lie at the same place in each block of the cluster.
+struct Shared {
 #ifndef __CUDA_ARCH__
-    *mapa(own, rank) = *own;
+    Pack* place;
+
+    __device__ __forceinline__ explicit Shared(real* own) : place(reinterpret_cast<Pack*>(own)) {}
+    __device__ __forceinline__ Pack read(int number) const { return place[number]; }
+    __device__ __forceinline__ void put(int number, int rank, const Pack& pack) const
+    {
+        mapa(place, rank)[number] = pack;
+    }
 #else
-    const uint4 bits = *reinterpret_cast<const uint4*>(own);
-    unsigned there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(unsigned(__cvta_generic_to_shared(own))), "r"(rank));
-    asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};"
-                 ::"r"(there), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w) : "memory");
+    unsigned place;
+
+    __device__ __forceinline__ explicit Shared(real* own) : place(__cvta_generic_to_shared(own))
+    {
+        asm volatile("" : "+r"(place));  // else it is made anew at each use
+    }
+
+    // This block's.
+    __device__ __forceinline__ Pack read(int number) const
+    {
+        uint4 bits;
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                     : "r"(place + number * 16) : "memory");
+        return reinterpret_cast<const Pack&>(bits);
+    }
+
+    // That of the block of a rank.
+    __device__ __forceinline__ void put(int number, int rank, const Pack& pack) const
+    {
+        const uint4 bits = reinterpret_cast<const uint4&>(pack);
+        unsigned there;
+        asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(place + number * 16), "r"(rank));
+        asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};"
+                     ::"r"(there), "r"(bits.x), "r"(bits.y), "r"(bits.z), "r"(bits.w) : "memory");
+    }
 #endif
-}
+};

@@ -23,6 +23,7 @@ from bppsa_cupy.raw_kernels.frames.places import (
     held,
     packs_of,
     resident_packs,
+    warp_cycles,
 )
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Layout
@@ -32,10 +33,14 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Layout
 CLUSTERS, LANES, SAMPLES, THREADS, WIDTH_STEP = (2, 4, 8, 16), (8, 16, 32), (1, 2, 4), 256, 32
 #: Sums of a thread at most, and steps that are fetched ahead.
 MOST_SUMS, AHEAD = 24, 2
-#: Cycles from the last write into another block until all blocks have seen it and one another, an estimate;
-#: and bytes that a multiprocessor hands on in a cycle: 3.27 TB/s over 132 at 1.755 GHz, as Luo et al. 2024
-#: ("Benchmarking and Dissecting the Nvidia Hopper GPU Architecture via Microbenchmarking") measure an H100.
-MEETING, BYTES_A_CYCLE = 450, 14
+#: Cycles of a warp that is alone, by its machine code: those in which it hands on, those for each pack of
+#: that, and those that it waits for a pack of what weights are multiplied with.
+HANDING_ON, A_PACK, WAITING_FOR_VECTOR = 60, 15, 6
+#: Cycles from the last write into another block until all blocks have seen it and one another, an estimate:
+#: the write's way, a fence of all writes, the barrier. And bytes that a multiprocessor hands on in one: an
+#: H100's 3.27 TB/s over 132 at 1.755 GHz (Luo et al. 2024, "Benchmarking and Dissecting the Nvidia Hopper GPU
+#: Architecture via Microbenchmarking").
+MEETING, BYTES_A_CYCLE = 600, 14
 
 
 def sums_of(form: CellForm, verb: str) -> Sums:
@@ -121,7 +126,23 @@ def groups_of(layout: Layout, sets: int, batch: int) -> int:
     return sets * -(-batch // layout.walks)
 
 
+def alone_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
+    """Cycles of a step for a warp that is alone and waits for no other block."""
+    return warp_cycles(layout, sums, itemsize) + _more_cycles(layout, sums, itemsize)
+
+
+def _more_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
+    """Those that it takes beside a walk by one block."""
+    packs = -(-handed_bytes(layout, sums, itemsize) // (PACK_BYTES * layout.units * layout.lanes))
+    return HANDING_ON + A_PACK * packs + WAITING_FOR_VECTOR * held(layout, sums, itemsize).vectors
+
+
+def handed_bytes(layout: Layout, sums: Sums, itemsize: int) -> float:
+    """Bytes that a block hands on to the others in a step, as many as it is handed."""
+    return vector_bytes(layout, sums, itemsize) * (layout.cluster - 1) / layout.cluster
+
+
 def step_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Cycles of a step of a cluster: a block's, and those in which blocks hand on and meet."""
-    received = vector_bytes(layout, sums, itemsize) * (layout.cluster - 1) / layout.cluster
-    return block_cycles(layout, sums, itemsize) + MEETING + received / BYTES_A_CYCLE
+    """Cycles of a step of a cluster: a block's, and those in which blocks get what they need and meet."""
+    own = block_cycles(layout, sums, itemsize) + _more_cycles(layout, sums, itemsize)
+    return own + MEETING + handed_bytes(layout, sums, itemsize) / BYTES_A_CYCLE

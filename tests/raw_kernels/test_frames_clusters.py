@@ -84,7 +84,7 @@ def chosen(cell: str, hidden: int, batch: int) -> dict[str, Layout]:
 
 #: Of wide layers what the model chooses: cell, H, B, and whether races are looked for.
 WIDE = [
-    ("lstm", 192, 1, True), ("lstm", 256, 16, False), ("lstm", 512, 1, False), ("lstm", 512, 4, True),
+    ("lstm", 192, 1, True), ("lstm", 256, 16, False), ("lstm", 512, 1, False), ("lstm", 512, 16, False),
     ("gru", 192, 4, True), ("gru", 256, 1, False), ("gru", 512, 16, False), ("rnn_tanh", 384, 4, True),
     ("rnn_tanh", 512, 16, False), ("rnn_tanh", 1024, 1, False), ("leaky", 200, 4, True),
     ("leaky", 256, 64, False),

@@ -22,6 +22,7 @@ __device__ __forceinline__ void walk_back(
     Weights weights;
     weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place.first, place.lane);
     real* const held = buffers();
+    const Shared shared(held);
 #pragma unroll 1
     for (int e = threadIdx.x; e < 2 * SAMPLES * R * HELD; e += BLOCK) held[e] = real(0);
     real p[Q_EXTENT], g[P];
@@ -113,7 +114,7 @@ __device__ __forceinline__ void walk_back(
             if (place.owns) deltas[(place.sample * R + sum) * HELD + place.unit] = by_sum;
             ++sum;
         }
-        hand_on<SAMPLES * R>(deltas);
+        hand_on<SAMPLES * R>(shared, turn * SAMPLES * R);
         arrive_at_cluster();
         if (place.owns) {
 #pragma unroll

@@ -65,19 +65,37 @@ __device__ __forceinline__ real* buffers()
     return reinterpret_cast<real*>(behind + BEYOND * BLOCK);
 }
 
-// Hands on to the other blocks of the cluster what this one's threads have put at its units of VECTORS vectors.
+// A pack that a thread hands on: its number from the buffers' begin on, the block it goes to, and whether it is there.
+struct Handed {
+    int pack, to;
+    bool is_there;
+
+    // Of this block's units of `vectors` vectors, from `first` on, those of number `number` for all other blocks.
+    __device__ __forceinline__ Handed(int number, int vectors, int first)
+    {
+        constexpr int OF_BLOCK = BLOCK_UNITS / PACK, OF_VECTOR = HELD / PACK;
+        static_assert(BLOCK_UNITS % PACK == 0, "a block has whole packs");
+        const int all = vectors * OF_BLOCK, rank = blockIdx.x % CLUSTER, of_unit = rank * OF_BLOCK + number % OF_BLOCK;
+        is_there = number < (CLUSTER - 1) * all && of_unit < OF_VECTOR;
+        pack = (first + number % all / OF_BLOCK) * OF_VECTOR + min(of_unit, OF_VECTOR - 1);
+        to = (rank + 1 + number / all) % CLUSTER;
+    }
+};
+
+// Hands on to the other blocks of the cluster what this one's threads have put at its units of VECTORS vectors, from
+// `first` on. All is read before it is written, so that one wait serves all of it.
 template <int VECTORS>
-__device__ __forceinline__ void hand_on(real* vectors)
+__device__ __forceinline__ void hand_on(const Shared& vectors, int first)
 {
-    constexpr int OF_VECTOR = BLOCK_UNITS / PACK, ALL = VECTORS * OF_VECTOR;
-    static_assert(BLOCK_UNITS % PACK == 0 && HELD % PACK == 0, "a block has whole packs");
-    const int rank = blockIdx.x % CLUSTER;
+    constexpr int TURNS = ((CLUSTER - 1) * VECTORS * BLOCK_UNITS / PACK + BLOCK - 1) / BLOCK;
     __syncthreads();
+    Pack packs[TURNS];
 #pragma unroll
-    for (int turn = 0; turn < ((CLUSTER - 1) * ALL + BLOCK - 1) / BLOCK; ++turn) {
-        const int number = turn * BLOCK + threadIdx.x, pack = number % ALL, to = rank + 1 + number / ALL;
-        const int unit = rank * BLOCK_UNITS + pack % OF_VECTOR * PACK;
-        if (number < (CLUSTER - 1) * ALL && unit < HELD)
-            put_in_block(reinterpret_cast<Pack*>(vectors + pack / OF_VECTOR * HELD + unit), to % CLUSTER);
+    for (int turn = 0; turn < TURNS; ++turn)
+        packs[turn] = vectors.read(Handed(turn * BLOCK + threadIdx.x, VECTORS, first).pack);
+#pragma unroll
+    for (int turn = 0; turn < TURNS; ++turn) {
+        const Handed one(turn * BLOCK + threadIdx.x, VECTORS, first);
+        if (one.is_there) vectors.put(one.pack, one.to, packs[turn]);
     }
 }

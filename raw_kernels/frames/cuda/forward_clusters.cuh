@@ -16,6 +16,7 @@ __device__ __forceinline__ void walk(
     Weights weights;
     weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place.first, place.lane);
     real* const held = buffers();
+    const Shared shared(held);
 #pragma unroll 1
     for (int e = threadIdx.x; e < SAMPLES * HELD; e += BLOCK) {
         const int m = e / HELD, j = e % HELD;
@@ -82,9 +83,9 @@ __device__ __forceinline__ void walk(
         for (int i = 0; i < P; ++i) now[i] = moves ? after[i] : now[i];
 #pragma unroll
         for (int k = 0; k < K; ++k) kept[k] = moves ? kept[k] : real(0);
-        real* const states = held + (1 - turn) * SAMPLES * HELD;
-        if (place.owns) states[place.sample * HELD + place.unit] = now[0];
-        hand_on<SAMPLES>(states);
+        const int first = (1 - turn) * SAMPLES;
+        if (place.owns) held[(first + place.sample) * HELD + place.unit] = now[0];
+        hand_on<SAMPLES>(shared, first);
         arrive_at_cluster();
         put(kept);
         wait_for_cluster();
