@@ -247,13 +247,13 @@ class GpuModel(Processor):
             return size.chunks(chunks) * self._element_seconds(size, chunks) + self.launch
         if chunks == 1:
             layout = self.cluster_layout(size, verb)
-            step = self._other_step_seconds(size, verb)
+            step = self.other_step_seconds(size, verb)
             if layout is not None:
                 step = self.cluster_step_seconds(size, verb, layout)
             return size.steps * step + self.launch
         return size.chunks(chunks) * self.walk_in_blocks_seconds(size, verb, chunks) + self.launch
 
-    def _other_step_seconds(self, size: WalkSize, verb: str) -> float:
+    def other_step_seconds(self, size: WalkSize, verb: str) -> float:
         """A step of a whole sequence without clusters."""
         way = self.single_step_seconds if self.goes_by_steps(size, verb) else self.walk_in_blocks_seconds
         return way(size, verb)
@@ -280,7 +280,7 @@ class GpuModel(Processor):
     ) -> Layout | None:
         if self.cluster_blocks == 1 or not size.cell.sums or not size.walks:
             return None
-        longest = SURE * self._other_step_seconds(size, verb)
+        longest = SURE * self.other_step_seconds(size, verb)
         layouts = quickest_layouts(
             size.cell, verb, size.units, size.itemsize, self.shared_bytes, self.cluster_blocks,
             lambda layout: self.cluster_step_seconds(size, verb, layout),

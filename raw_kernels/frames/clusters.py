@@ -92,8 +92,9 @@ def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, item
 
 def vector_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
     """Bytes of what the blocks hand on in a step, all of which each of them has."""
-    vectors = layout.walks * sums.inputs
-    return vectors * packs_of(layout, itemsize) * layout.lanes * PACK_BYTES
+    multiplied = packs_of(layout, itemsize) * layout.lanes * PACK_BYTES
+    of_blocks = held(layout, sums, itemsize).own * layout.units * layout.cluster * itemsize
+    return layout.walks * sums.inputs * max(multiplied, of_blocks)
 
 
 def shared_bytes_of(layout: Layout, sums: Sums, itemsize: int) -> int:

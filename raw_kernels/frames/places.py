@@ -110,6 +110,7 @@ def resident_packs(layout: Layout, sums: Sums, itemsize: int) -> int:
     of_scheduler = -(-layout.units * layout.lanes // (WARP * SCHEDULERS))
     there = min(REGISTERS_OF_THREAD, REGISTERS // (WARP * of_scheduler) // 8 * 8) - OF_A_STEP[itemsize]
     there -= max(0, of_thread.sums * itemsize // 4 - FREE_SUMS) * OF_A_SUM
+    there -= (layout.walks - 1) * PACK_BYTES // 4  # a pack of what weights are multiplied with, of each
     more = of_thread.packs - there * 4 // PACK_BYTES
     if more <= 0:
         return of_thread.packs

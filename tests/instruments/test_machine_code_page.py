@@ -16,6 +16,7 @@ from bppsa_cupy.raw_kernels.frames.kernels import TILE_ROWS
 from bppsa_cupy.tools.instruments import bench
 from bppsa_cupy.tools.instruments.machine_code import disassembly, nvrtc
 from bppsa_cupy.tools.instruments.machine_code.cases import TARGETS
+from bppsa_cupy.tools.instruments.machine_code.cluster_walks import read_kernels
 from bppsa_cupy.tools.instruments.machine_code.goals import CYCLES, SECONDS, goals, quickest
 from bppsa_cupy.tools.instruments.machine_code.loops import steps_of
 from bppsa_cupy.tools.instruments.machine_code.measure import Built, measure
@@ -113,6 +114,15 @@ def test_a_walk_by_a_block_spills_nothing_in_a_step(name: str, target: str, tool
     packs = 16 * FORMS[name.partition("_")[0]].gates
     assert loop["BAR"] == 1 and 4 * packs <= loop["FFMA"] < 4.7 * packs
     assert not loop["LDL"] and not loop["STL"]
+
+
+@pytest.mark.parametrize("verb", ["forward", "backward"])
+def test_a_walk_by_clusters_meets_once_a_step(verb: str, tools: None) -> None:
+    """A barrier of the block before packs are handed on, one of the cluster behind, and no spill."""
+    kernel, hidden = next(one for one in read_kernels() if one[0].name == f"lstm_{verb}" and one[1] == 256)
+    loop = Counter(one.name for one in Built(kernel, "sm_90", hidden=hidden).loop.instructions)
+    assert loop["BAR"] == loop["UCGABAR_ARV"] == loop["UCGABAR_WAIT"] == 1
+    assert not loop["LDL"] and not loop["STL"] and loop["FFMA"] >= 256
 
 
 def test_a_reduction_in_blocks_has_a_step_a_unit(tools: None) -> None:

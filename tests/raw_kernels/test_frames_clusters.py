@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from emulator.device import EmulatedDevice, RaceDevice, load
 from executors import make_device
@@ -76,10 +78,11 @@ def test_small_clusters_give_what_the_host_gives(
     assert_same(device, CELLS[cell], hidden, heads, batch, reverse, per_step, chunk, taken)
 
 
-def chosen(cell: str, hidden: int, batch: int) -> dict[str, Layout]:
-    """The layouts that are predicted to be the quickest."""
-    size = WalkSize(CELLS[cell], 1000, batch, hidden, 4)
-    return {verb: layout for verb in VERBS if (layout := H200.cluster_layout(size, verb))}
+def chosen(cell: str, hidden: int, batch: int, architecture: str = "sm_90") -> dict[str, Layout]:
+    """The layouts predicted to be the quickest, of a GPU like an H200 with an architecture's limits."""
+    size, one = WalkSize(CELLS[cell], 1000, batch, hidden, 4), ARCHITECTURES[architecture]
+    gpu = replace(H200, shared_bytes=one.shared_bytes, cluster_blocks=one.cluster_blocks)
+    return {verb: layout for verb in VERBS if (layout := gpu.cluster_layout(size, verb))}
 
 
 #: Of wide layers what the model chooses: cell, H, B, and whether races are looked for.
@@ -102,6 +105,15 @@ def test_wide_clusters_give_what_the_host_gives(cell: str, hidden: int, batch: i
     assert_same(device, CELLS[cell], hidden, 1, min(batch, 4), batch > 1, True, 3, taken)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("cell, hidden, batch, _", WIDE)
+def test_wide_clusters_on_a_gpu_give_what_the_host_gives(cell: str, hidden: int, batch: int, _: bool) -> None:
+    if (device := make_device("cuda")).cluster_blocks == 1:
+        pytest.skip("the GPU has no thread-block clusters")
+    taken = kernels(cell, chosen(cell, hidden, batch))
+    assert_same(device, CELLS[cell], hidden, 1, min(batch, 4), batch > 1, True, 3, taken)
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_block_takes_what_was_counted(verb: str) -> None:
     make_device("emulated")
@@ -121,7 +133,7 @@ def test_a_block_takes_what_was_counted(verb: str) -> None:
 @pytest.mark.parametrize("target", ["sm_90", "sm_120"])
 @pytest.mark.parametrize("cell, hidden, batch", [case[:3] for case in WIDE])
 def test_it_compiles_without_spills(cell: str, hidden: int, batch: int, target: str) -> None:
-    for verb, layout in chosen(cell, hidden, batch).items():
+    for verb, layout in chosen(cell, hidden, batch, target).items():
         kernel, variant = cluster_kernel(CELLS[cell], verb, layout), Variant(layout=layout)
         usage = measure(kernel.source(variant), kernel.name, variant, target)
         assert not usage.spill_bytes, usage

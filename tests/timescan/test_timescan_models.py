@@ -15,6 +15,7 @@ from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.processors.models import H200, model_of
 from bppsa_cupy.processors.warps import Warps, reducing, stepping, walking
 from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.clusters import alone_cycles, sums_of
 from bppsa_cupy.raw_kernels.frames.kernels import MANY, backward_products, forward_products
 from bppsa_cupy.raw_kernels.frames.places import warp_cycles
 from bppsa_cupy.raw_kernels.frames.steps import backward_shares, forward_shares
@@ -83,6 +84,18 @@ def test_wider_walks_take_what_the_tables_say(cell: str) -> None:
         # Beyond what blocks hold the loop's own part is all but the start of a step.
         in_memory = warps.kind.endswith("in memory")
         assert_near(warps, row, max(1.0, 0.8 * rounds) if in_memory else 1.0)
+
+
+@pytest.mark.parametrize("cell", WIDE_CELLS)
+def test_walks_by_clusters_take_what_the_tables_say(cell: str) -> None:
+    rows = [row for row in table()["clusters"] if row["kernel"].rpartition("_")[0] == cell]
+    assert {row["kernel"].rpartition("_")[2] for row in rows} == {"forward", "backward"}
+    for row in rows:
+        verb = row["kernel"].rpartition("_")[2]
+        layout = H200.cluster_layout(size(cell, row["hidden"]), verb)
+        assert layout is not None and not row["spill_bytes"]
+        found = alone_cycles(layout, sums_of(FORMS[cell], verb), 4)
+        assert found == pytest.approx(row["cycles"]["L2"], rel=OFF - 1), row
 
 
 @pytest.mark.parametrize("cell", WIDE_CELLS)

@@ -24,7 +24,7 @@ __device__ __forceinline__ void walk_back(
     real* const held = buffers();
     const Shared shared(held);
 #pragma unroll 1
-    for (int e = threadIdx.x; e < 2 * SAMPLES * R * HELD; e += BLOCK) held[e] = real(0);
+    for (int e = threadIdx.x; e < 2 * SAMPLES * R * VECTOR; e += BLOCK) held[e] = real(0);
     real p[Q_EXTENT], g[P];
     load_unit(unit + set * Q * hidden + place.unit, hidden, p);
 #pragma unroll
@@ -105,13 +105,13 @@ __device__ __forceinline__ void walk_back(
             const real by = d < G ? by_x[d < G ? d : 0] : d < G + U ? by_u[d < G + U ? d - G : 0] : by_p[d - G - U];
             rows[d] = moves ? by : real(0);
         }
-        real* const deltas = held + turn * SAMPLES * R * HELD;
+        real* const deltas = held + turn * SAMPLES * R * VECTOR;
         int separate = 0, sum = 0;
 #pragma unroll
         for (int gate = 0; gate < G; ++gate) {
             const real by_sum = rows[Cell::separate_gates >> gate & 1 ? G + separate++ : gate];
             if (!is_recurrent(gate)) continue;
-            if (place.owns) deltas[(place.sample * R + sum) * HELD + place.unit] = by_sum;
+            if (place.owns) deltas[(place.sample * R + sum) * VECTOR + place.unit] = by_sum;
             ++sum;
         }
         hand_on<SAMPLES * R>(shared, turn * SAMPLES * R);
@@ -123,7 +123,7 @@ __device__ __forceinline__ void walk_back(
         put += D * way;
         wait_for_cluster();
         real sums[SHARES][1] = {};
-        weights.multiply(deltas, HELD, R * HELD, place.lane, sums);
+        weights.multiply(deltas, VECTOR, R * VECTOR, place.lane, sums);
         share_out(sums, place.lane, 0xffffffffu);
         g[0] = by_before[0] + sums[0][0];
 #pragma unroll

@@ -17,6 +17,9 @@ constexpr bool ALL_STAY = true;
 #include "frames/cuda/weights.cuh"
 static_assert(PAIRS <= LANES && BLOCK % 32 == 0, "a thread has a unit and sample at most");
 
+// Elements of a vector that is handed on: those that threads multiply with, and the units of all blocks.
+constexpr int VECTOR = HELD > CLUSTER * BLOCK_UNITS ? HELD : CLUSTER * BLOCK_UNITS;
+
 // Steps that are fetched ahead, as many as there are buffers.
 constexpr int AHEAD = 2;
 
@@ -58,7 +61,7 @@ struct Place {
     }
 };
 
-// What is handed on, in the block's shared memory behind its weights: two buffers of vectors of HELD elements each.
+// What is handed on, in the block's shared memory behind its weights: two buffers of vectors.
 __device__ __forceinline__ real* buffers()
 {
     extern __shared__ __align__(16) Pack behind[];
@@ -73,11 +76,11 @@ struct Handed {
     // Of this block's units of `vectors` vectors, from `first` on, those of number `number` for all other blocks.
     __device__ __forceinline__ Handed(int number, int vectors, int first)
     {
-        constexpr int OF_BLOCK = BLOCK_UNITS / PACK, OF_VECTOR = HELD / PACK;
+        constexpr int OF_BLOCK = BLOCK_UNITS / PACK;
         static_assert(BLOCK_UNITS % PACK == 0, "a block has whole packs");
-        const int all = vectors * OF_BLOCK, rank = blockIdx.x % CLUSTER, of_unit = rank * OF_BLOCK + number % OF_BLOCK;
-        is_there = number < (CLUSTER - 1) * all && of_unit < OF_VECTOR;
-        pack = (first + number % all / OF_BLOCK) * OF_VECTOR + min(of_unit, OF_VECTOR - 1);
+        const int all = vectors * OF_BLOCK, rank = blockIdx.x % CLUSTER;
+        is_there = number < (CLUSTER - 1) * all;
+        pack = (first + number % all / OF_BLOCK) * (VECTOR / PACK) + rank * OF_BLOCK + number % OF_BLOCK;
         to = (rank + 1 + number / all) % CLUSTER;
     }
 };

@@ -18,11 +18,11 @@ __device__ __forceinline__ void walk(
     real* const held = buffers();
     const Shared shared(held);
 #pragma unroll 1
-    for (int e = threadIdx.x; e < SAMPLES * HELD; e += BLOCK) {
-        const int m = e / HELD, j = e % HELD;
+    for (int e = threadIdx.x; e < SAMPLES * VECTOR; e += BLOCK) {
+        const int m = e / VECTOR, j = e % VECTOR;
         const bool is_there = j < hidden && m < group.count;
         held[e] = is_there ? initial[j * batch + group.walk(m, hidden, batch).start] : real(0);
-        held[SAMPLES * HELD + e] = real(0);
+        held[SAMPLES * VECTOR + e] = real(0);
     }
     real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
@@ -69,7 +69,7 @@ __device__ __forceinline__ void walk(
 #pragma unroll 1
     for (int s = 0, turn = 0; s < longest; ++s, turn ^= 1) {
         real x[G], sums[SHARES][R] = {}, u[R], after[P], kept[K_EXTENT];
-        weights.multiply(held + turn * SAMPLES * HELD, 0, HELD, place.lane, sums);
+        weights.multiply(held + turn * SAMPLES * VECTOR, 0, VECTOR, place.lane, sums);
         share_out(sums, place.lane, 0xffffffffu);
         stage.template wait<AHEAD - 1>();
 #pragma unroll
@@ -84,7 +84,7 @@ __device__ __forceinline__ void walk(
 #pragma unroll
         for (int k = 0; k < K; ++k) kept[k] = moves ? kept[k] : real(0);
         const int first = (1 - turn) * SAMPLES;
-        if (place.owns) held[(first + place.sample) * HELD + place.unit] = now[0];
+        if (place.owns) held[(first + place.sample) * VECTOR + place.unit] = now[0];
         hand_on<SAMPLES>(shared, first);
         arrive_at_cluster();
         put(kept);

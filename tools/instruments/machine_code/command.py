@@ -15,6 +15,7 @@ from bppsa_cupy.system.files import write_text
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.instruments.machine_code import nvrtc
 from bppsa_cupy.tools.instruments.machine_code.cases import PARAMETERS, TARGETS, WIDE_CELLS, WIDTHS
+from bppsa_cupy.tools.instruments.machine_code.cluster_walks import cluster_walks, read_kernels
 from bppsa_cupy.tools.instruments.machine_code.disassembly import nvdisasm_version
 from bppsa_cupy.tools.instruments.machine_code.listing import listing
 from bppsa_cupy.tools.instruments.machine_code.measure import Built, Measure, measure
@@ -73,6 +74,7 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
     predicted: list[dict[str, Any]] = []
     of_gru: list[dict[str, Any]] = []
     wide: list[Measure] = []
+    of_clusters: list[Measure] = []
     if set(arguments.kernel) == set(KERNELS) and PREDICTED in arguments.arch:
         of_target = {row.kernel: row for row in rows if row.target == PREDICTED}
         longest = replace(LONGEST, hidden=arguments.hidden or LONGEST.hidden)
@@ -83,15 +85,20 @@ def make_report(arguments: argparse.Namespace) -> dict[str, Any]:
         wide = _measured(
             [{"kernel": kernel, "target": PREDICTED, "hidden": H} for kernel in walks for H in WIDTHS]
         )
+        of_clusters = _measured(
+            [{"kernel": kernel, "target": PREDICTED, "hidden": H} for kernel, H in read_kernels()]
+        )
     report = {
         "name": arguments.name,
         "command": arguments.command,
         "versions": {"nvrtc": ".".join(map(str, nvrtc.version())), "nvdisasm": nvdisasm_version()},
         "rows": [asdict(row) for row in rows],
         "widths": [asdict(row) for row in wide],
+        "clusters": [asdict(row) for row in of_clusters],
         "predictions": predicted,
         "predictions_gru": of_gru,
         "single_steps": single_steps() if predicted else [],
+        "cluster_walks": cluster_walks() if predicted else [],
     }
     if arguments.page is not None:
         write_text(arguments.page, page(report))

@@ -32,7 +32,7 @@ from bppsa_cupy.tools.instruments.machine_code.sectors import traffic
 from bppsa_cupy.tools.instruments.machine_code.walk import PLACES, walk
 
 #: Modules of this room that tell what was measured.
-TELLING = ("goals", "listing", "page", "predictions", "single_steps")
+TELLING = ("cluster_walks", "goals", "listing", "page", "predictions", "single_steps")
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from bppsa_cupy.processors.models import H200
+from bppsa_cupy.processors.models import H200, OF_GROUP, SURE
 from bppsa_cupy.processors.sizes import WalkSize
 from bppsa_cupy.raw_kernels.cells import FORMS
+from bppsa_cupy.raw_kernels.frames.clusters import BYTES_A_CYCLE, MEETING
 from bppsa_cupy.raw_kernels.frames.twins import kernels_of
 from bppsa_cupy.tools.instruments.machine_code import rivals
 from bppsa_cupy.tools.instruments.machine_code.cases import WIDE_CELLS
+from bppsa_cupy.tools.instruments.machine_code.cluster_walks import READ_FOR, limits
 from bppsa_cupy.tools.instruments.machine_code.goals import goals
 from bppsa_cupy.tools.instruments.machine_code.predictions import PREDICTED as PREDICTED_ON
 from bppsa_cupy.tools.instruments.machine_code.single_steps import BATCHES, WIDTHS, single_step
@@ -65,6 +67,14 @@ rounds, at least one. Of reductions beyond 20 units, whose blocks hold columns i
 is one unit of the H that a step in time goes through: four rows of a thread's tile.
 """
 
+BY_CLUSTERS = """
+### By thread-block clusters, sm_90, float32
+
+The walks of wide layers whose units a cluster's blocks share out, by the layouts that the model takes for
+{batch} samples. Cycles are those of a warp that is alone and waits for no other block: what the way of a
+write to the others, the fence of all writes and the barrier take is not in the code.
+"""
+
 OTHERS = """
 ## All kernels, sm_90, float32
 
@@ -86,14 +96,15 @@ GRU = """
 STEPS = """
 ## Predicted: a step of a wide layer on an H200
 
-Where one block cannot hold W_hh in registers and shared memory, a pass over time is a launch a step
-(`raw_kernels/frames/cuda/step.cuh`), in graphs of 500: product with W_hh and cell in one kernel, forward and
-back. Its blocks share out units and samples, so that all multiprocessors read a part of the weights each. The
-table is by the model that chooses (`processors/models.py`): {following:.1f} µs from a kernel of a graph to
-one that waits for it, then the longer of a warp's cycles (with all warps' instructions) and the bytes that
-blocks read, at {cache:.1f} TB/s from L2 to {cache_bytes} MiB of weights, {memory:.1f} TB/s beyond. These
-rates and the time between two kernels are assumed, as are a warp's 1000 cycles for sums over lanes and the
-cell, and 600 for each turn of copies; instructions and cycles of the products are those of `*_step` above.
+Where neither a block nor a cluster of them holds W_hh in registers and shared memory, a pass over time is a
+launch a step (`raw_kernels/frames/cuda/step.cuh`), in graphs of 500: product with W_hh and cell in one
+kernel, forward and back. Its blocks share out units and samples, so that all multiprocessors read a part of
+the weights each. The table is by the model that chooses (`processors/models.py`): {following:.1f} µs from a
+kernel of a graph to one that waits for it, then the longer of a warp's cycles (with all warps'
+instructions) and the bytes that blocks read, at {cache:.1f} TB/s from L2 to {cache_bytes} MiB of weights,
+{memory:.1f} TB/s beyond. These rates and the time between two kernels are assumed, as are a warp's 1000
+cycles for sums over lanes and the cell, and 600 for each turn of copies; instructions and cycles of the
+products are those of `*_step` above.
 "Least" are weights read once, or multiply-adds at the GPU's peak, without any launch; "in blocks" is the walk
 whose blocks go through all steps with samples of their own.
 
@@ -104,7 +115,7 @@ terms, which is a third launch. One kernel whose blocks keep their weights and w
 step would save the time between two launches but for a barrier (a write, an atomic and a read through L2: 0.4
 µs at the least), and 4 of 8 MB from L2: at most half of a step. It needs all blocks to be resident at once,
 and hangs where they are not, as where another stream's kernel has a part of the GPU. So no block waits for
-another here either.
+one outside its cluster, whose blocks the GPU starts together.
 
 At B = 64 and more blocks of few units and samples read too much. Ways with wider tiles were counted for an
 LSTM of H = 1024, B = 64, whose step takes {wide_forward:.1f} µs forward and {wide_backward:.1f} back,
@@ -139,6 +150,33 @@ STEP_COLUMNS = (
 )  # fmt: skip
 
 
+CLUSTERS = """
+## Predicted: walks by thread-block clusters on an H200
+
+From sm_90 on a layer that is too wide for one block is walked by clusters
+(`raw_kernels/frames/cuda/clusters.cuh`): each block keeps the weights of its units, and writes what a step
+makes of them (a state forward, the gradients by its recurrent sums back) to the others' shared memory; one
+barrier of the cluster a step. A cluster walks as many samples together as the layout says; clusters that do
+not run at once follow one another in waves.
+
+Assumed: {meeting} cycles for a write's way, the fence and the barrier, and {rate} bytes a cycle handed on
+(Luo et al. 2024). Clusters at once are those of groups of {group} multiprocessors; of a GPU at hand the
+driver is asked (`cuOccupancyMaxActiveClusters`), and where it says fewer, clusters of fewer blocks or another
+way are taken. They are gone where they should take {sure} of another way's time at most: "others" is the
+quickest of a launch a step and a walk in blocks.
+"""
+
+LIMITS = """
+The widest layers that clusters of so many blocks hold, forward and back, float32 / float64. Beyond them, and
+where a GPU or a part of one (MIG) has no such clusters, a launch a step is taken:
+"""
+
+CLUSTER_COLUMNS = (
+    "walk", "H", "B", "blocks", "samples", "at once", "waves", "KiB of weights in shared memory",
+    "KiB handed on", "cycles", "µs", "others",
+)  # fmt: skip
+
+
 def page(report: Mapping[str, Any]) -> str:
     """The page of what `machine-code --json` writes."""
     rows = report["rows"]
@@ -157,6 +195,11 @@ def page(report: Mapping[str, Any]) -> str:
         *_table(("kernel", "target", *COLUMNS), ((r["kernel"], r["target"], *_cells(r)) for r in walks)),
         WIDE.format(**_widest_in_blocks()),
         *_table(("kernel", "H", *COLUMNS), ((r["kernel"], str(r["hidden"]), *_cells(r)) for r in wide)),
+        BY_CLUSTERS.format(batch=READ_FOR),
+        *_table(
+            ("kernel", "H", *COLUMNS),
+            ((r["kernel"], str(r["hidden"]), *_cells(r)) for r in report["clusters"]),
+        ),
         OTHERS,
         *_table(("kernel", *COLUMNS), ((r["kernel"], *_cells(r)) for r in rows if r["target"] == "sm_90")),
         PREDICTED,
@@ -171,6 +214,10 @@ def page(report: Mapping[str, Any]) -> str:
             **_widest(),
         ),
         *_table(STEP_COLUMNS, map(_single_step, report["single_steps"])),
+        CLUSTERS.format(meeting=MEETING, rate=BYTES_A_CYCLE, group=OF_GROUP, sure=SURE),
+        *_table(CLUSTER_COLUMNS, map(_cluster_walk, report["cluster_walks"])),
+        LIMITS,
+        *_table(("GPU", "blocks", "KiB of a block", *WIDE_CELLS), limits()),
     ]
     return "\n".join(parts) + "\n"
 
@@ -224,11 +271,9 @@ BELOW = """
 - **T = 10.** Launches of the host's are all there is: some 5 on either way for two of cuDNN's. A training
   step that is captured into a graph, as a way back by chunks can be, has none.
 - **An RNN of H = 256.** A block reads a third of the weights from shared memory at each step (0.6 µs).
-- **A GRU of H = 192, an LSTM of H = 192.** Ours go by a launch a step (2.2 to 2.6 µs), since no block holds
-  the weights, where cuDNN's stay on the multiprocessors. What is needed are walks of a cluster of blocks, on
-  sm_90 and newer.
-- **H = 512, and 64 samples from H = 256 on.** A launch a step, whose products are our own, for all samples
-  at once.
+- **64 samples of H = 512.** Clusters walk some of them at once, in waves one after another.
+- **Beyond what clusters hold, and before sm_90 beyond a block.** A launch a step, whose products are our own,
+  for all samples at once: 2.2 µs and more.
 
 ## Goals
 """
@@ -261,6 +306,16 @@ def _single_step(row: Mapping[str, Any]) -> tuple[str, ...]:
         row["bound"],
         *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "least", "in_blocks")),
         row["taken"],
+    )
+
+
+def _cluster_walk(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{row['cell']}_{row['verb']}",
+        *(str(row[name]) for name in ("hidden", "batch", "blocks", "samples", "at_once", "waves")),
+        *(f"{row[name] / 1024:.0f}" for name in ("shared", "handed")),
+        _number(row["cycles"]),
+        *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "others")),
     )
 
 

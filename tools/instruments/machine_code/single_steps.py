@@ -26,7 +26,7 @@ class SingleStep:
     cycles     of a warp that is alone
     multiply_adds  of the layer; `least` is what they and the weights, read once, take
     in_blocks  of the walk whose blocks go through all steps with samples of their own
-    taken      "a launch a step" or "in blocks", as the model chooses
+    taken      "clusters", "a launch a step" or "in blocks", as the model chooses
     """
 
     cell: str
@@ -70,5 +70,12 @@ def single_step(gpu: GpuModel, size: WalkSize, verb: str) -> SingleStep:
         warps.cycles, multiply_adds,
         max(weights * size.itemsize / rate, multiply_adds / (32 * schedulers * gpu.busy)),
         gpu.walk_in_blocks_seconds(size, verb),
-        "a launch a step" if gpu.goes_by_steps(size, verb) else "in blocks",
+        _taken(gpu, size, verb),
     )  # fmt: skip
+
+
+def _taken(gpu: GpuModel, size: WalkSize, verb: str) -> str:
+    """The way that the model takes."""
+    if gpu.cluster_layout(size, verb) is not None:
+        return "clusters"
+    return "a launch a step" if gpu.goes_by_steps(size, verb) else "in blocks"
