@@ -17,7 +17,7 @@ from kernel_cases import CASES
 from launch_refusals import REGISTERS_OF_THREAD, SHARED_BYTES, refusal
 from tolerances import assert_close
 
-from bppsa_cupy.devices import cubins
+from bppsa_cupy.devices import cubins, driver
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.processors.models import GpuModel, model_of
 from bppsa_cupy.raw_kernels import KERNELS
@@ -47,6 +47,7 @@ def gpu_of(architecture: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(cupy_stub.Gpu, "architecture", ARCHITECTURES[architecture])
     monkeypatch.setitem(sys.modules, "cupy", cupy_stub.make_cupy(architecture=architecture))
     monkeypatch.setattr(cubins, "kept_in", lambda: tmp_path)
+    monkeypatch.setattr(driver, "library", lambda: None)
     return CudaDevice()
 
 

@@ -80,8 +80,9 @@ def run(device, cell, size, reverse, ragged, per_step):
 
 
 @pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
-def cuda(request) -> CudaDevice:
-    """CudaDevice on the stand-in, and on a GPU."""
+def cuda(request, monkeypatch) -> CudaDevice:
+    """CudaDevice on the stand-in, and on a GPU, without clusters."""
+    monkeypatch.setattr(CudaDevice, "cluster_blocks", 1)
     return request.getfixturevalue("stub") if request.param == "stand-in" else make_device("cuda")
 
 
