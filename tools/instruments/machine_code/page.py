@@ -260,6 +260,10 @@ Products over sequences (the input's projection forward, the gradients of weight
 which reach 8 to 15 % of the GPU's multiply-adds by the instructions of their loops, or cuBLAS's where it is
 predicted to be quicker (`matmul_seconds`): at 70 % of them, or half of that in the range's second number.
 
+Layers that are too wide for one block are walked by thread-block clusters, to H = {rnn_tanh} of an RNN, {gru}
+of a GRU and {lstm} of an LSTM. A step's instructions are counted, its {meeting} cycles in which the blocks
+meet are an estimate ([widths, samples, bytes, and the limits of other GPUs](results/machine-code.md)).
+
 Milliseconds of a pass, T steps of B samples. The ratio is theirs / ours of forward and back together: above
 1 ours is quicker.
 
@@ -282,8 +286,9 @@ BELOW = """
 def summary(report: Mapping[str, Any]) -> str:
     """The page of what is to be expected beside PyTorch, of the same report."""
     columns = ("cell", "T", "B", "H", "theirs forward", "ours", "theirs back", "ours", "ratio")
+    widest = {cell: both.partition(" ")[0] for cell, both in zip(WIDE_CELLS, limits()[0][3:], strict=True)}
     parts = [
-        SUMMARY + "\n".join(_table(columns, rivals.lines())),
+        SUMMARY.format(meeting=MEETING, **widest) + "\n".join(_table(columns, rivals.lines())),
         BELOW,
         "By the machine code, on sm_90 at H = 20 and B = 16:",
         "",
@@ -291,7 +296,7 @@ def summary(report: Mapping[str, Any]) -> str:
         "",
         "Against PyTorch, to be measured: 12 times and more at T = 30000, H = 20, B = 16 (back 50 times), 3",
         "times at T = 1000 of an RNN and at the GRU's S, M and L, and never below 1 for one sample of H up",
-        "to 1024. With 16 samples and more of H = 512 the table above says less: cuDNN's products are",
+        "to 1024. With 64 samples of H = 512 the table above says less: cuDNN's products are",
         "quicker there.",
     ]
     return "\n".join(parts) + "\n"
