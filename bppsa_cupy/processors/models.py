@@ -14,7 +14,7 @@ from bppsa_cupy.processors.calibration import RATES, SECONDS, measured_fields
 from bppsa_cupy.processors.sizes import ConvolutionSize, SequenceProductSize, StackSize, WalkSize
 from bppsa_cupy.processors.warps import Warps, reducing, shared_by_chunks, stepping, walking
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
-from bppsa_cupy.raw_kernels.frames.clusters import groups_of, quickest_layouts, step_cycles, sums_of
+from bppsa_cupy.raw_kernels.frames.clusters import groups_of, layouts_of_clusters, step_cycles, sums_of
 from bppsa_cupy.raw_kernels.frames.kernels import WARP
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.raw_kernels.kernel import Layout
@@ -280,17 +280,27 @@ class GpuModel(Processor):
     ) -> Layout | None:
         if self.cluster_blocks == 1 or not size.cell.sums or not size.walks:
             return None
-        longest = SURE * self.other_step_seconds(size, verb)
-        layouts = quickest_layouts(
-            size.cell, verb, size.units, size.itemsize, self.shared_bytes, self.cluster_blocks,
-            lambda layout: self.cluster_step_seconds(size, verb, layout),
-        )  # fmt: skip
-        for layout in layouts:
-            if self.cluster_step_seconds(size, verb, layout) >= longest:
+        longest, ask = SURE * self.other_step_seconds(size, verb), resident or self.resident_clusters
+        layouts = layouts_of_clusters(
+            sums_of(size.cell, verb), size.units, size.itemsize, self.shared_bytes, self.cluster_blocks
+        )
+
+        def seconds(layout: Layout, found: int | None = None) -> float:
+            return self.cluster_step_seconds(size, verb, layout, found)
+
+        tried: set[int] = set()
+        for first in sorted(layouts, key=seconds):
+            if seconds(first) >= longest:
                 return None
-            found = self.resident_clusters(layout) if resident is None else resident(layout)
-            if found and self.cluster_step_seconds(size, verb, layout, found) < longest:
-                return layout
+            if first.cluster in tried:
+                continue
+            tried.add(first.cluster)
+            if found := ask(first):
+                # Where as many run at once, another of so many blocks may be the quickest.
+                alike = [(seconds(one, found), one) for one in layouts if one.cluster == first.cluster]
+                least, layout = min(alike)
+                if least < longest and ask(layout):
+                    return layout
         return None
 
     def _element_seconds(self, size: WalkSize, chunks: int) -> float:

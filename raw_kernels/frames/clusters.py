@@ -8,7 +8,7 @@ group of samples; there are as many clusters as groups.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -60,18 +60,6 @@ def layouts_of_clusters(
         for cluster in CLUSTERS if cluster <= cluster_blocks for lanes in LANES for samples in SAMPLES
     )  # fmt: skip
     return tuple(one for one in found if one and block_bytes(one, sums, itemsize) <= shared_bytes)
-
-
-def quickest_layouts(
-    form: CellForm, verb: str, hidden: int, itemsize: int, shared_bytes: int, cluster_blocks: int,
-    seconds: Callable[[Layout], float],
-) -> list[Layout]:  # fmt: skip
-    """Of each size of a cluster the layout that takes the fewest seconds; the quickest first."""
-    quickest: dict[int, Layout] = {}
-    layouts = layouts_of_clusters(sums_of(form, verb), hidden, itemsize, shared_bytes, cluster_blocks)
-    for layout in sorted(layouts, key=seconds):
-        quickest.setdefault(layout.cluster, layout)
-    return list(quickest.values())
 
 
 def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, itemsize: int) -> Layout | None:

@@ -67,6 +67,10 @@ def test_what_the_device_says_of_clusters_decides(verb: str) -> None:
     assert fewer is not None and fewer.cluster == 4
     assert H200.cluster_layout(size, verb, resident({})) is None and 4 in asked
     assert H200.cluster_layout(size, verb, resident({4: 1, 8: 1, 16: 1})) is None, "16 waves"
+    wide = size_of("gru", 512)
+    pairs = H200.cluster_layout(wide, "forward")
+    fours = H200.cluster_layout(wide, "forward", resident({16: 7}))
+    assert pairs is not None and fours is not None and (pairs.walks, fours.walks) == (2, 4), "8 or 4 groups"
     waves = [H200.cluster_step_seconds(size, verb, by_estimate, n) for n in (1000, 1)]
     assert waves[1] >= 4 * waves[0]
 
