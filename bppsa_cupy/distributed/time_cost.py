@@ -1,8 +1,8 @@
-"""What a way back over time takes on several ranks, and the chunk length by which it takes the least."""
+"""What passes over time take on several ranks, and the chunk length and the groups of samples by which they
+take the least."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import sub
@@ -25,16 +25,47 @@ def split_steps(steps: int, ranks: int, chunk: int) -> tuple[int, ...]:
 
 
 class Predicted(NamedTuple):
-    """What a way back over time takes: from rank to rank, by chunks on all ranks, and by which window."""
+    """What passes over time take: forward from rank to rank, back likewise or by chunks on all ranks, and by
+    which window; and into how many groups of samples they are cut."""
 
+    forward: float
     relayed: float
     scanned: float
     window: int
+    groups: int
 
     @property
     def least(self) -> float:
-        """That of the quicker way."""
+        """That of the quicker way back."""
         return min(self.relayed, self.scanned)
+
+
+def samples_of_group(size: WalkSize, lanes: int, groups: int) -> int:
+    """Those of the largest of so many groups, of whole blocks of lanes."""
+    return size.batch if groups == 1 else -(-size.batch // (lanes * groups)) * lanes
+
+
+def possible_groups(model: Processor, batch: int, ranks: int) -> list[int]:
+    """Into how many groups samples can be cut that ranks take one behind another: one, or of a host as many
+    as have a block of lanes each. A batch of blocks that are not all full has one, so that each sample's
+    products are what they are without groups."""
+    lanes = model.group_lanes
+    if ranks == 1 or not lanes or batch % lanes:
+        return [1]
+    blocks = batch // lanes
+    return sorted({-(-blocks // own) for own in range(1, blocks + 1)}) or [1]
+
+
+def relayed_seconds(
+    model: Processor, link: Link, size: WalkSize, held: Sequence[int], verb: str, groups: int
+) -> float:
+    """What a walk takes from rank to rank by so many groups of samples: the first group on every rank, one
+    after another, and behind it the others on the one with the most steps."""
+    own = replace(size, batch=samples_of_group(size, model.group_lanes, groups))
+    message = link.seconds(own.walks * own.state * own.itemsize) if len(held) > 1 else 0.0
+    walks = {steps: model.walk_seconds(replace(own, steps=steps), verb, 1) for steps in set(held)}
+    first = sum(walks[steps] for steps in held) + (len(held) - 1) * message
+    return first + (groups - 1) * (max(walks.values()) + message)
 
 
 def windows(ranks: int) -> list[int]:
@@ -84,36 +115,48 @@ def predicted_seconds(
     held: Sequence[int],
     chunk: int,
     most: int | None = None,
+    groups: int | None = None,
 ) -> Predicted:
-    """What the way back takes from rank to rank, and by chunks on all of them.
+    """What the way forward takes from rank to rank, and the way back likewise and by chunks on all of them.
 
-    size  of the whole walk
-    held  the steps of each rank, in the order in which the walk meets them
-    most  ranks of a window, at most; as many as there are where None
+    size    of the whole walk
+    held    the steps of each rank, in the order in which the walk meets them
+    most    ranks of a window, at most; as many as there are where None
+    groups  of samples; where None those by which both ways together take the least
 
     By chunks the ranks reduce their own ones side by side, but for the walk's first, whose map nobody needs;
     each scans over its window, and expands its own chunks.
     """
-    ranks, state = len(held), size.walks * size.state
-    relayed = (ranks - 1) * link.seconds(state * size.itemsize) if ranks > 1 else 0.0
+    if groups is None:
+        every = possible_groups(model, size.batch, len(held))
+        found = [predicted_seconds(model, link, size, held, chunk, most, number) for number in every]
+        return min(found, key=lambda one: one.forward + one.least)
+    forward, relayed = (
+        relayed_seconds(model, link, size, held, verb, groups) for verb in ("forward", "backward")
+    )
+    part = replace(size, batch=samples_of_group(size, model.group_lanes, groups))
+    state = part.walks * part.state
     reduced = expanded = 0.0
-    for (steps, first), times in Counter((steps, int(not rank)) for rank, steps in enumerate(held)).items():
-        own = replace(size, steps=steps)
+    for steps, first in {(steps, int(not rank)) for rank, steps in enumerate(held)}:
+        own = replace(part, steps=steps)
         chunks = own.chunks(chunk)
-        relayed += times * model.walk_seconds(own, "backward", 1)
         if chunks > first:
             reduced = max(reduced, model.reduce_seconds(own, chunk, first))
         expanded = max(expanded, model.walk_seconds(own, "backward", chunks))
-    scanned = reduced + model.scan_seconds(size, size.chunks(chunk)) + expanded
+    scanned = reduced + model.scan_seconds(part, size.chunks(chunk)) + expanded
     map_bytes = state * ((size.state + 1) * size.itemsize + 4)
     maps = -(-max(held) // chunk)
-    exchanged, window = best_exchange(link, model.launch, ranks, maps, map_bytes, state * size.itemsize, most)
-    return Predicted(relayed, scanned + exchanged + 3 * model.launch + model.check, window)
+    exchanged, window = best_exchange(
+        link, model.launch, len(held), maps, map_bytes, state * size.itemsize, most
+    )
+    of_group = scanned + exchanged + 3 * model.launch + model.check
+    return Predicted(forward, relayed, groups * of_group, window, groups)
 
 
 def best_chunk(model: Processor, link: Link, size: WalkSize, ranks: int) -> int:
     """The chunk length by which the quicker way back over so many ranks is predicted nearly the quickest:
-    of those within `NEARLY`, one that most ranks hold steps by, and of these the one with the quickest scan.
+    of those within `NEARLY`, one that most ranks hold steps by, of these where samples go in groups one of
+    equal shares, and of these the one with the quickest scan.
 
     There are two chunks at least, where there are steps enough: on one rank alone there is no split.
     """
@@ -124,8 +167,9 @@ def best_chunk(model: Processor, link: Link, size: WalkSize, ranks: int) -> int:
     found = []
     for chunk in fitting:
         starts = split_steps(size.steps, ranks, chunk)
-        ways = predicted_seconds(model, link, size, list(map(sub, starts[1:], starts)), chunk)
-        found.append((chunk, len(starts) - 1, ways))
-    least = min(ways.least for _, _, ways in found)
-    near = [(-holders, ways.scanned, chunk) for chunk, holders, ways in found if ways.least <= NEARLY * least]
-    return min(near)[-1]
+        held = list(map(sub, starts[1:], starts))
+        ways = predicted_seconds(model, link, size, held, chunk)
+        share = max(held) if ways.groups > 1 else 0
+        found.append((ways.least, -len(held), share, ways.scanned, chunk))
+    quickest = min(found)[0]
+    return min(one[1:] for one in found if one[0] <= NEARLY * quickest)[-1]

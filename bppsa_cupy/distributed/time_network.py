@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
+from bppsa_cupy.distributed.rank_stack import RankStack
 from bppsa_cupy.distributed.shared import SharedSequential
 from bppsa_cupy.distributed.time_cost import best_chunk, split_steps
-from bppsa_cupy.distributed.time_passes import RelayedForward, TimeRanges, backward_pass
+from bppsa_cupy.distributed.time_passes import TimeRanges
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.layers import (
     Dropout,
@@ -37,41 +38,9 @@ from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.plan import model_of as link_model_of
 from bppsa_cupy.processors.models import model_of
-from bppsa_cupy.timescan import Stack
-from bppsa_cupy.timescan.direction import Direction
 
 #: Layers that work at each step on its own, beside recurrent ones; but Dropout, which draws for all steps.
 PER_STEP = (Linear, Elementwise, RMSNorm, Embedding)
-
-
-class RankStack(Stack):
-    """The passes of a recurrent layer over this rank's steps, joined with those of the other ranks."""
-
-    whole = False
-
-    def __init__(self, ranges: TimeRanges, device: Device, *arguments: Any) -> None:
-        self._ranges = ranges
-        super().__init__(device, *arguments)
-        self.final_states = [device.empty(d.walk.final.shape, d.walk.final.dtype) for d in self.directions]
-        self.state_gradients = [device.empty(d.entering.shape, d.entering.dtype) for d in self.directions]
-
-    def forward(self) -> None:
-        super().forward()
-        for d, final in zip(self.directions, self.final_states, strict=True):
-            final[...] = d.walk.final
-            self._ranges.group.broadcast(final, self._ranges.order(d.walk.reverse)[-1])
-
-    def backward(self, method: str = "auto") -> None:
-        super().backward(method)
-        for d, gradient in zip(self.directions, self.state_gradients, strict=True):
-            gradient[...] = d.entering
-            self._ranges.group.broadcast(gradient, self._ranges.order(d.walk.reverse)[0])
-
-    def _forward_pass(self, direction: Direction, method: str, free: int) -> RelayedForward:
-        return RelayedForward(self.device, direction, self._ranges)
-
-    def _backward_pass(self, d: Direction, method: str, free: int) -> Any:
-        return backward_pass(self.device, d, self._ranges, method)
 
 
 class TimeSequential(SharedSequential):

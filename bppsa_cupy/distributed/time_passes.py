@@ -9,9 +9,10 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
-from bppsa_cupy.distributed.time_cost import predicted_seconds
+from bppsa_cupy.distributed.time_cost import Predicted, predicted_seconds
 from bppsa_cupy.plan import model_of as link_model_of
 from bppsa_cupy.processors.models import model_of
+from bppsa_cupy.processors.sizes import WalkSize
 from bppsa_cupy.timescan import cost, serial
 from bppsa_cupy.timescan.chunked import RERAN, WAYS, ChunkScan, Elsewhere
 from bppsa_cupy.timescan.direction import Direction
@@ -183,24 +184,34 @@ class RankTimeScan:
             reach *= 2
 
 
-def backward_pass(
-    device: Device, d: Direction, ranges: TimeRanges, method: str
-) -> RelayedBackward | RankTimeScan:
-    """The way back of one direction by a method of net.backward; the same on every rank."""
-    way, model, group = WAYS[method], model_of(device), ranges.group
-    size = replace(d.walk.size, steps=ranges.starts[-1])
-    chunks = sum(map(ranges.chunks, range(group.size)))
-    if way == "serial" or chunks == 1 or size.state > cost.MAXIMAL_STATE:
-        return RelayedBackward(device, d, ranges)
-    steps = np.diff(ranges.starts)[ranges.order(d.walk.reverse)].tolist()
+def predicted(
+    device: Device, size: WalkSize, ranges: TimeRanges, reverse: bool = False, groups: int | None = None
+) -> Predicted:
+    """`predicted_seconds` of passes over the steps of all ranks, of a walk of this size on one of them."""
+    steps = np.diff(ranges.starts)[ranges.order(reverse)].tolist()
     # NCCL's messages of one direction go one after another: rounds gain nothing.
-    link, most = link_model_of(device.name).link, 1 if group.transport == "nccl" else None
-    predicted = predicted_seconds(model, link, size, steps, ranges.chunk, most)
-    scanned = way == "chunked" or predicted.scanned < predicted.relayed
-    if model.lack(size, "backward", ranges.chunk):
+    link, most = link_model_of(device.name).link, 1 if ranges.group.transport == "nccl" else None
+    size = replace(size, steps=ranges.starts[-1])
+    return predicted_seconds(model_of(device), link, size, steps, ranges.chunk, most, groups)
+
+
+def backward_pass(
+    device: Device, d: Direction, ranges: TimeRanges, method: str, whole: WalkSize, groups: int = 1
+) -> RelayedBackward | RankTimeScan:
+    """The way back of one direction by a method of net.backward; the same on every rank.
+
+    whole, groups  the size of a walk of all samples over this rank's steps, and in how many groups they go
+    """
+    way, model, group = WAYS[method], model_of(device), ranges.group
+    chunks = sum(map(ranges.chunks, range(group.size)))
+    if way == "serial" or chunks == 1 or whole.state > cost.MAXIMAL_STATE:
+        return RelayedBackward(device, d, ranges)
+    found = predicted(device, whole, ranges, d.walk.reverse, groups)
+    scanned = way == "chunked" or found.scanned < found.relayed
+    if model.lack(replace(d.walk.size, steps=ranges.starts[-1]), "backward", ranges.chunk):
         scanned = False
     # Ranks of other processors or numbers of threads may predict otherwise: rank 0 says.
-    chosen = np.array([predicted.window if scanned else 0])
+    chosen = np.array([found.window if scanned else 0])
     group.broadcast(chosen)
     window = int(chosen[0])
     return RankTimeScan(device, d, ranges, window) if window else RelayedBackward(device, d, ranges)

@@ -11,12 +11,13 @@ from bppsa_cupy.functional.layout import enter, is_by_time
 from bppsa_cupy.functional.passes import Saved
 from bppsa_cupy.layers import MatrixRecurrent
 from bppsa_cupy.layers.matrix_context import MatrixContext
+from bppsa_cupy.timescan import Stack
 
 
 def keep(saved: Saved, out: Mapping[str, Array]) -> None:
     """Copy what the pass keeps into arrays of the layer's `kept_shapes`."""
     ctx = saved.context
-    assert isinstance(ctx, MatrixContext) and ctx.stack is not None
+    assert isinstance(ctx, MatrixContext) and isinstance(ctx.stack, Stack)
     for name, array in ctx.stack.kept().items():
         out[name][...] = array
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from bppsa_cupy.devices import Array
 from bppsa_cupy.layers.recurrent_context import RecurrentContext
-from bppsa_cupy.timescan import Stack
+from bppsa_cupy.timescan import Stack, StackPasses
 
 #: Batches and numbers of steps whose bound passes a context keeps, at most.
 MOST_STACKS = 4
@@ -24,10 +24,10 @@ class MatrixContext(RecurrentContext):
                     buffers, so that an epoch's last batch costs no binding of launches and no new graphs
     """
 
-    make_stack: Callable[..., Stack] = field(default=Stack, repr=False)
-    stack: Stack | None = field(default=None, repr=False)
+    make_stack: Callable[..., StackPasses] = field(default=Stack, repr=False)
+    stack: StackPasses | None = field(default=None, repr=False)
     at_once: dict[tuple[int, int], int] = field(default_factory=dict, repr=False)
-    stacks: dict[tuple[int, int], Stack] = field(default_factory=dict, repr=False)
+    stacks: dict[tuple[int, int], StackPasses] = field(default_factory=dict, repr=False)
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class MatrixContext(RecurrentContext):
         self.stacks[key] = self.stack
         return True
 
-    def keep(self, key: tuple[int, int], stack: Stack) -> None:
+    def keep(self, key: tuple[int, int], stack: StackPasses) -> None:
         """Take a stack as the present one."""
         self.stack = self.stacks[key] = stack
         self.make_room()

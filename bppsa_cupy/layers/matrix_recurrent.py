@@ -22,6 +22,7 @@ from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import (
     Stack,
+    StackPasses,
     StackSize,
     WalkSize,
     check_forward,
@@ -145,10 +146,12 @@ class MatrixRecurrent(Recurrent):
 
     def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
         """Stand as after a `forward` of x that left `kept` in its context, arrays of `kept_shapes`."""
-        self._enter(ctx, x).recall(kept)
+        stack = self._enter(ctx, x)
+        assert isinstance(stack, Stack)
+        stack.recall(kept)
         ctx.saved["input"] = x
 
-    def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> Stack:
+    def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> StackPasses:
         """The stack, with input, lengths and first states in it; of a part of the steps, of which the first
         is number `first`, with the states after the part before."""
         batch, steps = x.shape[:2]
@@ -156,10 +159,10 @@ class MatrixRecurrent(Recurrent):
         stack.ends_early = ctx.lengths is not None
         stack.lengths[...] = steps if ctx.lengths is None else (ctx.lengths - first).clip(0, steps)
         if first:
-            for d in stack.directions:
-                d.walk.initial[...] = d.walk.final
+            for initial, final in zip(stack.initial_states, stack.final_states, strict=True):
+                initial[...] = final
         else:
-            set_states((d.walk.initial for d in stack.directions), ctx.initial, self.components)
+            set_states(stack.initial_states, ctx.initial, self.components)
         self.spread_parameters(ctx)
         stack.take(x)
         return stack
@@ -184,17 +187,17 @@ class MatrixRecurrent(Recurrent):
     def vjp(self, ctx: MatrixContext, gradient: Array) -> Array:
         return self._input_gradient(ctx, self._go_back(ctx, gradient))
 
-    def _go_back(self, ctx: MatrixContext, gradient: Array) -> Stack:
+    def _go_back(self, ctx: MatrixContext, gradient: Array) -> StackPasses:
         """The stack, gone back through time from the gradient by the output."""
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
         ctx.went_back = False
-        set_states((d.boundary for d in stack.directions), ctx.final_gradient, self.components)
+        set_states(stack.boundaries, ctx.final_gradient, self.components)
         if self.outputs == "all":
             stack.take_gradient(gradient)
         else:
-            for number, last in enumerate(stack.layers[-1]):
-                last.boundary[:H] += gradient[:, number * H : (number + 1) * H].T
+            for number, last in enumerate(stack.boundaries[-self.directions :]):
+                last[:H] += gradient[:, number * H : (number + 1) * H].T
         try:
             stack.backward(ctx.method)
         except DeviceError:
@@ -209,12 +212,12 @@ class MatrixRecurrent(Recurrent):
             )
         return stack
 
-    def _weight_gradients(self, ctx: MatrixContext, stack: Stack) -> None:
+    def _weight_gradients(self, ctx: MatrixContext, stack: StackPasses) -> None:
         stack.weight_gradients()
         self.gather_gradients(ctx)
 
     @staticmethod
-    def _input_gradient(ctx: MatrixContext, stack: Stack) -> Array:
+    def _input_gradient(ctx: MatrixContext, stack: StackPasses) -> Array:
         result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
         stack.input_gradient(result)
         return result
@@ -251,7 +254,7 @@ class MatrixRecurrent(Recurrent):
         (T, rows, B), by time, samples innermost."""
         return kept_shapes(self._stack_size(batch, steps, 0))
 
-    def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> Stack:
+    def _make_stack(self, ctx: MatrixContext, batch: int, steps: int) -> StackPasses:
         """The bound passes for this batch and number of steps, made where none are kept of them."""
         key = batch, steps
         if not ctx.recall(key):
@@ -269,7 +272,7 @@ class MatrixRecurrent(Recurrent):
         assert ctx.stack is not None
         return ctx.stack
 
-    def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> Stack:
+    def _bind_stack(self, ctx: MatrixContext, sizes: StackSize, shapes: dict[str, Shape]) -> StackPasses:
         taken = ctx.missing_bytes(shapes)
         if taken <= ctx.device.free_memory():  # else reserve says so
             check_forward(ctx.device, sizes, self.forward_method, taken)
@@ -286,7 +289,7 @@ def _part(ctx: MatrixContext, x: Array, first: int, length: int) -> Array:
     return part if part.strides[0] < part.strides[1] else ctx.device.xp.ascontiguousarray(part)
 
 
-def _put_part(ctx: MatrixContext, stack: Stack, y: Array) -> None:
+def _put_part(ctx: MatrixContext, stack: StackPasses, y: Array) -> None:
     """Write the output of a stack to a part of the steps of sequences."""
     if y.flags.c_contiguous or y.strides[0] < y.strides[1]:
         stack.put(y)

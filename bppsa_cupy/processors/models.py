@@ -41,6 +41,12 @@ class Processor(abc.ABC):
     calibrated: bool = field(default=False, compare=False, kw_only=True)
 
     @property
+    def group_lanes(self) -> int:
+        """Samples that a walk takes as lanes: ranks in a row can go on with some blocks of them while others
+        are on their way. 0 where a walk of fewer samples takes as long."""
+        return 0
+
+    @property
     def label(self) -> str:
         """What its predictions are told by."""
         return self.name if self.calibrated else f"{self.name}, uncalibrated"
@@ -115,6 +121,10 @@ class HostModel(Processor):
     lanes: int
     reduce_rate: float
     scan_rate: float
+
+    @property
+    def group_lanes(self) -> int:
+        return self.lanes
 
     def walk_seconds(self, size: WalkSize, verb: str, chunks: int) -> float:
         if not size.cell.sums:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -25,24 +26,83 @@ class DirectionPass(Protocol):
         """What the latest call ran, and why."""
 
 
-class Stack:
-    """Bound launches of a recurrent layer on buffers of `stack_shapes`; nothing is allocated in a pass.
+class StackPasses(abc.ABC):
+    """The passes of a recurrent layer, as the layer calls them; nothing is allocated in one.
+
+    lengths      (B,) int64, where each sample ends
+    ends_early   whether a sample may end before the last step; set with `lengths`
+    stacks       those of which it consists, by groups of samples
+    initial_states, boundaries  (S, B), one a direction, in PyTorch's order: the states before the first step,
+                 and the gradients by those after the last one
+    final_states, state_gradients  (S, B), likewise: the states after the last step of the latest `forward`,
+                 and the gradients by the initial states of the latest `backward`
+
+    A caller fills `lengths` and the initial states, and the input by `take`; then `forward`; then, for the
+    way back, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
+    `input_gradient` in either order, or neither. Sequences of the caller's are those of `exchange`.
+    """
+
+    sizes: StackSize
+    lengths: Array
+    ends_early: bool
+    stacks: list[Stack]
+    initial_states: list[Array]
+    boundaries: list[Array]
+    final_states: list[Array]
+    state_gradients: list[Array]
+
+    @abc.abstractmethod
+    def take(self, x: Array) -> None:
+        """Take the input, (B, T, F); what lies after a sample's end becomes 0."""
+
+    @abc.abstractmethod
+    def forward(self) -> None:
+        """Every state of every inner layer and direction."""
+
+    @abc.abstractmethod
+    def put(self, out: Array) -> None:
+        """Write the last inner layer's output of every step, (B, T, D H); 0 after a sample's end."""
+
+    @abc.abstractmethod
+    def take_gradient(self, gradient: Array) -> None:
+        """Take the gradient by the output of every step, (B, T, D H)."""
+
+    @abc.abstractmethod
+    def backward(self, method: str = "auto") -> None:
+        """Every delta, and the gradients by the initial states, by a method of net.backward."""
+
+    @abc.abstractmethod
+    def input_gradient(self, out: Array) -> None:
+        """Write the gradient by the input, (B, T, F), of the last `backward`."""
+
+    @abc.abstractmethod
+    def weight_gradients(self) -> None:
+        """Write the gradients by all weights and biases, of the last `backward`."""
+
+    @property
+    @abc.abstractmethod
+    def forward_ways(self) -> tuple[str, ...]:
+        """How each inner layer and direction last went forward, and why."""
+
+    @property
+    @abc.abstractmethod
+    def backward_ways(self) -> tuple[str, ...]:
+        """How each inner layer and direction last went back, and why."""
+
+    @property
+    def own_bytes(self) -> int:
+        """Bytes that its passes over time take beside the buffers."""
+        return sum(stack.pass_bytes for stack in self.stacks)
+
+
+class Stack(StackPasses):
+    """Bound launches of a recurrent layer on buffers of `stack_shapes`.
 
     buffers        those of `stack_shapes`, and `lengths` (B,) int64
     parameters, gradients  by PyTorch's names ("weight_ih_l0")
     forward_method  of the passes over time: "auto", "serial", "newton" or "quasi-newton"
     layers         the directions of each inner layer; `directions` has all of them, in PyTorch's order
-    whole          whether its sequences have all their steps here
-    ends_early     whether a sample may end before the last step; set with `lengths`
-    final_states, state_gradients  (S, B), one a direction: the states after the last step of the latest
-                   `forward`, and the gradients by the initial states of the latest `backward`
-
-    A pass fills `lengths` and the walks' initial states, and the input by `take`; then `forward`; then, for
-    the way back, the boundaries and the gradient by the output; `backward`; `weight_gradients` and
-    `input_gradient` in either order, or neither. Sequences of the caller's are those of `exchange`.
     """
-
-    whole = True
 
     def __init__(
         self,
@@ -54,11 +114,13 @@ class Stack:
         forward_method: str = "auto",
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
-        self.ends_early: bool
+        self.stacks = [self]
         self.layers = make_directions(sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
-        self.final_states: list[Array] = [direction.walk.final for direction in self.directions]
-        self.state_gradients: list[Array] = [direction.entering for direction in self.directions]
+        self.initial_states = [direction.walk.initial for direction in self.directions]
+        self.final_states = [direction.walk.final for direction in self.directions]
+        self.boundaries = [direction.boundary for direction in self.directions]
+        self.state_gradients = [direction.entering for direction in self.directions]
         self._workspace = buffers["sums"]
         first, last = self.directions[0], self.layers[-1]
         H, inputs, lengths = sizes.walk.hidden, sizes.inputs, self.lengths
@@ -84,11 +146,9 @@ class Stack:
     # ---- forward ----
 
     def take(self, x: Array) -> None:
-        """Take the input, (B, T, F); what lies after a sample's end becomes 0."""
         self._take_input(x, self.ends_early)
 
     def forward(self) -> None:
-        """Every state of every inner layer and direction."""
         for launch in self._forward:
             launch()
 
@@ -107,7 +167,6 @@ class Stack:
             join()
 
     def put(self, out: Array) -> None:
-        """Write the last inner layer's output of every step, (B, T, D H); 0 after a sample's end."""
         for put in self._put_output:
             put(out, self.ends_early)
 
@@ -166,19 +225,17 @@ class Stack:
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
-        """How each inner layer and direction last went forward, and why."""
         pairs = zip(self.directions, self._forwards, strict=True)
         return tuple(f"{direction.name}: {forward.description}" for direction, forward in pairs)
 
     # ---- backward ----
 
     def take_gradient(self, gradient: Array) -> None:
-        """Take the gradient by the output of every step, (B, T, D H)."""
         for take in self._take_gradient:
             take(gradient, self.ends_early)
 
-    def backward(self, method: str = "auto") -> None:
-        """Every delta, and the gradients by the initial states, by a method of net.backward."""
+    def bind_backward(self, method: str) -> None:
+        """Bind what `backward` launches by this method, if it is not bound."""
         if self._method != method:
             self._method = None
             self._scans, self._backward = [], []  # their memory is given back before others take theirs
@@ -186,6 +243,9 @@ class Stack:
             self._scans = [self._backward_pass(direction, method, free) for direction in self.directions]
             self._backward = self._bind_backward()
             self._method = method
+
+    def backward(self, method: str = "auto") -> None:
+        self.bind_backward(method)
         for launch in self._backward:
             launch()
 
@@ -194,13 +254,12 @@ class Stack:
         return TimeScan(self.device, d.walk, d.by_output, d.boundary, d.delta, d.entering, method, free=free)
 
     @property
-    def own_bytes(self) -> int:
+    def pass_bytes(self) -> int:
         """Bytes that its passes over time take beside the buffers."""
         return sum(getattr(one, "nbytes", 0) for one in (*self._forwards, *self._scans))
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
-        """How each inner layer and direction last went back, and why."""
         pairs = zip(self.directions, self._scans, strict=True)
         return tuple(f"{direction.name}: {scan.description}" for direction, scan in pairs)
 
@@ -236,7 +295,6 @@ class Stack:
         return launches
 
     def input_gradient(self, out: Array) -> None:
-        """Write the gradient by the input, (B, T, F), of the last `backward`."""
         if self._to_input is None:
             self._to_input = self._bind_to_input(0)
         for launch in self._to_input:
@@ -244,7 +302,6 @@ class Stack:
         self._put_gradient(out, self.ends_early)
 
     def weight_gradients(self) -> None:
-        """Write the gradients by all weights and biases, of the last `backward`."""
         if self._weights is None:
             self._weights = [launch for d in self.directions for launch in self._bind_weights(d)]
         for launch in self._weights:

@@ -27,15 +27,25 @@ LINK = Link(1.0, 1.0)
 NEAR = Link(2e-5, 4e9)
 
 
-def played(size, ranks, chunk, window):
-    """When the last rank ends, relayed and by chunks: a multiply-add a second, by the sizes of the matrices
-    alone, rank after rank, chunk after chunk and message after message."""
+def relayed(size, ranks, chunk, groups):
+    """When the last rank ends, which go one behind another: a multiply-add a second, by the sizes of the
+    matrices alone, group after group, and message after message, for which the sender waits."""
+    B, H = size.batch // groups, size.units
+    starts = split_steps(size.steps, ranks, chunk)
+    free, last = [0.0] * len(starts), len(starts) - 2
+    for _ in range(groups):
+        arrives = 0.0
+        for rank, (start, stop) in enumerate(pairwise(starts)):
+            free[rank] = max(free[rank], arrives) + (stop - start) * B * size.cell.gates * H**2
+            free[rank] += (1 + 4 * B * H) * (rank < last)
+            arrives = free[rank]
+    return free[last]
+
+
+def scanned(size, ranks, chunk, window):
+    """When the last rank ends by chunks, likewise."""
     B, H = size.batch, size.units
-    starts, free, sent = split_steps(size.steps, ranks, chunk), 0.0, 0.0
-    for start, stop in pairwise(starts):
-        free = sent + (stop - start) * B * size.cell.gates * H**2
-        sent = free + (1 + 4 * B * H)
-    now, expanded, own = [], [], []
+    starts, now, expanded, own = split_steps(size.steps, ranks, chunk), [], [], []
     for start, stop in pairwise(starts):
         chunks = range(start, stop, chunk)
         now.append(sum(chunk * B * size.cell.gates * H * H * (H + 8) for begin in chunks if begin > 0))
@@ -58,50 +68,55 @@ def played(size, ranks, chunk, window):
     ends, rounds = max(map(sum, zip(now, expanded, strict=True))), 0
     while 2**rounds < holders:
         rounds += 1
-    return free, ends + 2 * rounds
+    return ends + 2 * rounds
 
 
 @pytest.mark.parametrize("cell", ["tanh", "gru"])
-def test_the_first_chunk_of_all_ranks_alone_is_not_reduced(cell):
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_the_first_chunk_of_all_ranks_alone_is_not_reduced(cell, groups):
     for steps in (1, 7, 60, 61, 80):
         size = WalkSize(CELLS[cell], steps, 4, 3, itemsize=4)
         for ranks in (1, 2, 3, 8):
             for chunk in (1, 5, 30, 100):
                 held = np.diff(split_steps(steps, ranks, chunk)).tolist()
-                found = predicted_seconds(COUNTING, LINK, size, held, chunk)
-                relayed, scanned = played(size, ranks, chunk, found.window)
-                assert found.relayed == pytest.approx(relayed)
+                found = predicted_seconds(COUNTING, LINK, size, held, chunk, groups=groups)
+                by_chunks = groups * scanned(replace(size, batch=4 // groups), ranks, chunk, found.window)
+                from_rank_to_rank = relayed(size, ranks, chunk, groups)
+                waits = (groups - 1) * (1 + 4 * 4 // groups * 3)  # for messages, of ranks that send some
+                assert found.relayed - waits <= from_rank_to_rank <= found.relayed == found.forward
                 # Of ranks that have the same all messages of a round are as long as the longest.
                 if len(set(held)) == 1 and len(held) in (1, 2, 8) and not steps % chunk:
-                    assert found.scanned == pytest.approx(scanned)
+                    assert found.scanned == pytest.approx(by_chunks)
                 else:
-                    assert scanned <= found.scanned * (1 + 1e-12)
+                    assert by_chunks <= found.scanned * (1 + 1e-12)
 
 
 def test_the_window_is_the_one_by_which_ranks_wait_the_least():
     size = WalkSize(CELLS["tanh"], 64, 4, 3, itemsize=4)
     for latency, rate in ((1.0, 1.0), (1e3, 1.0), (1e5, 1e3), (1.0, 1e-3)):
         link, held = Link(latency, rate), [8] * 8
-        by_window = {most: predicted_seconds(COUNTING, link, size, held, 8, most) for most in (1, 2, 4, 8)}
-        found = predicted_seconds(COUNTING, link, size, held, 8)
+        by_window = {most: predicted_seconds(COUNTING, link, size, held, 8, most, 1) for most in (1, 2, 4, 8)}
+        found = predicted_seconds(COUNTING, link, size, held, 8, None, 1)
         assert found == min(by_window.values(), key=lambda its: its.scanned)
         assert by_window[1].window == 1
         for its in by_window.values():  # reduction, check and those of the scan, and expansion
-            launched = predicted_seconds(replace(COUNTING, launch=1.0), link, size, held, 8, its.window)
+            launched = predicted_seconds(replace(COUNTING, launch=1.0), link, size, held, 8, its.window, 1)
             if launched.window == its.window:
                 assert launched.scanned - its.scanned == pytest.approx(3 + 8 / its.window, rel=1e-6)
-    assert predicted_seconds(COUNTING, Link(1.0, 1e-3), size, held, 8).window == 1  # bytes: one after another
+    assert (
+        predicted_seconds(COUNTING, Link(1.0, 1e-3), size, held, 8, None, 1).window == 1
+    )  # bytes: one after another
     # Starts: rounds, the last of which would take as long as the one gradient that half of all hand on.
-    assert predicted_seconds(COUNTING, Link(1e9, 1e9), size, held, 8).window == 4
+    assert predicted_seconds(COUNTING, Link(1e9, 1e9), size, held, 8, None, 1).window == 4
 
 
 def test_ranks_with_a_chunk_each_all_reduce_but_the_first():
     """The 19 to 100 times slower way is not the one that is predicted to cost nothing."""
     for steps, hidden in ((500, 20), (5000, 64), (30000, 20)):
         size = WalkSize(CELLS["tanh"], steps, 16, hidden, itemsize=4)
-        relayed, scanned, _ = predicted_seconds(MODELS["host"], NEAR, size, [steps // 2] * 2, steps // 2)
+        found = predicted_seconds(MODELS["host"], NEAR, size, [steps // 2] * 2, steps // 2)
         alone = MODELS["host"].reduce_seconds(replace(size, steps=steps // 2), steps // 2, 0)
-        assert scanned > alone > 5 * relayed
+        assert found.scanned > alone > 5 * found.relayed
 
 
 @pytest.mark.parametrize("model", [MODELS["host"], H200], ids=["host", "cuda"])

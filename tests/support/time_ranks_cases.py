@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -10,9 +11,10 @@ from mpi import play
 from unit_cells import PARTLY, UNITS
 
 import bppsa_cupy as bp
-from bppsa_cupy.distributed import Group, time_passes
+from bppsa_cupy.distributed import Group, rank_stack, time_passes
 from bppsa_cupy.distributed.time_cost import predicted_seconds, split_steps
 from bppsa_cupy.errors import DistributedError
+from bppsa_cupy.network.analysis import jacobian_records
 from bppsa_cupy.plan.cost_model import Link
 
 CELLS = (bp.RNN, bp.GRU, bp.LSTM)
@@ -251,6 +253,43 @@ def case_every_window_to_the_bit(group: Group) -> None:
                 assert told in net.last_backward.backward_ways[0]
         for other in found[1:]:
             for one, same in zip(found[0], other, strict=True):
+                np.testing.assert_array_equal(one, same)
+
+
+def by_groups(groups):
+    """Every stack over ranks takes so many groups of samples, whatever they cost."""
+    return mock.patch.object(rank_stack, "groups_of", lambda *arguments: groups)
+
+
+def case_groups_of_samples(group: Group) -> None:
+    """Samples in groups have the states, gradients by states and Jacobians of all at once, to the bit: inner
+    layers, directions, heads, cells of which some gates or none are recurrent, lengths."""
+    rng, partly = np.random.default_rng(11), PARTLY["partly"][0]
+    x = rng.standard_normal((48, 26, 3)).astype("float32")
+    for layers, lengths in (
+        ([bp.LSTM(3, 4, num_layers=2, bidirectional=True, outputs="last")], None),
+        ([bp.GRU(3, 4, heads=2, bias=False)], rng.integers(1, 27, 48)),
+        ([bp.PeepholeSRU(3, 4), bp.CellLayer(partly, 4, 2), bp.RNN(2, 2, outputs="last")], None),
+    ):
+        with by_groups(3):
+            check(group, partial(network, layers, 3, "float32"), x, ("bp",), 3, True, lengths=lengths)
+        found = []
+        for groups in (1, 2, 3):
+            net = bp.distribute(network(layers, 3, "float32"), group, over="time", chunk=3)
+            with by_groups(groups):
+                own = [net.forward(x, lengths=lengths).copy()]
+                for method in ("bp", "blelloch"):
+                    gradient = np.random.default_rng(12).standard_normal(own[0].shape).astype("float32")
+                    own += [net.backward(gradient, method, True), *map(np.copy, states_of(net))]
+            weights = net.gradients.flat.copy()
+            if net.ranges(26, 48) is not None:
+                own += [record.data for record in jacobian_records(net.last_pass)]
+                told = net.last_backward.backward_ways[0]
+                assert told.endswith(f", {groups} groups of samples") == (groups > 1), told
+            found.append((own, weights))
+        for own, weights in found[1:]:
+            assert_close(weights, found[0][1], "float32", "weights")
+            for one, same in zip(found[0][0], own, strict=True):
                 np.testing.assert_array_equal(one, same)
 
 

@@ -26,6 +26,7 @@ from bppsa_cupy.distributed.time_network import TimeSequential
 from bppsa_cupy.layers import GRU, RNN, Linear
 from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.network.sequential import Sequential
+from bppsa_cupy.timescan import Stack
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.training.losses import cross_entropy
@@ -244,7 +245,7 @@ def phases(whole: Sequential, net: TimeSequential, repeats: int) -> dict[str, fl
     current = whole.last_pass
     assert current is not None
     ctx = current.layers[0]
-    assert isinstance(ctx, MatrixContext) and ctx.stack is not None
+    assert isinstance(ctx, MatrixContext) and isinstance(ctx.stack, Stack)
     d, ranges = ctx.stack.directions[0], net.ranges(current.input.shape[1], current.batch)
     assert ranges is not None
     scan = TimeScan(
