@@ -12,11 +12,18 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed.parameters import Shapes
 from bppsa_cupy.distributed.time_cost import possible_groups, samples_of_group
-from bppsa_cupy.distributed.time_passes import RelayedForward, TimeRanges, backward_pass, predicted
+from bppsa_cupy.distributed.time_passes import (
+    RelayedBackward,
+    RelayedForward,
+    TimeRanges,
+    backward_pass,
+    predicted,
+)
 from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.processors.sizes import StackSize, WalkSize
 from bppsa_cupy.timescan import Stack, StackPasses, stack_shapes
 from bppsa_cupy.timescan.direction import Direction
+from bppsa_cupy.timescan.stack import DirectionPass
 
 
 class RankStack(StackPasses):
@@ -132,6 +139,13 @@ class _GroupStack(Stack):
 
     def _forward_pass(self, direction: Direction, method: str, free: int) -> RelayedForward:
         return RelayedForward(self.device, direction, self._ranges)
+
+    def _order(self, passes: list[DirectionPass]) -> list[int]:
+        """Of relayed ones that whose turn comes first: the directions come from both ends of the ranks."""
+        turns = [one.turn for one in passes if isinstance(one, RelayedForward | RelayedBackward)]
+        if len(turns) < len(passes):  # by chunks all ranks go at once, and agree on each direction in turn
+            return super()._order(passes)
+        return sorted(range(len(turns)), key=lambda place: turns[place])
 
     def _backward_pass(self, d: Direction, method: str, free: int) -> Any:
         return backward_pass(self.device, d, self._ranges, method, self._whole, self._groups)

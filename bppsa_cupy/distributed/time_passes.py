@@ -75,13 +75,17 @@ class TimeRanges:
 
 
 class RelayedForward:
-    """One direction's states, from rank to rank: each goes on from the state the one before ends with."""
+    """One direction's states, from rank to rank: each goes on from the state the one before ends with.
+
+    turn  how many ranks do so before this one
+    """
 
     description = "serial, relayed from rank to rank"
 
     def __init__(self, device: Device, direction: Direction, ranges: TimeRanges) -> None:
         self._group, self._walk = ranges.group, direction.walk
         self._before, self._behind = ranges.neighbours(direction.walk.reverse)
+        self.turn = ranges.order(direction.walk.reverse).index(ranges.place)
         self._run = serial.forward(device, direction.walk)
 
     def __call__(self) -> None:
@@ -93,11 +97,15 @@ class RelayedForward:
 
 
 class RelayedBackward:
-    """One direction's gradients, from rank to rank, last steps first."""
+    """One direction's gradients, from rank to rank, last steps first.
+
+    turn  how many ranks go before this one
+    """
 
     def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
         self._group, self._direction = ranges.group, d
         self._before, self._behind = ranges.neighbours(d.walk.reverse)
+        self.turn = ranges.order(not d.walk.reverse).index(ranges.place)
         steps = d.walk.size.steps
         self._run = serial.backward(device, d.walk, d.by_output, d.boundary, steps, d.delta, d.entering)
         self.description = "serial, relayed from rank to rank"

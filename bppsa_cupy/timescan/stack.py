@@ -176,17 +176,23 @@ class Stack(StackPasses):
             if number and len(layer) > 1:
                 self._joins.append(self._join(self.layers[number - 1], layer[0].values))
                 launches.append(self._joins[-1])
-            for d in layer:
+            passes = [self._forward_pass(d, method, free) for d in layer]
+            self._forwards += passes
+            for place in self._order(passes):
+                d = layer[place]
                 given, out = d.parameters, d.walk.projected
                 launches.append(products.project(self.device, d.values, given.weight_ih, given.bias_ih, out))
                 launches += self._bind_heads(d)
-                self._forwards.append(self._forward_pass(d, method, free))
-                launches.append(self._forwards[-1])
+                launches.append(passes[place])
         return launches
 
     def _forward_pass(self, direction: Direction, method: str, free: int) -> DirectionPass:
         """The pass of one direction from its first step to its last."""
         return TimeForward(self.device, direction.walk, method, free)
+
+    def _order(self, passes: list[DirectionPass]) -> list[int]:
+        """The order in which those of an inner layer's directions are made."""
+        return list(range(len(passes)))
 
     def _join(self, below: list[Direction], joined: Array) -> Launch:
         """The outputs of both directions side by side."""
@@ -269,7 +275,8 @@ class Stack(StackPasses):
             if layer + 1 < self.sizes.layers:
                 launches += self._bind_to_input(layer + 1)
             first = layer * self.sizes.directions
-            launches += self._scans[first : first + self.sizes.directions]
+            passes = self._scans[first : first + self.sizes.directions]
+            launches += [passes[place] for place in self._order(passes)]
         return launches
 
     def _bind_to_input(self, layer: int) -> list[Launch]:

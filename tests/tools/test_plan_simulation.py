@@ -138,8 +138,11 @@ def test_a_layer_over_time(tmp_path, capsys):
     assert four["seconds"] == four["relayed"] > one["seconds"]
     assert many["seconds"] == many["scanned"] < one["seconds"] / 2 and many["window"] == 8
     lines = [line.split() for line in out.splitlines() if re.match(r" +(1|4|64) ", line)]
-    assert [line[5:7] for line in lines[:2]] == [["relayed", "1"], ["relayed", "4"]]
-    assert lines[2][5:7] == ["by", "chunks"] and lines[2][-1] == "8"
+    assert [line[7:9] for line in lines[:2]] == [["relayed", "1"], ["relayed", "4"]]
+    assert lines[2][7:9] == ["by", "chunks"] and lines[2][-2:] == ["8", "1"]
+    assert main([*words, "--batch-size", "64"]) == 0
+    rows = json.loads(answer.read_text(encoding="utf-8"))["ranks"]
+    assert [row["groups"] for row in rows[:2]] == [1, 2] and rows[1]["forward"] < 0.7 * rows[0]["forward"]
     assert main([*words, "--model", "cuda", "--cell", "lstm", "--batch-size", "64"]) == 0
     assert "lstm, 20 units" in capsys.readouterr().out
     facts = json.loads(answer.read_text(encoding="utf-8"))

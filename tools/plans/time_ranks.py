@@ -29,14 +29,14 @@ def add_time(parser: argparse.ArgumentParser) -> None:
         "--steps",
         type=cli.positive,
         metavar="T",
-        help="instead of a plan: the way back of a recurrent layer of --size units whose T steps ranks share "
+        help="instead of a plan: the passes of a recurrent layer of --size units whose T steps ranks share "
         "(default: 1, 2, 4, 16, 64, 256 and 1024 of them, by the model host)",
     )
     parser.add_argument("--cell", choices=tuple(CELLS), help="of that layer (default rnn)")
 
 
 def run_time(arguments: argparse.Namespace) -> None:
-    """Print, and write, what the way back takes over ranks."""
+    """Print, and write, what passes over time take over ranks."""
     for name in ("workers", "memory_limit", "balance"):
         if getattr(arguments, name) is not None:
             option = f"--{name.replace('_', '-')}"
@@ -65,8 +65,9 @@ def explain_time(
     ranks: Sequence[int] = RANKS,
     itemsize: int = 4,
 ) -> dict[str, Any]:
-    """The facts of a layer's way back over ranks, as JSON holds them: in seconds, from rank to rank and by
-    chunks, by the chunk and the window that `bp.distribute` takes.
+    """The facts of a layer's passes over ranks, as JSON holds them: in seconds, forward from rank to rank,
+    back likewise and by chunks, by the chunk, the window and the groups of samples that `bp.distribute`
+    takes.
 
     cell  "rnn", "gru" or "lstm"
     """
@@ -90,16 +91,19 @@ def print_time(facts: dict[str, Any], time: Callable[[float], str]) -> None:
     table = [
         (
             str(row["ranks"]),
+            time(row["forward"]),
             time(row["relayed"]),
             time(row["scanned"]),
             "by chunks" if row["scanned"] < row["relayed"] else "relayed",
-            *(str(row[name]) for name in ("holders", "chunk", "window")),
+            *(str(row[name]) for name in ("holders", "chunk", "window", "groups")),
         )
         for row in facts["ranks"]
     ]
     print()
-    print_table(("p", "relayed", "by chunks", "wins", "hold steps", "chunk", "window"), table, ">>><>>>")
+    heading = "p", "forward", "relayed", "by chunks", "wins", "hold steps", "chunk", "window", "groups"
+    print_table(heading, table, ">>>><>>>>")
     print(
-        "\n  relayed: from rank to rank. by chunks: reduced and expanded side by side; maps come in rounds\n"
-        "  from the ranks of a window, and gradients are handed on from window to window"
+        "\n  forward: from rank to rank, one group of samples behind another. relayed: the way back\n"
+        "  likewise. by chunks: reduced and expanded side by side; maps come in rounds from the ranks of a\n"
+        "  window, and gradients are handed on from window to window"
     )
