@@ -11,6 +11,10 @@ from bppsa_cupy.raw_kernels.twins.products.panels import lanes_as_rows
 from bppsa_cupy.raw_kernels.twins.products.tiles import DEPTH, ROWS, add_products, lanes_of
 from bppsa_cupy.system.compiled import compiled
 
+#: Bytes of the samples that the host packs at a time: those of a second cache, or so many times those of the
+#: sums, which are read and written once more each time.
+CACHED, OF_SUMS = 1 << 20, 8
+
 #: Threads of a block, which share the sum of one weight's gradient; the .cu text counts on it.
 THREADS = 128
 
@@ -31,7 +35,8 @@ def _by_products(
     plane, size = rows * columns, in_channels * rows * columns
     vectors, tiles = (features + lanes - 1) // lanes, (depth + ROWS - 1) // ROWS
     sample_bytes = (size + groups * vectors * out_plane * lanes) * input.itemsize
-    at_once = max(1, min(batch, PACKED // max(1, sample_bytes)))
+    most = min(PACKED, max(CACHED, OF_SUMS * depth * out_channels * input.itemsize))
+    at_once = max(1, min(batch, most // max(1, sample_bytes)))
     packed = np.empty(at_once * size, input.dtype)
     grown = np.empty(groups * vectors * at_once * out_plane * lanes, input.dtype)
     steps, shifts = np.empty(at_once * out_plane, np.uint64), np.empty(at_once * out_plane, np.uint64)
