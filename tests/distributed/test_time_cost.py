@@ -144,12 +144,13 @@ def test_all_ranks_have_steps_where_walks_take_long():
     assert best_chunk(COUNTING, LINK, replace(size, steps=1), 4) == 1
 
 
-def table_of_the_page(begins):
-    """The numbers of ranks in the heading, and the lines, of the table on ranks that begins so."""
+def table_of_the_page(begins, columns=2):
+    """The numbers of ranks in the heading behind so many columns, and the lines, of the table on ranks that
+    begins so."""
     page = (Path(__file__).parents[2] / "docs" / "ranks.md").read_text(encoding="utf-8")
     header, _, *lines = page[page.index(begins) :].partition("\n\n")[0].splitlines()
     rows = [line.replace(",", "").strip("| ").split(" | ") for line in (header.replace("p = ", ""), *lines)]
-    return [int(text) for text in rows[0][2:]], rows[1:]
+    return [int(text) for text in rows[0][columns:]], rows[1:]
 
 
 def test_the_table_of_the_page_is_what_is_predicted():
@@ -182,3 +183,28 @@ def test_the_windows_of_the_page_are_what_is_predicted():
             else:
                 seconds, digits = exchange_seconds(*sizes, 1 if way == "1" else ranks), 5e-3
             assert float(microseconds) == pytest.approx(1e6 * seconds, rel=digits)
+
+
+def test_the_groups_of_the_page_are_what_is_predicted():
+    numbers, lines = table_of_the_page("| T | H | B | p = 1 |", 3)
+    assert len(lines) == 5
+    for line in lines:
+        steps, hidden, batch = map(int, line[:3])
+        size = WalkSize(CELLS["tanh"], steps, batch, hidden, itemsize=4)
+        for ranks, text in zip(numbers, line[3:], strict=True):
+            chunk = best_chunk(MODELS["host"], NEAR, size, ranks)
+            held = np.diff(split_steps(steps, ranks, chunk)).tolist()
+            found = predicted_seconds(MODELS["host"], NEAR, size, held, chunk)
+            milliseconds, _, groups = text.partition(": ")
+            assert float(milliseconds) == pytest.approx(1e3 * found.forward, rel=5e-3)
+            assert int(groups or 1) == found.groups
+
+
+def test_samples_go_in_groups_where_the_model_gains_by_it():
+    size, held = WalkSize(CELLS["tanh"], 5000, 64, 64, itemsize=4), [2500, 2500]
+    one = replace(MODELS["host"], workers=1)
+    found = predicted_seconds(one, NEAR, size, held, 2500)
+    whole = one.walk_seconds(size, "forward", 1)
+    assert found.groups == 4 and found.forward == pytest.approx(5 / 8 * whole, rel=2e-2)
+    for model, batch, steps in ((H200, 64, 5000), (one, 65, 5000), (one, 64, 2), (one, 16, 5000)):
+        assert predicted_seconds(model, NEAR, replace(size, batch=batch), [steps] * 2, steps).groups == 1
