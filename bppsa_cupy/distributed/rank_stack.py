@@ -48,17 +48,17 @@ class RankStack(StackPasses):
     ) -> None:
         self.sizes, self.lengths, walk = sizes, buffers["lengths"], sizes.walk
         self._device, self._ranges, self._gradients = device, ranges, gradients
-        self._groups = cut_samples(device, walk, groups_of(device, walk, ranges))
+        self._samples = cut_samples(device, walk, groups_of(device, walk, ranges))
         #: The gradients by the weights of a group that is not the first.
         self._others: dict[str, Array] = {}
-        if len(self._groups) > 1:
+        if len(self._samples) > 1:
             self._others = {name: device.empty(a.shape, a.dtype) for name, a in gradients.items()}
         self.stacks, shapes = [], stack_shapes(sizes, device)
-        for own in self._groups:
+        for own in self._samples:
             of_group = replace(sizes, walk=replace(walk, batch=own.stop - own.start))
             cut = cut_buffers(buffers, shapes, stack_shapes(of_group, device), own)
             into = self._others if self.stacks else gradients
-            passes = ranges, walk, len(self._groups)
+            passes = ranges, walk, len(self._samples)
             self.stacks.append(_GroupStack(*passes, device, of_group, cut, parameters, into, forward_method))
         shape = walk.cell.states * walk.hidden, walk.batch
         self.initial_states, self.boundaries, self.final_states, self.state_gradients = (
@@ -122,11 +122,11 @@ class RankStack(StackPasses):
 
     def _each(self) -> Iterator[tuple[Stack, slice]]:
         """Each group's stack, and its samples."""
-        return zip(self.stacks, self._groups, strict=True)
+        return zip(self.stacks, self._samples, strict=True)
 
     def _told(self, ways: tuple[str, ...]) -> tuple[str, ...]:
         """The ways of a group, with how many there are."""
-        groups = len(self._groups)
+        groups = len(self._samples)
         return ways if groups == 1 else tuple(f"{way}, {groups} groups of samples" for way in ways)
 
 

@@ -51,6 +51,7 @@ class TimeSequential(SharedSequential):
     whole results on every rank; states of recurrent layers are on those that hold steps: of fewer chunks than
     ranks the first ones. Layers after the one that puts out a last state are computed by every rank.
 
+    States go from rank to rank, on a host those of some samples after those of others (`rank_stack`).
     Gradients of weights over steps are summed over the ranks, in rank order: the same bits in every run.
     Raises DistributedError for a layer that couples steps and is not recurrent.
     """

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> list[Row]:
-    """Back-propagation over ranks of one thread each, over layers and over time, and messages."""
+    """Passes over ranks of one thread each, over batches, layers and time, and messages."""
     if arguments.quick:
         arguments.model, arguments.batch_size, arguments.steps = "lenet5", 2, 200
         arguments.hidden_size = 20
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
                 {"steps": steps, "hidden": hidden, "phases": (steps, hidden) == cases[-1]}
                 for steps, hidden in cases
             ],
-            "batch_size": 16,
+            "batch_size": arguments.batch_size,
             "repeats": arguments.repeats,
         },
     }
@@ -121,8 +121,12 @@ def _layer_rows(arguments: argparse.Namespace, found: dict[str, Any]) -> list[Ro
 
 
 def _time_rows(arguments: argparse.Namespace, steps: int, hidden: int, found: dict[str, Any]) -> list[Row]:
-    network = f"RNN T={steps} B=16 H={hidden}"
+    network = f"RNN T={steps} B={arguments.batch_size} H={hidden}"
     case = f"{network}, {arguments.ranks} ranks over time"
+    forward = timed_row(
+        case, "forward", found["forward"]["together"], found["forward"]["alone"], "one process, serially",
+        note="; ".join(found["forward"]["ran"]),
+    )  # fmt: skip
     measured = [
         timed_row(
             f"{case}, {method}", "backward", samples["together"], samples["alone"], "one process, serially",
@@ -134,7 +138,12 @@ def _time_rows(arguments: argparse.Namespace, steps: int, hidden: int, found: di
         f"{network}, one process, auto", "backward", found["one"]["auto"], found["ways"]["auto"]["alone"],
         "one process, serially", note="; ".join(found["one"]["ran"]),
     )  # fmt: skip
-    return [*measured, one, *(_simulated_rows(network, found["phases"]) if "phases" in found else [])]
+    return [
+        forward,
+        *measured,
+        one,
+        *(_simulated_rows(network, found["phases"]) if "phases" in found else []),
+    ]
 
 
 def _simulated_rows(network: str, phases: dict[str, Any]) -> list[Row]:

@@ -203,7 +203,7 @@ def _step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[
 
 
 def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
-    """The way back of the paper's RNN over time, serially on one process and by chunks on all ranks."""
+    """The passes of the paper's RNN over time, serially on one process, and on all ranks."""
     steps, batch = options["steps"], options["batch_size"]
     layers = [
         RNN(1, options["hidden"], outputs="last", forward_method="serial"),
@@ -216,6 +216,14 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     assert isinstance(net, TimeSequential)
     _, gradient = cross_entropy(whole.forward(x), labels)
     net.forward(x)
+    assert net.last_pass is not None
+    forward: dict[str, Any] = in_turn(
+        group,
+        lambda: whole.forward(x, into=whole.last_pass),
+        lambda: net.forward(x, into=net.last_pass),
+        options["repeats"],
+    )
+    forward["ran"] = net.last_pass.forward_ways
     results: dict[str, Any] = {}
     for method in ("bp", "blelloch", "auto"):
         results[method] = in_turn(
@@ -228,7 +236,7 @@ def over_time(group: Group, options: dict[str, Any]) -> dict[str, Any]:
         require_equal(whole, net, 1e-4)
         assert net.last_backward is not None
         results[method]["ran"] = net.last_backward.backward_ways
-    found: dict[str, Any] = {"ways": results}
+    found: dict[str, Any] = {"forward": forward, "ways": results}
     alone = in_turn(group, partial(whole.backward, gradient, "auto"), lambda: None, options["repeats"])[
         "alone"
     ]
