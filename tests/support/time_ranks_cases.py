@@ -168,6 +168,24 @@ def case_both_directions(group: Group) -> None:
         check(group, make, x, ("bp", "blelloch"), 4, True)
 
 
+def case_a_rank_takes_the_direction_first_whose_turn_comes_first(group: Group) -> None:
+    """Both directions are on their way at once, which takes half as long as one after the other."""
+    net = bp.distribute(network([bp.RNN(1, 2, bidirectional=True)], 1), group, over="time", chunk=4)
+    turns = []
+
+    def run(relayed):
+        turns.append(relayed.turn)
+        return plain[type(relayed)](relayed)
+
+    kinds = time_passes.RelayedForward, time_passes.RelayedBackward
+    plain = {kind: kind.__call__ for kind in kinds}
+    with mock.patch.object(kinds[0], "__call__", run), mock.patch.object(kinds[1], "__call__", run):
+        y = net.forward(np.ones((2, 4 * group.size, 1)))
+        net.backward(np.ones_like(y), "bp")
+    here, there = group.rank, group.size - 1 - group.rank
+    assert turns == sorted((here, there)) * 2
+
+
 def case_lengths_and_states(group: Group) -> None:
     rng = np.random.default_rng(5)
     x = rng.standard_normal((4, 26, 3))
