@@ -283,21 +283,21 @@ def case_groups_of_samples(group: Group) -> None:
     """Samples in groups have the states, gradients by states and Jacobians of all at once, to the bit: inner
     layers, directions, heads, cells of which some gates or none are recurrent, lengths."""
     rng, partly = np.random.default_rng(11), PARTLY["partly"][0]
-    x = rng.standard_normal((48, 26, 3)).astype("float32")
+    x = rng.standard_normal((48, 26, 3))
     for layers, lengths in (
         ([bp.LSTM(3, 4, num_layers=2, bidirectional=True, outputs="last")], None),
         ([bp.GRU(3, 4, heads=2, bias=False)], rng.integers(1, 27, 48)),
         ([bp.PeepholeSRU(3, 4), bp.CellLayer(partly, 4, 2), bp.RNN(2, 2, outputs="last")], None),
     ):
         with by_groups(3):
-            check(group, partial(network, layers, 3, "float32"), x, ("bp",), 3, True, lengths=lengths)
+            check(group, partial(network, layers, 3), x, ("bp",), 3, True, lengths=lengths)
         found = []
         for groups in (1, 2, 3):
-            net = bp.distribute(network(layers, 3, "float32"), group, over="time", chunk=3)
+            net = bp.distribute(network(layers, 3), group, over="time", chunk=3)
             with by_groups(groups):
                 own = [net.forward(x, lengths=lengths).copy()]
                 for method in ("bp", "blelloch"):
-                    gradient = np.random.default_rng(12).standard_normal(own[0].shape).astype("float32")
+                    gradient = np.random.default_rng(12).standard_normal(own[0].shape)
                     own += [net.backward(gradient, method, True), *map(np.copy, states_of(net))]
             weights = net.gradients.flat.copy()
             if net.ranges(26, 48) is not None:
@@ -306,7 +306,7 @@ def case_groups_of_samples(group: Group) -> None:
                 assert told.endswith(f", {groups} groups of samples") == (groups > 1), told
             found.append((own, weights))
         for own, weights in found[1:]:
-            assert_close(weights, found[0][1], "float32", "weights")
+            assert_close(weights, found[0][1], "float64", "weights")
             for one, same in zip(found[0][0], own, strict=True):
                 np.testing.assert_array_equal(one, same)
 
