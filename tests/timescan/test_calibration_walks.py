@@ -62,8 +62,9 @@ def test_a_factor_that_is_none_is_refused(factor: float) -> None:
 
 @pytest.mark.parametrize("shared, cache", [(100_000, 4 << 20), (None, None)])
 def test_estimates_take_a_devices_own_limits(shared: int | None, cache: int | None) -> None:
-    model = built_in(SimpleNamespace(name="cuda", workers=7, shared_bytes=shared, cache_bytes=cache))
-    assert isinstance(model, GpuModel) and model.workers == 7
+    gpu = SimpleNamespace(name="cuda", workers=7, shared_bytes=shared, cache_bytes=cache, cluster_blocks=8)
+    model = built_in(gpu)
+    assert isinstance(model, GpuModel) and (model.workers, model.cluster_blocks) == (7, 8)
     assert model.shared_bytes == (shared or H200.shared_bytes)
     assert model.cache_bytes == (3_355_443 if cache else H200.cache_bytes)
 
