@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from emulator.device import EmulatedDevice, RaceDevice, load
 from executors import make_device
+from marks import some_rows
 from nvrtc import measure
 from wide_walks import CELLS, assert_same
 
@@ -71,7 +72,9 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("cell, hidden, heads, batch, reverse, per_step, chunk, layout", SMALL)
+@pytest.mark.parametrize(
+    "cell, hidden, heads, batch, reverse, per_step, chunk, layout", some_rows(SMALL[0], long=SMALL[1:])
+)
 def test_small_clusters_give_what_the_host_gives(
     cell: str, hidden: int, heads: int, batch: int, reverse: bool, per_step: bool, chunk: int, layout: Layout
 ) -> None:
