@@ -257,10 +257,9 @@ class GpuModel(Processor):
             return size.chunks(chunks) * self._element_seconds(size, chunks) + self.launch
         if chunks == 1:
             layout = self.cluster_layout(size, verb)
-            step = self.other_step_seconds(size, verb)
-            if layout is not None:
-                step = self.cluster_step_seconds(size, verb, layout)
-            return size.steps * step + self.launch
+            if layout is None:
+                return size.steps * self.other_step_seconds(size, verb) + self.launch
+            return size.steps * self.cluster_step_seconds(size, verb, layout) + self.launch
         return size.chunks(chunks) * self.walk_in_blocks_seconds(size, verb, chunks) + self.launch
 
     def other_step_seconds(self, size: WalkSize, verb: str) -> float:

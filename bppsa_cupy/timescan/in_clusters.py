@@ -49,3 +49,15 @@ class InClusters:
                 raise
             self.blocks, self.launch = 0, self._other()
             self.launch()
+
+
+def quickest(
+    device: Device, size: WalkSize, verb: str, by: Callable[[Kernel], Launch], other: Callable[[], Launch]
+) -> Launch:
+    """The pass "forward" or "backward" that `by` makes of a kernel of clusters where that is predicted to be
+    the quickest, and elsewhere, or where the device refuses it, the one that `other` makes."""
+    found = kernel_for(device, size, verb)
+    if found is None:
+        return other()
+    kernel, layout = found
+    return InClusters(by(kernel), layout, other)

@@ -36,18 +36,14 @@ def told(launch: Launch) -> str:
 
 def forward(device: Device, walk: Walk) -> Launch:
     """A call that fills `walk.state`, `walk.gates` and `walk.final`, the way predicted to be the quickest."""
-    found = in_clusters.kernel_for(device, walk.size, "forward")
-    other = partial(_forward_without_clusters, device, walk)
-    if found is None:
-        return other()
-    kernel, layout = found
-    return in_clusters.InClusters(forward_in_blocks(device, walk, kernel), layout, other)
+    in_blocks = partial(forward_in_blocks, device, walk)
 
+    def other() -> Launch:
+        if model_of(device).goes_by_steps(walk.size, "forward"):
+            return by_steps.forward(device, walk)
+        return in_blocks()
 
-def _forward_without_clusters(device: Device, walk: Walk) -> Launch:
-    if model_of(device).goes_by_steps(walk.size, "forward"):
-        return by_steps.forward(device, walk)
-    return forward_in_blocks(device, walk)
+    return in_clusters.quickest(device, walk.size, "forward", in_blocks, other)
 
 
 def forward_in_blocks(device: Device, walk: Walk, kernel: Kernel | None = None) -> Launch:
@@ -97,11 +93,7 @@ def backward(
             return by_steps.backward(device, walk, gradient, boundary, delta, entering)
         return in_blocks()
 
-    found = in_clusters.kernel_for(device, walk.size, "backward")
-    if found is None:
-        return other()
-    kernel, layout = found
-    return in_clusters.InClusters(in_blocks(kernel=kernel), layout, other)
+    return in_clusters.quickest(device, walk.size, "backward", lambda kernel: in_blocks(kernel=kernel), other)
 
 
 def backward_in_blocks(
