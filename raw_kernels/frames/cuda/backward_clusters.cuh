@@ -1,10 +1,6 @@
 // The way back of a cluster. A thread takes a unit of a sample, with a column of each recurrent gate's weights; what it
 // reads is fetched some steps early.
 
-// Rows that a step reads: what was kept; each state, before the step where the cell reads it before and after;
-// the gradient by its output.
-const int ROWS = K + P + 1;
-
 __device__ __forceinline__ void walk_back(
     const real* __restrict__ state, const real* __restrict__ gates, const real* __restrict__ initial,
     const real* __restrict__ weight_hh, const real* __restrict__ unit, const real* __restrict__ gradient,
@@ -17,7 +13,7 @@ __device__ __forceinline__ void walk_back(
     const Group group(number % groups, batch);
     const Place place(hidden, group);
     const Walk own = group.walk(place.sample, hidden, batch);
-    Stage<ROWS, AHEAD> stage;
+    Stage<BackwardRows::ROWS, AHEAD> stage;
     const size_type set = group.set, o = place.unit * batch + own.start;
     Weights weights;
     weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place.first, place.lane);
@@ -38,42 +34,18 @@ __device__ __forceinline__ void walk_back(
     }
     const int count = same_in_warp(int(max(size_type(0), moving.end - moving.begin)));
     const size_type last = chunks.time(whole.end - 1), way = chunks.reverse ? plane : -plane;
-    real* put = delta + last * D * plane + o;
-    const auto pad = [&](size_type padded) {
-#pragma unroll 1
-        for (size_type s = 0; s < padded; ++s) {
-            if (place.owns) {
-#pragma unroll
-                for (int d = 0; d < D; ++d) put[d * plane] = real(0);
-            }
-            put += D * way;
-        }
-    };
+    DeltaRows deltas = {delta + last * D * plane + o, plane, way, place.owns};
     const size_type behind = count ? whole.end - moving.end : whole.end - whole.begin;
-    pad(behind);
-    const size_type from = last * plane + behind * way + o;
-    const real *of_gates = gates + (last * K * plane + behind * K * way + o);
-    const real *of_state = state + (last * P * plane + behind * P * way + o);
-    const real *of_gradient = gradient + from;
+    deltas.pad(behind);
+    BackwardRows rows = {gates + (last * K * plane + behind * K * way + o),
+                         state + (last * P * plane + behind * P * way + o), gradient + (last * plane + behind * way + o),
+                         initial + o, plane, way};
     real now[P];
 #pragma unroll
     for (int i = 0; i < P; ++i)
-        now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? of_state[i * plane] : real(0);
+        now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * plane] : real(0);
     const bool has_first = moving.begin == 0;
-    const auto fetch = [&](int a, bool last) {
-        const real* before = has_first && last ? initial + o : of_state + P * way;
-#pragma unroll
-        for (int k = 0; k < K; ++k) stage.fetch(a, k, of_gates + k * plane);
-#pragma unroll
-        for (int i = 0; i < P; ++i) {
-            if (Cell::reads_before >> i & 1) stage.fetch(a, K + i, before + i * plane);
-            else if (Cell::reads_after >> i & 1) stage.fetch(a, K + i, of_state + i * plane);
-        }
-        if (per_step) stage.fetch(a, K + P, of_gradient);
-        of_gates += K * way;
-        of_state += P * way;
-        of_gradient += way;
-    };
+    const auto fetch = [&](int a, bool last) { rows.fetch(stage, a, has_first && last, per_step); };
     stage.fill(count, fetch);
     arrive_at_cluster();
     wait_for_cluster();
@@ -99,37 +71,25 @@ __device__ __forceinline__ void walk_back(
         const bool moves = step >= span.begin && step < span.end;
 #pragma unroll
         for (int i = 0; i < P; ++i) by_before[i] = moves ? by_before[i] : later[i];
-        real rows[D];
+        real by_rows[D];
 #pragma unroll
-        for (int d = 0; d < D; ++d) {
-            const real by = d < G ? by_x[d < G ? d : 0] : d < G + U ? by_u[d < G + U ? d - G : 0] : by_p[d - G - U];
-            rows[d] = moves ? by : real(0);
-        }
-        real* const deltas = held + turn * SAMPLES * R * VECTOR;
-        int separate = 0, sum = 0;
-#pragma unroll
-        for (int gate = 0; gate < G; ++gate) {
-            const real by_sum = rows[Cell::separate_gates >> gate & 1 ? G + separate++ : gate];
-            if (!is_recurrent(gate)) continue;
-            if (place.owns) deltas[(place.sample * R + sum) * VECTOR + place.unit] = by_sum;
-            ++sum;
-        }
+        for (int d = 0; d < D; ++d) by_rows[d] = moves ? delta_row(by_x, by_u, by_p, d) : real(0);
+        real* const by_sums = held + turn * SAMPLES * R * VECTOR;
+        for_each_sum(by_rows, by_rows + G, [&](int sum, real by_sum) {
+            if (place.owns) by_sums[(place.sample * R + sum) * VECTOR + place.unit] = by_sum;
+        });
         hand_on<SAMPLES * R>(shared, turn * SAMPLES * R);
         arrive_at_cluster();
-        if (place.owns) {
-#pragma unroll
-            for (int d = 0; d < D; ++d) put[d * plane] = rows[d];
-        }
-        put += D * way;
+        deltas.put(by_rows);
         wait_for_cluster();
         real sums[SHARES][1] = {};
-        weights.multiply(deltas, VECTOR, R * VECTOR, place.lane, sums);
+        weights.multiply(by_sums, VECTOR, R * VECTOR, place.lane, sums);
         share_out(sums, place.lane, 0xffffffffu);
         g[0] = by_before[0] + sums[0][0];
 #pragma unroll
         for (int i = 1; i < P; ++i) g[i] = by_before[i];
     }
-    pad(whole.end - whole.begin - behind - count);
+    deltas.pad(whole.end - whole.begin - behind - count);
     if (place.owns) {
 #pragma unroll
         for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];

@@ -46,16 +46,10 @@ __device__ __forceinline__ void walk_tiles(
 #pragma unroll
                     for (int i = 0; i < P; ++i) carried[i * hidden * M + e] = by_before[i];
                 }
-                int separate = 0, sum = 0;
-#pragma unroll
-                for (int gate = 0; gate < G; ++gate) {
-                    const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
-                    if (is_recurrent(gate)) deltas[(sum++ * hidden + j) * M + m] = by_sum;
-                }
+                for_each_sum(by_x, by_u, [&](int sum, real by_sum) { deltas[(sum * hidden + j) * M + m] = by_sum; });
                 real* const put = delta + t * D * plane + o;
 #pragma unroll
-                for (int d = 0; d < D; ++d)
-                    put[d * plane] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
+                for (int d = 0; d < D; ++d) put[d * plane] = delta_row(by_x, by_u, by_p, d);
             }
             __syncthreads();
             matrix.multiply<M>(deltas, sums);

@@ -1,10 +1,6 @@
 // The way back where threads hold weights. A thread takes a unit, with a column of each recurrent gate's weights; what
 // it reads is fetched some steps early.
 
-// Rows that a step reads: what was kept; each state, before the step where the cell reads it before and after;
-// the gradient by its output.
-const int ROWS = K + P + 1;
-
 // Whether there are gradients by each step's output is known to the text where PER_STEP is false, or `per_step` a
 // constant.
 template <bool PER_STEP>
@@ -16,8 +12,8 @@ __device__ __forceinline__ void walk_steps(
 {
     __shared__ __align__(16) real shared[WALKS][2][R][HELD];
     const Place place(hidden);
-    constexpr int AHEAD = steps_ahead(ROWS);
-    Stage<ROWS, AHEAD> stage;
+    constexpr int AHEAD = steps_ahead(BackwardRows::ROWS);
+    Stage<BackwardRows::ROWS, AHEAD> stage;
     const int row = place.unit;
     const size_type walks = chunks.walks, plane = hidden * walks, square = (size_type)hidden * hidden;
     real* const held = shared[place.walk][0][0];
@@ -38,42 +34,18 @@ __device__ __forceinline__ void walk_steps(
         const Span span = chunks.span(piece, b), whole = chunks.whole(piece);
         const int count = same_in_warp(int(max(size_type(0), span.end - span.begin)));
         const size_type last = chunks.time(whole.end - 1), way = chunks.reverse ? plane : -plane;
-        real* put = delta + last * D * plane + o;
-        const auto pad = [&](size_type padded) {
-#pragma unroll 1
-            for (size_type s = 0; s < padded; ++s) {
-                if (place.owns) {
-#pragma unroll
-                    for (int d = 0; d < D; ++d) put[d * plane] = real(0);
-                }
-                put += D * way;
-            }
-        };
+        DeltaRows deltas = {delta + last * D * plane + o, plane, way, place.owns};
         const size_type behind = count ? whole.end - span.end : whole.end - whole.begin;
-        pad(behind);
-        const size_type from = last * plane + behind * way + o;
-        const real *of_gates = gates + (last * K * plane + behind * K * way + o);
-        const real *of_state = state + (last * P * plane + behind * P * way + o);
-        const real *of_gradient = gradient + from;
+        deltas.pad(behind);
+        BackwardRows rows = {gates + (last * K * plane + behind * K * way + o),
+                             state + (last * P * plane + behind * P * way + o), gradient + (last * plane + behind * way + o),
+                             initial + o, plane, way};
         real now[P];
 #pragma unroll
         for (int i = 0; i < P; ++i)
-            now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? of_state[i * plane] : real(0);
+            now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * plane] : real(0);
         const bool has_first = span.begin == 0;
-        const auto fetch = [&](int a, bool last) {
-            const real* before = has_first && last ? initial + o : of_state + P * way;
-#pragma unroll
-            for (int k = 0; k < K; ++k) stage.fetch(a, k, of_gates + k * plane);
-#pragma unroll
-            for (int i = 0; i < P; ++i) {
-                if (Cell::reads_before >> i & 1) stage.fetch(a, K + i, before + i * plane);
-                else if (Cell::reads_after >> i & 1) stage.fetch(a, K + i, of_state + i * plane);
-            }
-            if (PER_STEP && per_step) stage.fetch(a, K + P, of_gradient);
-            of_gates += K * way;
-            of_state += P * way;
-            of_gradient += way;
-        };
+        const auto fetch = [&](int a, bool last) { rows.fetch(stage, a, has_first && last, PER_STEP && per_step); };
         real kept[K_EXTENT], read[P], step_gradient = 0;
         const auto take = [&](int a) {
 #pragma unroll
@@ -104,25 +76,18 @@ __device__ __forceinline__ void walk_steps(
             }
             if (PER_STEP) g[0] += step_gradient;
             Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
-            real* const deltas = held + turn * R * HELD;
-            int separate = 0, sum = 0;
+            real* const by_sums = held + turn * R * HELD;
+            for_each_sum(by_x, by_u, [&](int sum, real by_sum) {
+                if (place.owns) by_sums[sum * HELD + row] = by_sum;
+            });
+            real by_rows[D];
 #pragma unroll
-            for (int gate = 0; gate < G; ++gate) {
-                const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
-                if (!is_recurrent(gate)) continue;
-                if (place.owns) deltas[sum * HELD + row] = by_sum;
-                ++sum;
-            }
-            if (place.owns) {
-#pragma unroll
-                for (int d = 0; d < D; ++d)
-                    put[d * plane] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
-            }
-            put += D * way;
+            for (int d = 0; d < D; ++d) by_rows[d] = delta_row(by_x, by_u, by_p, d);
+            deltas.put(by_rows);
             place.wait();
             if (AHEAD > 1) take((a + 1) % AHEAD);
             real sums[SHARES][1] = {};
-            weights.multiply(deltas, HELD, 0, place.lane, sums);
+            weights.multiply(by_sums, HELD, 0, place.lane, sums);
             if constexpr (AHEAD > 1) {
                 stage.refill(a, left, fetch);
                 stage.template wait<AHEAD - 2>();
@@ -132,7 +97,7 @@ __device__ __forceinline__ void walk_steps(
 #pragma unroll
             for (int i = 1; i < P; ++i) g[i] = by_before[i];
         });
-        pad(whole.end - whole.begin - behind - count);
+        deltas.pad(whole.end - whole.begin - behind - count);
         if (place.owns) {
 #pragma unroll
             for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];

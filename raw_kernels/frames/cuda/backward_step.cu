@@ -76,7 +76,6 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
 #pragma unroll
         for (int i = 0; i < P; ++i) entering[i * plane + o] = by_before[i];
 #pragma unroll
-        for (int d = 0; d < D; ++d)
-            delta[d * plane + o] = d < G ? by_x[d] : d < G + U ? by_u[d - G] : by_p[d - G - U];
+        for (int d = 0; d < D; ++d) delta[d * plane + o] = delta_row(by_x, by_u, by_p, d);
     }
 }

@@ -8,6 +8,7 @@
 #include "clusters.cuh"
 
 constexpr int BLOCK = UNITS * LANES;
+#include "frames/cuda/rows.cuh"
 #include "frames/cuda/stage.cuh"
 
 // Units of a place, and samples that it adds them up for; units of a block.

@@ -38,31 +38,10 @@ __device__ __forceinline__ void walk(
     for (int m = 0; m < group.count; ++m) longest = max(longest, length_of(group.first + m));
     longest = same_in_warp(longest);
     const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
-    const real* next = projected + first * G * plane + o;
-    real* of_state = state + first * P * plane + o;
-    real* of_gates = gates + first * K * plane + o;
-    const auto put = [&](const real* kept) {
-        if (place.owns) {
-#pragma unroll
-            for (int i = 0; i < P; ++i) of_state[i * plane] = now[i];
-#pragma unroll
-            for (int k = 0; k < K; ++k) of_gates[k * plane] = kept[k];
-        }
-        of_state += P * way;
-        of_gates += K * way;
-    };
-    const auto pad = [&](int count) {
-        const real zeros[K_EXTENT] = {};
-#pragma unroll 1
-        for (int s = 0; s < count; ++s) put(zeros);
-        next += count * G * way;
-    };
-    if (reverse) pad(steps - longest);
-    const auto fetch = [&](int a, bool) {
-#pragma unroll
-        for (int g = 0; g < G; ++g) stage.fetch(a, g, next + g * plane);
-        next += G * way;
-    };
+    ForwardRows rows = {projected + first * G * plane + o, state + first * P * plane + o,
+                        gates + first * K * plane + o, plane, way, place.owns};
+    if (reverse) rows.pad(now, steps - longest);
+    const auto fetch = [&](int a, bool) { rows.fetch(stage, a); };
     stage.fill(longest, fetch);
     arrive_at_cluster();
     wait_for_cluster();
@@ -87,10 +66,10 @@ __device__ __forceinline__ void walk(
         if (place.owns) held[(first + place.sample) * VECTOR + place.unit] = now[0];
         hand_on<SAMPLES>(shared, first);
         arrive_at_cluster();
-        put(kept);
+        rows.put(now, kept);
         wait_for_cluster();
     }
-    if (!reverse) pad(steps - longest);
+    if (!reverse) rows.pad(now, steps - longest);
     if (place.owns) {
 #pragma unroll
         for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];

@@ -31,33 +31,12 @@ __device__ __forceinline__ void walk(
         for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
         const int length = same_in_warp(int(max(size_type(0), min(lengths[own.sample], size_type(steps)))));
         const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
-        const real* next = projected + first * G * plane + o;
-        real* of_state = state + first * P * plane + o;
-        real* of_gates = gates + first * K * plane + o;
-        const auto put = [&](const real* kept) {
-            if (place.owns) {
-#pragma unroll
-                for (int i = 0; i < P; ++i) of_state[i * plane] = now[i];
-#pragma unroll
-                for (int k = 0; k < K; ++k) of_gates[k * plane] = kept[k];
-            }
-            of_state += P * way;
-            of_gates += K * way;
-        };
-        const auto pad = [&](int count) {
-            const real zeros[K_EXTENT] = {};
-#pragma unroll 1
-            for (int s = 0; s < count; ++s) put(zeros);
-            next += count * G * way;
-        };
-        if (reverse) pad(steps - length);
+        ForwardRows rows = {projected + first * G * plane + o, state + first * P * plane + o,
+                            gates + first * K * plane + o, plane, way, place.owns};
+        if (reverse) rows.pad(now, steps - length);
         if (place.owns) held[row] = now[0];
         place.wait();
-        const auto fetch = [&](int a, bool) {
-#pragma unroll
-            for (int g = 0; g < G; ++g) stage.fetch(a, g, next + g * plane);
-            next += G * way;
-        };
+        const auto fetch = [&](int a, bool) { rows.fetch(stage, a); };
         stage.fill(length, fetch);
         stage.wait<AHEAD - 1>();
         for_each_step<AHEAD>(length, [&](int a, int turn, int left) {
@@ -83,10 +62,10 @@ __device__ __forceinline__ void walk(
 #pragma unroll
             for (int i = 0; i < P; ++i) now[i] = after[i];
             if (place.owns) held[(1 - turn) * HELD + row] = now[0];
-            put(kept);
+            rows.put(now, kept);
             place.wait();
         });
-        if (!reverse) pad(steps - length);
+        if (!reverse) rows.pad(now, steps - length);
         if (place.owns) {
 #pragma unroll
             for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];

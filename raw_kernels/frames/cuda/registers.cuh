@@ -7,6 +7,7 @@
 // the last BEYOND packs lie in shared memory, the others in its registers. A walk within a warp waits for no other.
 
 constexpr int THREADS = UNITS * LANES, BLOCK = WALKS * THREADS;
+#include "frames/cuda/rows.cuh"
 #include "frames/cuda/stage.cuh"
 
 // Walks of a warp, which lie side by side: neighbouring threads are neighbouring samples.

@@ -37,6 +37,25 @@ __device__ __forceinline__ void load_unit(const real* __restrict__ unit, int hid
     for (int q = 0; q < Q; ++q) values[q] = unit[q * hidden];
 }
 
+// Row d of a step's delta: the gradients by x, by u where they differ from x's, and by the unit parameters.
+__device__ __forceinline__ real delta_row(const real* by_x, const real* by_u, const real* by_p, int d)
+{
+    if (d < G) return by_x[d < G ? d : 0];
+    return d < G + U ? by_u[d < G + U ? d - G : 0] : by_p[d - G - U];
+}
+
+// Calls put(sum, gradient) for the sum of each recurrent gate.
+template <class Put>
+__device__ __forceinline__ void for_each_sum(const real* by_x, const real* by_u, Put put)
+{
+    int separate = 0, sum = 0;
+#pragma unroll
+    for (int gate = 0; gate < G; ++gate) {
+        const real by_sum = Cell::separate_gates >> gate & 1 ? by_u[separate++] : by_x[gate];
+        if (is_recurrent(gate)) put(sum++, by_sum);
+    }
+}
+
 // A walk: a sample's with one of the sets of weights. Its elements begin at `start` in (sets, hidden, batch), `batch`
 // apart.
 struct Walk {
