@@ -218,7 +218,7 @@ BROKEN = {
     ),
     "step end": (step_of(3, 99), "schedule blelloch.*not legal.*none of a scan"),
     "step kind": (step_of(4, 1), "kind does not fit"),
-    "step kind unknown": (step_of(4, 2), "the fifth 0 or 1"),
+    "step kind unknown": (step_of(4, 2), "its fifth number, is 0 or 1"),
     "step level": (step_of(0, 5), "levels must not decrease|not there before"),
     "step worker": (step_of(5, -1), "negative"),
     "step missing": (

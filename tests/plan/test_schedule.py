@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
@@ -303,6 +303,7 @@ def edited(draw):
     return n, rows
 
 
+@example((2, [[0, 0, 1, 2, 2, 0]]))  # a kind that there is not
 @given(edited())
 def test_a_schedule_is_taken_where_all_laws_hold(case):
     n, rows = case

@@ -37,7 +37,8 @@ def test_the_best_of_all_schedules_is_found(n, seed, data):
     link = Link(data.draw(st.integers(0, 20)), data.draw(st.sampled_from([0.5, 4.0, 100.0, math.inf])))
     owners = tuple(partition.owners.tolist())
     budget, sizes = Budget(2, 4, partition.ranks, model(link), owners=owners), counted(chain)
-    every = [
+    # The hybrids' own steps, whose order ranks keep to, beside those of their segments in order of length.
+    every = list(every_hybrid(n)) + [
         from_splits("hybrid", n, {(i, j): int(chosen[i, j]) for i, j in np.argwhere(chosen)})
         for chosen in every_choice(n)
     ]

@@ -13,7 +13,7 @@ from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.file.check_schedule import check_schedule
 from bppsa_cupy.plan.file.fields import integers, json_attribute, naming, number, read_json, write_json
-from bppsa_cupy.plan.schedule import KIND, Schedule
+from bppsa_cupy.plan.schedule import Schedule
 from bppsa_cupy.system.hdf5 import read_array, write_array
 
 
@@ -77,8 +77,8 @@ def read_schedules(group: h5py.Group, name: str) -> list[Schedule]:
     for index in range(len(group)):
         with naming(group.file.filename, f"schedule {name} of chain {index}"):
             table = read_array(group, str(index), kinds="i", ndim=2, error=PlanError)
-            if table.shape[1] != 6 or not np.isin(table[:, KIND], (0, 1)).all():
-                raise PlanError("a step is six integers, the fifth 0 or 1")
+            if table.shape[1] != 6:
+                raise PlanError("a step is six integers")
             stored = group[str(index)]
             levels = number(stored, "levels") if "levels" in stored.attrs else None
             vjps = tuple(json_attribute(stored, "vjps", list)) if "vjps" in stored.attrs else ()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from bppsa_cupy.errors import PlanError
-from bppsa_cupy.plan.schedule import Schedule
+from bppsa_cupy.plan.schedule import KINDS, Schedule
 
 
 def check_schedule(schedule: Schedule) -> None:
     """Raise PlanError, naming the step, where a law of `Schedule` is broken (dead products are allowed)."""
     n, makers = schedule.n, schedule.makers
     level, begin, split, end, kind, worker = schedule.table.T
+    if not np.isin(kind, range(len(KINDS))).all():
+        raise PlanError(f"schedule {schedule.name}: the kind of a step, its fifth number, is 0 or 1")
     position = np.arange(level.size)
     twice = np.ones(level.size, bool)
     twice[np.unique(schedule.out, axis=0, return_index=True)[1]] = False
