@@ -46,9 +46,9 @@ def samples_of_group(size: WalkSize, lanes: int, groups: int) -> int:
 
 
 def possible_groups(model: Processor, batch: int, ranks: int) -> list[int]:
-    """Into how many groups samples can be cut that ranks take one behind another: one, or of a host as many
-    as have a block of lanes each. A batch of blocks that are not all full has one, so that each sample's
-    products are what they are without groups."""
+    """Numbers of groups that a batch can be cut into, which ranks take one after another: 1, and on the host
+    those of equal whole numbers of lane blocks. A batch that does not fill its blocks is not cut, so that
+    each sample goes by the same products as without groups."""
     lanes = model.group_lanes
     if ranks == 1 or not lanes or batch % lanes:
         return [1]
@@ -59,8 +59,8 @@ def possible_groups(model: Processor, batch: int, ranks: int) -> list[int]:
 def relayed_seconds(
     model: Processor, link: Link, size: WalkSize, held: Sequence[int], verb: str, groups: int
 ) -> float:
-    """What a walk takes from rank to rank by so many groups of samples: the first group on every rank, one
-    after another, and behind it the others on the one with the most steps."""
+    """Seconds of a walk that goes from rank to rank in `groups` groups of samples: the first group passes all
+    ranks, then the others follow at the pace of the rank with the most steps."""
     own = replace(size, batch=samples_of_group(size, model.group_lanes, groups))
     message = link.seconds(own.walks * own.state * own.itemsize) if len(held) > 1 else 0.0
     walks = {steps: model.walk_seconds(replace(own, steps=steps), verb, 1) for steps in set(held)}
@@ -69,18 +69,18 @@ def relayed_seconds(
 
 
 def windows(ranks: int) -> list[int]:
-    """Which windows there are: 1, 2, 4, ... up to the first that holds all ranks."""
+    """Sizes of windows: 1, 2, 4, ... up to the first that holds all ranks."""
     return [2**k for k in range((ranks - 1).bit_length() + 1)]
 
 
 def exchange_seconds(
     link: Link, launch: float, ranks: int, maps: int, map_bytes: int, gradient_bytes: int, window: int
 ) -> float:
-    """What ranks in a row wait for each other between reduction and expansion, beside the scan itself.
+    """Seconds that ranks wait for each other between reduction and expansion, without the scan itself.
 
     maps    of a rank, at most
-    window  over how many ranks each one scans: it has the maps of those that follow in the walk, which come
-            in log2(window) rounds, and the gradient behind them, which is handed on from window to window
+    window  number of ranks whose maps each rank scans, itself first. The maps of those that follow in the
+            walk come in log2(window) rounds; the gradient after them is handed on from window to window
 
     Whether all boundaries are finite is agreed on by a collective call, in rounds that tell its name and
     rounds that tell the flags.

@@ -122,10 +122,9 @@ class RankTimeScan:
     """One direction's gradients by chunks: every rank reduces its own ones, scans over its window, and
     expands its own.
 
-    window  a power of two: over how many ranks each one scans, from itself on in the walk's order. Their maps
-            come in rounds, each of as many ranks as there are already, and the gradient behind them comes
-            from the rank behind them. By a window of 1 gradients alone are handed on, by one that holds all
-            ranks maps alone
+    window  number of ranks whose maps each rank scans, a power of two, itself first in the walk's order. Maps
+            come in rounds, each of which doubles their number; the gradient comes from the rank after the
+            window. With a window of 1 only gradients are sent, with one that holds all ranks only maps
 
     Law: maps, boundaries and gradients are those of one process with this chunk length, to the bit, by any
     window, where the walk's chunks begin where one process's do: forward in time always, backward where the

@@ -18,7 +18,7 @@ MOST_ROWS = 1 << 24
 
 class Embedding(Layer):
     """A row of a weight (num_embeddings, embedding_dim) for each index of the input, of any shape; the output
-    has the input's shape, and embedding_dim behind it.
+    has the input's shape, followed by embedding_dim.
 
     padding_idx  an index whose row begins at 0 and gets no gradient; None for no such one. Below 0 it counts
                  from the end

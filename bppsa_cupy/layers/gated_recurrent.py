@@ -235,5 +235,5 @@ class GatedRecurrent(LinearRecurrent):
                 ctx.gradients[name + of][...] = gradient
 
     def _of_biased(self, rows: Array) -> Array:
-        """Of a number a row of W_ih those of the gates that have a bias."""
+        """Of numbers, one a row of W_ih, those of the gates that have a bias."""
         return rows.reshape(-1, self.hidden_size)[list(self.biased)].reshape(-1)

@@ -139,18 +139,18 @@ class LinearRecurrent(Recurrent):
 
     @abc.abstractmethod
     def put(self, ctx: LinearContext, walk: Direction, state: Array, out: Array) -> None:
-        """Write what a direction puts out at every step, (B, T, O), of its states (B, T, R)."""
+        """Write a direction's output at every step, (B, T, O), from its states (B, T, R)."""
 
     @abc.abstractmethod
     def by_state(self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array) -> Array:
-        """The gradient by the states of that by the output, which may be changed."""
+        """The gradient by the states from the one by the output, whose array may be overwritten."""
 
     @abc.abstractmethod
     def hand_back(
         self, ctx: LinearContext, walk: Direction, state: Array, by_output: Array, by: tuple[Array, Array]
     ) -> None:
-        """Keep what `add_by_input` and `weight_gradients` take of the gradients by output, and by factors and
-        terms."""
+        """Take the gradients by output, and by factors and terms; keep what `add_by_input` and
+        `weight_gradients` need."""
 
     @abc.abstractmethod
     def add_by_input(self, ctx: LinearContext, walk: Direction, out: Array, first: bool) -> None:
@@ -301,7 +301,8 @@ class LinearRecurrent(Recurrent):
     def _carried(
         self, ctx: LinearContext, scan: LinearScan, terms: Array, first: Array, transposed: bool
     ) -> Array:
-        """What comes to the steps here, (B, R), of what comes to the first of all in the scan's direction."""
+        """The state, (B, R), before the first step held here, from the one before the first step of all in
+        the scan's direction."""
         over, shape = ctx.over_time, first.shape
         assert over is not None
         own = [ctx.buffer(f"own_{name}", (1, *shape)) for name in ("product", "end")]

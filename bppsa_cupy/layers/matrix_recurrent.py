@@ -145,7 +145,8 @@ class MatrixRecurrent(Recurrent):
         return ctx.at_once[batch, steps]
 
     def resume(self, ctx: MatrixContext, x: Array, kept: Mapping[str, Array]) -> None:
-        """Stand as after a `forward` of x that left `kept` in its context, arrays of `kept_shapes`."""
+        """Put the context into the state that `forward(x)` left, from the arrays of `kept_shapes` that it
+        kept."""
         stack = self._enter(ctx, x)
         assert isinstance(stack, Stack)
         stack.recall(kept)
@@ -235,7 +236,7 @@ class MatrixRecurrent(Recurrent):
         """Fill what `walked` gave of the parameters, before a pass."""
 
     def gather_gradients(self, ctx: MatrixContext) -> None:
-        """Fill the gradients from what `walked` gave of them, behind one."""
+        """Fill the layer's gradients from the arrays that `walked` gave, after a backward pass."""
 
     # ---- buffers ----
 

@@ -372,9 +372,9 @@ def _in_turn(forward: list[_Turn], back: list[_Turn], first: int) -> list[_Turn]
 
 
 def _with_weights(turns: list[_Turn], waiting: int) -> list[_Turn]:
-    """Each way back with the gradients by weights after it, in the same order: while forward passes are to
-    come, as many ways back later as `waiting` says, so that no rank has more passes alive than the first;
-    then one after each way back, and the rest at the end."""
+    """The turns with a WEIGHTS action for each backward pass, in the same order. While forward passes are to
+    come, it is `waiting` backward passes later, so that no rank has more passes alive than the first; then
+    one follows each backward pass, and the rest stand at the end."""
     found: list[_Turn] = []
     behind: deque[_Turn] = deque()
     last = max(position for position, turn in enumerate(turns) if turn.kind == FORWARD)

@@ -1,4 +1,4 @@
-"""What was measured of a GPU's passes over time, as its calibration has it."""
+"""The measured numbers of a GPU's model, read from its calibration file."""
 
 from __future__ import annotations
 

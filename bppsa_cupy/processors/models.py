@@ -149,8 +149,8 @@ class HostModel(Processor):
         return chunk * -(-groups // self.workers) * work / self.reduce_rate
 
     def _element_seconds(self, size: WalkSize, chunks: int, row: float) -> float:
-        """A step of the elements of so many chunks, of a cell without recurrent gates, a group of lanes of
-        which takes so long for each row that it reads or writes."""
+        """Seconds of a step of all elements of `chunks` chunks of a cell without recurrent gates; a group of
+        lanes takes `row` seconds for each row that it reads or writes."""
         groups = chunks * -(-size.walks // self.lanes)
         rows = size.cell.gates + size.cell.kept + size.cell.states
         return -(-groups // self.workers) * rows * row
@@ -234,18 +234,19 @@ class GpuModel(Processor):
         return warps.number > self.workers * self.schedulers
 
     def class_of(self, warps: Warps) -> str:
-        """What the factor of a launch is called."""
+        """The class of a launch, by which its measured factor is known."""
         return f"{warps.kind} busy" if self.is_filled(warps) else warps.kind
 
     def factor(self, name: str) -> float:
-        """The factor of a class of launches, or of the other class of their kind where it alone is known."""
+        """The measured factor of a class of launches; where only the other class of its kind was measured,
+        that one; else 1."""
         kind = name.removesuffix(" busy")
         known = (self.factors[one] for one in (name, kind, f"{kind} busy") if one in self.factors)
         return next(known, 1.0)
 
     def step_seconds(self, warps: Warps) -> float:
-        """A step of a launch: a warp's cycles, of as many waves as registers allow, or the instructions that
-        the warps of a scheduler issue, if those are more."""
+        """Seconds of a step of a launch: the larger of a warp's cycles, times the waves that registers allow,
+        and the instructions that a scheduler issues for all its warps."""
         each = -(-warps.number // (self.workers * self.schedulers))
         resident = self.registers // (32 * warps.registers)
         cycles = max(-(-each // resident) * warps.cycles, each * warps.instructions)

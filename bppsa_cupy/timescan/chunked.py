@@ -59,9 +59,9 @@ class Elsewhere:
     walk's order.
 
     first    the first chunk here
-    maps     of how many chunks maps are scanned here: from the first here, or chunk 1, on
-    gather   fills the rows of others, in maps, exponents and offsets behind the own ones, which are there
-    receive  fills the gradient behind the last of these chunks; None where that is the walk's last
+    maps     number of chunks whose maps are scanned here, from the first here, or from chunk 1, on
+    gather   fills the rows of others in maps, exponents and offsets, after the own ones, which are there
+    receive  fills the gradient after the last of these chunks; None where that is the walk's last
     send     takes the gradient before the first of them; None where nobody wants it
     """
 

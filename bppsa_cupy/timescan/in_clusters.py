@@ -31,10 +31,11 @@ def kernel_for(device: Device, size: WalkSize, verb: str) -> tuple[Kernel, Layou
 
 
 class InClusters:
-    """A pass by a launch of clusters, from the first time on that the device refuses it by another way.
+    """A pass by one launch of clusters; once the device has refused the launch, this and all later passes go
+    the other way.
 
-    launch  what is called
-    blocks  of a cluster; 0 from then on
+    launch  of the clusters
+    blocks  of a cluster; 0 once the launch was refused
     other   makes the pass by the other way
     """
 

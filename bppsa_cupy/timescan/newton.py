@@ -201,8 +201,8 @@ class NewtonForward:
             self._serial()
 
     def _begin(self) -> tuple[Array, Array]:
-        """Bring lengths and input into chunks, each of which is to begin with zeros, but for the first; the
-        states before and behind each chunk, (K, rows, B)."""
+        """Copy lengths and input into chunks and set the states before all chunks but the first to 0; returns
+        the states before and after each chunk, (K, rows, B)."""
         walk, pieces = self._walk, self._pieces
         rows, batch, chunks = walk.state.shape[1], walk.size.batch, self._chunks
         pieces.lengths[...] = self._lengths()

@@ -89,8 +89,8 @@ def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int
 
 
 def workspace_size(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
-    """Elements that a weight's gradient takes beside, no fewer than one of fewer rows: partial sums of it and
-    of its bias's, or copies of deltas and values."""
+    """Elements of the workspace of a weight's gradient: partial sums of it and of its bias's, or copies of
+    deltas and values. Never fewer for more rows."""
     sums = partial_sums(device, steps, batch, rows, columns) * rows * (columns + 1)
     if _prefers_matmul(device, "weight", steps, batch, rows, columns):
         return max(sums, steps * batch * (rows + columns))

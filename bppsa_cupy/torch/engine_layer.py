@@ -14,7 +14,7 @@ _cells: dict[str, Cell] = {}
 
 
 def mode_of(cell: Cell, forward_method: str = "auto") -> str:
-    """What the text of a module of this cell begins with."""
+    """The mode of a module of this cell, "cell:DIGEST:METHOD", by which the cell is found again."""
     _cells[cell.digest] = cell
     return f"cell:{cell.digest}:{forward_method}"
 

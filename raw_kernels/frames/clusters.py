@@ -63,8 +63,8 @@ def layouts_of_clusters(
 
 
 def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, itemsize: int) -> Layout | None:
-    """The layout of so many units, whose places take as few each as a block has threads for; None where a
-    thread would have too many sums, a block no whole packs of units, or none of the last one's."""
+    """The layout for `width` units with the fewest units a place that the block's threads allow; None where a
+    thread would keep too many sums, or a block would not have whole packs of units."""
     in_warp, of_block, pack = WARP // lanes, -(-width // cluster), PACK_BYTES // itemsize
     own = -(-of_block // (THREADS // lanes))
     units = -(-of_block // (own * in_warp)) * in_warp
@@ -79,7 +79,7 @@ def _layout(sums: Sums, width: int, cluster: int, lanes: int, samples: int, item
 
 
 def vector_bytes(layout: Layout, sums: Sums, itemsize: int) -> int:
-    """Bytes of what the blocks hand on in a step, all of which each of them has."""
+    """Bytes of the vectors that a cluster's blocks exchange in a step; each block keeps all of them."""
     multiplied = packs_of(layout, itemsize) * layout.lanes * PACK_BYTES
     of_blocks = held(layout, sums, itemsize).own * layout.units * layout.cluster * itemsize
     return layout.walks * sums.inputs * max(multiplied, of_blocks)
@@ -121,7 +121,7 @@ def alone_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
 
 
 def _more_cycles(layout: Layout, sums: Sums, itemsize: int) -> float:
-    """Those that it takes beside a walk by one block."""
+    """Cycles of a step that a walk by one block does not have."""
     packs = -(-handed_bytes(layout, sums, itemsize) // (PACK_BYTES * layout.units * layout.lanes))
     return HANDING_ON + A_PACK * packs + WAITING_FOR_VECTOR * held(layout, sums, itemsize).vectors
 

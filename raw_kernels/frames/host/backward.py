@@ -67,7 +67,7 @@ def _pack_part(rows, gate_rows, weight_hh, hidden, item, parts, packed):
 
 @compiled()
 def _room_of(rows, taken_rows, like, walks, width, samples):
-    """What the rounds of each walk and part need beside, `width` being the units of its sums."""
+    """Scratch memory for the rounds of each walk and part; `width` is the number of units of its sums."""
     size = width * blocks_of(samples) * LANES if rows is None else width * samples * (1 + taken_rows)
     return np.zeros((walks, size), like.dtype)
 

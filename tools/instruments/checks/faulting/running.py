@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory, TemporaryFile
+from tempfile import TemporaryDirectory
 
 from bppsa_cupy.training import loop
 from bppsa_cupy.training.checkpoint import Checkpoint, save_checkpoint
@@ -40,10 +40,14 @@ class Run:
         self, command: Command, folder: Path, line: Sequence[str], before: Callable[[], None] = lambda: None
     ) -> None:
         sys.stdout.flush()
-        self._said, self._start = TemporaryFile(), time.monotonic()
+        # A pipe: no limit on the length of files cuts off what a command says.
+        self._said, said = os.pipe()
+        self._start = time.monotonic()
         self.pid = os.fork()
         if self.pid == 0:
-            _be(command, folder, line, before, self._said.fileno())
+            _be(command, folder, line, before, said)
+        os.close(said)
+        os.set_blocking(self._said, False)
 
     def send(self, number: int) -> None:
         """Send a signal."""
@@ -51,8 +55,9 @@ class Run:
 
     def wait(self, seconds: float = LONGEST) -> Ended:
         """Wait for the end."""
-        code = None
+        code, said = None, b""
         while code is None:
+            said += self._read()
             found, status = os.waitpid(self.pid, os.WNOHANG)
             if found:
                 code = os.waitstatus_to_exitcode(status)
@@ -62,10 +67,19 @@ class Run:
                 break
             else:
                 time.sleep(0.002)
-        self._said.seek(0)
-        said = self._said.read().decode(errors="replace")
-        self._said.close()
-        return Ended(code, said, time.monotonic() - self._start)
+        said += self._read()
+        os.close(self._said)
+        return Ended(code, said.decode(errors="replace"), time.monotonic() - self._start)
+
+    def _read(self) -> bytes:
+        """What the command has written since the last call."""
+        found = []
+        try:
+            while some := os.read(self._said, 1 << 16):
+                found.append(some)
+        except BlockingIOError:
+            pass  # It may write more.
+        return b"".join(found)
 
 
 def _be(command: Command, folder: Path, line: Sequence[str], before: Callable[[], None], said: int) -> None:
