@@ -18,10 +18,10 @@ def linear_kernels_of(form: LinearForm) -> dict[str, Kernel]:
     twins = {"terms": make_terms(form), "by_inputs": make_by_inputs(form)}
     if form.has_output:
         twins |= {"output": make_output(form), "by_state": make_by_state(form)}
-    return {verb: _kernel(form, verb, twin) for verb, twin in twins.items()}
+    return {verb: kernel_of(form, verb, twin) for verb, twin in twins.items()}
 
 
-def _kernel(form: LinearForm, verb: str, twin: Callable[..., None]) -> Kernel:
+def kernel_of(form: LinearForm, verb: str, twin: Callable[..., None]) -> Kernel:
     """The kernel NAME_VERB: the frame's text with the cell's struct and numbers in it."""
     words = {"GATES": form.gates, "PARAMETERS": form.parameters, "OUTPUT": int(form.has_output)}
     text = re.sub(

@@ -27,7 +27,7 @@ from mutating.told import SEEN, Outcomes, read_equivalent
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import bit_sets
 
-pytestmark = [pytest.mark.long, pytest.mark.instrument]
+pytestmark = pytest.mark.long
 
 CHECKS = ROOT / "tools" / "instruments" / "checks"
 PATTERNS = "bppsa_cupy/csr.py"
@@ -46,6 +46,7 @@ def test_a_subject_has_files_tests_and_faults_with_keys_of_their_own(subject):
     assert len(keys) > 100 and len(set(keys)) == len(keys)
 
 
+@pytest.mark.instrument
 def test_equivalent_faults_exist_and_have_reasons():
     listed = read_equivalent()
     paths = {key.partition(" | ")[0] for key in listed}

@@ -28,6 +28,7 @@ class Functions:
         files = {str(ROOT / path): path for path in paths}
         self._live: dict[Place, list[types.FunctionType]] = {}
         self._caches: list[Any] = []
+        gc.unfreeze()  # The objects that were frozen are not told of.
         objects = gc.get_objects()
         for one in objects:  # by type, since an `isinstance` asks some objects for their class
             if type(one) is types.FunctionType and one.__code__.co_filename in files:

@@ -30,6 +30,8 @@ from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames import kernels as frames
 from bppsa_cupy.raw_kernels.frames.kernels import VERBS
 from bppsa_cupy.raw_kernels.kernel import Kernel, Variant
+from bppsa_cupy.raw_kernels.linear import kernels as linear
+from bppsa_cupy.raw_kernels.linear_cells import LINEAR_FORMS
 from mutating.fenced import FencedBuffer
 from mutating.in_kernels import FOLDER, mutated
 from mutating.likely import Likely
@@ -47,6 +49,8 @@ READY = 2
 #: The cells whose twins are compiled for both dtypes come first; one that has unit parameters is tried in
 #: float64 as well.
 CELLS, WITH_UNIT = ("rnn_tanh", "lstm", "gru"), "peephole_lstm"
+#: What kernels of linear cells compute.
+LINEAR_VERBS = ("terms", "by_inputs", "output", "by_state")
 INCLUDED = re.compile(r'^#include "([\w./]+)"$', re.MULTILINE)
 
 
@@ -121,25 +125,35 @@ def kernels_with(path: str) -> Iterator[str]:
     """The kernels that a text is part of, the plainest first."""
     cells = [*CELLS, *sorted(set(FORMS) - set(CELLS))]
     places = {f"{cell}_{verb}": place for place, cell in enumerate(cells) for verb in VERBS}
+    places |= {f"{cell}_{verb}": len(cells) for cell in LINEAR_FORMS for verb in LINEAR_VERBS}
     for name in sorted(KERNELS, key=lambda name: places.get(name, -1)):
         if path in _texts_of(name):
             yield name
 
 
 def _cell_and_verb(name: str) -> tuple[str, str] | None:
-    pairs = [(cell, verb) for cell in FORMS for verb in VERBS if name == f"{cell}_{verb}"]
-    return pairs[0] if pairs else None
+    """The cell and the verb of a kernel that is a frame with a cell's text in it; None for any other."""
+    kinds = ((FORMS, VERBS), (LINEAR_FORMS, LINEAR_VERBS))
+    pairs = ((cell, verb) for forms, verbs in kinds for cell in forms for verb in verbs)
+    return next((pair for pair in pairs if name == "_".join(pair)), None)
+
+
+def _text_of_cell(cell: str) -> str:
+    return f"{'cells' if cell in FORMS else 'linear_cells'}/{cell}.cuh"
 
 
 def _texts_of(name: str) -> set[str]:
     """Paths of a kernel's text and of all it includes."""
     of_cell = _cell_and_verb(name)
     found: set[str] = set()
-    waiting = [f"frames/cuda/{of_cell[1]}.cu" if of_cell else f"{name}.cu"]
+    frame = f"{name}.cu"
+    if of_cell:
+        frame = f"{'frames/cuda' if of_cell[0] in FORMS else 'linear'}/{of_cell[1]}.cu"
+    waiting = [frame]
     while waiting:
         text = waiting.pop()
         if text == "cell.cuh" and of_cell:
-            text = f"cells/{of_cell[0]}.cuh"
+            text = _text_of_cell(of_cell[0])
         if f"{FOLDER}/{text}" not in found:
             found.add(f"{FOLDER}/{text}")
             waiting += INCLUDED.findall(Path(ROOT, FOLDER, text).read_text(encoding="utf-8"))
@@ -166,7 +180,8 @@ def _try(
     """In a process of its own: the first case of these kernels in which a fault is seen."""
     changed = mutant.path.removeprefix(f"{FOLDER}/")
     text, read = mutated(mutant), kernel.read_source
-    kernel.read_source = frames.read_source = lambda name: text if name == changed else read(name)
+    for holder in (kernel, frames, linear):
+        holder.read_source = lambda name: text if name == changed else read(name)
     emulated = device.EmulatedDevice()
     for one in tried:
         name, told = one[0], _told(*one)
@@ -207,6 +222,8 @@ def _rebuilt(name: str) -> Kernel:
     if not of_cell:
         return replace(KERNELS[name], text=kernel.read_source(f"{name}.cu"))
     cell, verb = of_cell
-    form = replace(FORMS[cell], cuda=kernel.read_source(f"cells/{cell}.cuh"))
-    twins = {own: KERNELS[f"{cell}_{own}"].twin for own in VERBS}
-    return frames.make_kernels(form, twins)[verb]
+    cuda = kernel.read_source(_text_of_cell(cell))
+    if cell in LINEAR_FORMS:
+        return linear.kernel_of(replace(LINEAR_FORMS[cell], cuda=cuda), verb, KERNELS[name].twin)
+    twins = {own: KERNELS[f"{cell}_{own}"].twin for own in VERBS if f"{cell}_{own}" in KERNELS}
+    return frames.make_kernels(replace(FORMS[cell], cuda=cuda), twins)[verb]
