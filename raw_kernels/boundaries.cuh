@@ -9,7 +9,7 @@
 #include "powers.cuh"
 
 // One walk's arrays at the first map that it takes, and by how much they are apart from one map to the next.
-struct Walk {
+struct BoundaryScan {
     const real* maps;      // (size, size): by columns
     const int* exponents;  // (size)
     const real* added;     // by element_of
@@ -29,7 +29,7 @@ struct Fetched {
 // element, which of threads without one is the last, and `value` it before the first map.
 template <int N, bool FULL, class Way>
 __device__ __forceinline__ void scan_in_registers(
-    const Walk& walk, const Way& way, real value, size_type place, real* held)
+    const BoundaryScan& walk, const Way& way, real value, size_type place, real* held)
 {
     constexpr int BLOCK = (N + 31) / 32 * 32, BYTES = N * int(sizeof(real));
     // Even, and as many as there are registers for.

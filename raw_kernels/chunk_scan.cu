@@ -22,7 +22,7 @@ struct Backward {
 };
 
 // As many threads share a row as there are for it, and take every so many PACKs of columns.
-__device__ inline void scan_by_pieces(const Walk& walk, const Backward& way, const real* last, Pieces& pieces)
+__device__ inline void scan_by_pieces(const BoundaryScan& walk, const Backward& way, const real* last, Pieces& pieces)
 {
     const int size = walk.size, columns = pieces.columns, first = threadIdx.x;
     const int rows = min((size + 31) / 32 * 32, THREADS), parts = THREADS / rows;
@@ -95,9 +95,9 @@ extern "C" __global__ void chunk_scan(
     for (size_type w = blockIdx.x; w < walks; w += gridDim.x) {
         const size_type item = first * walks + w;
         // Without offsets something else is read in their place, and left out.
-        const Walk walk = {maps + item * size * size, exponents + item * size,
-                           affine ? offsets + first * plane : last, boundary + first * plane, chunks - 1,
-                           -walks, affine ? -plane : 0, -plane, int(size)};
+        const BoundaryScan walk = {maps + item * size * size, exponents + item * size,
+                                   affine ? offsets + first * plane : last, boundary + first * plane, chunks - 1,
+                                   -walks, affine ? -plane : 0, -plane, int(size)};
         real* const end = boundary + (chunks - 1) * plane;
         const size_type start = start_of(w / batch, w % batch, hidden, batch);
 #define SCAN(N, FULL)                                                                      \

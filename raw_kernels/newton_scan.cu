@@ -23,7 +23,7 @@ struct Forward {
 };
 
 // A warp takes columns of a piece, TOGETHER at a time, and its lanes their elements.
-__device__ inline void scan_by_pieces(const Walk& walk, const Forward& way, Pieces& pieces)
+__device__ inline void scan_by_pieces(const BoundaryScan& walk, const Forward& way, Pieces& pieces)
 {
     const int TOGETHER = 4;
     const int size = walk.size, columns = pieces.columns;
@@ -86,8 +86,8 @@ extern "C" __global__ void newton_scan(
     const Forward way = {real(damping)};
     for (size_type w = blockIdx.x; w < walks; w += gridDim.x) {
         const size_type item = w / batch * chunks * batch + w % batch;
-        const Walk walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks, batch,
-                           plane, plane, int(size)};
+        const BoundaryScan walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks,
+                                   batch, plane, plane, int(size)};
         const size_type start = start_of(w / batch, w % batch, hidden, batch);
         const int mine = min(int(threadIdx.x), int(size) - 1);
 #define SCAN(N, FULL)           \

@@ -18,7 +18,7 @@ __device__ inline int padded(int count) { return (count + 3) / 4 * 4; }
 // Thread t owns elements t, t + THREADS, ... of a state: it copies what is added to them and their exponents, which
 // come with a map's first piece.
 struct Pieces {
-    const Walk& walk;
+    const BoundaryScan& walk;
     const int size, columns;
     real *const stages, *const held, *const values, *const all_added;
     int* const all_exponents;
@@ -31,7 +31,7 @@ struct Pieces {
 
     // Shared memory: STAGES pieces; two turns of what is multiplied; THREADS values and a state of them; STAGES
     // times what is added, and exponents; places.
-    __device__ __forceinline__ Pieces(const Walk& walk, real* shared)
+    __device__ __forceinline__ Pieces(const BoundaryScan& walk, real* shared)
         : walk(walk), size(walk.size), columns(columns_of_piece(size)), stages(shared),
           held(stages + STAGES * padded(columns * size)), values(held + 2 * padded(size)),
           all_added(values + THREADS + padded(size)), all_exponents((int*)(all_added + STAGES * padded(size))),

@@ -141,7 +141,7 @@ class BatchSequential(SharedSequential):
         self.inner = inner
         self._ranks, self._rank = (1, 0) if group is None else (group.size, group.rank)
         self.over = group
-        self._geometry, self._backward = inner._geometry, inner._backward
+        self._current, self._backward = inner._current, inner._backward
         self.dtype, self.device, self.training = inner.dtype, inner.device, inner.training
         self.parameters, self.gradients, self.buffers = inner.parameters, inner.gradients, inner.buffers
         if self.shard_optimizer:

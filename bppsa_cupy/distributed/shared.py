@@ -11,7 +11,7 @@ from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.errors import DistributedError
 from bppsa_cupy.network.backward import Backward
 from bppsa_cupy.network.buffers import BufferSet
-from bppsa_cupy.network.geometry import Geometry
+from bppsa_cupy.network.current import CurrentArchitecture
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.network.state import load_state
@@ -56,7 +56,7 @@ class SharedSequential(Sequential):
     ) -> None:
         agree_on(network, group, **agreed)
         self.group, self.buffers = group, buffers
-        self._geometry = Geometry(network.architecture)
+        self._current = CurrentArchitecture(network.architecture)
         self.dtype, self.device = network.dtype, network.device
         self.training, self.random_state = network.training, dict(network.random_state)
         self.last_pass, self.last_backward = None, None

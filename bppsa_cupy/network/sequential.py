@@ -18,8 +18,8 @@ from bppsa_cupy.network.architecture import Architecture
 from bppsa_cupy.network.backward import Backward, BackwardReport
 from bppsa_cupy.network.bound_layer import BoundLayer
 from bppsa_cupy.network.buffers import BufferSet
+from bppsa_cupy.network.current import CurrentArchitecture, CurrentPart
 from bppsa_cupy.network.forward import begin, draw, through
-from bppsa_cupy.network.geometry import Geometry, PartGeometry
 from bppsa_cupy.network.gradients import GradientSet
 from bppsa_cupy.network.kept import KeptValues
 from bppsa_cupy.network.layout import KeptLayout
@@ -77,7 +77,7 @@ class Sequential:
                 "Sequential got no input_shape: it takes the shape of one sample, as (3, 32, 32) of images, "
                 "(T, F) of sequences"
             )
-        self._geometry = Geometry(Architecture(layers, input_shape))
+        self._current = CurrentArchitecture(Architecture(layers, input_shape))
         self.dtype = real_dtype(dtype)
         self.device = get_device(device)
         self.training = True
@@ -99,7 +99,7 @@ class Sequential:
     def architecture(self) -> Architecture:
         """The layers with their masks, their shapes and Jacobians, in the present mode; `set_masks` makes
         another one."""
-        return self._geometry.current.in_mode(self.training)
+        return self._current.current.in_mode(self.training)
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -194,7 +194,7 @@ class Sequential:
 
     def _share(self, whole: Sequential, layers: range) -> None:
         """Hold consecutive layers of another network, in place of `__init__`: see `__getitem__`."""
-        self._geometry = PartGeometry(whole._geometry, layers)
+        self._current = CurrentPart(whole._current, layers)
         self.dtype, self.device, self.training = whole.dtype, whole.device, whole.training
         names = names_in_whole(self.architecture.parameter_shapes(), layers.start)
         whole.use_whole_gradients()
@@ -236,9 +236,9 @@ class Sequential:
         """
         takes = "arrays by the weight's name"
         as_instance("set_masks", "masks", masks, Mapping, takes)  # type: ignore[type-abstract]
-        masked = self._geometry.with_masks(masks)
+        masked = self._current.with_masks(masks)
         self._take_masks(masked)  # all that can fail for want of memory
-        self._geometry.take(masked)
+        self._current.take(masked)
         if self._backward.scans is not None:
             self._backward.scans.clear()
         self.parameters.apply_masks()
@@ -246,7 +246,7 @@ class Sequential:
 
     def described_with_masks(self, masks: Mapping[str, Any]) -> dict[str, Any]:
         """`describe()` as it would be with these masks, which `set_masks` takes or refuses."""
-        return self._geometry.with_masks(masks).describe()
+        return self._current.with_masks(masks).describe()
 
     def _take_masks(self, masked: Architecture) -> None:
         """Let parameters and gradients know the masks of an architecture, and which layers go by lists; all
@@ -271,7 +271,7 @@ class Sequential:
         self._whole_gradients = True
         if self.parameters.layout is not None:
             self._take_masks(self.architecture)
-            self._geometry.take(self._geometry.current.part(range(len(self))))
+            self._current.take(self._current.current.part(range(len(self))))
             self.parameters.changed()
 
     # ---- contexts ----
@@ -488,7 +488,7 @@ class Sequential:
         if masks:
             own = {id(array): name for name, array in named.items()}
             given = {own[id(whole[name])]: mask for name, mask in masks.items()}
-            self._geometry.with_masks({**self.masks, **given})
+            self._current.with_masks({**self.masks, **given})
         load_state(self.architecture, self.parameters, self.buffers, named)
         if masks:
             self.set_masks({**self.masks, **given})

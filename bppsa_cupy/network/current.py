@@ -9,7 +9,7 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.network.architecture import Architecture
 
 
-class Geometry:
+class CurrentArchitecture:
     """The architecture of a network, of either mode; masks make another one."""
 
     def __init__(self, current: Architecture) -> None:
@@ -29,10 +29,10 @@ class Geometry:
         self._current = architecture
 
 
-class PartGeometry(Geometry):
+class CurrentPart(CurrentArchitecture):
     """The architecture of consecutive layers of another network, with the masks that they have there now."""
 
-    def __init__(self, whole: Geometry, layers: range) -> None:
+    def __init__(self, whole: CurrentArchitecture, layers: range) -> None:
         self._whole, self._layers = whole, layers
         self._of = whole.current
         super().__init__(self._of.part(layers))
