@@ -15,13 +15,13 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.functional.checks import checked_parameters
 from bppsa_cupy.functional.layout import taken_shape
 from bppsa_cupy.jax.parts import Given, named, sequence_axis
-from bppsa_cupy.layers import MatrixRecurrent
+from bppsa_cupy.layers import Recurrent
 from bppsa_cupy.timescan.lengths import check_lengths
 
 DTYPES = (np.float32, np.float64)
 
 
-def check_sequence(layer: MatrixRecurrent, x: jax.Array) -> None:
+def check_sequence(layer: Recurrent, x: jax.Array) -> None:
     """Raise ShapeError unless x is (B, T, F), (T, B, F) or (T, F), of a dtype that is taken."""
     if not all(isinstance(size, int) for size in x.shape):
         raise ShapeError(
@@ -40,9 +40,7 @@ def check_sequence(layer: MatrixRecurrent, x: jax.Array) -> None:
         )
 
 
-def as_given(
-    layer: MatrixRecurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any
-) -> Given:
+def as_given(layer: Recurrent, params: Mapping[str, Any], x: jax.Array, state: Any, lengths: Any) -> Given:
     """What the pass is given, as arrays of JAX's; x has a batch. Raises ShapeError naming both sides."""
     what = "a dict as init(key) makes it"
     as_instance(named(layer), "params", params, Mapping, what)  # type: ignore[type-abstract]
@@ -57,13 +55,14 @@ def as_given(
     return Given(x, lengths, states, checked_parameters(layer, x.dtype, params, jnp.asarray))
 
 
-def _as_state(layer: MatrixRecurrent, dtype: Any, array: Any) -> jax.Array:
-    """`array`, of the input's dtype: whether another one loses nothing cannot be seen of a traced array."""
-    converted = jnp.asarray(array)
-    if converted.dtype != dtype:
+def _as_state(layer: Recurrent, dtype: Any, array: Any) -> jax.Array:
+    """`array`, of a state's dtype where x is of this one: whether another one loses nothing cannot be seen of
+    a traced array."""
+    converted, wanted = jnp.asarray(array), layer.state_dtype(dtype)
+    if converted.dtype != wanted:
         raise ShapeError(
-            f"{named(layer)} got a state of {converted.dtype} and x of {dtype}: it takes one dtype, as "
-            "state.astype(x.dtype)"
+            f"{named(layer)} got a state of {converted.dtype} and x of {dtype}: it takes a state of "
+            f"{wanted}, as state.astype({wanted.name!r})"
         )
     return converted
 

@@ -18,7 +18,7 @@ from bppsa_cupy.jax.parts import Given, Wanted, sequence_axis
 
 #: The engine's layers that are in use, by their text: functions of equal arguments share one, and so what JAX
 #: has compiled for it, and the memory of passes.
-_layers: WeakValueDictionary[str, layers.MatrixRecurrent] = WeakValueDictionary()
+_layers: WeakValueDictionary[str, layers.Recurrent] = WeakValueDictionary()
 
 
 class OverTime:
@@ -28,8 +28,8 @@ class OverTime:
     """
 
     __slots__ = ("__weakref__", "layer")
-    engine: ClassVar[type[layers.MatrixRecurrent]]
-    layer: layers.MatrixRecurrent
+    engine: ClassVar[type[layers.Recurrent]]
+    layer: layers.Recurrent
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         _take(self, self.engine(*arguments, **options))
@@ -57,13 +57,13 @@ class OverTime:
         params   as `init` makes them; of one dtype, float32 or float64
         x        (B, T, F), or (T, B, F) where not batch_first, or (T, F) without a batch; of their dtype
         state    before the first step, (num_layers D, B, H), of an LSTM (h, c), of a cell as many as it has
-                 states; without a batch (num_layers D, H); zeros without it
+                 states, complex where the layer's is; without a batch (num_layers D, H); zeros without it
         lengths  (B,) integers from 1 to T, where each sample ends; one integer without a batch. Later steps
                  leave the state as it is and put out 0
 
-        Output is (B, T, D H), with outputs="last" (B, D H), in x's layout. Raises ShapeError naming both
-        sides. Where JAX traces lengths they are looked at when the pass runs: JAX raises its own error then,
-        in which ours stands.
+        Output is (B, T, D H), of a state space (B, T, D F), with outputs="last" (B, D H or D F), in x's
+        layout. Raises ShapeError naming both sides. Where JAX traces lengths they are looked at when the pass
+        runs: JAX raises its own error then, in which ours stands.
         """
         layer, x = self.layer, jnp.asarray(x)
         check_sequence(layer, x)
@@ -79,6 +79,8 @@ class OverTime:
         return y, jax.tree.map(lambda part: part.squeeze(1), after)
 
     def _over(self, given: Given) -> tuple[jax.Array, Any]:
+        """The output and the state after the last step, of what was checked and has a batch."""
+        assert isinstance(self.layer, layers.MatrixRecurrent)
         y, states, _ = forward(self.layer, given, Wanted())
         return y, states[0] if len(states) == 1 else states
 
@@ -100,11 +102,11 @@ class OverTime:
         return repr(self.layer)
 
 
-def _take(function: OverTime, layer: layers.MatrixRecurrent) -> None:
+def _take(function: OverTime, layer: layers.Recurrent) -> None:
     object.__setattr__(function, "layer", _layers.setdefault(repr(layer), layer))
 
 
-def _made(kind: type[OverTime], layer: layers.MatrixRecurrent) -> OverTime:
+def _made(kind: type[OverTime], layer: layers.Recurrent) -> OverTime:
     """A function of a layer's, as copies and pickles make it."""
     function = kind.__new__(kind)
     _take(function, layer)

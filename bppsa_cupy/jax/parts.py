@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bppsa_cupy.layers import MatrixRecurrent
+from bppsa_cupy.layers import MatrixRecurrent, Recurrent
 
 
 class Given(NamedTuple):
@@ -94,12 +94,12 @@ def backward_shapes(layer: MatrixRecurrent, back: Back, wanted: Wanted) -> Found
     )
 
 
-def named(layer: MatrixRecurrent) -> str:
+def named(layer: Recurrent) -> str:
     """The layer, for messages."""
     return f"{type(layer).__name__}({layer.input_size}, {layer.hidden_size})"
 
 
-def sequence_axis(layer: MatrixRecurrent) -> int:
+def sequence_axis(layer: Recurrent) -> int:
     """Which axis of sequences is the batch."""
     return 0 if layer.batch_first else 1
 

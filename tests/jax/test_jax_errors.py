@@ -12,9 +12,10 @@ from jax_cases import assert_same, bj, draw, jax, jnp, x64  # noqa: F401
 import bppsa_cupy as bp
 from bppsa_cupy.system.optional import need
 
-GRU, LSTM = bj.GRU(3, 4), bj.LSTM(3, 4)
+GRU, LSTM, LRU = bj.GRU(3, 4), bj.LSTM(3, 4), bj.LRU(3, 4)
 PARAMS, X, STATE = draw(GRU, 2, 5, np.float32)
 LSTM_PARAMS, _, LSTM_STATE = draw(LSTM, 2, 5, np.float32)
+LRU_PARAMS = LRU.init(jax.random.key(0))
 WITHOUT_BIAS = {name: value for name, value in PARAMS.items() if name != "bias_hh_l0"}
 
 
@@ -42,6 +43,8 @@ SHAPES = [
     (lambda: GRU(PARAMS, X, lengths=[5]), r"a batch of 2 takes integers of shape \(2,\)"),
     (lambda: GRU(PARAMS, X, lengths=[5, 6]), r"sample 1 has length 6: a length is from 1 to T = 5"),
     (lambda: GRU(PARAMS, X, np.zeros((1, 2, 4), np.float16)), "a state of float16 and x of float32"),
+    (lambda: LRU(LRU_PARAMS, X, STATE), r"got a state of float32 and x .* of complex64, as state"),
+    (lambda: LRU(LRU_PARAMS, X[None]), r"LRU\(3, 4\) got x of shape \(1, 2, 5, 3\): it takes \(B, T, 3\)"),
     (lambda: GRU(PARAMS, X, lengths=[1.0, 2.0]), r"lengths are float64 of shape \(2,\)"),
     (lambda: jax.jit(lambda n: GRU(PARAMS, X, lengths=n))(np.ones(3, int)), r"a batch of 2 takes integers"),
 ]  # fmt: skip
@@ -53,14 +56,15 @@ def test_shapes_and_dtypes(call, message: str) -> None:
         call()
 
 
-def test_sizes_that_are_no_numbers() -> None:
+@pytest.mark.parametrize("function, params", [(GRU, PARAMS), (LRU, LRU_PARAMS)])
+def test_sizes_that_are_no_numbers(function, params) -> None:
     export = pytest.importorskip("jax.export")
     (batch,) = export.symbolic_shape("b")
     given = jax.ShapeDtypeStruct((batch, 5, 3), jnp.float32)
     with pytest.raises(
         bp.ShapeError, match=r"x of shape \(b, 5, 3\): it takes sizes that are numbers; export"
     ):
-        export.export(jax.jit(lambda x: GRU(PARAMS, x)))(given)
+        export.export(jax.jit(lambda x: function(params, x)))(given)
 
 
 def test_lengths_that_are_traced() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -65,3 +67,21 @@ def test_transforms_and_habits() -> None:
         function.layer = None
     with pytest.raises(bp.ShapeError, match="it takes float32 of shape"):
         function(params, x[0], jnp.zeros((1, 3, 4)))
+
+
+def test_complex_states_go_on_with_a_batch_and_without() -> None:
+    function = bj.LRU(3, 4, batch_first=False)
+    params = function.init(jax.random.key(1))
+    x = jax.random.normal(jax.random.key(2), (8, 2, 3))
+    whole, last = function(params, x)
+    _, middle = function(params, x[:5])
+    rest, after = function(params, x[5:], (middle,))
+    assert middle.dtype == jnp.complex64
+    np.testing.assert_allclose(rest, whole[5:], atol=1e-6)
+    np.testing.assert_allclose(after, last, atol=1e-6)
+    alone, _ = function(params, x[5:, 1], middle[:, 1], lengths=3)
+    np.testing.assert_allclose(alone, whole[5:, 1], atol=1e-6)
+    assert pickle.loads(pickle.dumps(function)) == function
+    moduli = np.sort(np.repeat(np.exp(-np.exp(params["nu_log_l0"])), 2))[::-1]
+    steps = bj.jacobians(function, params, x).dense()
+    np.testing.assert_allclose(np.linalg.svd(steps, compute_uv=False), np.tile(moduli, (8, 2, 1)), atol=1e-6)
