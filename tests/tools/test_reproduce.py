@@ -15,8 +15,7 @@ from bppsa_cupy.models.resnet import resnet
 from bppsa_cupy.tools import data as data_tool
 from bppsa_cupy.tools import train as train_tool
 from bppsa_cupy.tools.reproduce import main
-from bppsa_cupy.tools.reproduction import images as image_curves
-from bppsa_cupy.tools.reproduction import lenet5
+from bppsa_cupy.tools.reproduction import lenet5, torch_training
 from bppsa_cupy.tools.reproduction.curves import PYTORCH, Curve, compare, in_words
 from bppsa_cupy.tools.reproduction.forgetting import CELLS, norms_back, set_radius
 from bppsa_cupy.tools.reproduction.images import compare as compare_runs
@@ -274,10 +273,10 @@ def test_buffers_are_compared_and_a_test_set_is_not_needed(images, tmp_path, cap
 @pytest.mark.usefixtures("pytorch")
 def test_a_network_that_differs_is_told(images, tmp_path, monkeypatch, capsys):
     """PyTorch's side with another momentum: the second loss differs."""
-    theirs = image_curves.train_by_torch
+    theirs = torch_training.train_by_torch
     changed = {"momentum": 0.0, "weight_decay": 0.3}
     monkeypatch.setattr(
-        image_curves, "train_by_torch", lambda *args, **options: theirs(*args, **{**options, **changed})
+        torch_training, "train_by_torch", lambda *args, **options: theirs(*args, **{**options, **changed})
     )
     line = ["resnet20", "--model", "lenet5", "--data", str(images), "--out", str(tmp_path),
             "--batch-size", "8", "--iterations", "3", "--lr", "0.1", "--device", "host"]  # fmt: skip

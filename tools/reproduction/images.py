@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data import Dataset, load, number_of_batches
+from bppsa_cupy.data import load, number_of_batches
 from bppsa_cupy.data.augment import AUGMENTATIONS
 from bppsa_cupy.models import build_model
 from bppsa_cupy.network.sequential import Sequential
@@ -30,11 +30,10 @@ from bppsa_cupy.tools.reproduction.curves import (
     last_place_noise,
     nine_digits,
     relative_differences,
-    train_by_us,
 )
 from bppsa_cupy.tools.reproduction.drawings import draw_differences, draw_means, finish
 from bppsa_cupy.tools.reproduction.result_file import add_options, picture_path, write_result
-from bppsa_cupy.tools.reproduction.torch_training import import_torch, train_by_torch
+from bppsa_cupy.tools.reproduction.torch_training import import_torch, train_beside
 from bppsa_cupy.training.loop import check_dataset, evaluate
 from bppsa_cupy.training.optimizers import SGD
 from bppsa_cupy.training.settings import Settings
@@ -115,12 +114,13 @@ class Trainings:
             dtype=dtype or self.arguments.dtype, device=self.arguments.device,
         )  # fmt: skip
 
-    def curve(self, run: str, network: Sequential, dataset: Dataset, settings: Settings) -> Curve:
-        """Training of the network by us, or of a copy by PyTorch."""
-        options = {**cli.taken(self.arguments, "lr"), **OPTIMIZER}
-        if run == PYTORCH:
-            return train_by_torch(network, dataset, settings, SGD, self.arguments.threads, **options)
-        return train_by_us(network, dataset, settings, SGD(network.parameters, **options))
+    def curves(
+        self, runs: dict[str, Settings], seed: int, dtype: str | None = None, *, tested: bool = True
+    ) -> dict[str, Curve]:
+        """Curves by run, each from the initial parameters of a seed."""
+        dataset = self.dataset if tested else replace(self.dataset, test=None)
+        options = {**cli.taken(self.arguments, "lr", "threads"), **OPTIMIZER}
+        return train_beside(lambda: self.network(seed, dtype), dataset, runs, SGD, **options)
 
     def first_steps(self, dtype: str) -> dict[str, Any]:
         """How far the two lie apart in the first steps of the first seed: the largest relative difference of
@@ -128,10 +128,9 @@ class Trainings:
         steps, limit = FIRST[dtype]
         seed, last = self.arguments.seed[0], self.settings.last_step(self.per_epoch)
         settings = replace(self.settings, seed=seed, iterations=min(steps, last))
-        network, untested = self.network(seed, dtype), replace(self.dataset, test=None)
-        theirs, ours = (
-            self.curve(run, self.network(seed, dtype), untested, settings) for run in (PYTORCH, OURS)
-        )
+        network = self.network(seed, dtype)
+        curves = self.curves(dict.fromkeys((PYTORCH, OURS), settings), seed, dtype, tested=False)
+        theirs, ours = curves[PYTORCH], curves[OURS]
         by_step = relative_differences(theirs.losses, ours.losses)
         found = {"losses": float(by_step.max())}
         for group, names in {"parameters": network.parameters, "buffers": network.buffers}.items():
@@ -152,11 +151,11 @@ class Trainings:
     def rows(self) -> Iterator[dict[str, Any]]:
         """The curves of each seed and what they say; noise beside those of the first one."""
         for seed in self.arguments.seed:
-            curves = {}
-            for run in (OURS, PYTORCH, NOISE) if seed == self.arguments.seed[0] else (OURS, PYTORCH):
-                hook = last_place_noise(seed) if run == NOISE else None
-                settings = replace(self.settings, seed=seed, gradient_hook=hook)
-                curves[run] = self.curve(run, self.network(seed), self.dataset, settings)
+            settings = replace(self.settings, seed=seed)
+            runs = dict.fromkeys((OURS, PYTORCH), settings)
+            if seed == self.arguments.seed[0]:
+                runs[NOISE] = replace(settings, gradient_hook=last_place_noise(seed))
+            curves = self.curves(runs, seed)
             comparison = compare(curves)
             if self.dataset.test is not None:
                 network = self.network(seed)

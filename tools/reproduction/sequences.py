@@ -32,12 +32,10 @@ from bppsa_cupy.tools.reproduction.curves import (
     nine_digits,
     relative_differences,
     rounding_noise,
-    train_by_us,
 )
 from bppsa_cupy.tools.reproduction.drawings import draw_differences, draw_limit, finish, smooth
 from bppsa_cupy.tools.reproduction.result_file import add_options, picture_path, write_result
-from bppsa_cupy.tools.reproduction.torch_training import TEST_BATCH, import_torch, train_by_torch
-from bppsa_cupy.training.loop import evaluate
+from bppsa_cupy.tools.reproduction.torch_training import import_torch, train_beside
 from bppsa_cupy.training.optimizers import Adam
 from bppsa_cupy.training.settings import Settings
 
@@ -135,26 +133,14 @@ def train_all(
         network.use(network.plan(batch_size=arguments.batch_size))
         return network
 
-    def ours(settings: Settings) -> Curve:
-        network = build()
-        curve = train_by_us(network, untested, settings, Adam(network.parameters, lr=arguments.lr))
-        curve.evaluations = [] if dataset.test is None else [evaluate(network, dataset.test, TEST_BATCH)]
-        return curve
-
-    untested, curves = replace(dataset, test=None), {}
     names = ("epochs", "iterations", "batch_size", "seed", "clip", "progress")
     settings = Settings(**cli.taken(arguments, *names))
-    once = replace(settings, iterations=1, progress=False)
-    for method in METHODS:
-        ours(replace(once, method=method))  # The first step compiles kernels; it is made apart.
-        curves[method] = ours(replace(settings, method=method))
-    by_adam = {"optimizer": Adam, **cli.taken(arguments, "lr", "threads")}
-    train_by_torch(build(), dataset, once, **by_adam)
-    curves[PYTORCH] = train_by_torch(build(), dataset, settings, **by_adam)
+    runs = {**{method: replace(settings, method=method) for method in METHODS}, PYTORCH: settings}
     ulps = np.sqrt(dataset.input_shape[0] * arguments.batch_size)
     for seed in NOISE_SEEDS:
         noise = rounding_noise(seed, ulps, dtype)
-        curves[f"noise {seed}"] = ours(replace(settings, method=METHODS[0], gradient_hook=noise))
+        runs[f"noise {seed}"] = replace(settings, method=METHODS[0], gradient_hook=noise)
+    curves = train_beside(build, dataset, runs, Adam, timed=True, **cli.taken(arguments, "lr", "threads"))
     return curves, _compare(curves, dtype)
 
 

@@ -1,9 +1,10 @@
-"""Training by PyTorch, from a network's parameters, on its batches."""
+"""Training by PyTorch, from a network's parameters, on its batches; alone, and beside ours."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -16,7 +17,8 @@ from bppsa_cupy.layers import Dropout
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.tools.benchmarks.rivals import to_numpy, torch_device, torch_network, torch_recurrent
-from bppsa_cupy.tools.reproduction.curves import PYTORCH, Curve
+from bppsa_cupy.tools.reproduction.curves import PYTORCH, Curve, train_by_us
+from bppsa_cupy.training.loop import evaluate
 from bppsa_cupy.training.optimizers import Optimizer
 from bppsa_cupy.training.settings import Settings
 
@@ -86,6 +88,42 @@ def train_by_torch(
                 apart += time.perf_counter() - stopped
     curve.state = model.state()
     return curve
+
+
+def train_beside(
+    build: Callable[[], Sequential],
+    dataset: Dataset,
+    runs: Mapping[str, Settings],
+    optimizer: type[Optimizer],
+    threads: int = 1,
+    *,
+    timed: bool = False,
+    **options: Any,
+) -> dict[str, Curve]:
+    """Curves by run, one after another, each of a network that `build` makes: PYTORCH's by `train_by_torch`,
+    all others by us, with the same optimizer and options.
+
+    runs   settings by the run's name
+    timed  whether seconds are compared: a step of each run, but for those with a gradient hook, is made apart
+           before, as the first one compiles kernels, and ours are tested once, at the end
+    """
+
+    def train(run: str, settings: Settings) -> Curve:
+        network = build()
+        if run == PYTORCH:
+            return train_by_torch(network, dataset, settings, optimizer, threads, **options)
+        seen = replace(dataset, test=None) if timed else dataset
+        curve = train_by_us(network, seen, settings, optimizer(network.parameters, **options))
+        if timed and dataset.test is not None:
+            curve.evaluations = [evaluate(network, dataset.test, TEST_BATCH)]
+        return curve
+
+    curves = {}
+    for run, settings in runs.items():
+        if timed and settings.gradient_hook is None:
+            train(run, replace(settings, iterations=1, progress=False))
+        curves[run] = train(run, settings)
+    return curves
 
 
 class _Model:
