@@ -7,7 +7,8 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.scans import RankScans
-from bppsa_cupy.layers import Context, Layer, Residual
+from bppsa_cupy.layers import Residual
+from bppsa_cupy.layers.stack import Deferred
 from bppsa_cupy.network.backward import METHODS, Backward
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.run_scans import RunScans
@@ -80,7 +81,7 @@ class _Walk:
         self.holder: int | None = None
         self._group, self._owners, self._current = group, owners, current
         self._input_gradient, self._inside = input_gradient, inside
-        self._behind: list[tuple[Layer, Context, Array]] = []
+        self._deferred = Deferred()
 
     def wants(self, index: int) -> bool:
         """Whether the gradient by the input of layer `index`, by the output of the one before it, is
@@ -103,7 +104,7 @@ class _Walk:
             if self._inside is not None and isinstance(layer, Residual):
                 self.gradient = self._inside.cross(current.whole, index, gradient, self.wants(index))
             else:
-                self._behind.append((layer, ctx, gradient))
+                self._deferred.add(layer, ctx, gradient)
                 self.gradient = layer.backward_by_input(ctx, gradient, self.wants(index))
 
     def move_to(self, index: int, boundary: int) -> None:
@@ -123,8 +124,7 @@ class _Walk:
     def finish(self) -> Array | None:
         """Write the parameter gradients that are left; the gradient by the input, on every rank, where it is
         asked for."""
-        for layer, ctx, gradient in self._behind:
-            layer.backward_by_weights(ctx, gradient)
+        self._deferred.run()
         if not self._input_gradient:
             return None
         current = self._current

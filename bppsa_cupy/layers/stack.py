@@ -21,6 +21,23 @@ Draws = Callable[[int], tuple[int, int, int]]
 Crossing = Callable[[int, Array, bool], Array | None]
 
 
+class Deferred:
+    """Gradients by parameters that a way back leaves for later."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[Layer, Context, Array]] = []
+
+    def add(self, layer: Layer, ctx: Context, gradient: Array) -> None:
+        """Leave those of a layer, which follow from the gradient by its output."""
+        self._left.append((layer, ctx, gradient))
+
+    def run(self) -> None:
+        """Write what is left, in the order that it was added in."""
+        for layer, ctx, gradient in self._left:
+            layer.backward_by_weights(ctx, gradient)
+        self._left.clear()
+
+
 class LayerStack:
     """Layers in order; it never changes.
 

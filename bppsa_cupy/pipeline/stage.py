@@ -15,7 +15,7 @@ from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.base import Scratch
 from bppsa_cupy.layers.residual import inner_draw
-from bppsa_cupy.layers.stack import forward_through
+from bppsa_cupy.layers.stack import Deferred, forward_through
 from bppsa_cupy.pipeline.items import Item
 from bppsa_cupy.pipeline.placement import Placement
 
@@ -32,14 +32,14 @@ class StagePass:
     contexts  by item: of its layer; of a block's end first one of its own, then those of its shortcut
     gradient  by the stage's output, of the last stage alone, which the loss gives
     batch     samples
-    behind    between the halves of a way back, what writes the gradients by parameters; with them the
-              `scratch`, by item, that the first half took its buffers from
+    deferred  between the halves of a way back, the gradients by parameters; with them the `scratch`, by item,
+              that the first half took its buffers from
     """
 
     contexts: list[list[Context]]
     gradient: Array | None = None
     batch: int = 0
-    behind: list[Callable[[], None]] = field(default_factory=list)
+    deferred: Deferred = field(default_factory=Deferred)
     scratch: list[Scratch] = field(default_factory=list)
 
     def kept(self) -> Iterator[Array]:
@@ -166,9 +166,10 @@ class Stage:
                 shortcut, inside = item.shortcut, contexts[1:]
                 by_outputs: dict[int, Array] = {}
                 carried.append(shortcut.backward_by_input(inside, result, True, by_outputs))
-                current.behind.append(partial(shortcut.backward_by_weights, inside, by_outputs))
+                for index, by_output in by_outputs.items():
+                    current.deferred.add(shortcut.layers[index], inside[index], by_output)
             else:
-                current.behind.append(partial(item.layer.backward_by_weights, ctx, result))
+                current.deferred.add(item.layer, ctx, result)
                 result = item.layer.backward_by_input(ctx, result, wanted)
         if self.number > 0:
             assert result is not None
@@ -176,9 +177,7 @@ class Stage:
 
     def backward_by_weights(self, current: StagePass) -> None:
         """The second half: the gradients by the stage's parameters."""
-        for write in current.behind:
-            write()
-        current.behind.clear()
+        current.deferred.run()
         for contexts in current.contexts:
             for ctx in contexts:
                 ctx.lend(None)
