@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bppsa_cupy.network.architecture import Architecture
-from bppsa_cupy.plan import Partition, model_of
+from bppsa_cupy.plan import Partition, cost_model_of
 
 #: Samples, and steps where a network leaves them open, that layers are weighed by.
 BATCH, STEPS = 16, 100
@@ -28,7 +28,7 @@ class LayerTimes:
 
 def layer_times(architecture: Architecture, device: str, batch: int = BATCH) -> LayerTimes:
     """Predicted: all three of a layer take as long as its VJP. `device` names the cost model."""
-    model, vjp = model_of(device), []
+    model, vjp = cost_model_of(device), []
     weights = [sum(map(math.prod, layer.parameter_shapes().values())) for layer in architecture.layers]
     for index, layer in enumerate(architecture.layers):
         shape = tuple(STEPS if size is None else size for size in architecture.shapes[index])

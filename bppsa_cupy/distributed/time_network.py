@@ -36,7 +36,7 @@ from bppsa_cupy.network.layout import lay_out
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.plan import model_of as link_model_of
+from bppsa_cupy.plan import cost_model_of
 from bppsa_cupy.processors.models import model_of
 
 #: Layers that work at each step on its own, beside recurrent ones; but Dropout, which draws for all steps.
@@ -96,7 +96,7 @@ class TimeSequential(SharedSequential):
         if not walked:
             return -(-steps // self.group.size)
         size = walked[0].walk_size(steps, batch, self.dtype.itemsize)
-        link = link_model_of(self.device.name).link
+        link = cost_model_of(self.device.name).link
         found = np.array([best_chunk(model_of(self.device), link, size, self.group.size)])
         self.group.broadcast(found)
         return int(found[0])

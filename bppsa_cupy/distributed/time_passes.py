@@ -10,7 +10,7 @@ import numpy as np
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.time_cost import Predicted, predicted_seconds
-from bppsa_cupy.plan import model_of as link_model_of
+from bppsa_cupy.plan import cost_model_of
 from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.processors.sizes import WalkSize
 from bppsa_cupy.timescan import cost, serial
@@ -197,7 +197,7 @@ def predicted(
     """`predicted_seconds` of passes over the steps of all ranks, of a walk of this size on one of them."""
     steps = np.diff(ranges.starts)[ranges.order(reverse)].tolist()
     # NCCL's messages of one direction go one after another: rounds gain nothing.
-    link, most = link_model_of(device.name).link, 1 if ranges.group.transport == "nccl" else None
+    link, most = cost_model_of(device.name).link, 1 if ranges.group.transport == "nccl" else None
     size = replace(size, steps=ranges.starts[-1])
     return predicted_seconds(model_of(device), link, size, steps, ranges.chunk, most, groups)
 

@@ -30,7 +30,7 @@ from bppsa_cupy.network.run_scans import RunScans
 from bppsa_cupy.network.state import in_order, load_state, matched, state_of, without_masks
 from bppsa_cupy.network.stepping import Steps
 from bppsa_cupy.network.summary import Summary, summarize
-from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, model_of
+from bppsa_cupy.plan import Chain, Partition, Plan, build_plan, cost_model_of
 from bppsa_cupy.records.records import JacobianRecords
 
 Self = TypeVar("Self", bound="Sequential")
@@ -420,7 +420,7 @@ class Sequential:
             batch_size=batch_size,
             itemsize=self.dtype.itemsize,
             memory_limit=limit,
-            model=model_of(self.device.name),
+            model=cost_model_of(self.device.name),
             partition=partition,
             vjps=True,
             progress=as_flag("plan", "progress", progress, error=PlanError),

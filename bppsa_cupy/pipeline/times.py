@@ -14,7 +14,7 @@ from bppsa_cupy.distributed.balance import STEPS
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.pipeline.placement import Placement, item_times
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, KINDS, UPDATE, WEIGHTS
-from bppsa_cupy.plan import model_of
+from bppsa_cupy.plan import cost_model_of
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def predicted_times(placement: Placement, device: str, samples: int, dtype: np.d
         for items in placement.stages
     ]
     forward, vjp, gradients = np.array(rows).T.tolist()
-    model = model_of(device)
+    model = cost_model_of(device)
     # An update reads parameters, gradients and state, and writes the first and the last.
     update = [
         model.work_seconds("vjp", own, 5 * dtype.itemsize * own) + model.seconds_per_call if own else 0.0
@@ -83,7 +83,7 @@ def predicted_times(placement: Placement, device: str, samples: int, dtype: np.d
 
 def message_seconds(placement: Placement, device: str, samples: int, dtype: np.dtype) -> tuple[float, ...]:
     """What a parcel takes from each stage to the next, or its gradients back, by the device's link."""
-    link = model_of(device).link
+    link = cost_model_of(device).link
     return tuple(
         float(link.seconds(dtype.itemsize * sum(map(math.prod, boundary.of_batch(samples, STEPS)))))
         for boundary in placement.boundaries[1:]

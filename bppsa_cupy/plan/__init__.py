@@ -6,7 +6,7 @@ from bppsa_cupy.plan.build import build_plan
 from bppsa_cupy.plan.chain import Chain, Element
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
-from bppsa_cupy.plan.cost import model_of
+from bppsa_cupy.plan.cost import cost_model_of
 from bppsa_cupy.plan.memory import (
     MemoryPlan,
     memory_plan,

@@ -12,7 +12,7 @@ from bppsa_cupy.errors import PlanError, PlanMismatchError
 from bppsa_cupy.plan.budget import Budget
 from bppsa_cupy.plan.chain_plan import ChainPlan
 from bppsa_cupy.plan.compare import differences, fingerprint
-from bppsa_cupy.plan.cost import model_of, scan_seconds, vjp_seconds
+from bppsa_cupy.plan.cost import cost_model_of, scan_seconds, vjp_seconds
 from bppsa_cupy.plan.cost_model import IDEAL, CostModel
 from bppsa_cupy.plan.file import read_outline, read_plan, write_plan
 from bppsa_cupy.plan.partition import Partition, RankSchedule, place
@@ -110,7 +110,7 @@ class Plan:
         Jacobians, and messages take the model's `Link`; the one that is ready last counts.
         """
         batch_size = as_integer("plan", "batch_size", batch_size, 1, error=PlanError)
-        model = model_of(device)
+        model = cost_model_of(device)
         budgets = [self._budget(chain, batch_size, model) for chain in self.chains]
         both = list(zip(self.chains, budgets, strict=True))
         seconds: dict[str, float] = {"bp": sum(vjp_seconds(chain.chain, budget) for chain, budget in both)}

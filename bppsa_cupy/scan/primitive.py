@@ -18,8 +18,8 @@ from bppsa_cupy.plan import (
     Partition,
     Plan,
     build_plan,
+    cost_model_of,
     fingerprint,
-    model_of,
     with_input_gradient,
 )
 from bppsa_cupy.plan.partition import as_partition
@@ -160,7 +160,7 @@ def plan_scan(
         workers=workers,
         batch_size=batch_size,
         itemsize=8,
-        model=model_of(target.name),
+        model=cost_model_of(target.name),
         partition=partition,
         memory_limit=memory_limit if memory_limit is not None else target.free_memory() * 3 // 4,
     )

@@ -18,7 +18,7 @@ from bppsa_cupy.pipeline.times import (
     message_seconds,
     predicted_times,
 )
-from bppsa_cupy.plan import model_of
+from bppsa_cupy.plan import cost_model_of
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
@@ -45,7 +45,7 @@ def test_a_cut_block_takes_about_what_the_whole_takes():
 
 def test_a_message_holds_the_boundarys_arrays():
     placement = bp.Placement(blocks(), (2,))  # inside of a block, whose input is carried along
-    link, sizes = model_of("host").link, [math.prod(shape) for shape in placement.boundaries[1].shapes]
+    link, sizes = cost_model_of("host").link, [math.prod(shape) for shape in placement.boundaries[1].shapes]
     assert len(sizes) == 2
     (found,) = message_seconds(placement, "host", 5, FLOAT)
     assert found == pytest.approx(link.latency + 4 * 5 * sum(sizes) / link.bytes_per_second)

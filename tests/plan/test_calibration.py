@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.cost import calibrated, model_from_json, model_to_json
-from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
+from bppsa_cupy.plan.cost.models import MODELS, cost_model_of, find_model
 from bppsa_cupy.plan.cost_model import KINDS, CostModel, Link, Rate
 from bppsa_cupy.system import calibration
 from bppsa_cupy.system.calibration import (
@@ -67,7 +67,7 @@ def test_kept_models_are_used():
     assert find_model("host") == MODELS["host"] and calibrated("cuda") is None
     save_calibration(kept())
     assert load_calibration("host") == kept() and load() == MEASURED
-    assert find_model("host") == model_of("host") == model_of("emulated") == MEASURED
+    assert find_model("host") == cost_model_of("host") == cost_model_of("emulated") == MEASURED
     assert find_model("ideal") == MODELS["ideal"] and find_model("cuda") == MODELS["cuda"]
     labels = [find_model(name).label for name in ("host", "cuda", "ideal")]
     assert labels == ["host", "cuda, uncalibrated", "ideal"]

@@ -170,7 +170,7 @@ def test_a_prediction_over_ranks_by_hand():
         link=Link(100.0, 8.0),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bppsa_cupy.plan.plan.model_of", lambda device: model)
+        patch.setattr("bppsa_cupy.plan.plan.cost_model_of", lambda device: model)
         seconds = plan.predict(1, "host").seconds
     # Three VJPs, and v(3), 8 bytes, from rank 1 to rank 0.
     assert seconds["bp"] == 3 * 10 + 101

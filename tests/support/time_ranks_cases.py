@@ -318,7 +318,7 @@ def case_over_nccl_gradients_alone_are_handed_on(group: Group) -> None:
     for transport, windows in (("host", "48"), ("nccl", "1")):
         net = bp.distribute(network([bp.RNN(1, 2, outputs="last")], 1), group, over="time", chunk=3)
         with (
-            mock.patch.object(time_passes, "link_model_of", lambda name: model),
+            mock.patch.object(time_passes, "cost_model_of", lambda name: model),
             mock.patch.object(group, "transport", transport),
         ):
             net.forward(np.ones((2, 6 * group.size, 1)))

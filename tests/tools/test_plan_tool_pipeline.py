@@ -13,7 +13,7 @@ from bppsa_cupy.csr import Pattern
 from bppsa_cupy.models import build_model
 from bppsa_cupy.pipeline import SCHEDULES, Trace, make_schedule
 from bppsa_cupy.pipeline.memory import stage_memory
-from bppsa_cupy.plan import model_of
+from bppsa_cupy.plan import cost_model_of
 from bppsa_cupy.tools.plan import main
 from bppsa_cupy.tools.plans.simulated_ranks import explain_equal
 from bppsa_cupy.tools.plans.time_ranks import explain_time
@@ -224,7 +224,8 @@ def test_the_gains_of_the_page_on_ranks_are_what_is_predicted(capsys):
 
         whole = facts(batch, p - 1)
         weights = sum(stage["weights"] for stage in whole["stages"])
-        gathered = 2 * model_of("host").link.seconds(4 * weights * (p - 1) / p)  # a slice's sum, all values
+        link = cost_model_of("host").link
+        gathered = 2 * link.seconds(4 * weights * (p - 1) / p)  # a slice's sum, all values
         by_batch = whole["seconds_alone"] / (facts(batch // p, 1)["seconds_alone"] + gathered)
         of = {schedule["name"]: schedule["speedup"] for schedule in whole["schedules"]}
         expected = [by_batch, of["none"], of["stale"], of["zb-h1"]]

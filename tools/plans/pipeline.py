@@ -30,7 +30,7 @@ from bppsa_cupy.pipeline.times import (
     predicted_times,
 )
 from bppsa_cupy.pipeline.torchsummary import summary
-from bppsa_cupy.plan import model_of
+from bppsa_cupy.plan import cost_model_of
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.pictures.picture_file import check_picture
 from bppsa_cupy.tools.pipelines import add_ppv, placed
@@ -129,7 +129,7 @@ class Report:
             )
         self.given: StageTimes | None = None
         self.bubbles: dict[int, float] = {}
-        self.source = f"predicted by the cost model of {model_of(device).label}"
+        self.source = f"predicted by the cost model of {cost_model_of(device).label}"
         if arguments.stage_times is not None:
             self.given, self.bubbles = read_times(arguments.stage_times, self.stages)
             self.source = str(arguments.stage_times)

@@ -2,7 +2,7 @@
 
 from bppsa_cupy.plan.cost.calibration import calibrated, model_from_json, model_to_json
 from bppsa_cupy.plan.cost.list_scheduler import list_schedule, timetable
-from bppsa_cupy.plan.cost.models import MODELS, find_model, model_of
+from bppsa_cupy.plan.cost.models import MODELS, cost_model_of, find_model
 from bppsa_cupy.plan.cost.ranks import RankTimes, message_bytes, rank_times
 from bppsa_cupy.plan.cost.schedules import (
     ScheduleCost,

@@ -57,6 +57,6 @@ def find_model(name: str | CostModel) -> CostModel:
     return MODELS[name] if measured is None else replace(measured, calibrated=True)
 
 
-def model_of(device: str) -> CostModel:
+def cost_model_of(device: str) -> CostModel:
     """The cost model of the device called `device`; one without its own is taken for the host."""
     return find_model(device if device in ("host", "cuda") else "host")
