@@ -13,6 +13,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from executors import make_device
+from marks import some
 from nvrtc import USAGES, usage_table
 
 from bppsa_cupy.devices import Device
@@ -111,9 +112,9 @@ def emulated() -> Device:
     return make_device("emulated")
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=some("float64", long=["float32"]))
 def dtype(request: pytest.FixtureRequest) -> np.dtype:
-    """Each real dtype in turn."""
+    """Each real dtype in turn, in `make test` float64 alone: each kernel is compiled for each dtype anew."""
     return np.dtype(request.param)
 
 

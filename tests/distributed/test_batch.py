@@ -167,7 +167,7 @@ def test_twenty_steps_of_every_model_on_any_number_of_ranks(model):
     data = Dataset(name=model, train=split, test=split, input_shape=shape, classes=4, normalization=None)
 
     def part(group):
-        net = build_model(model, shape, classes=4, dtype="float32", device="host", **options)
+        net = build_model(model, shape, classes=4, dtype="float64", device="host", **options)
         if "conv" in repr(net).lower():
             bp.prune(net, 0.5)
         return trained(bp.accumulate(net, 24) if group is None else BatchSequential(net, group, 24), data, 96)

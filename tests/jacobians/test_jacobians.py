@@ -77,8 +77,8 @@ def test_large_batches_are_transposed_whole(device, rng):
     for name in ("ReLU", "Tanh", "Sigmoid", "MaxPool2d overlapping"):
         case = CASE[name]
         layer, batch = case.make(), 37
-        ctx = make_context(layer, device, np.float32, case.input_shape)
-        x = rng.standard_normal((batch, *case.input_shape)).astype(np.float32)
+        ctx = make_context(layer, device, np.float64, case.input_shape)
+        x = rng.standard_normal((batch, *case.input_shape))
         jacobian = layer.jacobian(case.input_shape)
         layer.forward(ctx, device.asarray(x))
         together = filled(jacobian, device, ctx, batch)
@@ -90,15 +90,15 @@ def test_large_batches_are_transposed_whole(device, rng):
 def test_parallel_parts_cover_everything(rng):
     # Above the size where the host's loops are cut into parts.
     shape, batch, device = (5, 61, 67), 9, get_device("host")
-    x = rng.standard_normal((batch, *shape)).astype(np.float32)
-    ctx = make_context(ReLU(), device, np.float32, shape)
+    x = rng.standard_normal((batch, *shape))
+    ctx = make_context(ReLU(), device, np.float64, shape)
     y = ReLU().forward(ctx, x)
     np.testing.assert_array_equal(y, np.maximum(x, 0))
     np.testing.assert_array_equal(ReLU().vjp(ctx, x), np.where(x > 0, x, 0))
     values = filled(ReLU().jacobian(shape), device, ctx, batch)
     np.testing.assert_array_equal(values, (x > 0).reshape(batch, -1).T)
     pool = MaxPool2d(2)
-    ctx = make_context(pool, device, np.float32, shape)
+    ctx = make_context(pool, device, np.float64, shape)
     pool.forward(ctx, x)
     jacobian = pool.jacobian(shape)
     values = filled(jacobian, device, ctx, batch)

@@ -53,35 +53,37 @@ def test_passes_are_the_engines(name: str) -> None:
 
 
 def test_transforms_and_habits() -> None:
-    function = bj.MinGRU(3, 4)
-    params = function.init(jax.random.key(1))
-    x = jax.random.normal(jax.random.key(2), (5, 2, 6, 3))
-    mapped = jax.vmap(lambda x: function(params, x)[0])(x)
-    np.testing.assert_allclose(mapped[3], function(params, x[3])[0], atol=1e-6)
-    np.testing.assert_allclose(function(params, x[0, 0])[0], function(params, x[0])[0][0], atol=1e-6)
-    _, tangent = jax.jvp(lambda x: function(params, x)[0], (x[0],), (jnp.ones_like(x[0]),))
-    step = (function(params, x[0] + 1e-2)[0] - function(params, x[0] - 1e-2)[0]) / 2e-2
-    np.testing.assert_allclose(tangent, step, atol=1e-3)
-    assert function == bj.MinGRU(3, 4) != bj.MinGRU(3, 5) and len({function, bj.MinGRU(3, 4)}) == 1
-    with pytest.raises(AttributeError, match="immutable"):
-        function.layer = None
-    with pytest.raises(bp.ShapeError, match="it takes float32 of shape"):
-        function(params, x[0], jnp.zeros((1, 3, 4)))
+    with jax.enable_x64(True):
+        function = bj.MinGRU(3, 4)
+        params = function.init(jax.random.key(1), jnp.float64)
+        x = jax.random.normal(jax.random.key(2), (5, 2, 6, 3), jnp.float64)
+        mapped = jax.vmap(lambda x: function(params, x)[0])(x)
+        np.testing.assert_allclose(mapped[3], function(params, x[3])[0], atol=1e-6)
+        np.testing.assert_allclose(function(params, x[0, 0])[0], function(params, x[0])[0][0], atol=1e-6)
+        _, tangent = jax.jvp(lambda x: function(params, x)[0], (x[0],), (jnp.ones_like(x[0]),))
+        step = (function(params, x[0] + 1e-2)[0] - function(params, x[0] - 1e-2)[0]) / 2e-2
+        np.testing.assert_allclose(tangent, step, atol=1e-3)
+        assert function == bj.MinGRU(3, 4) != bj.MinGRU(3, 5) and len({function, bj.MinGRU(3, 4)}) == 1
+        with pytest.raises(AttributeError, match="immutable"):
+            function.layer = None
+        with pytest.raises(bp.ShapeError, match="it takes float64 of shape"):
+            function(params, x[0], jnp.zeros((1, 3, 4)))
 
 
 def test_complex_states_go_on_with_a_batch_and_without() -> None:
-    function = bj.LRU(3, 4, batch_first=False)
-    params = function.init(jax.random.key(1))
-    x = jax.random.normal(jax.random.key(2), (8, 2, 3))
-    whole, last = function(params, x)
-    _, middle = function(params, x[:5])
-    rest, after = function(params, x[5:], (middle,))
-    assert middle.dtype == jnp.complex64
-    np.testing.assert_allclose(rest, whole[5:], atol=1e-6)
-    np.testing.assert_allclose(after, last, atol=1e-6)
-    alone, _ = function(params, x[5:, 1], middle[:, 1], lengths=3)
-    np.testing.assert_allclose(alone, whole[5:, 1], atol=1e-6)
-    assert pickle.loads(pickle.dumps(function)) == function
-    moduli = np.sort(np.repeat(np.exp(-np.exp(params["nu_log_l0"])), 2))[::-1]
-    steps = bj.jacobians(function, params, x).dense()
-    np.testing.assert_allclose(np.linalg.svd(steps, compute_uv=False), np.tile(moduli, (8, 2, 1)), atol=1e-6)
+    with jax.enable_x64(True):
+        function = bj.LRU(3, 4, batch_first=False)
+        params = function.init(jax.random.key(1), jnp.float64)
+        x = jax.random.normal(jax.random.key(2), (8, 2, 3), jnp.float64)
+        whole, last = function(params, x)
+        _, middle = function(params, x[:5])
+        rest, after = function(params, x[5:], (middle,))
+        assert middle.dtype == jnp.complex128
+        np.testing.assert_allclose(rest, whole[5:], atol=1e-6)
+        np.testing.assert_allclose(after, last, atol=1e-6)
+        alone, _ = function(params, x[5:, 1], middle[:, 1], lengths=3)
+        np.testing.assert_allclose(alone, whole[5:, 1], atol=1e-6)
+        assert pickle.loads(pickle.dumps(function)) == function
+        moduli = np.sort(np.repeat(np.exp(-np.exp(params["nu_log_l0"])), 2))[::-1]
+        steps = bj.jacobians(function, params, x).dense()
+        np.testing.assert_allclose(np.linalg.svd(steps, compute_uv=False), np.tile(moduli, (8, 2, 1)), atol=1e-6)

@@ -19,6 +19,8 @@ from bppsa_cupy.raw_kernels.twins.convolution.indirect import BY_PATCHES, BY_ROW
 from bppsa_cupy.raw_kernels.twins.convolution.winograd import is_quicker, is_quicker_for_weights
 from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 
+DTYPES = some(np.dtype("float32"), long=[np.dtype("float64")])
+
 #: name, batch, in_channels, out_channels, side, kernel, stride, padding, groups
 CASES = [
     ("one position", 1, 24, 40, 3, 3, 1, 0, 1),
@@ -77,7 +79,7 @@ def test_cases_by_tiles_go_by_tiles():
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-@pytest.mark.parametrize("dtype", some(np.dtype("float32"), long=[np.dtype("float64")]), ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_way_agrees_with_pytorch(case, dtype, rng):
     batch, _, after, _, kernel, stride, padding, groups = case[1:]
     x, weight, bias, gradient = draw(case[1:], dtype, rng)
@@ -97,6 +99,7 @@ WAYS = [(4, 256, BY_PATCHES, BY_SAMPLES), (8, 64, BY_ROWS, BY_SAMPLES), (32, 8, 
 
 
 @pytest.mark.parametrize(("side", "features", "alone", "together"), WAYS)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_sample_has_the_same_bits_alone_and_among_others(side, features, alone, together, dtype, rng):
     if lanes_of(np.dtype(dtype).itemsize) == 16:
         assert choose_way(1, features, side, 1, 16) == alone
@@ -111,6 +114,7 @@ def test_a_sample_has_the_same_bits_alone_and_among_others(side, features, alone
         np.testing.assert_array_equal(own_dx, dx[one])
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_sample_has_the_same_bits_by_tiles_alone_and_among_others(dtype, rng):
     case = (19, 10, 9, 9, 3, 1, 1, 1)
     assert is_quicker(10, 9, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1))

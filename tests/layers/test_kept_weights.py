@@ -61,14 +61,14 @@ PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 @given(
     st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 3)), st.integers(1, 33),
     st.tuples(st.integers(1, 19), st.integers(1, 19)), PAIRS, PAIRS, PAIRS, PAIRS,
-    st.sampled_from(KEEPS), st.sampled_from(["float32", "float64"]), st.integers(0, 9),
+    st.sampled_from(KEEPS), st.integers(0, 9),
 )  # fmt: skip
-@example((64, 64, 1), 16, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), "some", "float32", 0)
-@example((8, 70, 1), 64, (1, 1), (1, 1), (1, 1), (0, 0), (1, 1), "some", "float64", 0)
-@example((4, 3, 1), 16, (32, 17), (3, 3), (1, 1), (1, 1), (1, 1), "some", "float32", 0)
-@example((2, 2, 1), 17, (3, 2), (2, 2), (3, 3), (3, 3), (1, 1), "some", "float64", 0)
+@example((64, 64, 1), 16, (4, 4), (3, 3), (1, 1), (1, 1), (1, 1), "some", 0)
+@example((8, 70, 1), 64, (1, 1), (1, 1), (1, 1), (0, 0), (1, 1), "some", 0)
+@example((4, 3, 1), 16, (32, 17), (3, 3), (1, 1), (1, 1), (1, 1), "some", 0)
+@example((2, 2, 1), 17, (3, 2), (2, 2), (3, 3), (3, 3), (1, 1), "some", 0)
 def test_every_geometry_and_mask_agrees_with_pytorch(
-    channels, batch, size, kernel, stride, padding, dilation, keeps, dtype, seed
+    dtype, channels, batch, size, kernel, stride, padding, dilation, keeps, seed
 ):
     before, after, groups = channels
     rng, shape = np.random.default_rng(seed), (before * groups, *size)

@@ -70,11 +70,11 @@ def test_agrees_with_pytorch(case, batch, device, dtype, rng):
 
 def test_passes_repeat_bit_for_bit(case, device, rng):
     layer = case.make()
-    x = rng.standard_normal((5, *case.input_shape)).astype(np.float32)
-    gradient = rng.standard_normal((5, *layer.output_shape(case.input_shape))).astype(np.float32)
+    x = rng.standard_normal((5, *case.input_shape))
+    gradient = rng.standard_normal((5, *layer.output_shape(case.input_shape)))
     runs = []
     for _ in range(2):
-        ctx = make_context(layer, device, np.float32, case.input_shape)
+        ctx = make_context(layer, device, np.float64, case.input_shape)
         y = layer.forward(ctx, device.asarray(x))
         layer.parameter_gradients(ctx, device.asarray(gradient))
         result = layer.vjp(ctx, device.asarray(gradient))
@@ -110,13 +110,13 @@ def test_a_way_back_in_two_halves_is_that_in_one(case, want_input, training, rng
 def test_convolutions_do_not_depend_on_the_number_of_threads(name, rng):
     case, device, runs = CASE[name], get_device("host"), []
     layer = case.make()
-    x = rng.standard_normal((35, *case.input_shape)).astype(np.float32)
-    gradient = rng.standard_normal((35, *layer.output_shape(case.input_shape))).astype(np.float32)
+    x = rng.standard_normal((35, *case.input_shape))
+    gradient = rng.standard_normal((35, *layer.output_shape(case.input_shape)))
     before = numba.get_num_threads()
     for threads in (1, 2):
         numba.set_num_threads(threads)
         try:
-            ctx = make_context(layer, device, np.float32, case.input_shape)
+            ctx = make_context(layer, device, np.float64, case.input_shape)
             y = layer.forward(ctx, x)
             layer.parameter_gradients(ctx, gradient)
             result = layer.vjp(ctx, gradient)
@@ -394,11 +394,9 @@ def compare(ours, theirs, arguments, shape, batch, dtype, seed):
         assert_close(array, getattr(module, name).grad.numpy(), batch * gradient[0].size, scale=1.0)
 
 
-@settings(max_examples=150)
-@given(
-    CONVOLUTIONS, IMAGES, st.integers(1, 3), st.sampled_from(["float32", "float64"]), st.integers(0, 2**32)
-)
-def test_convolution(arguments, shape, batch, dtype, seed):
+@settings(max_examples=75)
+@given(CONVOLUTIONS, IMAGES, st.integers(1, 3), st.integers(0, 2**32))
+def test_convolution(dtype, arguments, shape, batch, seed):
     # Mostly channels that fit; now and then some that do not.
     if seed % 8:
         arguments = {
@@ -409,11 +407,9 @@ def test_convolution(arguments, shape, batch, dtype, seed):
     compare(Conv2d, nn.Conv2d, arguments, shape, batch, dtype, seed)
 
 
-@settings(max_examples=150)
-@given(
-    MAX_POOLINGS, IMAGES, st.integers(1, 3), st.sampled_from(["float32", "float64"]), st.integers(0, 2**32)
-)
-def test_max_pooling(arguments, shape, batch, dtype, seed):
+@settings(max_examples=75)
+@given(MAX_POOLINGS, IMAGES, st.integers(1, 3), st.integers(0, 2**32))
+def test_max_pooling(dtype, arguments, shape, batch, seed):
     if window_without_candidate(arguments, shape):
         return
     compare(MaxPool2d, nn.MaxPool2d, arguments, shape, batch, dtype, seed)
@@ -428,11 +424,9 @@ def window_without_candidate(arguments, shape):
     return any(np.unique(axis.taps().outputs).size < axis.outputs for axis in geometry.axes)
 
 
-@settings(max_examples=150)
-@given(
-    AVG_POOLINGS, IMAGES, st.integers(1, 3), st.sampled_from(["float32", "float64"]), st.integers(0, 2**32)
-)
-def test_average_pooling(arguments, shape, batch, dtype, seed):
+@settings(max_examples=75)
+@given(AVG_POOLINGS, IMAGES, st.integers(1, 3), st.integers(0, 2**32))
+def test_average_pooling(dtype, arguments, shape, batch, seed):
     compare(AvgPool2d, nn.AvgPool2d, arguments, shape, batch, dtype, seed)
 
 

@@ -114,8 +114,8 @@ def test_ways_give_the_same_up_to_rounding_and_are_told(name: str) -> None:
 
 def test_gates_far_below_zero_give_numbers() -> None:
     layer = bp.MinLSTM(1, 1, bias=False)
-    weight = np.array([[-1e3], [-1e3], [1.0]], np.float32)
-    y, saved = bp.functional.forward(layer, {"weight_ih_l0": weight}, np.ones((1, 4, 1), np.float32))
+    weight = np.array([[-1e3], [-1e3], [1.0]])
+    y, saved = bp.functional.forward(layer, {"weight_ih_l0": weight}, np.ones((1, 4, 1)))
     np.testing.assert_allclose(y.ravel(), 1 - 0.5 ** np.arange(1, 5), rtol=1e-6)
     found = bp.functional.vjp(saved, np.ones_like(y))
     assert np.isfinite(found.input).all() and np.isfinite(found.parameters["weight_ih_l0"]).all()
@@ -146,8 +146,8 @@ def test_records_are_diagonal_and_are_the_derivatives_of_states(name: str) -> No
 
 
 def test_records_are_arrays_of_their_own() -> None:
-    net = bp.Sequential([bp.MinGRU(3, 4)], input_shape=(5, 3), device="host")
-    x = np.random.default_rng(0).standard_normal((1, 5, 3)).astype(np.float32)
+    net = bp.Sequential([bp.MinGRU(3, 4)], input_shape=(5, 3), dtype="float64", device="host")
+    x = np.random.default_rng(0).standard_normal((1, 5, 3))
     net.forward(x, lengths=np.array([3]))
     records = list(net.transposed_jacobians())
     before = [record.data.copy() for record in records]

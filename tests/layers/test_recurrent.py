@@ -12,6 +12,7 @@ import torch
 from cell_reference import MAKES, compare_with_autograd
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from marks import some
 from recurrent_reference import compare, reference_of
 from tolerances import assert_close
 
@@ -24,6 +25,7 @@ LAYERS = {
     "GRU": bp.GRU,
     "LSTM": bp.LSTM,
 }
+IN_FLOAT64 = {"dtype": "float64", "device": "host"}
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -48,7 +50,7 @@ def test_agrees_with_pytorch(
     compare(net, batch, steps, ragged, seed)
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", some("RNN", long=[name for name in LAYERS if name != "RNN"]))
 @pytest.mark.parametrize("hidden, batch", [(1, 1), (20, 16), (33, 17), (64, 5), (100, 2)])
 def test_sizes_in_float32(name, hidden, batch):
     layer = LAYERS[name](3, hidden)
@@ -175,8 +177,8 @@ def bp_first(net):
 
 @pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM"])
 def test_steady_passes_take_no_memory(name, rng):
-    net = bp.Sequential([LAYERS[name](2, 4, 2, outputs="last"), bp.Linear(4, 2)], (6, 2), device="host")
-    x = rng.standard_normal((3, 6, 2)).astype("float32")
+    net = bp.Sequential([LAYERS[name](2, 4, 2, outputs="last"), bp.Linear(4, 2)], (6, 2), **IN_FLOAT64)
+    x = rng.standard_normal((3, 6, 2))
 
     def step():
         net.backward(np.ones_like(net.forward(x, [6, 2, 3], into=net.last_pass)))
@@ -215,14 +217,13 @@ def test_a_scan_over_layers_stops_at_the_recurrent_one(rng):
         assert_close(array, expected[name], 20)
 
 
-def test_nan_goes_through(rng):
+def test_nan_goes_through(dtype):
     for layer in (bp.RNN(2, 3), bp.RNN(2, 3, nonlinearity="relu"), bp.GRU(2, 3), bp.LSTM(2, 3)):
-        for dtype in ("float32", "float64"):
-            net = bp.Sequential([layer], (4, 2), device="host", dtype=dtype)
-            x = np.zeros((1, 4, 2), dtype)
-            x[0, 2] = np.nan
-            y = net.forward(x)
-            assert np.isfinite(y[0, :2]).all() and np.isnan(y[0, 2:]).all()
+        net = bp.Sequential([layer], (4, 2), device="host", dtype=dtype)
+        x = np.zeros((1, 4, 2), dtype)
+        x[0, 2] = np.nan
+        y = net.forward(x)
+        assert np.isfinite(y[0, :2]).all() and np.isnan(y[0, 2:]).all()
 
 
 HIDDEN, BATCH = (1, 20, 33, 64, 65, 100, 129, 300, 640, 900, 1024), (1, 4, 7, 16, 33)
@@ -291,9 +292,8 @@ def test_blocks_go_together_as_far_as_every_thread_has_some(threads):
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
 @pytest.mark.parametrize("batch", [48, 64, 67])
 def test_the_number_of_threads_changes_no_bit(batch, on_threads, rng):
-    net = bp.Sequential([bp.LSTM(3, 5)], input_shape=(21, 3), device="host", seed=0)
-    x = rng.standard_normal((batch, 21, 3)).astype(np.float32)
-    g = rng.standard_normal((batch, 21, 5)).astype(np.float32)
+    net = bp.Sequential([bp.LSTM(3, 5)], input_shape=(21, 3), seed=0, **IN_FLOAT64)
+    x, g = rng.standard_normal((batch, 21, 3)), rng.standard_normal((batch, 21, 5))
 
     def run():
         output = net.forward(x)
@@ -306,8 +306,8 @@ def test_the_number_of_threads_changes_no_bit(batch, on_threads, rng):
 X = np.zeros((2, 5, 3), "float32")
 
 
-def net(layer=None, steps=5):
-    return bp.Sequential([layer or bp.GRU(3, 4), bp.Linear(4, 2)], (steps, 3), device="host")
+def net(layer=None, steps=5, dtype="float32"):
+    return bp.Sequential([layer or bp.GRU(3, 4), bp.Linear(4, 2)], (steps, 3), dtype=dtype, device="host")
 
 
 ARGUMENTS = [
@@ -381,13 +381,13 @@ def test_sequences(call, message):
 
 
 def test_an_lstm_takes_a_pair_of_states():
-    state = np.zeros((1, 2, 4), "float32")
-    lstm = net(bp.LSTM(3, 4))
+    x, state = np.zeros((2, 5, 3)), np.zeros((1, 2, 4))
+    lstm = net(bp.LSTM(3, 4), dtype="float64")
     with pytest.raises(bp.ShapeError, match="got 1 arrays as the initial state: it takes a pair"):
-        lstm.forward(X, states={0: state})
-    lstm.forward(X, states={0: (state, state)})
+        lstm.forward(x, states={0: state})
+    lstm.forward(x, states={0: (state, state)})
     with pytest.raises(bp.ShapeError, match="as the gradient by the final state"):
-        lstm.backward(np.zeros((2, 5, 2), "float32"), state_gradients={0: state})
+        lstm.backward(np.zeros((2, 5, 2)), state_gradients={0: state})
 
 
 def test_a_network_without_recurrent_layers_refuses_lengths():
@@ -397,20 +397,20 @@ def test_a_network_without_recurrent_layers_refuses_lengths():
 
 
 def test_a_state_on_its_own_is_that_of_the_only_recurrent_layer(rng):
-    state = rng.standard_normal((1, 2, 4)).astype("float32")
-    one = net()
-    expected = np.array(one.forward(X, states={0: state}))
-    np.testing.assert_array_equal(one.forward(X, states=state), expected)
+    x, state = np.zeros((2, 5, 3)), rng.standard_normal((1, 2, 4))
+    one = net(dtype="float64")
+    expected = np.array(one.forward(x, states={0: state}))
+    np.testing.assert_array_equal(one.forward(x, states=state), expected)
     one.backward(np.ones_like(expected), state_gradients=state)
-    lstm = net(bp.LSTM(3, 4))
-    expected = np.array(lstm.forward(X, states={0: (state, state)}))
-    np.testing.assert_array_equal(lstm.forward(X, states=(state, state)), expected)
-    two = bp.Sequential([bp.GRU(3, 4), bp.Tanh(), bp.GRU(4, 4)], (5, 3), device="host")
+    lstm = net(bp.LSTM(3, 4), dtype="float64")
+    expected = np.array(lstm.forward(x, states={0: (state, state)}))
+    np.testing.assert_array_equal(lstm.forward(x, states=(state, state)), expected)
+    two = bp.Sequential([bp.GRU(3, 4), bp.Tanh(), bp.GRU(4, 4)], (5, 3), **IN_FLOAT64)
     with pytest.raises(bp.ShapeError, match=r"one ndarray for 2 recurrent .* index, \{0: ..., 2: ...\}"):
-        two.forward(X, states=state)
-    plain = bp.Sequential([bp.Linear(3, 2)], (5, 3), device="host")
+        two.forward(x, states=state)
+    plain = bp.Sequential([bp.Linear(3, 2)], (5, 3), **IN_FLOAT64)
     with pytest.raises(bp.ShapeError, match="no layer of the network is recurrent"):
-        plain.forward(X, states=state)
+        plain.forward(x, states=state)
 
 
 def test_the_forward_method_is_shown_and_changes_no_fingerprint():

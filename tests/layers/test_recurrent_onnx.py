@@ -74,12 +74,12 @@ DRAWN_SIZES = (4, 2, 3, 2)
 
 def run(op, x, w, r, b, states=None):
     """ONNX's node on our layer: x (T, B, F), w (D, G H, F), r (D, G H, H), b (D, 2 G H), states (D, B, H).
-    Gives output (T, D, B, H) and the list of final states."""
-    x, w, r, b = (np.asarray(array, np.float32) for array in (x, w, r, b))
+    Gives output (T, D, B, H) and the list of final states, in ONNX's float32."""
+    x, w, r, b = (np.asarray(array, np.float64) for array in (x, w, r, b))
     directions, hidden = w.shape[0], r.shape[2]
     steps, batch, features = x.shape
     layer = getattr(bp, op)(features, hidden, bidirectional=directions == 2)
-    net = bp.Sequential([layer], (steps, features), device="host")
+    net = bp.Sequential([layer], (steps, features), dtype="float64", device="host")
 
     def reorder(array):
         gates = np.split(array, len(GATES[op]))
@@ -97,8 +97,8 @@ def run(op, x, w, r, b, states=None):
     given = None if states is None else {0: states if op == "LSTM" else states[0]}
     y = net.forward(np.ascontiguousarray(x.swapaxes(0, 1)), states=given)
     final = net.last_pass.states[0]
-    output = np.asarray(y).reshape(batch, steps, directions, hidden).transpose(1, 2, 0, 3)
-    return output, [np.array(part) for part in (final if op == "LSTM" else (final,))]
+    output = np.asarray(y, np.float32).reshape(batch, steps, directions, hidden).transpose(1, 2, 0, 3)
+    return output, [np.array(part, np.float32) for part in (final if op == "LSTM" else (final,))]
 
 
 @pytest.mark.parametrize("name", UNIFORM)
@@ -122,7 +122,7 @@ def test_drawn_weights_in_both_directions(op):
     x, w, r = draw(steps, batch, features), draw(2, rows, features), draw(2, rows, hidden)
     b, h, c = draw(2, 2 * rows), draw(2, batch, hidden), draw(2, batch, hidden)
     finals, middle = DRAWN[op]
-    output, final = run(op, x, w, r, b, (h.astype(np.float32), c.astype(np.float32)))
+    output, final = run(op, x, w, r, b, (h, c))
     for actual, wanted in zip(final, finals, strict=True):
         assert_close(actual, np.reshape(wanted, actual.shape), length=steps * hidden)
     assert_close(output[1], np.reshape(middle, output[1].shape), length=steps * hidden)

@@ -13,6 +13,7 @@ import bppsa_cupy.torch as door
 from bppsa_cupy.functional import forward, vjp
 from bppsa_cupy.processors import models
 
+F64 = torch.float64
 LAYERS = {
     "RNN": lambda **options: bp.RNN(3, 5, **options),
     "GRU of three inner layers": lambda **options: bp.GRU(3, 5, 3, **options),
@@ -39,11 +40,11 @@ def test_outputs_and_states_have_the_bits_of_a_pass_that_keeps_all(
 ):
     rng = np.random.default_rng(seed)
     layer = LAYERS[kind](batch_first=batch_first, outputs=outputs)
-    parameters = {name: array.astype("float32") for name, array in layer.initialize(rng).items()}
-    x = rng.standard_normal((batch, steps, 3)).astype("float32")
+    parameters = layer.initialize(rng)
+    x = rng.standard_normal((batch, steps, 3))
     x = np.ascontiguousarray(x if batch_first else x.swapaxes(0, 1))
     shape = layer.num_layers, batch, layer.hidden_size
-    states = [rng.standard_normal(shape).astype("float32") for _ in range(layer.state_count)]
+    states = [rng.standard_normal(shape) for _ in range(layer.state_count)]
     lengths = rng.integers(1, steps + 1, batch) if ragged else None
     wanted, kept = forward(layer, parameters, x, lengths=lengths, states=states)
     y, saved = forward(layer, parameters, x, lengths=lengths, states=states, keep=False)
@@ -54,12 +55,12 @@ def test_outputs_and_states_have_the_bits_of_a_pass_that_keeps_all(
 
 
 def network_of(layer, steps=40, **options):
-    return bp.Sequential([layer, bp.Linear(5, 2)], (steps, 3), seed=1, device="host", **options)
+    return bp.Sequential([layer, bp.Linear(5, 2)], (steps, 3), seed=1, dtype="float64", device="host", **options)
 
 
 def test_a_network_keeps_nothing_where_it_is_told_so(rng):
     net = network_of(bp.LSTM(3, 5))
-    x = rng.standard_normal((4, 40, 3)).astype("float32")
+    x = rng.standard_normal((4, 40, 3))
     y = net.forward(x)
     np.testing.assert_array_equal(net.forward(x, keep=False), y)
     with pytest.raises(bp.PassError, match=r"keep=False: run net\.forward\(x\) without it before backward"):
@@ -72,8 +73,8 @@ def test_a_network_keeps_nothing_where_it_is_told_so(rng):
 
 
 def test_a_block_hands_it_on(rng):
-    net = bp.Sequential([bp.Residual([bp.GRU(3, 3)])], (40, 3), seed=1, device="host")
-    x = rng.standard_normal((4, 40, 3)).astype("float32")
+    net = bp.Sequential([bp.Residual([bp.GRU(3, 3)])], (40, 3), seed=1, dtype="float64", device="host")
+    x = rng.standard_normal((4, 40, 3))
     y = net.forward(x)
     np.testing.assert_array_equal(net.forward(x, keep=False), y)
     assert net.last_pass.layers[0].inner["body"][0].at_once == {(4, 40): 4}
@@ -84,19 +85,19 @@ def bytes_kept(net):
 
 
 def test_its_memory_is_that_of_a_part_and_the_output(rng):
-    x = rng.standard_normal((4, 4000, 3)).astype("float32")
+    x = rng.standard_normal((4, 4000, 3))
     net = network_of(bp.LSTM(3, 5), steps=4000)
     net.forward(x)
     kept = bytes_kept(net)
     y = net.forward(x, keep=False)
-    output = 4 * 4000 * 5 * 4
+    output = 4 * 4000 * 5 * 8
     assert bytes_kept(net) <= output + y.nbytes + kept / 500
 
 
 @pytest.mark.parametrize("layer", [bp.GRU(3, 5, bidirectional=True), bp.GRU(3, 5, forward_method="newton")])
 def test_what_needs_all_steps_takes_them_at_once(layer, rng):
-    parameters = {name: array.astype("float32") for name, array in layer.initialize(rng).items()}
-    x = rng.standard_normal((4, 40, 3)).astype("float32")
+    parameters = layer.initialize(rng)
+    x = rng.standard_normal((4, 40, 3))
     wanted, _ = forward(layer, parameters, x)
     y, saved = forward(layer, parameters, x, keep=False)
     np.testing.assert_array_equal(y, wanted)
@@ -107,7 +108,7 @@ def test_what_needs_all_steps_takes_them_at_once(layer, rng):
 
 @pytest.mark.parametrize("lengths", [None, [40, 3, 17, 1]])
 def test_pytorchs_modules_keep_nothing_without_gradients(lengths, monkeypatch):
-    module, x = door.LSTM(3, 5, batch_first=True), torch.randn(4, 40, 3)
+    module, x = door.LSTM(3, 5, batch_first=True, dtype=F64), torch.randn(4, 40, 3, dtype=F64)
     given = x if lengths is None else torch.nn.utils.rnn.pack_padded_sequence(x, lengths, True, False)
     y, states = module(given)
     parts = []
@@ -124,7 +125,7 @@ def test_pytorchs_modules_keep_nothing_without_gradients(lengths, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own, at first use
 def test_forward_mode_is_refused_without_gradients_too():
-    module, x = door.GRU(3, 5), torch.randn(4, 2, 3)
+    module, x = door.GRU(3, 5, dtype=F64), torch.randn(4, 2, 3, dtype=F64)
     forward_ad = torch.autograd.forward_ad
     with torch.no_grad(), forward_ad.dual_level(), pytest.raises(bp.PassError, match="forward-mode"):
         module(forward_ad.make_dual(x, torch.ones_like(x)))

@@ -56,7 +56,7 @@ def test_states_and_gradients_are_those_of_the_recurrence(
             assert found.h0.shape == (batch, hidden) and found.a.shape == a.shape
 
 
-@pytest.mark.parametrize("real", [np.float32, np.float64])
+@pytest.mark.parametrize("real", some(np.float64, long=[np.float32]))
 def test_every_device_and_dtype_gives_these_states(
     device: Device, real: type, rng: np.random.Generator
 ) -> None:
@@ -80,27 +80,27 @@ def test_every_device_and_dtype_gives_these_states(
 
 @pytest.mark.parametrize("steps", some(997, long=[1_000_003]))
 def test_chunks_give_the_states_of_the_serial_scan(steps: int, rng: np.random.Generator) -> None:
-    for dtype, hidden in ((np.float32, 17), (np.complex64, 3)):
+    for dtype, hidden in ((np.float64, 17), (np.complex128, 3)):
         a = random_of(rng, (1, steps, hidden), dtype)
         a /= np.maximum(1, abs(a))
         b = random_of(rng, (1, steps, hidden), dtype)
         serial = bp.linear_scan(a, b, method="serial")
         for chunk in (64, 640):
             chunked = bp.linear_scan(a, b, method="chunked", chunk=chunk)
-            assert abs(chunked - serial).max() <= 1e-5 * abs(serial).max()
+            assert abs(chunked - serial).max() <= 1e-13 * abs(serial).max()
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 1e30, 1e-30, 1e30j, 1j])
+@pytest.mark.parametrize("value", [0.0, 1.0, -1.0, 1e200, 1e-200, 1e200j, 1j])
 def test_factors_at_the_ends_of_the_range(value: complex) -> None:
-    dtype = np.complex64 if isinstance(value, complex) else np.float32
+    dtype = np.complex128 if isinstance(value, complex) else np.float64
     a, b = np.full((1, 1, 3), value, dtype), np.ones((1, 12, 3), dtype)
-    b[..., 1], b[..., 2] = 0, 1e-38
+    b[..., 1], b[..., 2] = 0, 1e-308
     serial, chunked = (
         bp.linear_scan(a, b, method=way, chunk=None if way == "serial" else 4)
         for way in ("serial", "chunked")
     )
     np.testing.assert_allclose(chunked, serial, rtol=1e-6)
-    assert not chunked[..., 1].any() or dtype == np.complex64, "what is 0 stays so, whatever multiplies it"
+    assert not chunked[..., 1].any() or dtype == np.complex128, "what is 0 stays so, whatever multiplies it"
     if abs(value) <= 1:
         np.testing.assert_allclose(
             serial[..., 0], states_of(a.astype(complex), b.astype(complex))[..., 0], 1e-6
@@ -114,9 +114,9 @@ def test_factors_at_the_ends_of_the_range(value: complex) -> None:
 
 
 def test_a_product_beyond_the_range_leaves_a_state_that_is_not() -> None:
-    """Products of 1e20 overflow in a chunk; the states, which begin at 0 and end at a reset, do not."""
-    a, b = np.full((1, 40, 2), 1e20, np.float32), np.zeros((1, 40, 2), np.float32)
-    b[:, 30:] = 1e-30
+    """Products of 1e200 overflow in a chunk; the states, which begin at 0 and end at a reset, do not."""
+    a, b = np.full((1, 40, 2), 1e200), np.zeros((1, 40, 2))
+    b[:, 30:] = 1e-300
     resets = np.zeros(40, bool)
     resets[31:] = True
     h = bp.linear_scan(a, b, resets=resets, method="chunked", chunk=8)

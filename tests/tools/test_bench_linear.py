@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from bench_cases import require_same, run
+from marks import some
 
 from bppsa_cupy.tools.benchmarks import linear, linear_layers
 
@@ -21,7 +22,7 @@ def test_all_sides_give_the_same_states_and_gradients() -> None:
     require_same([side.result() for side in sides])
 
 
-@pytest.mark.parametrize("layer", ["MinGRU", "LRU"])
+@pytest.mark.parametrize("layer", some("LRU", long=["MinGRU"]))
 def test_all_sides_of_a_layer_give_the_same(layer: str) -> None:
     pytest.importorskip("jax")
     sizes = {"layer": layer, "batch": 2, "steps": 9, "hidden": 3}
