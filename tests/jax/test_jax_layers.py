@@ -63,16 +63,17 @@ def test_gradients_by_differences() -> None:
     check_grads(function, draw(lstm, 2, 4), order=1, modes=["rev"])
 
 
+@pytest.mark.usefixtures("x64")
 def test_parameters_are_those_of_pytorch() -> None:
-    theirs = torch.nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True)
+    theirs = torch.nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True).double()
     params = {name: jnp.asarray(p.detach().numpy()) for name, p in theirs.named_parameters()}
     lstm = bj.LSTM(3, 4, 2, bidirectional=True)
-    x = np.random.default_rng(0).standard_normal((2, 5, 3), np.float32)
+    x = np.random.default_rng(0).standard_normal((2, 5, 3))
     y, state = lstm(params, x)
     expected, after = theirs(torch.tensor(x))
     for found, tensor in ((y, expected), *zip(state, after, strict=True)):
-        assert found.dtype == jnp.float32
-        np.testing.assert_allclose(found, tensor.detach(), atol=1e-6)
+        assert found.dtype == jnp.float64
+        np.testing.assert_allclose(found, tensor.detach(), atol=1e-14)
 
 
 @pytest.mark.usefixtures("x64")

@@ -8,6 +8,8 @@ from collections import deque
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 #: Layers in order; a module belongs to the longest prefix that fits.
@@ -57,6 +59,13 @@ def read_modules():
             name = ".".join([package, *(part for part in parts if part != "__init__")])
             trees[name] = ast.parse(path.read_text(encoding="utf-8"))
     return trees
+
+
+@pytest.fixture(autouse=True, scope="module")
+def trees_go():
+    """The trees are a tenth of what a worker holds."""
+    yield
+    read_modules.cache_clear()
 
 
 def names_of(tree):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cell_reference import MAKES, compare_with_autograd
+from marks import some
 from recurrent_reference import compare, reference_of
 from tolerances import assert_close
 
@@ -56,7 +57,7 @@ def test_newton_gives_the_states_of_the_serial_pass(name: str, method: str, rng:
     assert_close(found[1], found[0], 60 * 12, what="output")
 
 
-@pytest.mark.parametrize("name", MAKES)
+@pytest.mark.parametrize("name", some("mgu", long=[name for name in MAKES if name != "mgu"]))
 def test_a_layer_of_any_cell_agrees_with_autograd(name: str) -> None:
     make, step = MAKES[name]
     net = bp.Sequential([make(3, 6, heads=3)], (7, 3), dtype="float64")

@@ -55,7 +55,9 @@ def test_outputs_and_states_have_the_bits_of_a_pass_that_keeps_all(
 
 
 def network_of(layer, steps=40, **options):
-    return bp.Sequential([layer, bp.Linear(5, 2)], (steps, 3), seed=1, dtype="float64", device="host", **options)
+    return bp.Sequential(
+        [layer, bp.Linear(5, 2)], (steps, 3), seed=1, dtype="float64", device="host", **options
+    )
 
 
 def test_a_network_keeps_nothing_where_it_is_told_so(rng):

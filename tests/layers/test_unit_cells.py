@@ -19,8 +19,8 @@ import bppsa_cupy as bp
 
 CELLS = {**UNITS, **PARTLY}
 #: Cells that every run compiles.
-QUICK = ("turning", "peeping", "partly")
-NAMES = some("turning", "peeping", long=("averages", "independent"))
+QUICK = ("turning", "partly")
+NAMES = some("turning", long=[name for name in UNITS if name != "turning"])
 
 
 def by_torch(layer, step, values, x, lengths, first):

@@ -48,8 +48,8 @@ def test_steps_leave_the_bits_of_a_pass(name: str, batch_first: bool, dtype: str
 @pytest.mark.parametrize("kind", [bt.GRU, bt.LSTM, bt.MinGRU, bt.LRU])
 def test_modules_have_steps(kind: Any) -> None:
     torch.manual_seed(0)
-    module = kind(3, 4)
-    x = torch.randn(7, 7, 3)
+    module = kind(3, 4, dtype=torch.float64)
+    x = torch.randn(7, 7, 3, dtype=torch.float64)
     y, state = module(x)[0], None
     for t in range(7):
         found, state = module.step(x[:, t] if module.batch_first else x[t], state)

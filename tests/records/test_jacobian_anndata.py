@@ -94,12 +94,12 @@ def test_a_dump_is_read_step_by_step(tmp_path, monkeypatch, read_elem):
     inputs = rng.standard_normal((8, 5, 2)).astype(np.float32)
     np.savez("data.npz", x=inputs, y=np.arange(8) % 2)
     options = "--data data.npz --batch-size 3 --hidden-size 4 --device host --anndata -o j.h5".split()
-    assert main(["dump", "lstm", *options]) == 0
+    assert main(["dump", "rnn", *options]) == 0
     dense = bp.load_jacobians("j.h5").where(layer=0).dense()
     with h5py.File("j.h5") as file:
         for step in range(5):
             for sample in range(3):
-                matrix = read_elem(file[f"000_LSTM_l0_forward_{step:06d}/samples/{sample}"])
+                matrix = read_elem(file[f"000_RNN_l0_forward_{step:06d}/samples/{sample}"])
                 np.testing.assert_array_equal(matrix.toarray(), dense[step, sample])
 
 

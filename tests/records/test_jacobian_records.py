@@ -21,8 +21,8 @@ LOOKS = {
 def network():
     """Records of a network of several recurrent layers and others, and their file's."""
     layers = [bp.GRU(2, 4, num_layers=2, bidirectional=True), bp.LSTM(8, 3), bp.Linear(3, 2)]
-    net = bp.Sequential(layers, (5, 2), device="host")
-    net.forward(np.random.default_rng(0).standard_normal((3, 5, 2)).astype(np.float32))
+    net = bp.Sequential(layers, (5, 2), dtype="float64", device="host")
+    net.forward(np.random.default_rng(0).standard_normal((3, 5, 2)))
     return net.transposed_jacobians()
 
 
@@ -127,7 +127,10 @@ def test_dense_are_the_matrices_by_time(layer, direction, monkeypatch):
 
 
 def test_dense_keeps_the_dtype(network):
-    assert network.where(layer=1).dense().dtype == np.float32
+    assert network.where(layer=1).dense().dtype == np.float64
+    net = bp.Sequential([bp.RNN(2, 3)], (4, 2), device="host")
+    net.forward(np.ones((1, 4, 2), np.float32))
+    assert net.transposed_jacobians().dense().dtype == np.float32
 
 
 def test_a_file_gives_the_same(network, tmp_path):

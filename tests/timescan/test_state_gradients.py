@@ -89,8 +89,8 @@ def test_on_every_device(device):
 
 
 def test_there_is_none_before_a_way_back():
-    net = bp.Sequential([bp.GRU(2, 3)], (4, 2), device="host")
-    x = np.ones((2, 4, 2), np.float32)
+    net = bp.Sequential([bp.GRU(2, 3)], (4, 2), dtype="float64", device="host")
+    x = np.ones((2, 4, 2))
     y = net.forward(x)
     assert {record.gradient_norm for record in net.transposed_jacobians()} == {None}
     net.backward(np.ones_like(y))

@@ -92,12 +92,11 @@ def test_packs_drop_a_share_of_p_and_scale_the_rest():
 def test_a_cell_layer_drops_too():
     cell = bp.Cell.built_in("mgu")
     torch.manual_seed(0)
-    module = ours.CellLayer(cell, 3, 4, 2, dropout=1.0)
-    other = ours.CellLayer(cell, 3, 4, 2, dropout=1.0)
+    module, other = (ours.CellLayer(cell, 3, 4, 2, dropout=1.0, dtype=torch.float64) for _ in range(2))
     with torch.no_grad():
         for name, parameter in module.named_parameters():
             other.get_parameter(name).copy_(parameter * (1.0 if name.endswith("_l1") else 2.0))
-    x = torch.randn(5, 2, 3)
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
     torch.testing.assert_close(module(x)[0], other(x)[0])  # the second layer sees zeros alone
     assert not torch.allclose(module.eval()(x)[0], other.eval()(x)[0])
 

@@ -85,7 +85,7 @@ class Tagger(nn.Module):
 
 @pytest.mark.parametrize("convert", [False, True])
 def test_a_model_of_ones_own(convert: bool) -> None:
-    model = Tagger()
+    model = Tagger().double()
     model = ours.convert(model) if convert else model
     records = ours.jacobians(model, torch.arange(10).reshape(2, 5) % 5)
     assert repr(records) == "JacobianRecords(2.rnn GRU l0 × 5, 1.act Tanh, 3.out Linear, 1.act.1 Tanh)"

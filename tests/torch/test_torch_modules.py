@@ -28,7 +28,7 @@ def parts_of(state: Any) -> tuple[torch.Tensor, ...]:
     return state if isinstance(state, tuple) else (state,)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", some(torch.float64, long=[torch.float32]), ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_argument(kind: str, dtype: torch.dtype) -> None:
     for layers, bias, batch_first, both in itertools.product((1, 2), *[(False, True)] * 3):

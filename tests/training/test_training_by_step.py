@@ -95,7 +95,7 @@ def test_evaluation_is_over_labels_that_count(sums):
 
 def test_the_command_lines_take_it(sums, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    line = ["lstm", "--data", str(sums), "--device", "host", "--hidden-size", "8"]
+    line = ["rnn", "--data", str(sums), "--device", "host", "--hidden-size", "8"]
     more = [
         "--optimizer",
         "adam",

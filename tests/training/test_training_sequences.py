@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from marks import some
 from sequence_cases import CLASSES, FEATURES, STEPS, write_bits, write_padded
 from tolerances import assert_close
 
@@ -119,7 +120,7 @@ def test_what_is_padded_does_not_matter(padded, model):
 # ---- the command line ----
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", some("rnn", "gru", long=["lstm"]))
 def test_train_logs_evaluates_and_resumes(padded, tmp_path, monkeypatch, capsys, model):
     monkeypatch.chdir(tmp_path)
     line = [model, "--data", str(padded), "--device", "host", "--optimizer", "adam", "--lr", "0.05",
