@@ -3,9 +3,6 @@ and products of Jacobians are P x P a unit."""
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -13,7 +10,7 @@ from cell_reference import compare_with_autograd, walk_of_torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
-from unit_cells import AFFINE, PARTLY, UNITS
+from unit_cells import AFFINE, PARTLY, UNITS, sru_by_torch
 
 import bppsa_cupy as bp
 
@@ -152,50 +149,6 @@ def test_states_beyond_the_range_are_those_of_the_serial_pass() -> None:
     np.testing.assert_array_equal(found["chunked"], found["serial"])
 
 
-@pytest.mark.parametrize("name", some("turning", long=("peeping", "forgetful")))
-def test_in_pytorch_and_jax(name: str) -> None:
-    import jax
-
-    import bppsa_cupy.jax as bj
-    import bppsa_cupy.torch as bt
-
-    cell, _ = CELLS[name]
-    rng = np.random.default_rng(0)
-    module = bt.CellLayer(cell, 2, 3, batch_first=True, dtype=torch.float64)
-    x = torch.tensor(rng.standard_normal((2, 5, 2)), requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: module(x)[0], x)
-    assert torch.autograd.gradgradcheck(lambda x: module(x)[0], x)
-    layer = bp.CellLayer(cell, 2, 3)
-    values = {n: p.detach().numpy() for n, p in module.named_parameters()}
-    y, saved = bp.functional.forward(layer, values, x.detach().numpy())
-    np.testing.assert_allclose(module(x)[0].detach(), y, atol=1e-13)
-    with jax.enable_x64(True):
-        by_jax = jax.grad(lambda x: bj.CellLayer(cell, 2, 3)(values, x)[0].sum())(x.detach().numpy())
-    np.testing.assert_allclose(by_jax, bp.functional.vjp(saved, np.ones_like(y)).input, atol=1e-13)
-
-
-def sru_by_torch(layer, leaves, x, lengths, first):
-    """SRU by equations 3 to 6 of Lei et al. 2018: outputs, and the last states of c."""
-    H, after = layer.hidden_size, []
-    for number in range(layer.num_layers):
-        sides = []
-        for direction, end in enumerate(("", "_reverse")[: layer.directions]):
-            own = {n: leaves[f"{n}_l{number}{end}"] for n in ("weight_ih", "bias_ih", "vf", "vr")}
-            c, side = first[number * layer.directions + direction], [None] * x.shape[1]
-            for t in reversed(range(x.shape[1])) if direction else range(x.shape[1]):
-                made = (x[:, t] @ own["weight_ih"].T).split(H, 1)
-                skip = made[3] if len(made) > 3 else x[:, t]
-                f = torch.sigmoid(made[1] + own["bias_ih"][:H] + own["vf"] * c)
-                r = torch.sigmoid(made[2] + own["bias_ih"][H:] + own["vr"] * c)
-                inside = (t < lengths)[:, None]
-                c = torch.where(inside, f * c + (1 - f) * made[0], c)
-                side[t] = torch.where(inside, r * c + (1 - r) * skip, torch.zeros_like(c))
-            sides.append(torch.stack(side, 1))
-            after.append(c)
-        x = torch.cat(sides, 2)
-    return x, torch.stack(after)
-
-
 @pytest.mark.parametrize("features", [3, 4])
 def test_sru_whose_gates_see_the_state(features: int, rng: np.random.Generator) -> None:
     layer = bp.SRU(features, 4, 2, bidirectional=features == 4, v1=False, forward_method="newton")
@@ -228,53 +181,3 @@ def test_sru_of_either_kind_is_made_again_and_told_apart() -> None:
     assert repr(bp.PeepholeSRU(**config)) == repr(layer)
     with pytest.raises(bp.ShapeError, match="it takes 'auto', 'serial', 'newton', 'quasi-newton'"):
         bp.SRU(3, 4, v1=False, forward_method="chunked")
-
-
-@pytest.mark.parametrize("outputs", ["all", "last"])
-@pytest.mark.parametrize("features", [3, 4])
-def test_sru_whose_gates_see_the_state_for_torch_and_jax(
-    features: int, outputs: str, rng: np.random.Generator
-) -> None:
-    import jax
-
-    import bppsa_cupy.jax as bj
-    import bppsa_cupy.torch as bt
-
-    options = {"bidirectional": True, "v1": False, "outputs": outputs}
-    module = bt.SRU(features, 4, 2, dtype=torch.float64, **options)
-    layer = module.layer
-    assert type(module) is bt.PeepholeSRU and type(layer) is bp.PeepholeSRU
-    assert {n: tuple(p.shape) for n, p in module.state_dict().items()} == layer.parameter_shapes()
-    x, first = rng.standard_normal((3, 9, features)), rng.standard_normal((4, 3, 4))
-    lengths = np.array([9, 7, 2])
-    given_x, c = (torch.tensor(value, requires_grad=True) for value in (x, first))
-    leaves = dict(module.named_parameters())
-    wanted, after = sru_by_torch(layer, leaves, given_x, torch.tensor(lengths), c)
-    if outputs == "last":
-        wanted = torch.cat([wanted[range(3), lengths - 1, :4], wanted[:, 0, 4:]], 1)
-    by_y, by_after = rng.standard_normal(wanted.shape), rng.standard_normal(after.shape)
-    asked = [given_x, c, *leaves.values()]
-    expected = torch.autograd.grad([wanted, after], asked, [torch.tensor(by_y), torch.tensor(by_after)])
-
-    pack = torch.nn.utils.rnn.pack_padded_sequence(given_x, torch.tensor(lengths), batch_first=True)
-    y, found_after = module(pack, c)
-    if outputs == "all":
-        y, _ = torch.nn.utils.rnn.pad_packed_sequence(y, batch_first=True)
-    torch.testing.assert_close([y, found_after], [wanted, after], atol=1e-12, rtol=1e-12)
-    found = torch.autograd.grad([y, found_after], asked, [torch.tensor(by_y), torch.tensor(by_after)])
-    torch.testing.assert_close(found, expected, atol=1e-11, rtol=1e-11)
-    assert torch.autograd.gradgradcheck(lambda x: module(x)[0], given_x[:1, :3].detach().requires_grad_())
-    again = pickle.loads(pickle.dumps(module))
-    torch.testing.assert_close(again(given_x, c)[0], module(given_x, c)[0])
-
-    with jax.enable_x64(True):
-        function = bj.SRU(features, 4, 2, **options)
-        assert type(function) is bj.PeepholeSRU and function == copy.deepcopy(function)
-        params = {n: p.detach().numpy() for n, p in leaves.items()}
-        assert function.init(jax.random.key(0)).keys() == params.keys()
-        run = jax.jit(lambda x, c, params: function(params, x, c, lengths=lengths))
-        results, pull = jax.vjp(run, x, first, params)
-        by_x, by_c, by_params = pull((by_y, by_after))
-    np.testing.assert_allclose(results[0], wanted.detach(), atol=1e-12, rtol=1e-12)
-    for value, own in zip([by_x, by_c, *(by_params[n] for n in params)], expected, strict=True):
-        np.testing.assert_allclose(value, own, atol=1e-11, rtol=1e-11)

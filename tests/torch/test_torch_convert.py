@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from marks import some
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch_cases import assert_same
 
 import bppsa_cupy as bp
