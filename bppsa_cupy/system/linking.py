@@ -22,6 +22,8 @@ from numba.core.compiler import lookup_environment
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
 from numba.core.registry import CPUDispatcher, cpu_target
+from numba.extending import overload
+from numba.np import arrayobj
 
 #: How functions are called that Numba writes into every module which raises such an error, all alike.
 SHARED = "__excinfo_unwrap_args"
@@ -106,6 +108,19 @@ def _name(library: Any, fndesc: Any, env: Any) -> Any:
     return make_function(fndesc.lookup_module(), fndesc.qualname, "", 0, env, (library,))
 
 
+def _raise_sizes(source: Any, target: Any) -> None:
+    """What raises where an array is assigned to a slice of another size."""
+    raise NotImplementedError
+
+
+@overload(_raise_sizes)
+def _raising(source: Any, target: Any) -> Any:
+    def raise_sizes(source: Any, target: Any) -> None:
+        raise ValueError("cannot assign slice from input of different size")
+
+    return raise_sizes
+
+
 _depth = 0
 
 
@@ -116,17 +131,19 @@ def parts() -> Iterator[None]:
     global _depth
     context = cpu_target.target_context
     codegen = context.codegen()
-    former = codegen._library_class
+    former = codegen._library_class, arrayobj.raise_with_shape_context
     _depth += 1
     codegen._library_class = PartLibrary
     # Numba's contexts are copied from this one for each function, with what is set here.
     context.get_executable = _name
     context.create_cfunc_wrapper = lambda library, fndesc, env, call_helper: None
+    # Numba's own writes both shapes into its message: strings, which take longer than the rest of a loop.
+    arrayobj.raise_with_shape_context = _raise_sizes
     try:
         yield
     finally:
         _depth -= 1
-        codegen._library_class = former
+        codegen._library_class, arrayobj.raise_with_shape_context = former
         if not _depth:
             del context.get_executable, context.create_cfunc_wrapper
 
