@@ -86,4 +86,6 @@ def test_complex_states_go_on_with_a_batch_and_without() -> None:
         assert pickle.loads(pickle.dumps(function)) == function
         moduli = np.sort(np.repeat(np.exp(-np.exp(params["nu_log_l0"])), 2))[::-1]
         steps = bj.jacobians(function, params, x).dense()
-        np.testing.assert_allclose(np.linalg.svd(steps, compute_uv=False), np.tile(moduli, (8, 2, 1)), atol=1e-6)
+        np.testing.assert_allclose(
+            np.linalg.svd(steps, compute_uv=False), np.tile(moduli, (8, 2, 1)), atol=1e-6
+        )
