@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -167,36 +167,50 @@ def measure(
 
     Raises BenchmarkError where a side fails, and what `check` raises.
     """
-    measured = {name: Measurement() for name in sides}
     with ExitStack() as stack:
-        children = {
-            name: stack.enter_context(_process(name, side, sample_seconds)) for name, side in sides.items()
+        asked = {
+            name: stack.enter_context(side_process(name, side, sample_seconds))
+            for name, side in sides.items()
         }
-        for ask in children.values():
+        for ask in asked.values():
             ask("build")
-        check({name: ask("result") for name, ask in children.items()})
-        started = time.perf_counter()
-        for taken in range(repeats):
-            seconds_so_far = time.perf_counter() - started
-            if taken >= LEAST_SAMPLES and seconds_so_far * (taken + 1) / taken > limit_seconds:
-                break
-            for name, ask in children.items():
-                time.sleep(PAUSE_SECONDS)
-                for quantity, seconds in ask("sample").items():
-                    measured[name].seconds[quantity].append(seconds)
-        for name, ask in children.items():
-            measured[name].result = ask("result")
-            measured[name].peak = ask("bytes")
+        check({name: ask("result") for name, ask in asked.items()})
+        measured = interleave(asked, repeats, limit_seconds)
         check({name: one.result for name, one in measured.items()})
     return measured
 
 
-@contextmanager
-def _process(name: str, side: Side, sample_seconds: float) -> Iterator[Callable[[str], Any]]:
-    """A side's process, which ends with the block: a function that asks it and gives its answer.
+class Ask(Protocol):
+    """Asks a side's process, see `serve`."""
 
-    The function raises BenchmarkError with the error that the process met.
-    """
+    def __call__(self, question: str, within: float = math.inf) -> Any:
+        """The answer. Raises BenchmarkError with the error that the process met, and where there is none
+        within so many seconds, which end the process."""
+
+
+def interleave(
+    asked: Mapping[str, Ask], repeats: int, limit_seconds: float = math.inf
+) -> dict[str, Measurement]:
+    """Samples of sides that are built, as `measure` takes them, and what the last runs left."""
+    measured = {name: Measurement() for name in asked}
+    started = time.perf_counter()
+    for taken in range(repeats):
+        seconds_so_far = time.perf_counter() - started
+        if taken >= LEAST_SAMPLES and seconds_so_far * (taken + 1) / taken > limit_seconds:
+            break
+        for name, ask in asked.items():
+            time.sleep(PAUSE_SECONDS)
+            for quantity, seconds in ask("sample").items():
+                measured[name].seconds[quantity].append(seconds)
+    for name, ask in asked.items():
+        measured[name].result = ask("result")
+        measured[name].peak = ask("bytes")
+    return measured
+
+
+@contextmanager
+def side_process(name: str, side: Side, sample_seconds: float) -> Iterator[Ask]:
+    """A side's process, which ends with the block."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(
@@ -208,10 +222,13 @@ def _process(name: str, side: Side, sample_seconds: float) -> Iterator[Callable[
         process.start()
     there.close()
 
-    def ask(question: str) -> Any:
+    def ask(question: str, within: float = math.inf) -> Any:
         with suppress(OSError):  # the process may have ended with an error that waits to be read
             here.send(question)
         try:
+            if not here.poll(within if within < math.inf else None):
+                process.kill()
+                raise BenchmarkError(f"{name}: no answer to {question!r} within {within:.3g} s")
             error, value = here.recv()
         except (EOFError, OSError):
             process.join(10)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,12 +12,16 @@ import numpy as np
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
 from bppsa_cupy.tools.benchmarks.harness import (
+    Ask,
     BenchmarkError,
+    Measurement,
     Row,
     Side,
-    compared_row,
-    measure,
+    interleave,
+    quartiles,
     require_equal,
+    side_process,
+    timed_row,
 )
 from bppsa_cupy.tools.benchmarks.linear_layers import LAYERS, JaxLayer, OurLayer, OurProducts, TorchLayer
 from bppsa_cupy.tools.benchmarks.workload import OVERALL, Lap, Workload
@@ -32,11 +37,17 @@ SIZES = (
 )
 MOST_BYTES = 1 << 29
 #: Of layers, which hold several arrays of such a size.
-MOST_BYTES_OF_LAYERS = 1 << 27
+MOST_BYTES_OF_LAYERS = 1 << 28
 #: What stands beside our time without being a rival.
 LABELS = {"copy": "np.copyto", "products": "its products alone"}
 #: Steps up to which PyTorch's loop is worth waiting for.
-LOOPED = 1000
+LOOPED = 30_000
+#: Seconds of samples of a rival and us, of which each has a few in any case; of a rival's start: imports,
+#: arrays, compilation and two runs.
+LIMIT_SECONDS, START_SECONDS = 8, 25
+#: A rival that takes FAR times as long as the best one before it is timed once; one that takes so many
+#: seconds already where it takes NEAR times as long.
+FAR, NEAR, LONG_SECONDS = 10, 2, 2
 #: Of norms: logarithms lose digits.
 TOLERANCE = 1e-2
 #: Elements of a result that are compared.
@@ -65,48 +76,70 @@ def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
 def _rows(arguments: argparse.Namespace, layer: str | None, sizes: Mapping[str, int]) -> list[Row]:
     """A rival at a time, so that two sides' arrays are there at once."""
     case = f"B={sizes['batch']} T={sizes['steps']} H={sizes['hidden']}"
-    threads, rows = arguments.threads, []
+    threads, rows, best = arguments.threads, [], math.inf
+    sample_seconds = 0.0 if arguments.quick else 0.02
     given: dict[str, Any] = dict(sizes)
     kinds: dict[str, Callable[..., Workload]] = {"torch": TorchScan, "jax": JaxScan, "copy": Copies}
     mine: Callable[..., Workload] = OurScan
     if layer is not None:
         case, given["layer"], mine = f"{layer} {case}", layer, OurLayer
         kinds = {"torch": TorchLayer, "jax": JaxLayer, "products": OurProducts}
-    ours = Side(mine, {**given, "device": arguments.device}, threads)
-    for name, way in _rivals(arguments.against, sizes["steps"], layer):
-        options = {**given, **({"device": arguments.device} if name == "products" else {"way": way})}
-        imports = (name,) if way else ()
-        theirs = Side(kinds[name], options, threads, imports, {"NPROC": str(threads)})
-        label = f"{'PyTorch' if name == 'torch' else 'JAX'}, {way}" if way else LABELS[name]
-        try:
-            measured = measure(
-                {"ours": ours, label: theirs}, arguments.repeats, 0.0 if arguments.quick else 0.02,
-                limit_seconds=20,
-            )  # fmt: skip
-        except BenchmarkError as error:
-            if not way:
-                raise
-            # What a rival cannot do, for lack of memory or of an implementation, is told in its row's place.
-            rows.append(Row(case, OVERALL, 0.0, None, label, note=f"left out: {str(error)[-200:]}"))
-            continue
-        own, other = measured["ours"], measured[label]
-        if way:
-            require_equal(f"{case}, {label}", own.result, other.result, TOLERANCE)
-        rows.append(compared_row(case, OVERALL, own, (label, other)))
+    with side_process(
+        "ours", Side(mine, {**given, "device": arguments.device}, threads), sample_seconds
+    ) as ours:
+        own = ours("build")
+        for name, way in _rivals(arguments.against, sizes["steps"], layer):
+            options = {**given, **({"device": arguments.device} if name == "products" else {"way": way})}
+            side = Side(kinds[name], options, threads, (name,) if way else (), {"NPROC": str(threads)})
+            label = f"{'PyTorch' if name == 'torch' else 'JAX'}, {way}" if way else LABELS[name]
+            note: str | None = None
+            far = max(NEAR * best, min(FAR * best, LONG_SECONDS)) if way else math.inf
+            try:
+                with side_process(label, side, sample_seconds) as theirs:
+                    found, once = _beside(ours, theirs, far, arguments.repeats)
+            except BenchmarkError as error:
+                if not way:
+                    raise
+                # What a rival cannot do, for lack of memory, of an implementation or of time, is told in its
+                # row's place.
+                spread, note = {"ours": quartiles([own])}, f"left out: {str(error)[-200:]}"
+                rows.append(Row(case, OVERALL, own, None, f"{label} (left out)", spread=spread, note=note))
+                continue
+            if way:
+                require_equal(f"{case}, {label}", found[0].result, found[1].result, TOLERANCE)
+            seconds, rivals = (one.seconds[OVERALL] for one in found)
+            if once:
+                label, note = f"{label} (once)", f"timed once: the best rival took {best:.3g} s"
+            elif way:
+                best = min(best, float(np.median(rivals)))
+            rows.append(timed_row(case, OVERALL, seconds, rivals, label, note=note))
     return rows
 
 
+def _beside(ours: Ask, theirs: Ask, far: float, repeats: int) -> tuple[list[Measurement], bool]:
+    """Ours and a rival side by side, and whether it was timed once, for it took longer than `far`."""
+    seconds = theirs("build", START_SECONDS + 2 * min(far, START_SECONDS))
+    if seconds <= far:
+        return list(interleave({"ours": ours, "theirs": theirs}, repeats, LIMIT_SECONDS).values()), False
+    own = ours("sample")[OVERALL]
+    return [
+        Measurement({OVERALL: [own]}, ours("result")),
+        Measurement({OVERALL: [seconds]}, theirs("result")),
+    ], True
+
+
 def _rivals(against: list[str], steps: int, layer: str | None = None) -> Iterator[tuple[str, str]]:
-    """The ways of each rival; beside the scan a copy of its arrays, beside a layer its products alone."""
-    if "torch" in against:
-        if steps <= LOOPED:
-            yield "torch", "loop"
-        if layer != "LRU":
-            yield "torch", "logcumsumexp"
-        yield "torch", "associative_scan"
+    """The ways of each rival, those that are best as a rule first; beside the scan a copy of its arrays,
+    beside a layer its products alone."""
     if "jax" in against:
         yield "jax", "lax.scan"
         yield "jax", "associative_scan"
+    if "torch" in against:
+        yield "torch", "associative_scan"
+        if layer != "LRU":
+            yield "torch", "logcumsumexp"
+        if steps <= LOOPED:
+            yield "torch", "loop"
     yield ("copy" if layer is None else "products"), ""
 
 
@@ -178,10 +211,11 @@ class TorchScan(Workload):
         self.torch = torch
 
     def loop(self, a: Any, b: Any) -> Any:
-        state, states = b[:, 0], [b[:, 0]]
-        for t in range(1, b.shape[1]):
-            state = a[:, t] * state + b[:, t]
-            states.append(state)
+        # A view of a step as a[:, t] is would have an array of all steps as its gradient.
+        factors, terms = a.unbind(1), b.unbind(1)
+        states = [terms[0]]
+        for factor, term in zip(factors[1:], terms[1:], strict=True):
+            states.append(factor * states[-1] + term)
         return self.torch.stack(states, 1)
 
     def logarithms(self, a: Any, b: Any) -> Any:

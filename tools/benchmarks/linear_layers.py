@@ -105,10 +105,10 @@ class TorchLayer(Workload):
 
     def scan(self, a: Any, b: Any) -> Any:
         if self.way == "loop":
-            state, states = b[:, 0], [b[:, 0]]
-            for t in range(1, b.shape[1]):
-                state = a[:, t] * state + b[:, t]
-                states.append(state)
+            factors, terms = a.unbind(1), b.unbind(1)
+            states = [terms[0]]
+            for factor, term in zip(factors[1:], terms[1:], strict=True):
+                states.append(factor * states[-1] + term)
             return self.torch.stack(states, 1)
         from torch._higher_order_ops.associative_scan import associative_scan
 

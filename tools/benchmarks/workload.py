@@ -17,6 +17,9 @@ from bppsa_cupy.errors import BppsaError
 #: Marks the end of a named part of the work.
 Lap = Callable[[str], None]
 
+#: How many times as long as a sample is to take a run takes that is not tried twice.
+LONG = 50
+
 #: The whole of a run, beside its laps.
 OVERALL = "overall"
 
@@ -51,14 +54,16 @@ class Timer:
     """Times runs of one workload.
 
     A sample is one run that is not timed, which wakes threads and fills caches, then `number` timed
-    ones; `number` is such that they take `sample_seconds`.
+    ones; `number` is such that they take `sample_seconds`, going by the seconds of a run `once`: the second
+    sample's, or those of the first where that took by far more.
     """
 
     def __init__(self, workload: Workload, sample_seconds: float) -> None:
         self.workload, self.number = workload, 1
-        for _ in range(2):
-            once = self.sample()[OVERALL]
-        self.number = max(1, min(100_000, int(sample_seconds / max(once, 1e-9))))
+        self.once = self.sample()[OVERALL]
+        if self.once < LONG * sample_seconds:
+            self.once = self.sample()[OVERALL]
+        self.number = max(1, min(100_000, int(sample_seconds / max(self.once, 1e-9))))
 
     def sample(self) -> dict[str, float]:
         """Seconds a run, by lap and overall."""
@@ -107,7 +112,8 @@ def serve(
     imports: Sequence[str],
     sample_seconds: float,
 ) -> None:
-    """A side's process: answer "build", then "sample", "result", "bytes" in any order, until "stop".
+    """A side's process: answer "build" by the seconds of a run, then "sample", "result", "bytes" in any
+    order, until "stop".
 
     `imports` are modules whose memory is not the workload's.
 
@@ -121,7 +127,7 @@ def serve(
             if question == "build":
                 workload = factory(**options)
                 timer = Timer(workload, sample_seconds)
-                connection.send((None, None))
+                connection.send((None, timer.once))
             elif question == "sample":
                 connection.send((None, timer.sample()))
             elif question == "result":
