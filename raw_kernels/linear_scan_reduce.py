@@ -5,6 +5,7 @@ import numpy as np
 from bppsa_cupy.raw_kernels.kernel import kernel
 from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP
 from bppsa_cupy.raw_kernels.twins.scans.linear_rows import (
+    ahead_of,
     launch,
     put_lanes,
     rows_of_walk,
@@ -17,6 +18,7 @@ from bppsa_cupy.raw_kernels.twins.simd.denormals import flush_denormals, restore
 from bppsa_cupy.raw_kernels.twins.simd.lane_blocks import load_lanes
 from bppsa_cupy.raw_kernels.twins.simd.lanes import number
 from bppsa_cupy.raw_kernels.twins.simd.pairs import times
+from bppsa_cupy.raw_kernels.twins.simd.prefetch import lanes_will_be_read
 from bppsa_cupy.raw_kernels.twins.threads.crew import tasks_of
 from bppsa_cupy.system.compiled import compiled, part
 
@@ -29,16 +31,26 @@ def _group(j, count, whole, carried, paired, a, factors, b, place, sign, behind,
     return (number(factor, 0.0) if reset else times(paired, factor, sign, whole)), onward
 
 
+@part(forceinline=True)
+def _ask(left, right, a, factors, b, place):
+    """Ask for the lines of a step that comes later."""
+    for j in range(left, right, GROUP):
+        lanes_will_be_read(a, factors + j)
+        lanes_will_be_read(b, place + j)
+
+
 @part()
 def _walk_group(
-    left, count, paired, a, factors, factors_apart, b, place, apart, steps, product, end, at, sign, resets,
-    mark, reset_apart, behind,
+    left, count, paired, a, factors, factors_apart, b, place, apart, steps, width, product, end, at, sign,
+    resets, mark, reset_apart, behind,
 ):  # fmt: skip
     """So many steps of one group of lanes, `apart` from one another."""
     is_marked = resets.size > 0
     whole, carried = load_lanes(product, at + left, count), load_lanes(end, at + left, count)
+    factors_ahead, ahead = ahead_of(a, width, factors_apart), ahead_of(b, width, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
+        _ask(left, left + GROUP, a, factors + factors_ahead, b, place + ahead)
         whole, carried = _group(
             left, count, whole, carried, paired, a, factors, b, place, sign, behind, reset
         )
@@ -49,14 +61,16 @@ def _walk_group(
 
 @part()
 def _walk_row(
-    left, right, paired, a, factors, factors_apart, b, place, apart, steps, product, end, at, sign, resets,
-    mark, reset_apart, behind,
+    left, right, paired, a, factors, factors_apart, b, place, apart, steps, width, product, end, at, sign,
+    resets, mark, reset_apart, behind,
 ):  # fmt: skip
     """So many steps of some columns, whose groups of lanes go through each step one after another: rows are
     read as they lie in memory, and what is carried stays in the nearest cache."""
     is_marked, rest = resets.size > 0, (right - left) % GROUP
+    factors_ahead, ahead = ahead_of(a, width, factors_apart), ahead_of(b, width, apart)
     for _ in range(steps):
         reset = is_marked and resets[mark] != 0
+        _ask(left, right, a, factors + factors_ahead, b, place + ahead)
         for j in range(left, right - rest, GROUP):
             whole, carried = load_lanes(product, at + j, None), load_lanes(end, at + j, None)
             whole, carried = _group(
@@ -92,8 +106,8 @@ def _task(
     )
     former = flush_denormals()
     _walk(
-        left, right, paired, a, factor, factor_apart, b, place, apart, live - begin, product, end, at, sign,
-        resets, mark, mark_apart, behind,
+        left, right, paired, a, factor, factor_apart, b, place, apart, live - begin, width, product, end,
+        at, sign, resets, mark, mark_apart, behind,
     )  # fmt: skip
     restore_denormals(former)
 
