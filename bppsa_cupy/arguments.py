@@ -77,7 +77,9 @@ def as_pair(owner: str, name: str, value: Any, least: int) -> tuple[int, int]:
 
 def as_flag(owner: str, name: str, value: Any, *, error: type[BppsaError] = ShapeError) -> bool:
     """`value`, True or False (or 1 or 0), as a bool."""
-    if not isinstance(value, (bool, int, np.bool_, np.integer)) or value not in (0, 1):
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, (int, np.bool_, np.integer)) or value not in (0, 1):
         raise error(f"{owner} got {name}={value!r}: it takes True or False")
     return bool(value)
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from bppsa_cupy.raw_kernels.kernel import (
 
 #: An array of a device: numpy.ndarray or cupy.ndarray.
 Array = Any
+T = TypeVar("T")
 
 #: What a parameter's type admits before a launch's first array of that type has decided. As dtypes:
 #: NumPy works out a dtype's name at every call, which costs more than a small launch.
@@ -40,7 +41,7 @@ VARIANT_OF = {(np.dtype(v.real), np.dtype(v.index)): v for v in VARIANTS}
 
 #: Types of scalars whose value is all that a launch takes of them.
 PLAIN = (int, float, bool)
-#: Checked launches that a device remembers: those of some networks.
+#: Checked launches, and what else callers have it remember, that a device keeps: those of some networks.
 FOUND = 4096
 
 #: Bytes from which on free memory is asked about before an array is taken; the question costs some 20 µs.
@@ -69,6 +70,16 @@ class Device(abc.ABC):
         self.allocated = 0
         self.naming_memory = NamingMemory(self)
         self._found: dict[Hashable, tuple[Variant, LaunchShape, list[Any]]] = {}
+        self._remembered: dict[Hashable, Any] = {}
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gave for an equal key; it goes with the device, and with many others of its kind."""
+        found: T | None = self._remembered.get(key)
+        if found is None:
+            if len(self._remembered) >= FOUND:
+                self._remembered.clear()
+            found = self._remembered[key] = make()
+        return found
 
     # ---- arrays ----
 

@@ -128,7 +128,9 @@ class HostDevice(Device):
         def call(*arrays: np.ndarray) -> None:
             given = flat.copy()
             for place, array, read in zip(places, arrays, reads, strict=True):
-                given[place] = (_open(array) if read and not array.flags.writeable else array).reshape(-1)
+                if read and not array.flags.writeable:
+                    array = _open(array)
+                given[place] = array if array.ndim == 1 else array.ravel()
             launched[name] += 1
             twin(*given)
 

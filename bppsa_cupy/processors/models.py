@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from bppsa_cupy.raw_kernels.frames.clusters import groups_of, layouts_of_cluster
 from bppsa_cupy.raw_kernels.frames.kernels import WARP
 from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.raw_kernels.kernel import Layout
+from bppsa_cupy.system.calibration import calibration_version
 
 
 @dataclass(frozen=True)
@@ -460,3 +461,10 @@ def model_of(device: Device) -> Processor:
     model = built_in(device)
     measured = measured_fields(device.name) if isinstance(model, GpuModel) else None
     return model if measured is None else replace(model, **measured, calibrated=True)
+
+
+def version_of_model(device: Device) -> Hashable:
+    """What `model_of` follows from beside the device and its workers: of a GPU the shared memory of a block
+    and the file of its calibration."""
+    shared = device.shared_bytes
+    return None if shared is None else (shared, calibration_version(device.name))

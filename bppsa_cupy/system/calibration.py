@@ -127,12 +127,18 @@ def load_part(device: str, part: str, read: Callable[[str, Any], T]) -> T | None
 
 def kept_part(device: str, part: str, read: Callable[[str, Any], T]) -> T | None:
     """The same, and None where there is no file; one that cannot be used is told of, once, by a warning."""
+    version = calibration_version(device)
+    return None if version is None else _read_once(device, part, read, *version)
+
+
+def calibration_version(device: str) -> tuple[str, int, int] | None:
+    """What tells the file of a device's calibration from any before it: path, time and size; None without."""
     path = calibration_path(device)
     try:
         facts = path.stat()
     except OSError:
         return None
-    return _read_once(device, part, read, str(path), facts.st_mtime_ns, facts.st_size)
+    return str(path), facts.st_mtime_ns, facts.st_size
 
 
 @lru_cache(maxsize=16)

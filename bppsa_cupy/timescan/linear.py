@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device
-from bppsa_cupy.processors.models import model_of
+from bppsa_cupy.processors.models import model_of, version_of_model
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.timescan.cost import Choice
 from bppsa_cupy.timescan.linear_cost import ScanSize, choose
-
-#: Launches of walks by name, dtype and scalars, and how many of a device are kept: a check takes longer than
-#: a short walk.
-_launches: WeakKeyDictionary[Device, dict[Hashable, Callable[..., None]]] = WeakKeyDictionary()
-LAUNCHES = 1024
-
-
-@lru_cache(maxsize=1024)
-def _chosen(device: Device, workers: int, size: ScanSize, method: str, chunk: int | None) -> Choice:
-    """How a scan goes on a device that has so many workers."""
-    return choose(model_of(device), size, method=method, chunk=chunk)
 
 
 @lru_cache(maxsize=16)
@@ -40,7 +28,16 @@ def no_state(device: Device, shape: tuple[int, ...], dtype: np.dtype) -> Array:
     return device.zeros(shape, dtype)
 
 
-@dataclass(frozen=True)
+@dataclass
+class Known:
+    """What a device remembers of scans of one kind: how they go, by rows read and written, and the launches
+    of walks, by name and scalars."""
+
+    choices: dict[tuple[int, int], Choice] = field(default_factory=dict)
+    launches: dict[tuple[str, tuple[int, ...]], Callable[..., None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class LinearScan:
     """h_t = a_t h_{t-1} + b_t of arrays of real numbers, of which complex ones are pairs.
 
@@ -51,6 +48,7 @@ class LinearScan:
     paired   whether numbers are complex
     reverse  whether the scan goes from the last step to the first
     method, chunk  "auto", "serial" or "chunked", and the steps of a chunk, by default the cost model's
+    known    what the device remembers of such scans
 
     Law: every method and chunk length gives the same values up to rounding. Where what comes to a chunk is
     not finite, as where a product left the range and the state might not have, the scan is run again
@@ -68,6 +66,15 @@ class LinearScan:
     reverse: bool
     method: str = "auto"
     chunk: int | None = None
+    known: Known = field(init=False)
+
+    def __post_init__(self) -> None:
+        device = self.device
+        key = (
+            LinearScan, self.a.dtype, self.a.shape, self.batch, self.steps, self.width, self.resets.shape[0],
+            self.paired, self.reverse, self.method, self.chunk, device.workers, version_of_model(device),
+        )  # fmt: skip
+        self.known = device.remember(key, Known)
 
     def forward(self, b: Array, initial: Array, h: Array, *, transposed: bool = False) -> None:
         """Fill h with the states (B, T, W) from `initial` (B, W) on; where `transposed`, with those of the
@@ -163,21 +170,22 @@ class LinearScan:
         return 1 if self.a.shape[1] > 1 else 0
 
     def _choose(self, read: int, written: int) -> Choice:
-        itemsize = self.a.dtype.itemsize
-        size = ScanSize(self.batch, self.steps, self.width, itemsize, read * itemsize, written * itemsize)
-        return _chosen(self.device, self.device.workers, size, self.method, self.chunk)
+        choices = self.known.choices
+        if (read, written) not in choices:
+            itemsize = self.a.dtype.itemsize
+            size = ScanSize(self.batch, self.steps, self.width, itemsize, read * itemsize, written * itemsize)
+            choices[read, written] = choose(model_of(self.device), size, method=self.method, chunk=self.chunk)
+        return choices[read, written]
 
     def _bound(self, name: str, arrays: tuple[Array, ...], scalars: tuple[int, ...]) -> Callable[[], None]:
         """The launch of a kernel on arrays, checked where one of such scalars and numbers has not been."""
-        key = name, self.a.dtype, scalars
-        launches = _launches.setdefault(self.device, {})
-        if key not in launches:
-            if len(launches) >= LAUNCHES:
-                launches.clear()
+        launches, key = self.known.launches, (name, scalars)
+        launch = launches.get(key)
+        if launch is None:
             kernel = KERNELS[name]
             names = [parameter.name for parameter in kernel.parameters if parameter.is_array]
-            launches[key] = self.device.bind_open(kernel, names, *arrays, *scalars)
-        return partial(launches[key], *arrays)
+            launch = launches[key] = self.device.bind_open(kernel, names, *arrays, *scalars)
+        return partial(launch, *arrays)
 
     def _sizes(self, chunk: int, chunks: int) -> tuple[int, ...]:
         return (

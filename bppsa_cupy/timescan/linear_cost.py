@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bppsa_cupy.processors.models import GpuModel, Processor
+from bppsa_cupy.raw_kernels.twins.scans.linear_rows import LEAST_SHARED
 from bppsa_cupy.timescan.cost import Choice
 
 #: Of a thread of the host: bytes a second that it streams, seconds of a step of one group of lanes at least,
@@ -27,6 +28,11 @@ class ScanSize:
     itemsize: int
     bytes_read: int
     bytes_written: int
+
+    @property
+    def elements(self) -> int:
+        """Reals of the states."""
+        return self.batch * self.steps * self.width
 
     def chunks(self, chunk: int) -> int:
         """How many chunks of so many steps there are, at least one."""
@@ -79,6 +85,8 @@ def choose(model: Processor, size: ScanSize, *, method: str = "auto", chunk: int
 
     if method == "serial":
         return serially("as asked for")
+    if method == "auto" and not isinstance(model, GpuModel) and size.elements < LEAST_SHARED:
+        return serially("few numbers are one thread's")
     groups = -(-size.width * size.itemsize // GROUP_BYTES)
     if method == "auto" and not isinstance(model, GpuModel) and size.batch * groups >= model.workers:
         return serially("every thread has samples or columns of its own")

@@ -107,15 +107,14 @@ def linear_scan_backward(
             f"{dtype} and shape {tuple(given.shape)}: it takes equal ones"
         )
     initial = _initial(where, h0, given, dtype)
-    shapes = tuple(np.shape(a)), tuple(given.shape), tuple(initial.shape)
-    parts = (None, None, None) if out is None else out
+    by_a_out, by_b_out, by_h0_out = (None, None, None) if out is None else out
+    owner = "linear_scan_backward"
     found = ScanGradients(
-        *(
-            _out(where, "linear_scan_backward", part, shape, dtype)
-            for part, shape in zip(parts, shapes, strict=True)
-        )
+        _out(where, owner, by_a_out, np.shape(a), dtype),
+        _out(where, owner, by_b_out, given.shape, dtype),
+        _out(where, owner, by_h0_out, initial.shape, dtype),
     )
-    by_a = _reals(found.a.reshape((1,) * (3 - found.a.ndim) + found.a.shape))
+    by_a = _reals(_with_steps(found.a))
     scan.backward(_reals(given), _reals(initial), _reals(by_h), by_a, _reals(found.b), _reals(found.h0))
     return found
 
@@ -162,7 +161,8 @@ def _scan_of(
         )
     (batch, steps, hidden), dtype = given.shape, given.dtype
     factors = _as(owner, "a", where, a, dtype)
-    shape = (1,) * (3 - factors.ndim) + tuple(factors.shape)
+    rows = _with_steps(factors)
+    shape = rows.shape
     if len(shape) != 3 or shape[0] not in (1, batch) or shape[1] not in (1, steps) or shape[2] != hidden:
         raise ShapeError(
             f"{owner} got a of shape {tuple(factors.shape)} and {name} of shape {tuple(given.shape)}: it "
@@ -173,7 +173,7 @@ def _scan_of(
     if chunk is not None:
         chunk = as_integer(owner, "chunk", chunk, 1)
     ends = _whole(where, batch, steps) if lengths is None else take_lengths(where, lengths, batch, steps)
-    real = _reals(factors.reshape(shape))
+    real = _reals(rows)
     return (
         where,
         LinearScan(
@@ -244,7 +244,11 @@ def _marks(owner: str, device: Device, resets: Any, batch: int, steps: int) -> A
     return device.asarray(resets.reshape(-1, steps) if steps else resets.reshape(1, 0)).view(np.uint8)
 
 
+def _with_steps(factors: Array) -> Array:
+    """Factors (H,) or (T, H) as (1, 1 or T, H); others as they are."""
+    return factors if factors.ndim >= 3 else factors.reshape((1,) * (3 - factors.ndim) + factors.shape)
+
+
 def _reals(array: Array) -> Array:
     """An array's memory as that of real numbers, two for a complex one."""
-    real = REAL_OF[array.dtype]
-    return array if array.dtype == real else array.view(real)
+    return array if array.dtype.kind == "f" else array.view(REAL_OF[array.dtype])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from tolerances import assert_close
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.processors.models import MODELS
+from bppsa_cupy.system import calibration
 from bppsa_cupy.timescan.linear_cost import ScanSize, choose
 
 SHAPES = ((2, 13, 3), (1, 7, 33), (3, 1, 16), (2, 0, 5), (0, 3, 2), (2, 5, 0))
@@ -186,6 +190,40 @@ def test_a_way_is_chosen_by_predicted_time() -> None:
     assert choose(MODELS["cuda"], wide).method == choose(MODELS["host"], long).method == "serial"
     assert choose(MODELS["cuda"], ScanSize(1, 0, 4, 4, 8, 4), method="chunked").reason == "one chunk"
     assert "as asked for" in str(choose(MODELS["host"], long, method="serial"))
+
+
+class WithModelOfGpu(HostDevice):
+    """The host, which is predicted to be as quick as a GPU."""
+
+    name = "cuda"
+    shared_bytes = 1 << 16
+    check_shared = lambda *_: None  # noqa: E731
+
+
+def test_a_calibration_that_is_written_later_is_seen_and_what_is_found_is_kept_by_the_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(calibration, "calibration_path", lambda device: tmp_path / f"{device}.json")
+    device, a = WithModelOfGpu(), np.ones((1, 20_000, 64), np.float32)
+    launched = []
+    for launch in (1e-6, 1.0):
+        walks = {**MODELS["cuda"].measured, "launch": launch}
+        kept = calibration.Calibration("cuda", calibration.this_machine("cuda"), {}, "", {}, walks)
+        calibration.save_calibration(kept)
+        before = device.launched.copy()
+        for _ in range(2):
+            bp.linear_scan(a, a, device=device)
+        launched.append(device.launched - before)
+    by_chunks, serial = launched
+    assert by_chunks["linear_scan_reduce"] == 2 and serial == {"linear_scan_forward": 2}
+    assert len(device._remembered) == 2 and not get_device("host")._remembered.keys() & device._remembered
+
+
+def test_few_numbers_are_walked_by_one_thread() -> None:
+    """Where they have fewer columns than threads as well, so that by chunks both would have some."""
+    host = replace(MODELS["host"], workers=8)
+    few, many = (ScanSize(1, steps, 16, 4, 8, 4) for steps in (30_000, 1_000_000))
+    assert choose(host, few).method == "serial" and choose(host, many).method == "chunked"
 
 
 def test_nothing_is_launched_on_the_host_but_the_walk(rng: np.random.Generator) -> None:
