@@ -7,7 +7,7 @@ WALKS = 100000
 OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 QUICK = $(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
-ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan products raw_kernels scan timescan)
+ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan processors products raw_kernels scan timescan)
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
 test check instruments fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive

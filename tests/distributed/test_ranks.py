@@ -1,11 +1,20 @@
-"""Scans and networks over ranks give the bits of one process."""
+"""Scans and networks over ranks: what each program of cases says of itself, by so many ranks."""
+
+from types import ModuleType
 
 import mpi
 import pytest
+import ranks_blocks_cases
 import ranks_cases
+import time_ranks_cases
 from marks import some_rows
 
-CASES = [name for name in vars(ranks_cases) if name.startswith("case_")]
+
+def cases_of(program: ModuleType) -> list[str]:
+    """Names of a program's cases, in the order in which it runs them."""
+    return [name for name in vars(program) if name.startswith("case_")]
+
+
 #: Those without scans of every length and whole models.
 QUICK = [
     f"case_{name}"
@@ -14,10 +23,11 @@ QUICK = [
         "residual_blocks",
     )
 ]  # fmt: skip
+SIZES = {ranks_cases: (1, 2, 3, 4, 5, 8), time_ranks_cases: (1, 2, 3, 5), ranks_blocks_cases: (2, 3)}
+LONG = [(program.__name__, size, cases_of(program)) for program, sizes in SIZES.items() for size in sizes]
 
 
-@pytest.mark.parametrize(
-    "size, cases", some_rows((2, QUICK), long=[(size, CASES) for size in (1, 2, 3, 4, 5, 8)])
-)
-def test_cases(size: int, cases: list[str]) -> None:
-    assert mpi.run(size, "ranks_cases.py", *cases, limit=300).stdout.split() == cases
+@pytest.mark.parametrize("program, size, cases", some_rows(("ranks_cases", 2, QUICK), long=LONG))
+def test_cases(program: str, size: int, cases: list[str]) -> None:
+    named = cases if cases is QUICK else ()
+    assert mpi.run(size, f"{program}.py", *named, limit=300).stdout.split() == cases

@@ -73,7 +73,7 @@ def test_the_tests_run_in_the_tree_on_its_package_without_those_that_lack_one(
     place = chosen.index("gpu")
     chosen[place], chosen[-1:] = (
         "not gpu",
-        ["tests/layers/test_geometry.py", str(lacking)],
+        ["tests/laws/test_geometry.py", str(lacking)],
     )
     outcome = run.run_part(
         Part("tests", (*chosen[:3], "-p", "absent", "-p", "no:hypothesispytest", *chosen[3:]), 600.0),
