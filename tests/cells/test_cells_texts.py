@@ -12,6 +12,7 @@ from emulator.device import EmulatedDevice
 from emulator.text_kernel import array_in, array_out, scalar, text_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import some
 from nvrtc import measure
 from tolerances import assert_close
 
@@ -150,7 +151,7 @@ def assert_structs_give(emulated: EmulatedDevice, cells: dict[str, CellForm], dt
             assert_close(one, other, 64, what=f"{name}, row {row}")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", some("float64", long=["float32"]))
 def test_structs_give_what_the_functions_give(emulated: EmulatedDevice, dtype: str) -> None:
     assert_structs_give(emulated, forms(), dtype)
 
@@ -163,7 +164,7 @@ def test_structs_of_drawn_cells_give_what_the_functions_give(emulated: EmulatedD
 
 
 @pytest.mark.skipif(nvrtc() is None, reason="NVRTC is missing: install nvidia-cuda-nvrtc-cu12")
-@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("real", some("float64", long=["float32"]))
 def test_structs_compile_for_a_gpu(real: str) -> None:
     variant = Variant(real)
     text = variant.type_definitions() + inline_headers(text_of(forms()))
@@ -198,7 +199,7 @@ def compiled_for_lanes(form: CellForm):
     return numba.njit(error_model="numpy")(room["evaluate"])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", some("float64", long=["float32"]))
 def test_functions_take_lanes(dtype: str) -> None:
     form = FORMS["peephole_lstm"]
     points, g, w = arguments_of(form, LANES, dtype)
@@ -224,7 +225,7 @@ def test_functions_of_float32_numbers_stay_float32() -> None:
     assert "float64" not in str(step.nopython_signatures[0].return_type)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", some("float64", long=["float32"]))
 def test_elementary_functions_take_lanes_and_numbers(dtype: str) -> None:
     @numba.njit
     def evaluate(x, found):

@@ -132,7 +132,7 @@ def test_the_quicker_way_by_the_chosen_chunk_is_within_a_tenth_of_the_best_by_an
 
         chunk = best_chunk(model, NEAR, size, ranks)
         assert chunk <= -(-steps // 2)  # two ranks have steps, where there are two
-        every = {-(-steps // chunks) for chunks in range(2, 1500)} | set(range(1, steps // 2, steps // 500))
+        every = {-(-steps // chunks) for chunks in range(2, 1500)} | set(range(1, steps // 2, steps // 100))
         assert quicker(chunk) <= 1.1 * min(map(quicker, every))
 
 

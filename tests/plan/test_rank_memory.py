@@ -126,15 +126,15 @@ def test_a_rank_takes_and_sends_what_was_predicted(data, n, seed):
     generator = np.random.default_rng(seed)
     shapes = [(chain.length(1), capacity)]
     shapes += [(e.pattern.nnz,) if e.shared else (e.pattern.nnz, capacity) for e in chain.elements]
-    values = [generator.standard_normal(shape).astype(np.float32) for shape in shapes]
+    values = [generator.standard_normal(shape) for shape in shapes]
     exchange = Exchange(partition.ranks)
     owners, ranks = tuple(partition.owners.tolist()), partition.ranks
-    budget = Budget(capacity, 4, ranks, owners=owners, input_gradient=False, indices=False)
+    budget = Budget(capacity, 8, ranks, owners=owners, input_gradient=False, indices=False)
     predicted = budget.bytes_by_rank(chain_plan.sizes, schedule)
 
     def run(group):
         device = CountingDevice()
-        scan = RankScan(group, owners, device, np.float32, chain_plan, schedule, capacity)
+        scan = RankScan(group, owners, device, np.float64, chain_plan, schedule, capacity)
         owned = [k for k in range(n + 1) if scan.placement.owners[k] == group.rank]
         for _ in range(2):
             vectors = scanned(scan, chain, owned, batch, values)
@@ -142,12 +142,12 @@ def test_a_rank_takes_and_sends_what_was_predicted(data, n, seed):
         return vectors
 
     results = exchange.play(run)
-    whole = NumericScan(HostDevice(), np.float32, chain_plan, schedule, capacity)
+    whole = NumericScan(HostDevice(), np.float64, chain_plan, schedule, capacity)
     expected = scanned(whole, chain, range(n + 1), batch, values)
     for rank, own in enumerate(results):
         assert set(own) == {k for k in range(1, n + 1) if owners[k - 1] == rank}
         for k, vector in own.items():
             np.testing.assert_array_equal(vector, expected[k])
     placement = place(schedule, owners, ranks)
-    listed = placement.messages(message_bytes(chain_plan.sizes, placement, batch, 4))
+    listed = placement.messages(message_bytes(chain_plan.sizes, placement, batch, 8))
     assert sorted(exchange.sent) == sorted(2 * [(m.source, m.target, m.bytes) for m in listed])

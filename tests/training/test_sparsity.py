@@ -71,7 +71,7 @@ def test_a_stop_inside_gives_the_bits_of_one_run(dataset, tmp_path, kind, optimi
     sparsity = GRADUAL if kind == "gradual" else bp.RigL(until_step=11, every=2)
 
     def go(epochs, name, resume=None):
-        net = make("float32") if kind == "gradual" else pruned(0.9, dtype="float32")
+        net = make("float64") if kind == "gradual" else pruned(0.9, dtype="float64")
         made = OPTIMIZERS[optimizer](net)
         settings = Settings(batch_size=16, epochs=epochs, sparsity=sparsity, checkpoint=tmp_path / name)
         return train(net, dataset, made, settings, resume=resume), net

@@ -44,7 +44,7 @@ def network(seed=0):
         bp.Residual(body, [bp.PadShortcut(4, 2)]), bp.GELU(),
         bp.AdaptiveAvgPool2d(1), bp.Flatten(), bp.Dropout(0.4), bp.Linear(4, CLASSES),
     ]  # fmt: skip
-    return bp.Sequential(layers, SHAPE, seed=seed, device="host")
+    return bp.Sequential(layers, SHAPE, seed=seed, dtype="float64", device="host")
 
 
 def everything(net, optimizer):
