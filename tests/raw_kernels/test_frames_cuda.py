@@ -164,8 +164,8 @@ CELLS = {
 IN_EVERY_RUN = ("mixed", "partly", "turning")
 CASES = [
     pytest.param(name, sizes, *flags, "float32" if sizes.steps in (37, 6) else "float64",
-                 marks=[] if name in IN_EVERY_RUN or (name in OF_SMALL_SIZES and sizes.hidden < 20)
-                 else [pytest.mark.long],
+                 marks=[] if (name in IN_EVERY_RUN and sizes not in SIZES[6:])
+                 or (name in OF_SMALL_SIZES and sizes.hidden < 20) else [pytest.mark.long],
                  id=f"{name}-{sizes.hidden}-{sizes.sets}-{sizes.batch}-{'-'.join(map(str, flags))}")
     for name, taken in CELLS.items() for sizes in taken
     for flags in (FLAGS if name in ("mixed", *UNITS) else FLAGS[2:])
