@@ -8,6 +8,7 @@ import numba
 import numpy as np
 import pytest
 from numba.core.registry import cpu_target
+from numba.np import arrayobj
 
 from bppsa_cupy.raw_kernels.twins.simd.addresses import address_of, call_at
 from bppsa_cupy.system.compiled import compiled, part
@@ -107,6 +108,20 @@ def test_errors_of_parts_reach_python_and_leave_numba_as_it_was():
     assert outer(2) == 3
     with pytest.raises(ValueError, match="more than two"):
         outer(3)
+
+
+def test_an_array_of_another_size_than_its_slice_is_an_error():
+    @part()
+    def assign(target, source):
+        target[1:] = source
+
+    raises = arrayobj.raise_with_shape_context
+    target = np.zeros(3)
+    assign(target, np.ones(2))
+    np.testing.assert_array_equal(target, [0, 1, 1])
+    with pytest.raises(ValueError, match="cannot assign slice from input of different size"):
+        assign(target, np.ones(3))
+    assert arrayobj.raise_with_shape_context is raises
 
 
 #: Imports what it is given, then says which of the large packages came along.
