@@ -107,7 +107,47 @@ def _walk_row(
         mark += reset_apart
 
 
-_walk = walk_of(_walk_row, _walk_group)
+@part()
+def _walk_four(
+    left, paired, a, factors, factors_apart, prior, former, gradient, place, apart, steps, by_b, by_a, summed,
+    carried, sign, resets, mark, reset_apart, each, streamed,
+):  # fmt: skip
+    """So many steps of four groups of lanes, of which all stay in registers."""
+    second, third, fourth, is_marked = left + GROUP, left + 2 * GROUP, left + 3 * GROUP, resets.size > 0
+    w, x = load_lanes(carried, left, None), load_lanes(carried, second, None)
+    y, z = load_lanes(carried, third, None), load_lanes(carried, fourth, None)
+    factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(gradient, carried.size, apart)
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        _ask(
+            left, fourth + GROUP, a, factors + factors_ahead, prior, former + ahead, gradient, place + ahead,
+            by_b, by_a, each, streamed,
+        )  # fmt: skip
+        w = _group(
+            left, None, w, paired, a, factors, prior, former, gradient, place, by_b, by_a, summed, sign,
+            reset, each, streamed,
+        )  # fmt: skip
+        x = _group(
+            second, None, x, paired, a, factors, prior, former, gradient, place, by_b, by_a, summed, sign,
+            reset, each, streamed,
+        )  # fmt: skip
+        y = _group(
+            third, None, y, paired, a, factors, prior, former, gradient, place, by_b, by_a, summed, sign,
+            reset, each, streamed,
+        )  # fmt: skip
+        z = _group(
+            fourth, None, z, paired, a, factors, prior, former, gradient, place, by_b, by_a, summed, sign,
+            reset, each, streamed,
+        )  # fmt: skip
+        factors, former, place = factors + factors_apart, former + apart, place + apart
+        mark += reset_apart
+    put_lanes(carried, left, None, w, False)
+    put_lanes(carried, second, None, x, False)
+    put_lanes(carried, third, None, y, False)
+    put_lanes(carried, fourth, None, z, False)
+
+
+_walk = walk_of(_walk_row, _walk_group, _walk_four)
 
 
 @part()

@@ -79,7 +79,27 @@ def _walk_row(
         factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
 
 
-_walk = walk_of(_walk_row, _walk_group)
+@part()
+def _walk_four(
+    left, paired, a, factors, factors_apart, b, place, apart, steps, h, carried, sign, resets, mark,
+    reset_apart, behind, streamed,
+):  # fmt: skip
+    """So many steps of four groups of lanes, of which all stay in registers."""
+    second, third, fourth, is_marked = left + GROUP, left + 2 * GROUP, left + 3 * GROUP, resets.size > 0
+    w, x = load_lanes(carried, left, None), load_lanes(carried, second, None)
+    y, z = load_lanes(carried, third, None), load_lanes(carried, fourth, None)
+    factors_ahead, ahead = ahead_of(a, carried.size, factors_apart), ahead_of(b, carried.size, apart)
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        _ask(left, fourth + GROUP, a, factors + factors_ahead, b, h, place + ahead, streamed)
+        w = _group(left, None, w, paired, a, factors, b, h, place, sign, behind, reset, streamed)
+        x = _group(second, None, x, paired, a, factors, b, h, place, sign, behind, reset, streamed)
+        y = _group(third, None, y, paired, a, factors, b, h, place, sign, behind, reset, streamed)
+        z = _group(fourth, None, z, paired, a, factors, b, h, place, sign, behind, reset, streamed)
+        factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
+
+
+_walk = walk_of(_walk_row, _walk_group, _walk_four)
 
 
 @part()

@@ -11,7 +11,7 @@ from bppsa_cupy.timescan.cost import Choice
 
 #: Of a thread of the host: bytes a second that it streams, seconds of a step of one group of lanes at least,
 #: and bytes of a group. Of a GPU: seconds of a step of a thread, whose reads are under way for several steps.
-STREAMED, HOST_STEP, GROUP_BYTES = 6e9, 2.5e-9, 64
+STREAMED, HOST_STEP, GROUP_BYTES = 2e10, 2.5e-9, 64
 GPU_STEP = 1e-7
 #: Threads of a multiprocessor that have what they wait for under way.
 RESIDENT = 1024

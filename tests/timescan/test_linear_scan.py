@@ -60,6 +60,21 @@ def test_states_and_gradients_are_those_of_the_recurrence(
             assert found.h0.shape == (batch, hidden) and found.a.shape == a.shape
 
 
+@pytest.mark.parametrize("dtype", some(np.float64, long=[np.float32, np.complex64]))
+def test_bits_of_a_unit_are_the_same_whatever_is_beside_it(dtype: type, rng: np.random.Generator) -> None:
+    """One, two, four and five groups of lanes."""
+    a, b, gradient = (random_of(rng, (2, 9, 80), dtype) for _ in range(3))
+    resets = rng.random(9) < 0.3
+    h = bp.linear_scan(a, b, resets=resets)
+    whole = bp.linear_scan_backward(a, h, gradient, resets=resets)
+    for units in (8, 16, 32, 64):
+        of_few, *given = (x[..., :units].copy() for x in (a, b, h, gradient))
+        np.testing.assert_array_equal(bp.linear_scan(of_few, given[0], resets=resets), given[1])
+        found = bp.linear_scan_backward(of_few, *given[1:], resets=resets)
+        for mine, theirs in zip(found, whole, strict=True):
+            np.testing.assert_array_equal(mine, theirs[..., :units])
+
+
 @pytest.mark.parametrize("real", some(np.float64, long=[np.float32]))
 def test_every_device_and_dtype_gives_these_states(
     device: Device, real: type, rng: np.random.Generator

@@ -83,14 +83,25 @@ def ahead_of(array, width, apart):
     return np.uint64(max(1, AHEAD_BYTES // (array.itemsize * width))) * apart
 
 
-def walk_of(walk_row, walk_group):
+def walk_of(walk_row, walk_group, walk_four=None):
     """The walk over columns [left, right): by `walk_row` (left, right, *given) of several groups of lanes, by
-    `walk_group` (left, count, *given) of one."""
+    `walk_group` (left, count, *given) of one, and where there is one by `walk_four` (left, *given) of four,
+    which do not wait for what was carried to come back from memory."""
+
+    several = walk_row
+    if walk_four is not None:
+
+        @part()
+        def several(left, right, *given):
+            if right - left == 4 * GROUP:
+                walk_four(left, *given)
+            else:
+                walk_row(left, right, *given)
 
     @part()
     def walk(left, right, *given):
         if right - left > GROUP:
-            walk_row(left, right, *given)
+            several(left, right, *given)
         elif right - left == GROUP:
             walk_group(left, None, *given)
         else:
