@@ -89,7 +89,37 @@ def _walk_row(
         factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
 
 
-_walk = walk_of(_walk_row, _walk_group)
+@part()
+def _walk_four(
+    left, paired, a, factors, factors_apart, b, place, apart, steps, width, product, end, at, sign, resets,
+    mark, reset_apart, behind,
+):  # fmt: skip
+    """So many steps of four groups of lanes, of which all stay in registers."""
+    second, third, fourth, is_marked = left + GROUP, left + 2 * GROUP, left + 3 * GROUP, resets.size > 0
+    w, w_end = load_lanes(product, at + left, None), load_lanes(end, at + left, None)
+    x, x_end = load_lanes(product, at + second, None), load_lanes(end, at + second, None)
+    y, y_end = load_lanes(product, at + third, None), load_lanes(end, at + third, None)
+    z, z_end = load_lanes(product, at + fourth, None), load_lanes(end, at + fourth, None)
+    factors_ahead, ahead = ahead_of(a, width, factors_apart), ahead_of(b, width, apart)
+    for _ in range(steps):
+        reset = is_marked and resets[mark] != 0
+        _ask(left, fourth + GROUP, a, factors + factors_ahead, b, place + ahead)
+        w, w_end = _group(left, None, w, w_end, paired, a, factors, b, place, sign, behind, reset)
+        x, x_end = _group(second, None, x, x_end, paired, a, factors, b, place, sign, behind, reset)
+        y, y_end = _group(third, None, y, y_end, paired, a, factors, b, place, sign, behind, reset)
+        z, z_end = _group(fourth, None, z, z_end, paired, a, factors, b, place, sign, behind, reset)
+        factors, place, mark = factors + factors_apart, place + apart, mark + reset_apart
+    put_lanes(product, at + left, None, w, False)
+    put_lanes(end, at + left, None, w_end, False)
+    put_lanes(product, at + second, None, x, False)
+    put_lanes(end, at + second, None, x_end, False)
+    put_lanes(product, at + third, None, y, False)
+    put_lanes(end, at + third, None, y_end, False)
+    put_lanes(product, at + fourth, None, z, False)
+    put_lanes(end, at + fourth, None, z_end, False)
+
+
+_walk = walk_of(_walk_row, _walk_group, _walk_four)
 
 
 @part()

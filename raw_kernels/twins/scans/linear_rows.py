@@ -83,25 +83,17 @@ def ahead_of(array, width, apart):
     return np.uint64(max(1, AHEAD_BYTES // (array.itemsize * width))) * apart
 
 
-def walk_of(walk_row, walk_group, walk_four=None):
-    """The walk over columns [left, right): by `walk_row` (left, right, *given) of several groups of lanes, by
-    `walk_group` (left, count, *given) of one, and where there is one by `walk_four` (left, *given) of four,
-    which do not wait for what was carried to come back from memory."""
-
-    several = walk_row
-    if walk_four is not None:
-
-        @part()
-        def several(left, right, *given):
-            if right - left == 4 * GROUP:
-                walk_four(left, *given)
-            else:
-                walk_row(left, right, *given)
+def walk_of(walk_row, walk_group, walk_four):
+    """The walk over columns [left, right): by `walk_group` (left, count, *given) of one group of lanes, by
+    `walk_four` (left, *given) of four, which do not wait for what was carried to come back from memory, by
+    `walk_row` (left, right, *given) of any number."""
 
     @part()
     def walk(left, right, *given):
-        if right - left > GROUP:
-            several(left, right, *given)
+        if right - left == 4 * GROUP:
+            walk_four(left, *given)
+        elif right - left > GROUP:
+            walk_row(left, right, *given)
         elif right - left == GROUP:
             walk_group(left, None, *given)
         else:
