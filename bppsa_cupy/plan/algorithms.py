@@ -43,10 +43,11 @@ def paper_hybrid(n: int) -> Schedule:
     return hybrid_of_at_most(n, 3)
 
 
-def from_splits(name: str, n: int, splits: Mapping[Segment, int]) -> Schedule:
+def from_splits(name: str, n: int, splits: Mapping[Segment, int], *, early: bool = False) -> Schedule:
     """The schedule that computes segments by given splits: (begin, end) -> split.
 
     splits  of v(2), …, v(n) and of every segment these need; what they do not need is left out
+    early   whether matrices too are computed at the first level that has their operands
 
     Vectors are computed at the first level that has their operands, matrices at the last one that serves
     their readers, where they are live for the shortest time.
@@ -63,6 +64,13 @@ def from_splits(name: str, n: int, splits: Mapping[Segment, int]) -> Schedule:
             continue
         stack.pop()
         depth[begin, end] = 1 + max((depth[s] for s in operands), default=-1)
+    level = depth if early else _as_late_as_read(depth, splits)
+    steps = sorted(Step(level[s], s[0], splits[s], s[1], "mm" if s[0] else "mv") for s in depth)
+    return _numbered(Schedule.of(name, n, steps))
+
+
+def _as_late_as_read(depth: Mapping[Segment, int], splits: Mapping[Segment, int]) -> dict[Segment, int]:
+    """Levels of segments whose first possible ones are `depth`: of vectors those, of matrices the last."""
     level: dict[Segment, int] = {}
     for segment in sorted(depth, key=lambda s: -depth[s]):
         begin, end = segment
@@ -70,8 +78,7 @@ def from_splits(name: str, n: int, splits: Mapping[Segment, int]) -> Schedule:
         for operand in ((begin, splits[segment]), (splits[segment], end)):
             if operand[0] and operand in depth:
                 level[operand] = min(level.get(operand, own), own - 1)
-    steps = sorted(Step(level[s], s[0], splits[s], s[1], "mm" if s[0] else "mv") for s in depth)
-    return _numbered(Schedule.of(name, n, steps))
+    return level
 
 
 def hybrid_of_at_most(n: int, levels: int) -> Schedule:

@@ -216,6 +216,11 @@ def test_schedules_by_any_splits_give_the_serial_scan(n, data):
         readers = [s.level for s in schedule.steps if step.out in (s.left, s.right)]
         if step.kind == "mm":
             assert min(readers) == step.level + 1
+    early = from_splits("hybrid", n, splits, early=True)
+    check_schedule(early)
+    assert {step.out: (step.split, step.level) for step in early.steps} == {
+        segment: (split, depths[segment]) for segment, split in splits.items() if segment != (0, 1)
+    }
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -1,22 +1,21 @@
-"""The search over ranks counts the messages: against every schedule, and where a matrix decides."""
+"""The search over ranks counts the messages: against the class, and where a matrix decides."""
 
 import math
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from partition_cases import partitions
 from plan_cases import random_chain
+from search_cases import all_schedules
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.plan import Budget, Chain, Element, place
-from bppsa_cupy.plan.algorithms import every_hybrid, from_splits, linear
+from bppsa_cupy.plan.algorithms import every_hybrid, linear
 from bppsa_cupy.plan.cost import schedule_cost
 from bppsa_cupy.plan.cost_model import CostModel, Link, Rate
 from bppsa_cupy.plan.search import compute_schedule, search, searched_segments
-from bppsa_cupy.plan.search.candidates import every_choice
 from bppsa_cupy.plan.search.search import Search
 from bppsa_cupy.plan.sizes import ChainSizes
 
@@ -30,30 +29,41 @@ def counted(chain):
     return ChainSizes(chain, searched_segments(chain))
 
 
+def drawn(data, n, seed, link):
+    """A random chain of n, and a budget over ranks."""
+    partition, sizes = data.draw(partitions(n, 4)), counted(random_chain(n, seed))
+    return sizes, Budget(2, 4, partition.ranks, model(link), owners=tuple(partition.owners.tolist()))
+
+
 @settings(max_examples=12)
 @given(st.integers(0, 5), st.integers(0, 2**32 - 1), st.data())
-def test_the_best_of_all_schedules_is_found(n, seed, data):
-    partition, chain = data.draw(partitions(n, 4)), random_chain(n, seed)
+def test_against_brute_force_over_all_schedules(n, seed, data):
+    """None is quicker than all choices of splits in both orders, and the hybrids in their own."""
     link = Link(data.draw(st.integers(0, 20)), data.draw(st.sampled_from([0.5, 4.0, 100.0, math.inf])))
-    owners = tuple(partition.owners.tolist())
-    budget, sizes = Budget(2, 4, partition.ranks, model(link), owners=owners), counted(chain)
-    # The hybrids' own steps, whose order ranks keep to, beside those of their segments in order of length.
-    every = list(every_hybrid(n)) + [
-        from_splits("hybrid", n, {(i, j): int(chosen[i, j]) for i, j in np.argwhere(chosen)})
-        for chosen in every_choice(n)
-    ]
-    best = Search.of(sizes, budget).best(partition.ranks)
-    assert best.seconds == min(schedule_cost(sizes, one, budget).seconds for one in every)
+    sizes, budget = drawn(data, n, seed, link)
+    every = [*all_schedules(n), *all_schedules(n, early=True), *every_hybrid(n)]
+    best = Search.of(sizes, budget).best(budget.workers)
+    assert best.seconds >= min(schedule_cost(sizes, one, budget).seconds for one in every)
     assert schedule_cost(sizes, best.schedule, budget).seconds == best.seconds
 
 
 @settings(max_examples=10)
 @given(st.integers(7, 12), st.integers(0, 2**32 - 1), st.data())
-def test_no_hybrid_is_quicker(n, seed, data):
-    partition, sizes = data.draw(partitions(n, 4)), counted(random_chain(n, seed))
-    budget = Budget(2, 4, partition.ranks, model(Link(3.0, 8.0)), owners=tuple(partition.owners.tolist()))
+def test_the_best_of_the_class_is_found(n, seed, data):
+    sizes, budget = drawn(data, n, seed, Link(3.0, 8.0))
     found = schedule_cost(sizes, compute_schedule(sizes, budget), budget).seconds
+    candidates = Search.of(sizes, budget).candidates
+    assert found == min(schedule_cost(sizes, one.schedule, budget).seconds for one in candidates)
     assert found <= min(schedule_cost(sizes, one, budget).seconds for one in every_hybrid(n))
+
+
+def test_a_rank_that_waits_for_vectors_makes_matrices_early():
+    sizes = counted(random_chain(5, 0))
+    budget = Budget(4, 4, 2, model(Link(0.0, math.inf)), owners=(0, 1, 1, 1, 1))
+    search = Search.of(sizes, budget)
+    late = [one.schedule for one in search.candidates if not one.early]
+    assert search.best(2).candidate.early
+    assert search.best(2).seconds < min(schedule_cost(sizes, one, budget).seconds for one in late)
 
 
 def test_of_a_chain_that_is_not_searched_the_quickest_hybrid_is_taken(monkeypatch):

@@ -56,12 +56,12 @@ def tables(draw, least=0, most=6):
     return Table(n, one)
 
 
-def all_schedules(n):
+def all_schedules(n, **order):
     """Every choice of a split for every segment that v(2), …, v(n) need, by plain recursion."""
 
     def extend(pending, chosen):
         if not pending:
-            yield from_splits("hybrid", n, chosen)
+            yield from_splits("hybrid", n, chosen, **order)
             return
         segment = max(pending, key=lambda s: (s[0] == 0, s[1] - s[0], s))
         for split in range(segment[0] + 1, segment[1]):

@@ -210,7 +210,7 @@ class _Explained:
             "times": times,
             "lower_bound": self.search.lower_bound(p) + around,
             "wins": BASELINE if self.baseline <= times[quickest] else quickest,
-            "computed": {**self._facts(COMPUTED, best.schedule), "found_as": best.candidate.name},
+            "computed": {**self._facts(COMPUTED, best.schedule), "found_as": best.schedule.label},
         }
 
     def _cost(self, schedule: Schedule, p: int) -> ScheduleCost:

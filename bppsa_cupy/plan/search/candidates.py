@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from bppsa_cupy.plan.algorithms import every_hybrid, from_splits, hybrid
 from bppsa_cupy.plan.cost import timetable
-from bppsa_cupy.plan.schedule import SPLIT, Schedule, Segment
+from bppsa_cupy.plan.schedule import SPLIT, Schedule
 from bppsa_cupy.plan.search import loops
 from bppsa_cupy.plan.search.segment_costs import SegmentCosts
 
-#: Elements of the longest chain of which all schedules are tried (1284 of them).
-EVERY = 6
 #: Sizes of blocks.
 SIZES = 12
 #: Elements where blocks may begin, an equal number of elements apart.
@@ -28,16 +26,16 @@ DEADLINES = 10
 class Candidate:
     """A member of the class.
 
-    name      what it is called, e.g. "blocks of 5 from a_0 on, within 1.5 of the shortest path"
     levels    of the up-sweep, where it is a hybrid(n, levels)
+    early     whether matrices are made as early as vectors: `from_splits`
     splits    segment -> split, as arrays (steps, 3) of begin, split, end; operands before readers
     operands  (steps, 2) positions of the operands among the steps, -1 for inputs
     seconds   (steps,)
     """
 
-    name: str
     n: int
     levels: int | None
+    early: bool
     splits: np.ndarray
     operands: np.ndarray
     seconds: np.ndarray
@@ -62,7 +60,7 @@ class Candidate:
         if self.levels is not None:
             return hybrid(self.n, self.levels)
         splits = {(begin, end): split for begin, split, end in self.splits.tolist()}
-        return from_splits("hybrid", self.n, splits)
+        return from_splits("hybrid", self.n, splits, early=self.early)
 
 
 class Reach:
@@ -99,67 +97,38 @@ class Reach:
         return chosen
 
 
-def members(costs: SegmentCosts) -> Iterator[Candidate]:
-    """The class, the hybrids first."""
+def members(costs: SegmentCosts, ranks: bool = False) -> Iterator[Candidate]:
+    """The class, the hybrids first; over `ranks`, where the order of steps counts, the others in both."""
     n = costs.n
     for schedule in every_hybrid(n):
         splits = np.zeros(costs.classes.shape, np.int32)
         splits[tuple(schedule.out.T)] = schedule.table[:, SPLIT]
-        yield make_candidate(costs, schedule.label if schedule.levels else "linear", splits, schedule.levels)
+        yield make_candidate(costs, splits, schedule.levels)
     if n < 2:
         return
-    if n <= EVERY:
-        for splits in every_choice(n):
-            yield make_candidate(costs, "one of all schedules", splits)
     serial = float(costs.mv[np.diagonal(costs.classes, 1)[1:]].sum())
-    for name, classes in segment_sets(costs):
+    for classes in segment_sets(costs):
         reach = Reach(costs, classes)
         ratio = max(serial / reach.length, 1.0) if reach.length else 1.0
         for turn in range(DEADLINES if ratio > 1 else 1):
-            factor = ratio ** (turn / DEADLINES)
-            label = f"{name}, within {factor:.3g} of the shortest path"
-            yield make_candidate(costs, label, reach.within(reach.length * factor))
+            candidate = make_candidate(costs, reach.within(reach.length * ratio ** (turn / DEADLINES)))
+            yield candidate
+            if ranks:
+                yield replace(candidate, early=True)
 
 
-def every_choice(n: int) -> Iterator[np.ndarray]:
-    """The splits (n + 1, n + 1) of every schedule over n matrices, 0 where a segment is not needed."""
-    splits = np.zeros((n + 1, n + 1), np.int32)
-    vectors = [(0, j) for j in range(n, 1, -1)]
-    order = vectors + [(i, i + size) for size in range(n - 1, 1, -1) for i in range(1, n + 1 - size)]
-
-    def choose(at: int, needed: frozenset[Segment]) -> Iterator[np.ndarray]:
-        if at == len(order):
-            yield splits.copy()
-            return
-        begin, end = order[at]
-        if begin and (begin, end) not in needed:
-            yield from choose(at + 1, needed)
-            return
-        for split in range(begin + 1, end):
-            splits[begin, end] = split
-            yield from choose(at + 1, needed | {(begin, split), (split, end)})
-        splits[begin, end] = 0
-
-    yield from choose(0, frozenset())
-
-
-def segment_sets(costs: SegmentCosts) -> Iterator[tuple[str, np.ndarray]]:
-    """Name and classes of every set of segments."""
+def segment_sets(costs: SegmentCosts) -> Iterator[np.ndarray]:
+    """The classes of every set of segments, all segments first."""
     n = costs.n
-    yield "all segments", costs.classes
+    yield costs.classes
     begin, end = np.indices(costs.classes.shape)
     for size in np.unique(np.geomspace(2, n, SIZES).astype(int))[:-1]:
         for first in sorted({n * k // PREFIXES for k in range(PREFIXES)}):
             inside = (begin >= first) & ((begin - first) // size == (end - 1 - first) // size)
-            yield (
-                f"blocks of {size} from a_{first} on",
-                np.where(inside | (end == begin + 1), costs.classes, -1),
-            )
+            yield np.where(inside | (end == begin + 1), costs.classes, -1)
 
 
-def make_candidate(
-    costs: SegmentCosts, name: str, splits: np.ndarray, levels: int | None = None
-) -> Candidate:
+def make_candidate(costs: SegmentCosts, splits: np.ndarray, levels: int | None = None) -> Candidate:
     """The candidate that makes its segments by `splits` (n + 1, n + 1), 0 where a segment is not needed."""
     segments = np.argwhere(splits)
     begin, end = segments.T
@@ -172,4 +141,4 @@ def make_candidate(
     position[begin, end] = np.arange(len(segments))
     operands = np.stack([position[begin, split], position[split, end]], axis=1)
     steps = np.stack([begin, split, end], axis=1)
-    return Candidate(name, costs.n, levels, steps, operands, costs.seconds(splits, segments))
+    return Candidate(costs.n, levels, False, steps, operands, costs.seconds(splits, segments))

@@ -12,8 +12,7 @@ For p workers the search takes the best of a class of schedules, each costed by 
 
 1. the serial scan, algorithm 1, and hybrid(n, L) for every number L of up-sweep levels, the paper's
    hand-picked schedule (`paper_hybrid`) among them;
-2. where n <= EVERY, all schedules: every choice of a split for every segment that is needed;
-3. for every set S of segments below and every deadline D below, the schedule of `loops.relax`: its
+2. for every set S of segments below and every deadline D below, the schedule of `loops.relax`: its
    vectors are there by D, given enough workers, and each segment is split with the least added work that
    this allows. D runs in DEADLINES equal ratios from the least max g over S, which gives a shortest
    critical path, towards the length of the serial scan. The sets S are
@@ -21,6 +20,9 @@ For p workers the search takes the best of a class of schedules, each costed by 
    - all segments;
    - the segments inside the blocks [x, x + m), [x + m, x + 2m), …: SIZES sizes m from 2 to n, and
      PREFIXES starts x from 0 to n, before which the scan is serial.
+
+Over ranks, each of which runs its steps in the schedule's order, the class holds the schedules of 2 with
+matrices as late as their readers allow, and with them as early as their operands do.
 
 Schedules that take more than the budget's memory are left out.
 """
@@ -75,8 +77,8 @@ class Search:
     ) -> None:
         self.costs, self._placed = costs, placed
         self._fits = cache(lambda candidate: fits is None or fits(candidate.schedule))
-        self._made: dict[bytes, Candidate] = {}
-        self._rest = members(costs)
+        self._made: dict[tuple[bytes, bool], Candidate] = {}
+        self._rest = members(costs, ranks=placed is not None)
 
     @classmethod
     def of(cls, sizes: ChainSizes, budget: Budget) -> Search:
@@ -94,7 +96,7 @@ class Search:
         """The candidates, made when they are reached for the first time."""
         yield from tuple(self._made.values())
         for candidate in self._rest:
-            if (key := candidate.splits.tobytes()) not in self._made:
+            if (key := (candidate.splits.tobytes(), candidate.early)) not in self._made:
                 self._made[key] = candidate
                 yield candidate
 
