@@ -27,18 +27,18 @@ class Candidate:
     """A member of the class.
 
     levels    of the up-sweep, where it is a hybrid(n, levels)
-    early     whether matrices are made as early as vectors: `from_splits`
     splits    segment -> split, as arrays (steps, 3) of begin, split, end; operands before readers
     operands  (steps, 2) positions of the operands among the steps, -1 for inputs
     seconds   (steps,)
+    early     whether matrices too are made as early as their operands allow: `from_splits`
     """
 
     n: int
     levels: int | None
-    early: bool
     splits: np.ndarray
     operands: np.ndarray
     seconds: np.ndarray
+    early: bool = False
 
     @cached_property
     def work(self) -> float:
@@ -141,4 +141,4 @@ def make_candidate(costs: SegmentCosts, splits: np.ndarray, levels: int | None =
     position[begin, end] = np.arange(len(segments))
     operands = np.stack([position[begin, split], position[split, end]], axis=1)
     steps = np.stack([begin, split, end], axis=1)
-    return Candidate(costs.n, levels, False, steps, operands, costs.seconds(splits, segments))
+    return Candidate(costs.n, levels, steps, operands, costs.seconds(splits, segments))
