@@ -4,7 +4,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
-from bppsa_cupy.raw_kernels.twins.convolution.indirect import choose_way, convolve
+from bppsa_cupy.raw_kernels.twins.convolution.indirect import convolve
 from bppsa_cupy.raw_kernels.twins.convolution.unfold import (
     FEW_TILES,
     LEAST_COLUMNS,
@@ -14,21 +14,19 @@ from bppsa_cupy.raw_kernels.twins.convolution.unfold import (
     gather_rows,
     rows_per_tile,
 )
+from bppsa_cupy.raw_kernels.twins.convolution.window import Window
 from bppsa_cupy.raw_kernels.twins.convolution.winograd import is_quicker, winograd
-from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
 
 
 @compiled(parallel=True)
-def _by_patches(
-    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
-    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
-    groups,
-):  # fmt: skip
+def _by_patches(gradient, weight, input_gradient, batch, in_channels, out_channels, groups, sizes):
     # Whole samples a worker, so that no two add to one input; inside, a tile of output rows at a time.
+    window = Window(*sizes)
+    out_height, out_width = window.out_height, window.out_width
     channels, features = in_channels // groups, out_channels // groups
-    depth = channels * kernel_height * kernel_width
-    sample_size = in_channels * in_height * in_width
+    depth = channels * window.kernel_height * window.kernel_width
+    sample_size = in_channels * window.in_height * window.in_width
     tile = rows_per_tile(depth, out_width, batch * out_height, gradient.itemsize, LEAST_COLUMNS)
     workers = max(1, min(batch, WORKERS, batch * out_height * out_width // LEAST_COLUMNS))
     for worker in prange(workers):
@@ -52,22 +50,19 @@ def _by_patches(
                     patches[: depth * width].reshape(depth, width),
                 )
                 fold(
-                    patches, input_gradient, first_row, count, group * channels, channels, in_channels,
-                    in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y,
-                    stride_x, padding_y, padding_x, dilation_y, dilation_x,
-                )  # fmt: skip
+                    patches, input_gradient, first_row, count, group * channels, channels, in_channels, window
+                )
 
 
 @compiled(parallel=True)
-def _by_channels(
-    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
-    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
-    groups,
-):  # fmt: skip
+def _by_channels(gradient, weight, input_gradient, batch, in_channels, out_channels, groups, sizes):
     # Few output positions: the gradient at all of them, then one GEMM for each part of the input channels,
     # whose inputs no other part adds to.
+    window = Window(*sizes)
+    out_height, out_width = window.out_height, window.out_width
     channels, features = in_channels // groups, out_channels // groups
-    taps, rows, in_plane = kernel_height * kernel_width, batch * out_height, in_height * in_width
+    taps, in_plane = window.kernel_height * window.kernel_width, window.in_height * window.in_width
+    rows = batch * out_height
     depth, width = channels * taps, rows * out_width
     per_part = channels_per_part(channels, taps, LEAST_COLUMNS)
     per_block = channels_per_part(features, 1, 1)
@@ -95,29 +90,22 @@ def _by_channels(
                     input_gradient[i] = 0
             fold(
                 patches.reshape(-1), input_gradient, 0, rows, group * channels + first, count, in_channels,
-                in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x,
-                padding_y, padding_x, dilation_y, dilation_x,
+                window,
             )  # fmt: skip
 
 
 @compiled()
-def _by_turned_kernels(
-    gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
-    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
-    groups,
-):  # fmt: skip
+def _by_turned_kernels(gradient, weight, input_gradient, batch, in_channels, out_channels, groups, turned):
     # Strides of 1: the convolution of the padded gradient with the turned kernels.
+    window = Window(*turned)
     channels, features = in_channels // groups, out_channels // groups
-    taps = kernel_height * kernel_width
+    taps = window.kernel_height * window.kernel_width
     steps = np.empty(features * taps, np.uint64)
     for k in range(features * taps):
         steps[k] = k // taps * channels * taps + taps - 1 - k % taps
     convolve(
-        gradient, weight, steps, taps, features * channels * taps, weight[:0], input_gradient, batch,
-        out_channels, out_height, out_width, in_channels, in_height, in_width, kernel_height, kernel_width,
-        1, 1, dilation_y * (kernel_height - 1) - padding_y, dilation_x * (kernel_width - 1) - padding_x,
-        dilation_y, dilation_x, groups,
-        choose_way(batch, channels, in_width, 1, lanes_of(gradient.itemsize)),
+        gradient, weight, steps, taps, weight[:0], input_gradient, batch, out_channels, in_channels, groups,
+        window,
     )  # fmt: skip
 
 
@@ -126,25 +114,29 @@ def conv2d_vjp(
     out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
     groups,
 ):  # fmt: skip
-    top, left = kernel_height - 1 - padding_y, kernel_width - 1 - padding_x
+    if stride_y != 1 or stride_x != 1:
+        by = _by_channels if batch * out_height * out_width < FEW_TILES * LEAST_COLUMNS else _by_patches
+        sizes = (
+            in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x,
+            padding_y, padding_x, dilation_y, dilation_x,
+        )  # fmt: skip
+        by(gradient, weight, input_gradient, batch, in_channels, out_channels, groups, sizes)
+        return
+    top, left = dilation_y * (kernel_height - 1) - padding_y, dilation_x * (kernel_width - 1) - padding_x
+    turned = (
+        out_height, out_width, in_height, in_width, kernel_height, kernel_width, 1, 1, top, left, dilation_y,
+        dilation_x,
+    )  # fmt: skip
     if is_quicker(
         out_channels // groups, in_channels // groups, (in_height, in_width), (kernel_height, kernel_width),
-        (stride_y, stride_x), (dilation_y, dilation_x), (top, left),
+        (1, 1), (dilation_y, dilation_x), (top, left),
     ):  # fmt: skip
         winograd(
-            gradient, weight, weight[:0], input_gradient, batch, out_channels, out_height, out_width,
-            in_channels, in_height, in_width, top, left, groups, True,
+            gradient, weight, weight[:0], input_gradient, batch, out_channels, in_channels, groups, turned,
+            True,
         )  # fmt: skip
-        return
-    if stride_y == 1 and stride_x == 1:
-        by = _by_turned_kernels
     else:
-        by = _by_channels if batch * out_height * out_width < FEW_TILES * LEAST_COLUMNS else _by_patches
-    by(
-        gradient, weight, input_gradient, batch, in_channels, in_height, in_width, out_channels, out_height,
-        out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
-        dilation_x, groups,
-    )  # fmt: skip
+        _by_turned_kernels(gradient, weight, input_gradient, batch, in_channels, out_channels, groups, turned)
 
 
 KERNEL = kernel(

@@ -4,7 +4,16 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS, cuts, interleave, pack
+from bppsa_cupy.raw_kernels.twins.convolution.indirect import (
+    PACKED,
+    TASKS,
+    cuts,
+    interleave,
+    pack,
+    padded_size,
+    tap_place,
+)
+from bppsa_cupy.raw_kernels.twins.convolution.window import Window
 from bppsa_cupy.raw_kernels.twins.convolution.winograd import is_quicker_for_weights, winograd_weight_gradient
 from bppsa_cupy.raw_kernels.twins.operators.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.products.panels import lanes_as_rows
@@ -21,17 +30,19 @@ THREADS = 128
 
 @compiled(parallel=True)
 def _by_products(
-    input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
-    out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
-    dilation_x, groups, biased,
-):  # fmt: skip
+    input, gradient, weight_gradient, bias_gradient, batch, in_channels, out_channels, groups, sizes
+):
     # A product of what the weights of one output channel meet at each position, shifted views of the padded
     # input, and the gradient there, output channels innermost. Some samples at a time.
-    lanes, taps = lanes_of(input.itemsize), kernel_height * kernel_width
+    window = Window(*sizes)
+    lanes, taps = lanes_of(input.itemsize), window.kernel_height * window.kernel_width
+    in_height, in_width, padding_y, padding_x = (
+        window.in_height, window.in_width, window.padding_y, window.padding_x,
+    )  # fmt: skip
+    out_height, out_width = window.out_height, window.out_width
     channels, features = in_channels // groups, out_channels // groups
     depth, in_plane, out_plane = channels * taps, in_height * in_width, out_height * out_width
-    rows = (out_height - 1) * stride_y + dilation_y * (kernel_height - 1) + 1
-    columns = (out_width - 1) * stride_x + dilation_x * (kernel_width - 1) + 1
+    rows, columns = padded_size(window)
     plane, size = rows * columns, in_channels * rows * columns
     vectors, tiles = (features + lanes - 1) // lanes, (depth + ROWS - 1) // ROWS
     sample_bytes = (size + groups * vectors * out_plane * lanes) * input.itemsize
@@ -45,7 +56,7 @@ def _by_products(
     for sample in range(at_once):
         for y in range(out_height):
             for x in range(out_width):
-                steps[k] = sample * size + y * stride_y * columns + x * stride_x
+                steps[k] = sample * size + y * window.stride_y * columns + x * window.stride_x
                 shifts[k] = k * lanes
                 k += 1
     # Few weights: the positions are cut too, and the spans' sums are added in their order.
@@ -64,7 +75,7 @@ def _by_products(
             own = packed[item * plane : (item + 1) * plane]
             own[:] = 0
             start = (first * in_channels + item) * in_plane
-            pack(input, own, start, in_height, in_width, rows, columns, padding_y, padding_x)
+            pack(input, own, start, in_height, in_width, columns, padding_y, padding_x)
         for item in prange(groups * vectors * here):
             block, sample = item // here, item % here
             own = grown[item * out_plane * lanes : (item + 1) * out_plane * lanes]
@@ -72,10 +83,7 @@ def _by_products(
             feature = block % vectors * lanes
             start = ((first + sample) * out_channels + block // vectors * features + feature) * out_plane
             some = min(lanes, features - feature)
-            interleave(
-                gradient, own, start, out_plane, some, out_height, out_width, out_height, out_width, 0, 0,
-                lanes,
-            )  # fmt: skip
+            interleave(gradient, own, start, out_plane, some, out_height, out_width, out_width, 0, 0, lanes)
         for task in prange(spans * parts):
             span, part = task // parts, task % parts
             group, v_cut, t_cut = part // t_cuts // v_cuts, part // t_cuts % v_cuts, part % t_cuts
@@ -84,8 +92,7 @@ def _by_products(
             origins = np.empty(min(depth, tiles * (t_cut + 1) // t_cuts * ROWS) - term, np.uint64)
             for k in range(origins.size):
                 channel, tap = (term + k) // taps, (term + k) % taps
-                reach = tap // kernel_width * dilation_y * columns + tap % kernel_width * dilation_x
-                origins[k] = (group * channels + channel) * plane + reach
+                origins[k] = (group * channels + channel) * plane + tap_place(tap, columns, window)
             own = sums[task * slab : (task + 1) * slab]
             if first == 0:
                 own[:] = 0
@@ -108,9 +115,8 @@ def _by_products(
             own, row, min(row, features - feature), count, weight_gradient,
             (group * features + feature) * depth + term, depth,
         )  # fmt: skip
-    if biased:
-        for channel in prange(out_channels):
-            bias_gradient[channel] = channel_sum(gradient, batch, out_channels, out_plane, channel)
+    for channel in prange(bias_gradient.size):
+        bias_gradient[channel] = channel_sum(gradient, batch, out_channels, out_plane, channel)
 
 
 def conv2d_weight_gradient(
@@ -118,21 +124,19 @@ def conv2d_weight_gradient(
     out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y,
     dilation_x, groups, biased,
 ):  # fmt: skip
+    bias_gradient = bias_gradient if biased else bias_gradient[:0]
+    sizes = (
+        in_height, in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x,
+        padding_y, padding_x, dilation_y, dilation_x,
+    )  # fmt: skip
     if is_quicker_for_weights(
         batch, in_channels // groups, out_channels // groups, (out_height, out_width),
         (kernel_height, kernel_width), (stride_y, stride_x), (dilation_y, dilation_x), (padding_y, padding_x),
     ):  # fmt: skip
-        winograd_weight_gradient(
-            input, gradient, weight_gradient, bias_gradient if biased else bias_gradient[:0], batch,
-            in_channels, in_height, in_width, out_channels, out_height, out_width, padding_y, padding_x,
-            groups,
-        )  # fmt: skip
+        by = winograd_weight_gradient
     else:
-        _by_products(
-            input, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width,
-            out_channels, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y,
-            padding_x, dilation_y, dilation_x, groups, biased,
-        )  # fmt: skip
+        by = _by_products
+    by(input, gradient, weight_gradient, bias_gradient, batch, in_channels, out_channels, groups, sizes)
 
 
 def launch(s):

@@ -53,10 +53,25 @@ def cuts(parts, vectors, tiles, tasks):
 
 
 @compiled()
-def pack(x, packed, first, height, width, rows, columns, top, left):
+def padded_size(window):
+    """Rows and columns of the padded plane that the taps see."""
+    rows = (window.out_height - 1) * window.stride_y + window.dilation_y * (window.kernel_height - 1) + 1
+    columns = (window.out_width - 1) * window.stride_x + window.dilation_x * (window.kernel_width - 1) + 1
+    return rows, columns
+
+
+@compiled()
+def tap_place(tap, columns, window):
+    """Where the first output's tap lies in the padded plane."""
+    down, right = tap // window.kernel_width, tap % window.kernel_width
+    return down * window.dilation_y * columns + right * window.dilation_x
+
+
+@compiled()
+def pack(x, packed, first, height, width, columns, top, left):
     """Copy the plane (height, width) from position `first` of x on into zeros of (rows, columns), `top` rows
     down and `left` columns right. What falls outside is left out."""
-    start, end = max(0, -left), min(width, columns - left)
+    start, end, rows = max(0, -left), min(width, columns - left), packed.size // columns
     for y in range(max(0, -top), min(height, rows - top)):
         source = np.uint64(first + y * width + start)
         target = np.uint64((y + top) * columns + left + start)
@@ -65,9 +80,9 @@ def pack(x, packed, first, height, width, rows, columns, top, left):
 
 
 @compiled()
-def interleave(x, packed, first, apart, count, height, width, rows, columns, top, left, lanes):
+def interleave(x, packed, first, apart, count, height, width, columns, top, left, lanes):
     """As `pack`, of `count` planes, `apart` elements apart, into zeros of (rows, columns, lanes)."""
-    start, end = max(0, -left), min(width, columns - left)
+    start, end, rows = max(0, -left), min(width, columns - left), packed.size // (columns * lanes)
     for y in range(max(0, -top), min(height, rows - top)):
         for lane in range(count):
             source = np.uint64(first + lane * apart + y * width + start)
@@ -111,23 +126,21 @@ def _write_patches(sums, row, start, end, y, feature, features, plane, shift):
 
 
 @part(parallel=True)
-def convolve(
-    x, weight, steps, row, group_size, bias, y, batch, in_channels, in_height, in_width, out_channels,
-    out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, top, left, dilation_y, dilation_x,
-    groups, way,
-):  # fmt: skip
+def convolve(x, weight, steps, row, bias, y, batch, in_channels, out_channels, groups, window):
     """y (batch, out_channels, out_height, out_width) of x (batch, in_channels, in_height, in_width).
 
-    weight     of feature f of group g and term k (channel and tap) at g * group_size + f * row + steps[k]
-    bias       (out_channels), or empty
-    top, left  where the input begins in the padded one; may be negative
-    way        BY_ROWS (stride_x = 1), BY_SAMPLES or BY_PATCHES
+    weight  of feature f of a group and term k (channel and tap) at f * row + steps[k] of the group's weights
+    bias    (out_channels), or empty
+    window  whose padding may be negative
     """
-    lanes, taps = lanes_of(x.itemsize), kernel_height * kernel_width
+    lanes, taps = lanes_of(x.itemsize), window.kernel_height * window.kernel_width
+    in_height, in_width, top, left = window.in_height, window.in_width, window.padding_y, window.padding_x
+    out_height, out_width = window.out_height, window.out_width
+    stride_y, stride_x = window.stride_y, window.stride_x
     channels, features = in_channels // groups, out_channels // groups
-    depth, out_plane = channels * taps, out_height * out_width
-    rows = (out_height - 1) * stride_y + dilation_y * (kernel_height - 1) + 1
-    columns = (out_width - 1) * stride_x + dilation_x * (kernel_width - 1) + 1
+    depth, out_plane, group_size = channels * taps, out_height * out_width, weight.size // groups
+    rows, columns = padded_size(window)
+    way = choose_way(batch, features, out_width, stride_x, lanes)
     # A unit of packed input: a sample, a vector of samples, or an output row; how many there are; its size.
     vector = 1 if way == BY_ROWS else lanes
     plane = rows * columns * vector
@@ -143,11 +156,7 @@ def convolve(
         if way == BY_PATCHES:
             width = here * out_width
             for channel in prange(in_channels):
-                unfold(
-                    x, packed[channel * taps * width :], first, here, channel, 1, in_channels, in_height,
-                    in_width, out_height, out_width, kernel_height, kernel_width, stride_y, stride_x, top,
-                    left, dilation_y, dilation_x,
-                )  # fmt: skip
+                unfold(x, packed[channel * taps * width :], first, here, channel, 1, in_channels, window)
             packed[depth * groups * width :] = 0
             parts, vectors, step = 1, (width + lanes - 1) // lanes, depth * width
         else:
@@ -158,11 +167,11 @@ def convolve(
                 own[:] = 0
                 start = (sample * in_channels + channel) * in_height * in_width
                 if way == BY_ROWS:
-                    pack(x, own, start, in_height, in_width, rows, columns, top, left)
+                    pack(x, own, start, in_height, in_width, columns, top, left)
                 else:
                     interleave(
                         x, own, start, in_channels * in_height * in_width, min(lanes, batch - sample),
-                        in_height, in_width, rows, columns, top, left, lanes,
+                        in_height, in_width, columns, top, left, lanes,
                     )  # fmt: skip
             packed[here * size :] = 0
             in_row = (out_width + lanes - 1) // lanes if way == BY_ROWS else out_width
@@ -180,8 +189,7 @@ def convolve(
                 shifts[k] = k * width
             else:
                 channel, tap = k // taps, k % taps
-                reach = tap // kernel_width * dilation_y * columns + tap % kernel_width * dilation_x
-                shifts[k] = channel * plane + reach * vector
+                shifts[k] = channel * plane + tap_place(tap, columns, window) * vector
         v_cuts, f_cuts = cuts(parts * groups, vectors, tiles, TASKS)
         for task in prange(parts * groups * v_cuts * f_cuts):
             f_cut, rest = task % f_cuts, task // f_cuts

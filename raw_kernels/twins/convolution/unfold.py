@@ -31,24 +31,22 @@ def inside(inputs, outputs, offset, stride):
 
 
 @compiled()
-def unfold(
-    x, patches, first_row, rows, first_channel, channels, in_channels, in_height, in_width, out_height,
-    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
-):  # fmt: skip
+def unfold(x, patches, first_row, rows, first_channel, channels, in_channels, window):
     """Write the patch matrix of `channels` channels from `first_channel` on."""
     position = np.uint64(0)
     one = np.uint64(1)
-    step = np.uint64(stride_x)
+    step = np.uint64(window.stride_x)
     for channel in range(first_channel, first_channel + channels):
-        for i in range(kernel_height):
-            for j in range(kernel_width):
-                offset = j * dilation_x - padding_x
-                first, end = inside(in_width, out_width, offset, stride_x)
+        for i in range(window.kernel_height):
+            down = i * window.dilation_y - window.padding_y
+            for j in range(window.kernel_width):
+                offset = j * window.dilation_x - window.padding_x
+                first, end = inside(window.in_width, window.out_width, offset, window.stride_x)
                 for row in range(first_row, first_row + rows):
-                    sample = row // out_height
-                    y = (row - sample * out_height) * stride_y + i * dilation_y - padding_y
-                    if y < 0 or y >= in_height:
-                        for _ in range(out_width):
+                    sample = row // window.out_height
+                    y = (row - sample * window.out_height) * window.stride_y + down
+                    if y < 0 or y >= window.in_height:
+                        for _ in range(window.out_width):
                             patches[position] = 0
                             position += one
                         continue
@@ -56,54 +54,52 @@ def unfold(
                         patches[position] = 0
                         position += one
                     source = np.uint64(
-                        ((sample * in_channels + channel) * in_height + y) * in_width
-                        + first * stride_x
+                        ((sample * in_channels + channel) * window.in_height + y) * window.in_width
+                        + first * window.stride_x
                         + offset
                     )
                     length = np.uint64(end - first)
-                    if stride_x == 1:
+                    if window.stride_x == 1:
                         for k in range(length):
                             patches[position + k] = x[source + k]
                     else:
                         for k in range(length):
                             patches[position + k] = x[source + k * step]
                     position += length
-                    for _ in range(end, out_width):
+                    for _ in range(end, window.out_width):
                         patches[position] = 0
                         position += one
 
 
 @compiled()
-def fold(
-    patches, x, first_row, rows, first_channel, channels, in_channels, in_height, in_width, out_height,
-    out_width, kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
-):  # fmt: skip
+def fold(patches, x, first_row, rows, first_channel, channels, in_channels, window):
     """Add every patch element to the input position it was taken from: the transpose of `unfold`."""
     position = np.uint64(0)
-    step = np.uint64(stride_x)
+    step = np.uint64(window.stride_x)
     for channel in range(first_channel, first_channel + channels):
-        for i in range(kernel_height):
-            for j in range(kernel_width):
-                offset = j * dilation_x - padding_x
-                first, end = inside(in_width, out_width, offset, stride_x)
+        for i in range(window.kernel_height):
+            down = i * window.dilation_y - window.padding_y
+            for j in range(window.kernel_width):
+                offset = j * window.dilation_x - window.padding_x
+                first, end = inside(window.in_width, window.out_width, offset, window.stride_x)
                 for row in range(first_row, first_row + rows):
-                    sample = row // out_height
-                    y = (row - sample * out_height) * stride_y + i * dilation_y - padding_y
-                    if y >= 0 and y < in_height:
+                    sample = row // window.out_height
+                    y = (row - sample * window.out_height) * window.stride_y + down
+                    if y >= 0 and y < window.in_height:
                         target = np.uint64(
-                            ((sample * in_channels + channel) * in_height + y) * in_width
-                            + first * stride_x
+                            ((sample * in_channels + channel) * window.in_height + y) * window.in_width
+                            + first * window.stride_x
                             + offset
                         )
                         source = position + np.uint64(first)
                         length = np.uint64(end - first)
-                        if stride_x == 1:
+                        if window.stride_x == 1:
                             for k in range(length):
                                 x[target + k] += patches[source + k]
                         else:
                             for k in range(length):
                                 x[target + k * step] += patches[source + k]
-                    position += np.uint64(out_width)
+                    position += np.uint64(window.out_width)
 
 
 @compiled()

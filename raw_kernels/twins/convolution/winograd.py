@@ -18,6 +18,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
 from bppsa_cupy.raw_kernels.twins.convolution.taps import pack_cells, unpack_cells
+from bppsa_cupy.raw_kernels.twins.convolution.window import Window
 from bppsa_cupy.raw_kernels.twins.operators.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned, lanes_as_rows
 from bppsa_cupy.raw_kernels.twins.products.tiles import ROWS, add_products, lanes_of
@@ -191,17 +192,17 @@ def _pack_phases(x, source, apart, samples, height, width, packed, plane, pitch,
 
 
 @compiled(parallel=True)
-def winograd(
-    x, weight, bias, y, batch, in_channels, in_height, in_width, out_channels, out_height, out_width, top,
-    left, groups, turned,
-):  # fmt: skip
+def winograd(x, weight, bias, y, batch, in_channels, out_channels, groups, sizes, turned):
     """y (batch, out_channels, out_height, out_width) of x (batch, in_channels, in_height, in_width).
 
-    weight     (out_channels, in_channels / groups, 3, 3), or, where the kernels are `turned`,
-               (in_channels, out_channels / groups, 3, 3)
-    bias       (out_channels), or empty
-    top, left  where the input begins in the padded one, 0 to 2
+    weight  (out_channels, in_channels / groups, 3, 3), or, where the kernels are `turned`,
+            (in_channels, out_channels / groups, 3, 3)
+    bias    (out_channels), or empty
+    sizes   of a Window of 3 × 3, with padding of 0 to 2
     """
+    window = Window(*sizes)
+    in_height, in_width, top, left = window.in_height, window.in_width, window.padding_y, window.padding_x
+    out_height, out_width = window.out_height, window.out_width
     channels, features = in_channels // groups, out_channels // groups
     inner, outer = (features, channels) if turned else (channels, features)
     # Of each outer channel 16 rows; an odd number of vectors each, so that they share no set of a cache.
@@ -430,16 +431,19 @@ def _kernel_gradient(sums, spans, span_size, start, apart, out, target):
 
 @compiled(parallel=True)
 def winograd_weight_gradient(
-    x, gradient, weight_gradient, bias_gradient, batch, in_channels, in_height, in_width, out_channels,
-    out_height, out_width, top, left, groups,
-):  # fmt: skip
+    x, gradient, weight_gradient, bias_gradient, batch, in_channels, out_channels, groups, sizes
+):
     """weight_gradient (out_channels, in_channels / groups, 3, 3) of x and the gradient by the output, whole
     vectors of samples at a time: Gᵀ [Σ (A y Aᵀ) ⊙ (Bᵀ d B)] G over tiles and samples.
 
     bias_gradient  (out_channels), or empty
+    sizes          of a Window of 3 × 3, with padding of 0 to 2
 
     Law: sums are over spans of tiles that depend on the sizes alone, not on the number of threads.
     """
+    window = Window(*sizes)
+    in_height, in_width, top, left = window.in_height, window.in_width, window.padding_y, window.padding_x
+    out_height, out_width = window.out_height, window.out_width
     channels, features = in_channels // groups, out_channels // groups
     lanes, in_plane, out_plane = lanes_of(x.itemsize), in_height * in_width, out_height * out_width
     tiles_y, tiles_x = (out_height + 1) // 2, (out_width + 1) // 2
