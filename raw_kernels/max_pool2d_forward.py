@@ -5,6 +5,7 @@ from numba import prange
 
 from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.convolution.unfold import inside
+from bppsa_cupy.raw_kernels.twins.convolution.window import Window
 from bppsa_cupy.system.compiled import compiled
 
 
@@ -47,23 +48,23 @@ def _by_squares(input, output, indices, planes, in_height, in_width, out_height,
 
 
 @compiled(parallel=True)
-def _by_taps(
-    input, output, indices, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width,
-    stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
-):  # fmt: skip
+def _by_taps(input, output, indices, planes, sizes):
     # Output rows are the inner loop: each tap is compared for a whole row at once.
+    window = Window(*sizes)
+    in_height, in_width, stride_x = window.in_height, window.in_width, window.stride_x
+    out_height, out_width = window.out_height, window.out_width
     for plane in prange(planes):
         for row in range(out_height):
             target = np.uint64((np.int64(plane) * out_height + row) * out_width)
             for k in range(np.uint64(out_width)):
                 output[target + k] = -np.inf
                 indices[target + k] = -1
-            for i in range(kernel_height):
-                y = row * stride_y + i * dilation_y - padding_y
+            for i in range(window.kernel_height):
+                y = row * window.stride_y + i * window.dilation_y - window.padding_y
                 if y < 0 or y >= in_height:
                     continue
-                for j in range(kernel_width):
-                    offset = j * dilation_x - padding_x
+                for j in range(window.kernel_width):
+                    offset = j * window.dilation_x - window.padding_x
                     first, end = inside(in_width, out_width, offset, stride_x)
                     position = np.int32(y * in_width + first * stride_x + offset)
                     source = np.uint64(np.int64(plane) * in_height * in_width + position)
@@ -81,15 +82,13 @@ def max_pool2d_forward(
     input, output, indices, planes, in_height, in_width, out_height, out_width, kernel_height, kernel_width,
     stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x,
 ):  # fmt: skip
-    windows = kernel_height, kernel_width, stride_y, stride_x, dilation_y, dilation_x, padding_y, padding_x
+    taps = kernel_height, kernel_width, stride_y, stride_x, padding_y, padding_x, dilation_y, dilation_x
     inside_alone = 2 * out_height <= in_height and 2 * out_width <= in_width
-    if windows == (2, 2, 2, 2, 1, 1, 0, 0) and inside_alone:
+    if taps == (2, 2, 2, 2, 0, 0, 1, 1) and inside_alone:
         _by_squares(input, output, indices, planes, in_height, in_width, out_height, out_width)
     else:
-        _by_taps(
-            input, output, indices, planes, in_height, in_width, out_height, out_width, *windows[:4],
-            padding_y, padding_x, dilation_y, dilation_x,
-        )  # fmt: skip
+        sizes = in_height, in_width, out_height, out_width, *taps
+        _by_taps(input, output, indices, planes, sizes)
 
 
 KERNEL = kernel(max_pool2d_forward, lambda s: one_thread_per(s["planes"] * s["out_height"] * s["out_width"]))

@@ -7,6 +7,7 @@ from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
 from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
 from bppsa_cupy.raw_kernels.twins.convolution.taps import (
     ENOUGH,
+    Cells,
     axis_of_cells,
     cut_batch,
     offset_taps,
@@ -41,15 +42,14 @@ def sparse_convolve(
     sample = 0
     for part in range(2):
         units, wide = cut_batch(batch, lanes, (height - 1) * pitch + width, part)
+        cells = Cells(wide, pitch, plane, before, stride_y, stride_x)
         unit_size = (size + before) * wide + lanes
         unit_size = (unit_size + lanes - 1) // lanes * lanes
         at_once = max(1, min(units, PACKED // (unit_size * input.itemsize)))
         packed = aligned(min(units, at_once) * unit_size, input)
         for cut in prange(TASKS if units else 0):
             start, end = np.int64(nnz * cut // TASKS), np.int64(nnz * (cut + 1) // TASKS)
-            offset_taps(
-                start, end, channels, downs, rights, stride_y, stride_x, pitch, plane, before, wide, offsets
-            )
+            offset_taps(start, end, channels, downs, rights, cells, offsets)
             for k in range(np.uint64(start), np.uint64(end)):
                 factors[k] = values[which[k]]
         # Bands of rows of outputs, and within each parts of the channels.
@@ -63,8 +63,7 @@ def sparse_convolve(
                 unit, channel = item // in_channels, item % in_channels
                 pack_channel(
                     input, sample + (first + unit) * wide, channel, in_channels, batch, in_height, in_width,
-                    stride_y, stride_x, packed[unit * unit_size : (unit + 1) * unit_size], before, pitch,
-                    plane, wide,
+                    packed[unit * unit_size : (unit + 1) * unit_size], cells,
                 )  # fmt: skip
             cuts = max(1, min(out_channels, (TASKS + here * bands - 1) // (here * bands)))
             for task in prange(here * bands * cuts):
@@ -86,9 +85,9 @@ def sparse_convolve(
                     columns = (out_width - phase_x + phases_x - 1) // phases_x
                     target = (source * out_channels + channel) * out_height + top * phases_y + phase_y
                     unpack_cells(
-                        sums, rows, columns, pitch, wide, bias[channel] if biased else input.dtype.type(0),
-                        output, target * out_width + phase_x, out_channels * out_height * out_width, samples,
-                        phases == 1, phases_x, phases_y * out_width,
+                        sums, rows, columns, cells, bias[channel] if biased else input.dtype.type(0), output,
+                        target * out_width + phase_x, out_channels * out_height * out_width, samples,
+                        phases_y * out_width, phases_x,
                     )  # fmt: skip
         sample += units * wide
 

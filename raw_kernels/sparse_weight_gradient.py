@@ -7,6 +7,7 @@ from bppsa_cupy.raw_kernels.conv2d_weight_gradient import THREADS
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
 from bppsa_cupy.raw_kernels.twins.convolution.taps import (
+    Cells,
     add_dot_products,
     axis_of_cells,
     cut_batch,
@@ -40,24 +41,22 @@ def sparse_weight_gradient(
     offsets, sample = np.empty(nnz, np.uint32), 0
     for part in range(2):
         units, wide = cut_batch(batch, lanes, cells, part)
+        inputs = Cells(wide, pitch, plane, before, stride_y, stride_x)
+        outputs = Cells(wide, pitch, 0, 0, 1, 1)
         unit_size = ((size + before) * wide + 2 * lanes - 1) // lanes * lanes
         at_once = max(1, min(units, PACKED // (unit_size * input.itemsize)))
         packed = aligned(min(units, at_once) * unit_size, input)
         vectors = (cells * wide + lanes - 1) // lanes
         cuts = max(1, min(out_channels, TASKS))
         for cut in prange(cuts if units else 0):
-            offset_taps(
-                nnz * cut // cuts, nnz * (cut + 1) // cuts, channels, downs, rights, stride_y, stride_x,
-                pitch, plane, before, wide, offsets,
-            )  # fmt: skip
+            offset_taps(nnz * cut // cuts, nnz * (cut + 1) // cuts, channels, downs, rights, inputs, offsets)
         for first in range(0, units, at_once):
             here = min(at_once, units - first)
             for item in prange(here * in_channels):
                 unit, channel = item // in_channels, item % in_channels
                 pack_channel(
                     input, sample + (first + unit) * wide, channel, in_channels, batch, in_height, in_width,
-                    stride_y, stride_x, packed[unit * unit_size : (unit + 1) * unit_size], before, pitch,
-                    plane, wide,
+                    packed[unit * unit_size : (unit + 1) * unit_size], inputs,
                 )  # fmt: skip
             for cut in prange(cuts):
                 left, right = out_channels * cut // cuts, out_channels * (cut + 1) // cuts
@@ -73,8 +72,7 @@ def sparse_weight_gradient(
                         factors[:] = 0
                         pack_cells(
                             gradient, (source * out_channels + row) * out_plane, out_channels * out_plane,
-                            min(wide, batch - source), out_height, out_width, 1, 1, factors, 0, pitch, 0,
-                            wide,
+                            min(wide, batch - source), out_height, out_width, factors, 0, outputs,
                         )  # fmt: skip
                         own = packed[unit * unit_size : (unit + 1) * unit_size]
                         add_dot_products(own, 0, offsets[start:], count, factors, vectors, sums)

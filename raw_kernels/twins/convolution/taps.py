@@ -10,6 +10,8 @@ Law: an output is the sum over its taps in the order of the list, on its own lan
 on the batch that it is in nor on the number of threads.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -35,6 +37,18 @@ WIDEST = 14 if VECTOR_BYTES == 64 else 10
 
 #: Vectors that a run has at least, where the batch is large enough.
 ENOUGH = 8
+
+
+class Cells(NamedTuple):
+    """How planes lie as cells: of `wide` samples each, rows `pitch` and planes `plane` cells apart, from
+    `before` cells of zeros on; each channel has a plane for every phase of the strides."""
+
+    wide: int
+    pitch: int
+    plane: int
+    before: int
+    stride_y: int
+    stride_x: int
 
 
 class _Runs(Vectors):
@@ -188,9 +202,10 @@ def axis_of_cells(inputs, outputs, stride, low, high):
 
 
 @compiled()
-def offset_taps(first, end, channels, downs, rights, stride_y, stride_x, pitch, plane, before, wide, offsets):
+def offset_taps(first, end, channels, downs, rights, cells, offsets):
     """Set offsets[first : end] to the elements from where the cells begin to what those taps of the first
-    output see; the cells of the first plane begin `before` cells later."""
+    output see."""
+    stride_y, stride_x = cells.stride_y, cells.stride_x
     for k in range(np.uint64(first), np.uint64(end)):
         channel, down, right = np.int64(channels[k]), np.int64(downs[k]), np.int64(rights[k])
         # A division takes longer than a tap of few vectors.
@@ -198,7 +213,8 @@ def offset_taps(first, end, channels, downs, rights, stride_y, stride_x, pitch, 
             phase_y, phase_x = down % stride_y, right % stride_x
             channel = (channel * stride_y + phase_y) * stride_x + phase_x
             down, right = (down - phase_y) // stride_y, (right - phase_x) // stride_x
-        offsets[k] = np.uint32((before + channel * plane + down * pitch + right) * wide)
+        place = cells.before + channel * cells.plane + down * cells.pitch + right
+        offsets[k] = np.uint32(place * cells.wide)
 
 
 @compiled()
@@ -217,25 +233,24 @@ def cut_batch(batch, lanes, cells, part):
 
 
 @compiled()
-def pack_cells(
-    x, first, apart, samples, height, width, stride_y, stride_x, packed, start, pitch, plane, wide
-):
+def pack_cells(x, first, apart, samples, height, width, packed, start, cells):
     """Copy one plane of `samples` samples, `apart` from one another in x, from `first` on, into zeroed cells
-    of `wide` samples from `start` on."""
+    from cell `start` on."""
     never_inlined()
+    wide, pitch, stride_y, stride_x = cells.wide, cells.pitch, cells.stride_y, cells.stride_x
     lanes, many = lanes_of(x.itemsize), np.uint64(wide)
     if stride_y == 1 and stride_x == 1 and samples == wide and wide % lanes == 0:
-        cells, L = height * width, np.uint64(lanes)
-        turned, unused = aligned(cells * lanes, x), np.zeros(lanes, x.dtype)
+        positions, L = height * width, np.uint64(lanes)
+        turned, unused = aligned(positions * lanes, x), np.zeros(lanes, x.dtype)
         for sample in range(0, wide, lanes):
             source = np.uint64(first + sample * apart)
-            whole = np.uint64(cells // lanes * lanes)
+            whole = np.uint64(positions // lanes * lanes)
             for c in range(np.uint64(0), whole, L):
                 put_square(x, source + c, np.uint64(apart), L, turned, c * L, L, unused, np.uint64(0))
-            if whole < np.uint64(cells):
+            if whole < np.uint64(positions):
                 put_lines(
-                    x, source + whole, np.uint64(apart), L, np.uint64(cells) - whole, turned, whole * L, L,
-                    unused, np.uint64(0),
+                    x, source + whole, np.uint64(apart), L, np.uint64(positions) - whole, turned,
+                    whole * L, L, unused, np.uint64(0),
                 )  # fmt: skip
             for y in range(height):
                 target, taken = np.uint64((start + y * pitch) * wide + sample), np.uint64(y * width * lanes)
@@ -252,53 +267,52 @@ def pack_cells(
                 source = np.uint64(first + sample * apart + y * width)
                 for phase in range(min(stride_x, width)):
                     number = y % stride_y * stride_x + phase
-                    row = start + number * plane + y // stride_y * pitch
+                    row = start + number * cells.plane + y // stride_y * pitch
                     target, step = np.uint64(row * wide + sample), np.uint64(stride_x)
                     for k in range(np.uint64((width - phase + stride_x - 1) // stride_x)):
                         packed[target + k * many] = x[source + np.uint64(phase) + k * step]
 
 
 @compiled()
-def unpack_cells(sums, rows, columns, pitch, wide, shift, y, first, apart, samples, down, right, row):
-    """Write `rows` rows of `columns` outputs, `pitch` cells apart in sums, plus `shift`: of sample s at
-    first + s apart, rows `row` and columns `right` apart; `down` = 1 where they follow each other."""
+def unpack_cells(sums, rows, columns, cells, shift, y, first, apart, samples, row, column):
+    """Write `rows` rows of `columns` outputs, which lie as cells in sums, plus `shift`: of sample s at
+    first + s apart, rows `row` and columns `column` apart."""
     never_inlined()
-    if wide == 1 or not down:
+    wide, pitch = cells.wide, cells.pitch
+    if wide == 1 or column != 1 or row != columns:
         for i in range(rows):
             for sample in range(samples):
                 source = np.uint64(i * pitch * wide + sample)
                 target = np.uint64(first + sample * apart + i * row)
                 for k in range(np.uint64(columns)):
-                    y[target + k * np.uint64(right)] = sums[source + k * np.uint64(wide)] + shift
+                    y[target + k * np.uint64(column)] = sums[source + k * np.uint64(wide)] + shift
     else:
-        lanes, cells = lanes_of(y.itemsize), rows * columns
-        own = aligned(cells * wide, y)
+        lanes, positions = lanes_of(y.itemsize), rows * columns
+        own = aligned(positions * wide, y)
         for i in range(rows):
             source, target = np.uint64(i * pitch * wide), np.uint64(i * columns * wide)
             for k in range(np.uint64(columns * wide)):
                 own[target + k] = sums[source + k] + shift
         for sample in range(0, samples, lanes):
-            for c in range(0, cells, lanes):
+            for c in range(0, positions, lanes):
                 take_square(
-                    own, np.uint64(c * wide + sample), np.uint64(wide), np.uint64(min(lanes, cells - c)),
+                    own, np.uint64(c * wide + sample), np.uint64(wide), np.uint64(min(lanes, positions - c)),
                     np.uint64(min(lanes, samples - sample)), y, np.uint64(first + sample * apart + c),
                     np.uint64(apart),
                 )  # fmt: skip
 
 
 @compiled()
-def pack_channel(
-    x, source, channel, channels, batch, height, width, stride_y, stride_x, own, before, pitch, plane, wide
-):
+def pack_channel(x, source, channel, channels, batch, height, width, own, cells):
     """Copy one channel of the samples from `source` on into a unit's cells, of which those around it, and
     around all channels, become zeros."""
-    planes = stride_y * stride_x
-    start, end = before + channel * planes * plane, before + channels * planes * plane
+    wide, before, size = cells.wide, cells.before, cells.stride_y * cells.stride_x * cells.plane
+    start, end = before + channel * size, before + channels * size
     if channel == 0:
         own[: before * wide] = 0
         own[end * wide :] = 0
-    own[start * wide : (start + planes * plane) * wide] = 0
+    own[start * wide : (start + size) * wide] = 0
     pack_cells(
         x, (source * channels + channel) * height * width, channels * height * width,
-        min(wide, batch - source), height, width, stride_y, stride_x, own, start, pitch, plane, wide,
+        min(wide, batch - source), height, width, own, start, cells,
     )  # fmt: skip

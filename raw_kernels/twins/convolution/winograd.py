@@ -17,7 +17,7 @@ import numpy as np
 from numba import prange
 
 from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
-from bppsa_cupy.raw_kernels.twins.convolution.taps import pack_cells, unpack_cells
+from bppsa_cupy.raw_kernels.twins.convolution.taps import Cells, pack_cells, unpack_cells
 from bppsa_cupy.raw_kernels.twins.convolution.window import Window
 from bppsa_cupy.raw_kernels.twins.operators.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned, lanes_as_rows
@@ -268,8 +268,8 @@ def winograd(x, weight, bias, y, batch, in_channels, out_channels, groups, sizes
                 if by_samples:
                     own[:] = 0
                     pack_cells(
-                        x, source, spacing, some, in_height, in_width, 1, 1, own, top * pitch + left, pitch,
-                        0, wide,
+                        x, source, spacing, some, in_height, in_width, own, top * pitch + left,
+                        Cells(wide, pitch, 0, 0, 1, 1),
                     )  # fmt: skip
                 else:
                     _pack_phases(x, source, spacing, some, in_height, in_width, own, plane, pitch, top, left)
@@ -312,18 +312,18 @@ def winograd(x, weight, bias, y, batch, in_channels, out_channels, groups, sizes
                 target = (sample * out_channels + channel) * out_height * out_width
                 spacing, some = out_channels * out_height * out_width, min(wide, batch - sample)
                 shift = bias[channel] if bias.size else y.dtype.type(0)
+                cells = Cells(wide, out_pitch, 0, 0, 1, 1)
                 if by_samples:
                     unpack_cells(
-                        own, out_height, out_width, out_pitch, wide, shift, y, target, spacing, some, 1, 1,
-                        out_width,
-                    )  # fmt: skip
+                        own, out_height, out_width, cells, shift, y, target, spacing, some, out_width, 1
+                    )
                 else:
                     for phase in range(4):
                         i, j = phase // 2, phase % 2
                         unpack_cells(
                             own[phase * vectors * LANES :], (out_height - i + 1) // 2,
-                            (out_width - j + 1) // 2, out_pitch, wide, shift, y,
-                            target + i * out_width + j, spacing, some, 0, 2, 2 * out_width,
+                            (out_width - j + 1) // 2, cells, shift, y, target + i * out_width + j, spacing,
+                            some, 2 * out_width, 2,
                         )  # fmt: skip
         first_sample += units * wide
 
@@ -477,8 +477,8 @@ def winograd_weight_gradient(
             own[:] = 0
             pack_cells(
                 x, (sample * in_channels + channel) * in_plane, in_channels * in_plane,
-                min(WIDE, batch - sample), in_height, in_width, 1, 1, own, top * pitch + left, pitch, 0,
-                WIDE,
+                min(WIDE, batch - sample), in_height, in_width, own, top * pitch + left,
+                Cells(WIDE, pitch, 0, 0, 1, 1),
             )  # fmt: skip
         packed[here * in_channels * plane :] = 0
         for task in prange(spans * parts):
