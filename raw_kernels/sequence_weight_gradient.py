@@ -1,7 +1,7 @@
 """Partial sums of a weight's and a bias's gradient over steps and samples."""
 
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
-from bppsa_cupy.raw_kernels.twins.products.gradient_by_rows import gradient_by_rows
+from bppsa_cupy.raw_kernels.twins.products.gradient_by_rows import OuterProducts, gradient_by_rows
 from bppsa_cupy.raw_kernels.twins.products.gradient_by_samples import gradient_by_samples
 from bppsa_cupy.raw_kernels.twins.products.panels import PANEL
 from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
@@ -26,11 +26,9 @@ def _summing(gradient):
     """The twin where a task's sums are by `gradient`."""
 
     @compiled()
-    def sums_of(
-        task, delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets,
-        value_rows, columns, batch, parts, shifted, reverse, cuts,
-    ):  # fmt: skip
+    def sums_of(task, delta, values, initial, weights, biases, shifted, reverse, cuts, *sizes):
         """The sums of one task: over the steps of a part, by the rows of some panels of a band."""
+        steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch, parts = sizes
         part, band, cut = task // (bands * cuts), task // cuts % bands, task % cuts
         start, end = steps * part // parts, steps * (part + 1) // parts
         height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
@@ -39,20 +37,19 @@ def _summing(gradient):
         count = min(height, panels * (cut + 1) // cuts * across) - inner
         top, taken = band * height + inner, band % sets * columns * batch
         former = flush_denormals()
+        products = OuterProducts(steps, delta_rows, first + top, count, value_rows, columns, batch)
         gradient(
-            delta, values[taken:], initial[taken if shifted else 0 :], weights, biases, steps, delta_rows,
-            first + top, count, value_rows, columns, batch, shifted, reverse, start, end, part * rows + top,
+            delta, values[taken:], initial[taken if shifted else 0 :], weights, biases, products, shifted,
+            reverse, start, end, part * rows + top,
         )  # fmt: skip
         restore_denormals(former)
 
     all_sums = tasks_of(sums_of)
 
     @compiled()
-    def sums(
-        delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
-        columns, batch, parts, shifted, reverse,
-    ):  # fmt: skip
+    def sums(delta, values, initial, weights, biases, sizes, shifted, reverse):
         # Tasks are parts, bands and panels of their rows; a sum depends on the parts alone.
+        steps, _, _, rows, bands, _, _, columns, batch, parts = sizes
         height, across = rows // bands, PANEL * lanes_of(delta.itemsize)
         panels, work = (height + across - 1) // across, steps * batch * height * (columns + 1)
         cuts = max(
@@ -61,10 +58,8 @@ def _summing(gradient):
         tasks = parts * bands * cuts
         all_sums(
             tasks, tasks > 1 and work * bands >= WORTH_THREADS,
-            (
-                delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets,
-                value_rows, columns, batch, parts, shifted, reverse, cuts,
-            ),
+            # Flat, since a parallel loop takes no tuple inside of another.
+            (delta, values, initial, weights, biases, shifted, reverse, cuts, *sizes),
         )  # fmt: skip
 
     return sums
@@ -79,10 +74,8 @@ def sequence_weight_gradient(
 ):  # fmt: skip
     few = columns <= FEW or rows // bands * columns <= SMALL
     by = _by_samples if few and batch > 0 and batch % LANES == 0 else _by_rows
-    by(
-        delta, values, initial, weights, biases, steps, delta_rows, first, rows, bands, sets, value_rows,
-        columns, batch, parts, shifted, reverse,
-    )  # fmt: skip
+    sizes = steps, delta_rows, first, rows, bands, sets, value_rows, columns, batch, parts
+    by(delta, values, initial, weights, biases, sizes, shifted, reverse)
 
 
 def _launch(s):

@@ -4,6 +4,8 @@ No lane is empty, whatever the batch, and a sum is one number: so weights of any
 transposed on the way, a block of terms (a step's sample each) at a time.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from bppsa_cupy.raw_kernels.twins.products.panels import (
@@ -18,17 +20,28 @@ from bppsa_cupy.raw_kernels.twins.simd.lanes import never_inlined
 from bppsa_cupy.system.compiled import compiled
 
 
+class OuterProducts(NamedTuple):
+    """The sizes of what is summed: `rows` rows of the deltas, from `first` on, times the values; otherwise as
+    `sequence_weight_gradient` has them."""
+
+    steps: int
+    delta_rows: int
+    first: int
+    rows: int
+    value_rows: int
+    columns: int
+    batch: int
+
+
 @compiled()
-def gradient_by_rows(
-    delta, values, initial, weights, biases, steps, delta_rows, first, rows, value_rows, columns, batch,
-    shifted, reverse, start, end, target,
-):  # fmt: skip
-    """The sums by `rows` rows from `first` on over the steps start ... end - 1, as rows of `weights` and
-    elements of `biases` from `target` on; otherwise the arguments of `sequence_weight_gradient`."""
+def gradient_by_rows(delta, values, initial, weights, biases, products, shifted, reverse, start, end, target):
+    """The sums over the steps start ... end - 1, as rows of `weights` and elements of `biases` from `target`
+    on; `products` are OuterProducts, the rest arguments of `sequence_weight_gradient`."""
     never_inlined()
+    rows, columns, batch = products.rows, products.columns, products.batch
     lanes, at_once = lanes_of(delta.itemsize), max(1, min(DEPTH // max(1, batch), end - start))
     vectors, terms = (rows + lanes - 1) // lanes, at_once * batch
-    width, delta_step, value_step = vectors * lanes, delta_rows * batch, value_rows * batch
+    width, delta_step, value_step = vectors * lanes, products.delta_rows * batch, products.value_rows * batch
     # The values of one sample are copied: their lines would share few sets of the first cache. A one after
     # them makes the bias's sum; the deltas of more samples are added up as they are transposed.
     copied = batch == 1
@@ -50,7 +63,7 @@ def gradient_by_rows(
         offsets[n] = n * lanes if copied else n // batch * value_step + n % batch
         shifts[n] = n * PANEL * lanes
     # The first step of the walk sees the initial state.
-    alone = (steps - 1 if reverse else 0) if shifted else -1
+    alone = (products.steps - 1 if reverse else 0) if shifted else -1
     shift = (1 if reverse else -1) if shifted else 0
     t = start
     while t < end:
@@ -63,7 +76,7 @@ def gradient_by_rows(
             for n in range(count):
                 copy[origins[columns] + offsets[n]] = 1
             seen = copy
-        place = np.uint64(t * delta_step + first * batch)
+        place = np.uint64(t * delta_step + products.first * batch)
         rows_as_lanes(delta, place, np.uint64(delta_step), count, rows, batch, packed, terms, PANEL, totals)
         add_products(seen, origins, offsets, packed, places, shifts, 0, count * batch, sums)
         t += count

@@ -12,18 +12,18 @@ from bppsa_cupy.system.compiled import compiled
 
 @compiled()
 def gradient_by_samples(
-    delta, values, initial, weights, biases, steps, delta_rows, first, rows, value_rows, columns, batch,
-    shifted, reverse, start, end, target,
-):  # fmt: skip
+    delta, values, initial, weights, biases, products, shifted, reverse, start, end, target
+):
     """As `gradient_by_rows`, for a multiple of LANES samples."""
     never_inlined()
+    rows, columns, batch = products.rows, products.columns, products.batch
     sums = np.zeros(rows * (columns + 1) * LANES, delta.dtype)
     ones = np.ones(LANES, delta.dtype)
-    B, delta_step, value_step = np.uint64(batch), np.uint64(delta_rows * batch), np.uint64(value_rows * batch)
-    blocks, top = batch // LANES, np.uint64(first * batch)
+    delta_step, value_step = np.uint64(products.delta_rows * batch), np.uint64(products.value_rows * batch)
+    B, blocks, top = np.uint64(batch), batch // LANES, np.uint64(products.first * batch)
     if shifted:
         # The first step of the walk sees the initial state.
-        t = steps - 1 if reverse else 0
+        t = products.steps - 1 if reverse else 0
         if start <= t < end:
             add_outer(
                 delta, np.uint64(t) * delta_step + top, B, delta_step, rows, initial, np.uint64(0), B,
