@@ -37,8 +37,8 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spilling(float* values, in
 
 
 #: Bytes that a kernel spills on one target alone: a cell with six coefficients and three numbers a unit; of
-#: walks of 128 units by whole blocks what they take after the last step; of a GRU's back of 64 units, where two
-#: lanes a unit hold all weights.
+#: walks of 128 units by whole blocks what they take after the last step; of a GRU's back of 64 units
+#: what two lanes a unit have no room for.
 SPILLED = {
     (name, "sm_120"): spilled
     for name, spilled in (

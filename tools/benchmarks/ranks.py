@@ -1,8 +1,9 @@
-"""A backward pass over several ranks against one process of one of them, and messages against bare mpi4py."""
+"""Passes over several ranks against one process of one of them, and messages against bare mpi4py."""
 
 from __future__ import annotations
 
 import argparse
+from statistics import median
 from typing import Any
 
 from bppsa_cupy.distributed.time_cost import best_exchange
@@ -15,7 +16,7 @@ from bppsa_cupy.tools.benchmarks.launch import measure
 AGAINST = ("one",)
 METHODS = ("bp", *SCHEDULES)
 #: What is shared.
-OVER = ("batch", "layers", "time")
+OVER = ("batch", "layers", "time", "linear")
 #: Networks whose batches are shared.
 CASES: list[dict[str, Any]] = [
     {"name": "lenet5 B=256", "model": "lenet5", "batch_size": 256},
@@ -26,6 +27,8 @@ QUICK_CASES: list[dict[str, Any]] = [
     {"name": "lenet5 B=4", "model": "lenet5", "batch_size": 4},
     {"name": "GRU T=5 B=2 H=3", "steps": 5, "features": 2, "hidden": 3, "batch_size": 2},
 ]
+#: Of linear recurrences whose steps are shared.
+LINEAR_CASE = {"steps": 1_000_000, "hidden": 64, "batch_size": 1}
 #: Steps and units of the RNNs whose steps are shared; what a scan's phases take is measured of the last.
 TIME_CASES = [(500, 20), (500, 64), (5000, 20), (5000, 64), (30000, 64), (30000, 20)]
 
@@ -41,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=cli.positive, default=16, metavar="B", help="default 16")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=["bp"], help="default bp")
     parser.add_argument(
-        "--steps", type=cli.positive, metavar="T", help="of the RNN over time (default 500, 5000 and 30000)"
+        "--steps",
+        type=cli.positive,
+        metavar="T",
+        help="of the RNN over time (default 500, 5000 and 30000), and of linear recurrences (10^6)",
     )
     parser.add_argument("--hidden-size", type=cli.positive, metavar="H", help="its units (default 20 and 64)")
 
@@ -59,6 +65,12 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             "prune": arguments.prune,
             "batch_size": arguments.batch_size,
             "methods": arguments.methods,
+            "repeats": arguments.repeats,
+        },
+        "linear": {
+            **LINEAR_CASE,
+            **({"steps": arguments.steps} if arguments.steps else {}),
+            **({"hidden": arguments.hidden_size} if arguments.hidden_size else {}),
             "repeats": arguments.repeats,
         },
         "batch": {"repeats": arguments.repeats, "cases": QUICK_CASES if arguments.quick else CASES},
@@ -81,6 +93,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             for (steps, hidden), its in zip(cases, found.get("time", ()), strict="time" in found)
             for row in _time_rows(arguments, steps, hidden, its)
         ),
+        *(_linear_rows(arguments, options["linear"], found["linear"]) if "linear" in found else []),
         *_trip_rows(found.get("trips", {})),
     ]
 
@@ -144,6 +157,23 @@ def _time_rows(arguments: argparse.Namespace, steps: int, hidden: int, found: di
         one,
         *(_simulated_rows(network, found["phases"]) if "phases" in found else []),
     ]
+
+
+def _linear_rows(arguments: argparse.Namespace, sizes: dict[str, Any], found: dict[str, Any]) -> list[Row]:
+    """A scan and a layer on it, whose steps are shared; and a reduction beside a walk of the scan."""
+    of = f"T={sizes['steps']} B={sizes['batch_size']} H={sizes['hidden']}"
+    reduced = median(found["reduce"]["alone"])
+    rows = [
+        Row(f"scan {of}, one process", f"reduce / {verb}", reduced / median(samples["alone"]), unit="")
+        for verb, samples in found["scan"].items()
+    ]
+    for name in ("scan", "MinGRU"):
+        case = f"{name} {of}, {arguments.ranks} ranks over time"
+        rows += [
+            timed_row(case, verb, samples["together"], samples["alone"], "one process")
+            for verb, samples in found[name].items()
+        ]
+    return rows
 
 
 def _simulated_rows(network: str, phases: dict[str, Any]) -> list[Row]:

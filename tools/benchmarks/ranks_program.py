@@ -19,15 +19,17 @@ import numpy as np
 
 from bppsa_cupy.data import Batch
 from bppsa_cupy.data.bitstream import make_bitstreams
+from bppsa_cupy.devices import get_device
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
 from bppsa_cupy.distributed.balance import LayerTimes, backward_partition, backward_seconds
 from bppsa_cupy.distributed.group import import_mpi
 from bppsa_cupy.distributed.time_network import TimeSequential
-from bppsa_cupy.layers import GRU, RNN, Linear
+from bppsa_cupy.layers import GRU, RNN, Linear, MinGRU
 from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.timescan import Stack
 from bppsa_cupy.timescan.chunked import TimeScan
+from bppsa_cupy.timescan.linear import LinearScan
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD
@@ -279,6 +281,87 @@ def phases(whole: Sequential, net: TimeSequential, repeats: int) -> dict[str, fl
     }
 
 
+def over_linear(group: Group, options: dict[str, Any]) -> dict[str, Any]:
+    """Passes of a linear recurrence over time, on one process and on all ranks: its scan alone, and a MinGRU
+    with its products."""
+    found = linear_scans(group, **options)
+    steps, hidden, batch = options["steps"], options["hidden"], options["batch_size"]
+    whole = Sequential([MinGRU(hidden, hidden, outputs="last")], (steps, hidden), device="host")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((batch, steps, hidden), whole.dtype)
+    gradient = rng.standard_normal((batch, hidden), whole.dtype)
+    net = distribute(whole, group, over="time")
+    whole.forward(x)
+    net.forward(x)
+    forward = in_turn(
+        group,
+        lambda: whole.forward(x, into=whole.last_pass),
+        lambda: net.forward(x, into=net.last_pass),
+        options["repeats"],
+    )
+    backward = in_turn(
+        group, partial(whole.backward, gradient), partial(net.backward, gradient), options["repeats"]
+    )
+    whole.backward(gradient)
+    require_equal(whole, net, 1e-3)
+    return {**found, "MinGRU": {"forward": forward, "backward": backward}}
+
+
+def linear_scans(
+    group: Group, steps: int, hidden: int, batch_size: int, repeats: int
+) -> dict[str, dict[str, Any]]:
+    """Both passes of h_t = a_t h_{t-1} + b_t: all steps on rank 0, and each rank's own after its reduction;
+    and what a reduction of all steps takes on one."""
+    device, dtype = get_device("host"), np.dtype(np.float32)
+    rng = np.random.default_rng(0)
+    a = rng.uniform(0.9, 1.0, (batch_size, steps, hidden)).astype(dtype)
+    b, gradient = (rng.standard_normal(a.shape, dtype) for _ in range(2))
+    zero = np.zeros((batch_size, hidden), dtype)
+    cuts = [steps * rank // group.size for rank in range(group.size + 1)]
+
+    def share(begin: int, end: int, alone: bool) -> tuple[Callable[[], None], Callable[[], None]]:
+        """The passes of some steps; what comes to them from other ranks, where there are any."""
+        factors, terms, given = (np.ascontiguousarray(array[:, begin:end]) for array in (a, b, gradient))
+        lengths = np.full(batch_size, end - begin)
+        scan = LinearScan(
+            device, factors, batch_size, end - begin, hidden, lengths, np.empty((0, end - begin), np.uint8),
+            False, False, "serial",
+        )  # fmt: skip
+        h, by_a, by_b = (np.empty_like(terms) for _ in range(3))
+        own = [np.empty((1, *zero.shape), dtype) for _ in range(2)]
+        every = [np.empty((group.size, *zero.shape), dtype) for _ in range(3)]
+
+        def come(rows: np.ndarray, transposed: bool) -> np.ndarray:
+            if alone:
+                return zero
+            scan.reduce(rows, *own, transposed=transposed)
+            for one, all_of in zip(own, every[:2], strict=True):
+                group.allgather(one, all_of)
+            scan.carry(every[0], every[1], zero, every[2], transposed=transposed)
+            return every[2][group.rank]
+
+        def forward() -> None:
+            scan.forward(terms, come(terms, False), h)
+
+        def backward() -> None:
+            scan.backward(h, zero, given, by_a, by_b, np.empty_like(zero), come(given, True))
+
+        return forward, backward
+
+    one, ranks = share(0, steps, True), share(*cuts[group.rank : group.rank + 2], False)
+    found: dict[str, Any] = {
+        name: in_turn(group, whole, part, repeats)
+        for name, whole, part in zip(("forward", "backward"), one, ranks, strict=True)
+    }
+    scan = LinearScan(
+        device, a, batch_size, steps, hidden, np.full(batch_size, steps), np.empty((0, steps), np.uint8),
+        False, False, "serial",
+    )  # fmt: skip
+    ends = [np.empty((1, *zero.shape), dtype) for _ in range(2)]
+    reduced = in_turn(group, lambda: scan.reduce(b, *ends), lambda: None, repeats)["alone"]
+    return {"scan": found, "reduce": {"alone": reduced}}
+
+
 def round_trips(group: Group, repeats: int) -> dict[str, dict[str, list[float]]]:
     """A message to rank 1 and back, by Group and by mpi4py itself."""
     mpi = import_mpi()
@@ -321,6 +404,8 @@ def main() -> None:
         if "time" in options:
             cases = options["time"]["cases"]
             results["time"] = [over_time(group, {**options["time"], **case}) for case in cases]
+        if "linear" in options:
+            results["linear"] = over_linear(group, options["linear"])
         results["messages"] = {"count": sum(group.messages.values()), "bytes": sum(group.bytes.values())}
         if group.rank == 0:
             path.with_suffix(".out").write_text(json.dumps(results), encoding="utf-8")
