@@ -219,7 +219,7 @@ def test_a_calibration_that_is_written_later_is_seen_and_what_is_found_is_kept_b
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(calibration, "calibration_path", lambda device: tmp_path / f"{device}.json")
-    device, a = WithModelOfGpu(), np.ones((1, 20_000, 64), np.float32)
+    device, a = WithModelOfGpu(), np.ones((1, 20_000, 64))
     launched = []
     for launch in (1e-6, 1.0):
         walks = {**MODELS["cuda"].measured, "launch": launch}
