@@ -348,7 +348,7 @@ def linear_scans(
 
         return forward, backward
 
-    one, ranks = share(0, steps, True), share(*cuts[group.rank : group.rank + 2], False)
+    one, ranks = share(0, steps, True), share(cuts[group.rank], cuts[group.rank + 1], False)
     found: dict[str, Any] = {
         name: in_turn(group, whole, part, repeats)
         for name, whole, part in zip(("forward", "backward"), one, ranks, strict=True)
