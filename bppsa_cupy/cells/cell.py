@@ -175,6 +175,9 @@ def _in_order(gates: tuple[str, ...], recurrent: Iterable[str] | None) -> tuple[
     if recurrent is None:
         return None
     named = names_of("recurrent", recurrent)
+    for name in named:
+        if not isinstance(name, str):
+            raise CellError(f"recurrent names {name!r}: it takes a list of names: recurrent=['h']")
     own = tuple(gate for gate in gates if gate in named)
     unknown = tuple(name for name in named if name not in gates)
     return None if own == gates and not unknown else own + unknown

@@ -115,7 +115,7 @@ def forward(
     own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
     addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
     saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), lengths, states, keep)
-    saved.context.training, saved.context.draw = training, draw
+    saved.context.training, saved.context.draw = as_flag("forward", "training", training), draw
     return run(saved, given, lengths, states, out), saved
 
 

@@ -107,8 +107,11 @@ def linear_scan_backward(
             f"{dtype} and shape {tuple(given.shape)}: it takes equal ones"
         )
     initial = _initial(where, h0, given, dtype)
-    by_a_out, by_b_out, by_h0_out = (None, None, None) if out is None else out
     owner = "linear_scan_backward"
+    outs = (None, None, None) if out is None else out
+    if not isinstance(outs, (tuple, list)) or len(outs) != 3:
+        raise ShapeError(f"{owner} got out={out!r}: it takes the arrays of gradients by a, b and h0, three")
+    by_a_out, by_b_out, by_h0_out = outs
     found = ScanGradients(
         _out(where, owner, by_a_out, np.shape(a), dtype),
         _out(where, owner, by_b_out, given.shape, dtype),

@@ -35,6 +35,7 @@ WRONG_NAMES = [
     ({"gates": ["1h"]}, "one of its gates is '1h': it takes an identifier"),
     ({"parameters": ["lambda"]}, "one of its parameters is 'lambda': it takes an identifier"),
     ({"gates": "h"}, r"gates is the string 'h', it takes a list of names: gates=\['h'\]"),
+    ({"recurrent": [np.ones(3)]}, r"recurrent names array.*: it takes a list of names: recurrent=\['h'\]"),
     ({"gates": []}, r"has no gates: name at least one, gates=\['h'\]"),
     ({"states": []}, "has no states: name at least one"),
     ({"states": ["h", "h"]}, "has states 'h', 'h': 'h' is there twice"),

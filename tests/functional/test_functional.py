@@ -259,6 +259,7 @@ ERRORS = [
     ),
     (lambda: call(X, buffers={"mean": X}), r"the buffers \['mean'\]: it takes \[\]"),
     (lambda: forward("gru", {}, X), "forward got layer of str"),
+    (lambda: call(X, training=np.zeros(2)), "forward got training=.*: it takes True or False"),
     (lambda: vjp("saved", X), "vjp got saved of str"),
 ]
 
