@@ -239,7 +239,7 @@ def test_outcomes_are_kept_and_survivors_tried_again(tmp_path, capsys):
 def test_a_short_run_tells_what_it_tried(tmp_path):
     tests = Path(__file__).parents[1]
     program = [sys.executable, str(CHECKS / "mutants.py"), "1", "--only", "patterns", "--seed", "1"]
-    program += ["--tests", str(tests / "plan" / "test_pattern.py"), "--out", str(tmp_path)]
+    program += ["--tests", str(tests / "laws" / "test_pattern.py"), "--out", str(tmp_path)]
     ended = subprocess.run(program, capture_output=True, encoding="utf-8")
     tried = re.search(r"patterns, seed 1: (\d+) of \d+ tried, (\d+) killed, .* (\d+) survived", ended.stdout)
     assert tried and int(tried[1]) >= max(1, int(tried[2])), ended.stdout + ended.stderr

@@ -40,10 +40,10 @@ PYTHON = {
     ),
     "timescan": Subject(
         ("bppsa_cupy/timescan/*.py",),
-        ("test_timescan*.py", "test_state_gradients.py", "test_recurrent*.py", "test_residual_recurrent.py",
-         "test_heads.py", "test_cell_layers.py", "test_functional.py", "test_functional_kept.py",
-         "test_shared_memory.py", "test_calibration_walks.py", "test_bench_calibrate_walks.py",
-         "test_launch_limits.py"),
+        ("test_timescan*.py", "test_processor*.py", "test_state_gradients.py", "test_recurrent*.py",
+         "test_residual_recurrent.py", "test_heads.py", "test_cell_layers.py", "test_functional.py",
+         "test_functional_kept.py", "test_shared_memory.py", "test_calibration_walks.py",
+         "test_bench_calibrate_walks.py", "test_launch_limits.py"),
     ),
     "patterns": Subject(
         ("bppsa_cupy/csr.py", "bppsa_cupy/geometry.py"),
