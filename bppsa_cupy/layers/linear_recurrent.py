@@ -307,11 +307,8 @@ class LinearRecurrent(Recurrent):
         assert over is not None
         own = [ctx.buffer(f"own_{name}", (1, *shape)) for name in ("product", "end")]
         every = [ctx.buffer(f"every_{name}", (over.ranges, *shape)) for name in ("product", "end", "start")]
-        scan.reduce(terms, *own, transposed=transposed)
-        for one, all_of in zip(own, every[:2], strict=True):
-            over.gather(one, all_of)
-        scan.carry(every[0], every[1], first, every[2], transposed=transposed)
-        return ctx.device.xp.ascontiguousarray(every[2][over.place])
+        start = scan.over_ranges(terms, first, own, every, over.gather, transposed=transposed)
+        return ctx.device.xp.ascontiguousarray(start[over.place])
 
     def _scan(self, ctx: LinearContext, walk: Direction, factor: Array, method: str) -> LinearScan:
         (batch, steps), lengths = ctx.rows, ctx.lengths

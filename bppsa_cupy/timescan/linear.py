@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -109,6 +109,30 @@ class LinearScan:
             KERNELS["linear_scan_carry"], product, end, first, start, len(product), first.size, self.paired,
             self.reverse != transposed,
         )  # fmt: skip
+
+    def over_ranges(
+        self,
+        b: Array,
+        first: Array,
+        own: Sequence[Array],
+        every: Sequence[Array],
+        gather: Callable[[Array, Array], None],
+        *,
+        transposed: bool = False,
+    ) -> Array:
+        """What comes to each of the ranges of steps of which one is here, (ranges, B, W), from what comes to
+        the first of them in the scan's direction.
+
+        own     for `reduce`, (1, B, W) each
+        every   for the products and ends of all ranges, and the result, (ranges, B, W) each
+        gather  fills an array of all ranges from that of the one here
+        """
+        self.reduce(b, *own, transposed=transposed)
+        product, end, start = every
+        for one, all_of in zip(own, (product, end), strict=True):
+            gather(one, all_of)
+        self.carry(product, end, first, start, transposed=transposed)
+        return start
 
     def backward(
         self,

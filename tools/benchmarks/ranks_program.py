@@ -334,11 +334,8 @@ def linear_scans(
         def come(rows: np.ndarray, transposed: bool) -> np.ndarray:
             if alone:
                 return zero
-            scan.reduce(rows, *own, transposed=transposed)
-            for one, all_of in zip(own, every[:2], strict=True):
-                group.allgather(one, all_of)
-            scan.carry(every[0], every[1], zero, every[2], transposed=transposed)
-            return every[2][group.rank]
+            found = scan.over_ranges(rows, zero, own, every, group.allgather, transposed=transposed)
+            return found[group.rank]
 
         def forward() -> None:
             scan.forward(terms, come(terms, False), h)
