@@ -6,6 +6,7 @@ tools/on_gpu/run.py, whose options these are.
 
 from __future__ import annotations
 
+import configparser
 import os
 import subprocess
 import sys
@@ -35,12 +36,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def make_tree(root: Path, folder: Path) -> Path:
     """A folder of links to the checkout's files in which the package is whole, as if installed."""
     for path in root.iterdir():
-        if path.name != "bppsa_cupy" and not path.name.startswith(".") and path.name != "out":
+        if path.stem != "bppsa_cupy" and not path.name.startswith(".") and path.name != "out":
             (folder / path.name).symlink_to(path)
     package = folder / "bppsa_cupy"
     package.mkdir()
     for path in (*(root / "bppsa_cupy").iterdir(), *(root / name for name in MAPPED)):
         (package / path.name).symlink_to(path)
+    # Commands and plans ask for the version of what is installed.
+    setup = configparser.ConfigParser()
+    setup.read(root / "setup.cfg", encoding="utf-8")
+    facts = folder / "bppsa_cupy.dist-info"
+    facts.mkdir()
+    lines = [f"{key.title()}: {setup['metadata'][key]}\n" for key in ("name", "version")]
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\n" + "".join(lines), encoding="utf-8")
     return folder
 
 

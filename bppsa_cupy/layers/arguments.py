@@ -48,7 +48,7 @@ def as_bits(device: Device, mask: np.ndarray, dtype: np.dtype) -> Array:
     """A mask for values of a dtype on a device: integers of as many bits, all set where a value is kept, so
     that `hold` is one operation that NaN does not pass."""
     bits = np.dtype(f"u{dtype.itemsize}")
-    return device.asarray(np.where(mask, np.iinfo(bits).max, 0).astype(bits))
+    return device.asarray(np.where(mask, bits.type(np.iinfo(bits).max), bits.type(0)))
 
 
 def hold(values: Array, bits: Array) -> None:

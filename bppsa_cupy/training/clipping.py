@@ -12,6 +12,9 @@ from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.network.layout import ALIGNMENT
 from bppsa_cupy.network.parameters import ParameterSet
 
+#: A power of two that float32 has, as has what the least factor is in parts of it.
+TINY = 2.0**-64
+
 
 def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
     """Scale all gradients (net.gradients) in place so that their common 2-norm is at most `max_norm`.
@@ -35,7 +38,11 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
         for _ in range((ALIGNMENT // flat.itemsize).bit_length() - 1):
             sums = sums[::2] + sums[1::2]
         norm = xp.sqrt(gradients.units_of_all_ranks(sums).sum()) * scale.astype(np.float64)
-        flat *= xp.minimum(max_norm / (norm + 1e-6), 1.0).astype(flat.dtype)
+        factor = xp.minimum(max_norm / (norm + 1e-6), 1.0)
+        # CuPy takes a denormal factor for 0: a power of two, which rounds nothing, goes first.
+        power = xp.where(factor < TINY, TINY, 1.0)
+        flat *= power.astype(flat.dtype)
+        flat *= (factor / power).astype(flat.dtype)
     return norm
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,10 @@ def by_text(kernel: Kernel, device: Device, given: list[Any], turn: int) -> list
         kernel = _by_few(kernel)
     placed = [device.asarray(value) if isinstance(value, np.ndarray) else value for value in given]
     device.launch(kernel, *placed)
-    return [device.to_host(value) if isinstance(value, np.ndarray) else value for value in placed]
+    return [
+        device.to_host(value) if isinstance(before, np.ndarray) else value
+        for value, before in zip(placed, given, strict=True)
+    ]
 
 
 @functools.cache  # a device loads the text of each kernel object anew
@@ -58,12 +62,18 @@ def _by_few(kernel: Kernel) -> Kernel:
 def assert_same(kernel: Kernel, found: list[Any], expected: list[Any], what: object) -> None:
     """Every array that the text left is the twin's, up to rounding; `what` is named where one is not."""
     names = [parameter.name for parameter in kernel.parameters]
-    if "exponents" in names and "maps" in names:  # the power of two of a column of zeros says nothing
-        powers, wanted = found[names.index("exponents")], expected[names.index("exponents")]
-        columns = np.array_split(expected[names.index("maps")], max(1, powers.size))
-        for column, values in enumerate(columns):
-            if powers.size and not values.any():
-                powers[column] = wanted[column]
+    overlook_powers_of_zeros(*(dict(zip(names, values, strict=True)) for values in (found, expected)))
     for parameter, actual, wanted in zip(kernel.parameters, found, expected, strict=True):
         if parameter.is_array:
             assert_close(actual, wanted, length=256, what=f"{parameter.name} with {what}")
+
+
+def overlook_powers_of_zeros(found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Set the power of two of each column of zeros, which says nothing, to what is expected of it; of a
+    kernel's arrays by name."""
+    if not {"exponents", "maps"} <= expected.keys():
+        return
+    powers, wanted = found["exponents"], expected["exponents"]
+    for column, values in enumerate(np.array_split(expected["maps"], max(1, powers.size))):
+        if powers.size and not values.any():
+            powers[column] = wanted[column]

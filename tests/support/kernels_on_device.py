@@ -24,6 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 from kernel_cases import CASES, Case, arguments
+from kernel_comparison import overlook_powers_of_zeros
 from tolerances import relative
 
 from bppsa_cupy.devices import Device, get_device
@@ -196,11 +197,12 @@ def difference(device: Device, kernel: Kernel, given: list[Any], wanted: Outputs
     placed = [device.asarray(value) if isinstance(value, np.ndarray) else value for value in given]
     device.launch(kernel, *placed)
     device.synchronize()
-    worst = 0.0
-    for parameter, actual in zip(kernel.parameters, placed, strict=True):
-        if wanted is not None and parameter.name in wanted and wanted[parameter.name].size:
-            worst = max(worst, _apart(device.to_host(actual), wanted[parameter.name]))
-    return worst
+    if wanted is None:
+        return 0.0
+    names = [parameter.name for parameter in kernel.parameters]
+    found = {k: device.to_host(a) for k, a in zip(names, placed, strict=True) if k in wanted}
+    overlook_powers_of_zeros(found, wanted)
+    return max((_apart(found[name], wanted[name]) for name in wanted if wanted[name].size), default=0.0)
 
 
 def _apart(actual: np.ndarray, wanted: np.ndarray) -> float:

@@ -64,15 +64,17 @@ def ours(net: bp.Sequential, given: Given) -> Found:
     )
     return Found(
         output,
-        _copies(net.last_pass.states[0]),
+        _copies(net, net.last_pass.states[0]),
         {name.removeprefix("0."): array for name, array in net.gradients.to_host().items()},
         net.device.to_host(by_input),
-        _copies(net.last_pass.state_gradients[0]),
+        _copies(net, net.last_pass.state_gradients[0]),
     )
 
 
-def _copies(state: Any) -> tuple[np.ndarray, ...]:
-    return tuple(np.array(part) for part in (state if isinstance(state, tuple) else (state,)))
+def _copies(net: bp.Sequential, state: Any) -> tuple[np.ndarray, ...]:
+    return tuple(
+        np.array(net.device.to_host(part)) for part in (state if isinstance(state, tuple) else (state,))
+    )
 
 
 def dense(weight_hh: np.ndarray, heads: int) -> np.ndarray:

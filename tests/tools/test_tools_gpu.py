@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import kernels_on_device
@@ -57,6 +58,8 @@ def test_the_tree_holds_the_whole_package(tree: Path) -> None:
     )
     package = tree / "bppsa_cupy"
     assert printed.split() == [str(package / "__init__.py"), str(package / "tools" / "bench.py")]
+    (facts,) = metadata.distributions(path=[str(tree)])
+    assert (facts.name, facts.version) == ("bppsa-cupy", metadata.version("bppsa-cupy"))
 
 
 def test_the_tests_run_in_the_tree_on_its_package_without_those_that_lack_one(
@@ -69,7 +72,7 @@ def test_the_tests_run_in_the_tree_on_its_package_without_those_that_lack_one(
     (tmp_path / "absent.py").write_text(absent, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), gpu.environment(tree)["PYTHONPATH"]]))
     command = next(one for one in make_parts() if one.name == "tests").command
-    chosen = [word for word in command if word not in ("-n", "8")]
+    chosen = [word for word in command if word not in parts.workers()]
     place = chosen.index("gpu")
     chosen[place], chosen[-1:] = (
         "not gpu",

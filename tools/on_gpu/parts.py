@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shlex
 import shutil
 import sys
@@ -99,7 +100,8 @@ def by_tool(name: str, tool: str, options: tuple[str, ...], seconds: float) -> P
 
 def workers() -> tuple[str, ...]:
     """pytest's options for processes beside each other, where it can have them."""
-    return ("-n", "8") if importlib.util.find_spec("xdist") else ()
+    count = str(min(16, os.cpu_count() or 1))
+    return ("-n", count, "--dist", "worksteal") if importlib.util.find_spec("xdist") else ()
 
 
 def plan(parts: Sequence[Part]) -> str:
