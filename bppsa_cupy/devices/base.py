@@ -29,6 +29,8 @@ from bppsa_cupy.raw_kernels.kernel import (
 
 #: An array of a device: numpy.ndarray or cupy.ndarray.
 Array = Any
+#: What a device keeps of work that is made again and again (`Device.repeat`).
+Graphs = dict[Hashable, Any]
 T = TypeVar("T")
 
 #: What a parameter's type admits before a launch's first array of that type has decided. As dtypes:
@@ -274,6 +276,17 @@ class Device(abc.ABC):
                 launch()
 
         return call
+
+    def repeat(self, kept: Graphs, name: Hashable, arrays: Sequence[Array], run: Launch) -> None:
+        """Make the work of `run`, which may be made as it was the last time with these arrays.
+
+        kept    what the device keeps of former calls, at first an empty dict; it goes with all other arrays
+                and bound launches that `run` works on, which are the same in every call
+        name    of the work: all that it follows from beside the arrays
+        arrays  those that may be others from call to call
+        run     waits for nothing, and takes nothing of the host's that changes
+        """
+        run()
 
     def check_shared(self, kernel: Kernel, shape: LaunchShape) -> None:
         """Raise DeviceError, with the bytes needed and there, where a block of this launch takes more shared

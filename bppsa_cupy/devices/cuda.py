@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cache
 from importlib import import_module
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
-from bppsa_cupy.devices.base import Device, Launch, RefusedError
+from bppsa_cupy.devices.base import Device, Graphs, Launch, RefusedError
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS, active_clusters, tells_clusters
 from bppsa_cupy.devices.order import branches, predecessors
@@ -25,6 +25,9 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 #: The oldest GPUs with thread-block clusters, by their compute capability, 10 times; blocks of one that all
 #: of them take, and that a kernel may ask for.
 LEAST_WITH_CLUSTERS, PORTABLE_CLUSTER, LARGEST_CLUSTER = 90, 8, 16
+
+#: Dtypes of arrays that are handed on as they are, if of the order that a kernel takes.
+KEPT = np.dtype(np.float32), np.dtype(np.float64)
 
 #: The oldest major version of CuPy whose graphs and attributes are those that are used here.
 LEAST_CUPY = 13
@@ -82,6 +85,8 @@ class CudaDevice(Device):
     """The current GPU: CuPy arrays, kernels compiled from their CUDA C++ text at first use."""
 
     name = "cuda"
+    #: Whether launches go into a graph at present, and are not made.
+    capturing = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,6 +94,9 @@ class CudaDevice(Device):
         self._attributes: dict[int, Mapping[str, int]] = {}
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
+        if type(array) is self.xp.ndarray and array.dtype in KEPT and array.flags.c_contiguous:
+            if dtype is None or array.dtype == dtype:
+                return array
         if not isinstance(array, self.xp.ndarray):
             array = without_gradient(array)
             array = self.xp.from_dlpack(array) if is_on_gpu(array) else from_dlpack(array)
@@ -232,6 +240,53 @@ class CudaDevice(Device):
         one_by_one = super().sequence(launches)
         return _Graph(self, launches, one_by_one) if len(launches) > 1 else one_by_one
 
+    def repeat(self, kept: Graphs, name: Hashable, arrays: Sequence[Any], run: Launch) -> None:
+        """As the contract says: from the second time on as a CUDA graph, a launch on the host for all, where
+        the first has made few launches and the driver can capture them."""
+        if self.capturing:
+            run()
+            return
+        key = (name, *[(array.data.ptr, array.shape, array.strides) for array in arrays])
+        found = kept.get(key)
+        if found is None:
+            before = self.launched.total()
+            run()  # compiles and loads
+            if len(kept) >= MOST_GRAPHS:
+                kept.clear()
+            kept[key] = _run_once if self.launched.total() - before <= MOST_LAUNCHES else _run_plainly
+        elif found is _run_plainly:
+            run()
+        else:
+            if found is _run_once:
+                found = kept[key] = self._captured(run)
+            found(self)
+            if found is _run_plainly:
+                run()
+
+    def _captured(self, run: Launch) -> Callable[[CudaDevice], None]:
+        """A graph of what `run` launches, arrays of its own included; `_run_plainly` where that cannot be."""
+        before, cuda, pool = self.launched.copy(), self.xp.cuda, self.xp.cuda.MemoryPool()
+        stream = cuda.Stream(non_blocking=True)
+        self.capturing = True
+        try:
+            with stream, cuda.using_allocator(pool.malloc):
+                stream.begin_capture()
+                try:
+                    run()
+                except BaseException:
+                    with suppress(cuda.runtime.CUDARuntimeError):  # it has not come to its end
+                        stream.end_capture()
+                    raise
+                graph = stream.end_capture()
+            launched = self.launched - before
+        except Exception:  # what is an error outside of a capture too is raised there
+            return _run_plainly
+        finally:
+            self.capturing = False
+            self.launched.clear()
+            self.launched.update(before)
+        return _Replay(graph, pool, launched)
+
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         function = self._load(kernel, variant, shape)
         grid, block, shared_bytes = shape
@@ -282,6 +337,27 @@ def stream_at(cuda: Any, address: int) -> Any:
 
 #: Branches of a graph: kernels that one GPU runs at once, at the most.
 MOST_BRANCHES = 128
+#: Of work that is repeated: launches that are worth a graph of their own, and graphs that are kept of it.
+MOST_LAUNCHES, MOST_GRAPHS = 64, 16
+
+
+def _run_once(device: CudaDevice) -> None:
+    """Stands for work that was made once and has no graph yet."""
+
+
+def _run_plainly(device: CudaDevice) -> None:
+    """Stands for work that goes into no graph."""
+
+
+class _Replay:
+    """A graph of repeated work, and the memory of arrays that are made in it."""
+
+    def __init__(self, graph: Any, pool: Any, launched: Counter[str]) -> None:
+        self._graph, self._pool, self._launched = graph, pool, launched
+
+    def __call__(self, device: CudaDevice) -> None:
+        self._graph.launch(stream=device.xp.cuda.get_current_stream())
+        device.launched.update(self._launched)
 
 
 class _Graph:
@@ -295,7 +371,7 @@ class _Graph:
 
     def __call__(self) -> None:
         with self._device.naming_memory:
-            if not self._loaded:
+            if not self._loaded or self._device.capturing:
                 self._run_all()
                 self._loaded = True
                 return
@@ -314,6 +390,7 @@ class _Graph:
         streams = [cuda.Stream(non_blocking=True) for _ in range(max(branch) + 1)]
         events = [cuda.Event(disable_timing=True) for _ in range(len(branch) + 1)]
         streams[0].begin_capture()
+        self._device.capturing = True
         try:
             self._record(streams, events, waits, branch)
         except BaseException:
@@ -324,6 +401,7 @@ class _Graph:
             self._graph = streams[0].end_capture()
             self._launched = launched - before
         finally:
+            self._device.capturing = False
             launched.clear()
             launched.update(before)
 

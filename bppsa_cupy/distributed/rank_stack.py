@@ -47,7 +47,7 @@ class RankStack(StackPasses):
         forward_method: str,
     ) -> None:
         self.sizes, self.lengths, walk = sizes, buffers["lengths"], sizes.walk
-        self._device, self._ranges, self._gradients = device, ranges, gradients
+        self.device, self._ranges, self._gradients = device, ranges, gradients
         self._samples = cut_samples(device, walk, groups_of(device, walk, ranges))
         #: The gradients by the weights of a group that is not the first.
         self._others: dict[str, Array] = {}
@@ -110,7 +110,7 @@ class RankStack(StackPasses):
         for stack in others:
             stack.weight_gradients()
             for name, total in self._gradients.items():
-                self._device.xp.add(total, self._others[name], out=total)
+                self.device.xp.add(total, self._others[name], out=total)
 
     @property
     def forward_ways(self) -> tuple[str, ...]:

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.jacobians.base import TransposedJacobian
 
 Shape = tuple[int, ...]
@@ -127,6 +128,14 @@ class Context:
     placed: dict[str, Array] = field(default_factory=dict, repr=False)
     _buffers: dict[str, Array] = field(default_factory=dict, repr=False)
     _scratch: Scratch | None = field(default=None, repr=False)
+    _graphs: Graphs = field(default_factory=dict, repr=False)
+
+    def repeat(self, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
+        """Make the work of `run` on these arrays and the context's buffers alone: see `Device.repeat`."""
+        if self._scratch is None:
+            self.device.repeat(self._graphs, name, arrays, run)
+        else:
+            run()  # other passes may take these buffers, and larger ones for them
 
     def buffer(self, name: str, shape: Shape, dtype: Any = None) -> Array:
         """An array of `shape` that this context keeps under `name`, or the scratch that is lent to it;
@@ -144,6 +153,7 @@ class Context:
         flat = buffers.get(name)
         if flat is None or flat.size < size or flat.dtype != wanted:
             flat = buffers[name] = self.device.empty(size, wanted)
+            self._graphs.clear()
         return flat[:size].reshape(shape)
 
     def lend(self, scratch: Scratch | None) -> None:

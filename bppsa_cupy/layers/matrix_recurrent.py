@@ -10,14 +10,14 @@ import numpy as np
 
 from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.devices import Array
+from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.errors import DeviceError, ShapeError
 from bppsa_cupy.jacobians.cell import CellJacobian
 from bppsa_cupy.layers.base import Shape, StepJacobians
 from bppsa_cupy.layers.matrix_context import MatrixContext
 from bppsa_cupy.layers.recurrent import Recurrent
 from bppsa_cupy.layers.recurrent_jacobians import step_jacobians
-from bppsa_cupy.layers.recurrent_states import get_states, set_states
+from bppsa_cupy.layers.recurrent_states import as_given, get_states, set_states, state_buffers
 from bppsa_cupy.processors.models import model_of
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import (
@@ -111,25 +111,68 @@ class MatrixRecurrent(Recurrent):
     # ---- passes ----
 
     def forward(self, ctx: MatrixContext, x: Array) -> Array:
-        (batch, steps), H = x.shape[:2], self.hidden_size
+        batch, steps = x.shape[:2]
         length = steps if ctx.keeps else self._steps_at_once(ctx, batch, steps)
-        every, width = self.outputs == "all", self.directions * H
-        for first in range(0, steps, length):
-            stack = self._enter(ctx, x if length == steps else _part(ctx, x, first, length), first)
-            stack.forward()
-            y = ctx.buffer("output", (batch, steps, width) if every else (batch, width))
-            if length == steps and every:
-                stack.put(y)
-            elif every:
-                _put_part(ctx, stack, y[:, first : first + length])
+        if length < steps:
+            stack = self._forward_in_parts(ctx, x, length)
+            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", stack)
+            self._put_last(stack, y, states)
+        else:
+            stack = self._enter(ctx, x)
+            y, states = self._output(ctx, x), self._state_buffers(ctx, "states", stack)
+
+            def run() -> None:
+                set_states(stack.initial_states, ctx.initial, self.components)
+                stack.forward()
+                if self.outputs == "all":
+                    stack.put(y)
+                self._put_last(stack, y, states)
+
+            self._repeat(stack, "forward", (y, *states, *(ctx.initial or ())), run)
         ctx.went_back = False
-        ctx.saved["states"] = get_states(ctx, "states", stack.final_states, H, self.components)
-        if not every:
-            for number, last in enumerate(stack.final_states[-self.directions :]):
-                y[:, number * H : (number + 1) * H] = last[:H].T
-        ctx.saved.update(input=x, output=y)
+        ctx.saved.update(input=x, output=y, states=as_given(states))
         ctx.saved.pop("state_gradients", None)
         return y
+
+    def _output(self, ctx: MatrixContext, x: Array) -> Array:
+        """The buffer of the output for an input."""
+        return ctx.buffer("output", (x.shape[0], *self.output_shape(x.shape[1:])))
+
+    def _forward_in_parts(self, ctx: MatrixContext, x: Array, length: int) -> StackPasses:
+        """Go forward over so many steps at a time, each part from the state that the one before ended with,
+        and write the output where it is of every step."""
+        for first in range(0, x.shape[1], length):
+            before = ctx.stack
+            stack = self._enter(ctx, _part(ctx, x, first, length), first)
+            if first:
+                assert before is not None
+                for initial, final in zip(stack.initial_states, before.final_states, strict=True):
+                    initial[...] = final
+            else:
+                set_states(stack.initial_states, ctx.initial, self.components)
+            stack.forward()
+            if self.outputs == "all":
+                _put_part(ctx, stack, self._output(ctx, x)[:, first : first + length])
+        return stack
+
+    def _put_last(self, stack: StackPasses, y: Array, states: tuple[Array, ...]) -> None:
+        """Write the final states, and the output where it is that of the last step."""
+        H = self.hidden_size
+        get_states(states, stack.final_states, H, self.components)
+        if self.outputs != "all":
+            for number, last in enumerate(stack.final_states[-self.directions :]):
+                y[:, number * H : (number + 1) * H] = last[:H].T
+
+    def _state_buffers(self, ctx: MatrixContext, name: str, stack: StackPasses) -> tuple[Array, ...]:
+        return state_buffers(ctx, name, stack.final_states, self.hidden_size, self.components)
+
+    @staticmethod
+    def _repeat(stack: StackPasses, name: str, arrays: tuple[Array, ...], run: Launch) -> None:
+        """Make work on the stack and these arrays, which a device may keep as a graph."""
+        if stack.graphs is None:
+            run()
+        else:
+            stack.device.repeat(stack.graphs, (name, stack.ends_early), arrays, run)
 
     def _steps_at_once(self, ctx: MatrixContext, batch: int, steps: int) -> int:
         """How many steps a pass without a way back takes at a time, in the same buffers, each part from the
@@ -149,21 +192,20 @@ class MatrixRecurrent(Recurrent):
         kept."""
         stack = self._enter(ctx, x)
         assert isinstance(stack, Stack)
+        set_states(stack.initial_states, ctx.initial, self.components)
         stack.recall(kept)
         ctx.saved["input"] = x
 
     def _enter(self, ctx: MatrixContext, x: Array, first: int = 0) -> StackPasses:
-        """The stack, with input, lengths and first states in it; of a part of the steps, of which the first
-        is number `first`, with the states after the part before."""
+        """The stack, with input, lengths and parameters in it; of a part of the steps, of which the first
+        is number `first`."""
         batch, steps = x.shape[:2]
         stack = self._make_stack(ctx, batch, steps)
         stack.ends_early = ctx.lengths is not None
-        stack.lengths[...] = steps if ctx.lengths is None else (ctx.lengths - first).clip(0, steps)
-        if first:
-            for initial, final in zip(stack.initial_states, stack.final_states, strict=True):
-                initial[...] = final
-        else:
-            set_states(stack.initial_states, ctx.initial, self.components)
+        whole = (batch, steps) if ctx.lengths is None else None
+        if whole is None or ctx.whole != whole:
+            stack.lengths[...] = steps if ctx.lengths is None else (ctx.lengths - first).clip(0, steps)
+        ctx.whole = whole
         self.spread_parameters(ctx)
         stack.take(x)
         return stack
@@ -192,35 +234,40 @@ class MatrixRecurrent(Recurrent):
         """The stack, gone back through time from the gradient by the output."""
         assert ctx.stack is not None
         stack, H = ctx.stack, self.hidden_size
+        states = self._state_buffers(ctx, "state_gradients", stack) if ctx.want_states else ()
         ctx.went_back = False
-        set_states(stack.boundaries, ctx.final_gradient, self.components)
-        if self.outputs == "all":
-            stack.take_gradient(gradient)
-        else:
-            for number, last in enumerate(stack.boundaries[-self.directions :]):
-                last[:H] += gradient[:, number * H : (number + 1) * H].T
-        try:
+
+        def run() -> None:
+            set_states(stack.boundaries, ctx.final_gradient, self.components)
+            if self.outputs == "all":
+                stack.take_gradient(gradient)
+            else:
+                for number, last in enumerate(stack.boundaries[-self.directions :]):
+                    last[:H] += gradient[:, number * H : (number + 1) * H].T
             stack.backward(ctx.method)
+            if states:
+                get_states(states, stack.state_gradients, H, self.components)
+
+        arrays = (gradient, *states, *(ctx.final_gradient or ()))
+        try:
+            self._repeat(stack, f"backward {ctx.method}", arrays, run)
         except DeviceError:
             if not ctx.drop_others():
                 raise
-            stack.backward(ctx.method)
+            self._repeat(stack, f"backward {ctx.method}", arrays, run)
         ctx.make_room()
         ctx.went_back = True
-        if ctx.want_states:
-            ctx.saved["state_gradients"] = get_states(
-                ctx, "state_gradients", stack.state_gradients, H, self.components
-            )
+        if states:
+            ctx.saved["state_gradients"] = as_given(states)
         return stack
 
     def _weight_gradients(self, ctx: MatrixContext, stack: StackPasses) -> None:
-        stack.weight_gradients()
+        self._repeat(stack, "by weights", (), stack.weight_gradients)
         self.gather_gradients(ctx)
 
-    @staticmethod
-    def _input_gradient(ctx: MatrixContext, stack: StackPasses) -> Array:
+    def _input_gradient(self, ctx: MatrixContext, stack: StackPasses) -> Array:
         result = ctx.buffer("input_gradient", ctx.saved["input"].shape)
-        stack.input_gradient(result)
+        self._repeat(stack, "by input", (result,), lambda: stack.input_gradient(result))
         return result
 
     def step_jacobians(self, ctx: MatrixContext, gradient: Array | None) -> Iterator[StepJacobians]:
@@ -278,7 +325,7 @@ class MatrixRecurrent(Recurrent):
         if taken <= ctx.device.free_memory():  # else reserve says so
             check_forward(ctx.device, sizes, self.forward_method, taken)
         buffers = ctx.reserve(shapes)
-        buffers["lengths"] = ctx.buffer("lengths", (sizes.walk.batch,), np.int64)
+        buffers["lengths"], ctx.whole = ctx.buffer("lengths", (sizes.walk.batch,), np.int64), None
         parameters = self.walked(ctx, ctx.parameters, "parameters")
         gradients = self.walked(ctx, ctx.gradients, "gradients")
         return ctx.make_stack(ctx.device, sizes, buffers, parameters, gradients, self.forward_method)

@@ -22,15 +22,21 @@ def set_states(arrays: Iterable[Array], given: tuple[Array, ...] | None, compone
             array[component * H : (component + 1) * H] = values[number].T
 
 
-def get_states(
+def state_buffers(
     ctx: RecurrentContext, name: str, arrays: list[Array], H: int, components: tuple[int, ...]
-) -> Any:
-    """Those components of arrays (S, B), one a direction, as PyTorch's in buffers of the pass: h, or
-    (h, c)."""
-    batch, found = arrays[0].shape[1], []
-    for place, component in enumerate(components):
-        result = ctx.buffer(f"{name}_{place}", (len(arrays), batch, H))
+) -> tuple[Array, ...]:
+    """Buffers of the pass for those components of arrays (S, B), one a direction, in PyTorch's shape."""
+    shape = (len(arrays), arrays[0].shape[1], H)
+    return tuple(ctx.buffer(f"{name}_{place}", shape) for place in range(len(components)))
+
+
+def get_states(buffers: tuple[Array, ...], arrays: list[Array], H: int, components: tuple[int, ...]) -> None:
+    """Fill `state_buffers` from the arrays."""
+    for buffer, component in zip(buffers, components, strict=True):
         for number, array in enumerate(arrays):
-            result[number] = array[component * H : (component + 1) * H].T
-        found.append(result)
-    return found[0] if len(found) == 1 else tuple(found)
+            buffer[number] = array[component * H : (component + 1) * H].T
+
+
+def as_given(buffers: tuple[Array, ...]) -> Any:
+    """States as PyTorch's layers give them: h, or (h, c)."""
+    return buffers[0] if len(buffers) == 1 else buffers

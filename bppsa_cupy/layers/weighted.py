@@ -11,6 +11,7 @@ import abc
 import copy
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,7 @@ class Weighted(Layer):
             self.dense_forward if way == "forward" else self.dense_vjp,
         )
         if kept is None:
-            by_all(ctx, given, result)
+            ctx.repeat(way, (given, result, *ctx.parameters.values()), partial(by_all, ctx, given, result))
         elif kept.is_quicker(ctx.device.name):
             kept.go(ctx, self.samples(given), self.samples(result), way)
         else:
@@ -106,11 +107,14 @@ class Weighted(Layer):
 
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         kept = self._lists(ctx.input_shape)
-        if kept is None or not kept.is_quicker(ctx.device.name):
-            with np.errstate(invalid="ignore" if kept is not None else None):
+        if kept is None:
+            arrays = gradient, ctx.saved["input"], *ctx.gradients.values()
+            ctx.repeat("by weights", arrays, partial(self.dense_parameter_gradients, ctx, gradient))
+            return
+        if not kept.is_quicker(ctx.device.name):
+            with np.errstate(invalid="ignore"):
                 self.dense_parameter_gradients(ctx, gradient)
-            if kept is not None:
-                hold(ctx.gradients["weight"], ctx.masks["weight"])
+            hold(ctx.gradients["weight"], ctx.masks["weight"])
             return
         x, weight = ctx.saved["input"], ctx.gradients["weight"]
         own = weight if weight.ndim == 1 else ctx.buffer("kept_gradient", (kept.index.size,))

@@ -37,6 +37,11 @@ class TimeForward:
         self._call()
 
     @property
+    def iterates(self) -> bool:
+        """Whether it goes by chunks, and the host waits for what that comes to."""
+        return self._chunked is not None
+
+    @property
     def description(self) -> str:
         """What the latest call ran, and why."""
         ran = f"serial{serial.told(self._call)}" if self._chunked is None else self._chunked.description

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.processors.sizes import StackSize
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import products
@@ -42,6 +43,7 @@ class StackPasses(abc.ABC):
     `input_gradient` in either order, or neither. Sequences of the caller's are those of `exchange`.
     """
 
+    device: Device
     sizes: StackSize
     lengths: Array
     ends_early: bool
@@ -50,6 +52,9 @@ class StackPasses(abc.ABC):
     boundaries: list[Array]
     final_states: list[Array]
     state_gradients: list[Array]
+    #: What the device keeps of its passes (`Device.repeat`); None where they wait for something, as
+    #: iterations for their error and ranks for one another.
+    graphs: Graphs | None = None
 
     @abc.abstractmethod
     def take(self, x: Array) -> None:
@@ -133,6 +138,7 @@ class Stack(StackPasses):
         self._forwards: list[DirectionPass] = []
         self._joins: list[Launch] = []
         self._forward = self._bind_forward(forward_method, self._free_for_each())
+        self.graphs = None if any(getattr(one, "iterates", True) for one in self._forwards) else {}
         self._method: str | None = None
         self._scans: list[DirectionPass] = []
         self._backward: list[Launch] = []
@@ -244,6 +250,8 @@ class Stack(StackPasses):
         """Bind what `backward` launches by this method, if it is not bound."""
         if self._method != method:
             self._method = None
+            if self.graphs is not None:
+                self.graphs.clear()
             self._scans, self._backward = [], []  # their memory is given back before others take theirs
             free = self._free_for_each()
             self._scans = [self._backward_pass(direction, method, free) for direction in self.directions]

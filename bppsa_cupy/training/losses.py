@@ -13,6 +13,7 @@ from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_ar
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.data.labels import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
+from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
 
@@ -67,10 +68,18 @@ def cross_entropy(
         real = as_integer("cross_entropy", "counted", counted, max(real, 1), error=LabelError)
     losses = device.empty((rows,), scores.dtype)
     gradient = device.empty(scores.shape, scores.dtype)
-    launch = _launch_of(device, scores.dtype, rows, classes, real, label_smoothing)
-    launch(scores, device.asarray(targets), losses, gradient)
+    mean = device.empty((), scores.dtype)
+    launch, graphs = _launch_of(device, scores.dtype, rows, classes, real, label_smoothing)
+    given, xp = device.asarray(targets), device.xp
+
+    def run() -> None:
+        launch(scores, given, losses, gradient)
+        xp.sum(losses, out=mean)
+        xp.divide(mean, scores.dtype.type(real), out=mean)
+
     with device.naming_memory:
-        return losses.sum() / scores.dtype.type(real), gradient
+        device.repeat(graphs, "loss", (scores, given, losses, gradient, mean), run)
+    return mean, gradient
 
 
 def mse_loss(output: Array, target: Any, *, device: Device | None = None) -> tuple[Array, Array]:
@@ -112,14 +121,15 @@ def check_smoothing(label_smoothing: Any) -> None:
 @lru_cache(maxsize=64)
 def _launch_of(
     device: Device, dtype: np.dtype, rows: int, classes: int, real: int, smoothing: float
-) -> Callable[..., None]:
+) -> tuple[Callable[..., None], Graphs]:
     """The kernel's launch on scores, labels, losses and gradient, kept by sizes: binding it costs as much as
-    running it."""
+    running it; and what the device keeps of what follows it."""
     reals, labels = (device.xp.empty(0, each) for each in (dtype, np.int64))
     names = ("scores", "labels", "losses", "gradient")
-    return device.bind_open(
+    launch = device.bind_open(
         KERNELS["cross_entropy"], names, reals, labels, reals, reals, rows, classes, real, smoothing
     )
+    return launch, {}
 
 
 def _targets(

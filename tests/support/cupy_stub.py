@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -254,6 +255,8 @@ def make_cupy(
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         driver=SimpleNamespace(CUDADriverError=CUDADriverError, funcSetAttribute=func_set_attribute),
         alloc_pinned_memory=PinnedMemory,
+        MemoryPool=lambda: SimpleNamespace(malloc=None),
+        using_allocator=nullcontext,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),
         Device=Gpu,

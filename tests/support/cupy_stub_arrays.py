@@ -20,10 +20,22 @@ class ndarray(np.ndarray):
         bare = [value.view(np.ndarray) if isinstance(value, ndarray) else value for value in inputs]
         if "out" in options:
             options["out"] = tuple(value.view(np.ndarray) for value in options["out"])
+        stream = Stream.current[-1]
+        if stream.capture is not None:
+            made = options.get("out") or (np.empty_like(getattr(ufunc, method)(*bare, **options)),)
+            stream.add(lambda: getattr(ufunc, method)(*bare, **{**options, "out": made}))
+            return on_device(made[0])
         result = getattr(ufunc, method)(*bare, **options)
         if "out" not in options:
             Memory.take(result.nbytes)
         return on_device(result)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        stream, own = Stream.current[-1], self.view(np.ndarray)
+        if stream.capture is None:
+            own[key] = value
+        else:
+            stream.add(lambda: own.__setitem__(key, value))
 
     def __getitem__(self, key: Any) -> Any:
         return new_or_view(self, super().__getitem__(key))
@@ -46,9 +58,15 @@ class ndarray(np.ndarray):
             host[...] = self.view(np.ndarray)
             return host
         check_pinned(host, self)
+        if Stream.current[-1].capture is None:
+            self._begin_copy(host)
+        else:
+            Stream.current[-1].add(lambda: self._begin_copy(host))
+        return host
+
+    def _begin_copy(self, host: np.ndarray) -> None:
         host.reshape(-1).view(np.uint8)[...] = 0xAB
         Stream.current[-1].work.append(Copy(np.array(self.view(np.ndarray)), host))
-        return host
 
     def set(self, host: np.ndarray, stream: Stream | None = None) -> None:
         assert stream is not None, "without a stream the host waits for the copy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -179,6 +180,8 @@ class PaperCuPy:
             Event=lambda disable_timing: Event(log),
             get_current_stream=lambda: log.streams[-1],
             alloc_pinned_memory=bytearray,
+            MemoryPool=lambda: SimpleNamespace(malloc=None),
+            using_allocator=nullcontext,
             Device=lambda: SimpleNamespace(id=0),
         )
 

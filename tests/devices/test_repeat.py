@@ -1,0 +1,147 @@
+"""Work that is made again and again: on a GPU, by the stand-in for CuPy, as a graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
+from cupy_stub_streams import Graph, Stream
+
+import bppsa_cupy as bp
+from bppsa_cupy.devices import Device, get_device
+from bppsa_cupy.devices.base import Graphs
+from bppsa_cupy.devices.cuda import MOST_GRAPHS, MOST_LAUNCHES, CudaDevice
+from bppsa_cupy.raw_kernels import KERNELS
+
+LAYERS = [bp.RNN, bp.GRU, bp.LSTM]
+
+
+def doubling(device: Device, array: np.ndarray, out: np.ndarray, count: int = 1):
+    """Work of a kernel and of CuPy's own functions, some of them into an array of its own."""
+
+    def run() -> None:
+        for _ in range(count):
+            device.launch(KERNELS["relu_forward"], array, out, out.size)
+        out[...] = array + out
+
+    return run
+
+
+@pytest.fixture
+def graphs() -> int:
+    """How many graphs there were."""
+    return len(Graph.made)
+
+
+def test_work_is_one_graph_from_the_second_time_on(stub: CudaDevice, graphs: int) -> None:
+    kept: Graphs = {}
+    array, out = stub.asarray(np.arange(4.0)), stub.zeros(4, np.float64)
+    for turn in range(4):
+        array[...] = np.float64(turn)
+        before = stub.launched["relu_forward"]
+        stub.repeat(kept, "twice", (array, out), doubling(stub, array, out))
+        assert np.array_equal(stub.to_host(out), [2.0 * turn] * 4)
+        assert stub.launched["relu_forward"] == before + 1
+        assert len(Graph.made) == graphs + (turn > 0)
+
+
+def test_other_arrays_and_other_work_are_other_graphs(stub: CudaDevice, graphs: int) -> None:
+    kept: Graphs = {}
+    arrays = [(stub.asarray(np.full(4, k)), stub.zeros(4, np.float64)) for k in (1.0, 2.0)]
+    arrays.append((arrays[0][0], arrays[0][1][:2]))
+    for _ in range(3):
+        for array, out in arrays:
+            stub.repeat(kept, "a", (array, out), doubling(stub, array[: out.size], out))
+            assert np.array_equal(stub.to_host(out), 2 * stub.to_host(array)[: out.size])
+    assert len(Graph.made) == graphs + 3
+    stub.repeat(kept, "b", arrays[0], lambda: arrays[0][1].fill(7.0))
+    assert np.array_equal(stub.to_host(arrays[0][1]), np.full(4, 7.0))
+
+
+def test_graphs_that_are_kept_are_few(stub: CudaDevice) -> None:
+    kept: Graphs = {}
+    for _ in range(3 * MOST_GRAPHS):
+        array = stub.zeros(3, np.float64)
+        stub.repeat(kept, "a", (array,), lambda array=array: doubling(stub, array, array)())
+    assert 0 < len(kept) <= MOST_GRAPHS
+
+
+def test_many_launches_are_made_one_by_one(stub: CudaDevice, graphs: int) -> None:
+    kept: Graphs = {}
+    array, out = stub.asarray(np.ones(2)), stub.zeros(2, np.float64)
+    for _ in range(3):
+        stub.repeat(kept, "a", (array, out), doubling(stub, array, out, MOST_LAUNCHES + 1))
+    assert len(Graph.made) == graphs
+
+
+def test_what_cannot_be_captured_is_made_plainly(stub: CudaDevice) -> None:
+    kept: Graphs = {}
+    array, calls = stub.asarray(np.ones(2)), []
+
+    def run() -> None:
+        calls.append(Stream.current[-1].capture is not None)
+        stub.synchronize()  # which a capture refuses
+        array[...] = array + np.float64(1)
+
+    for turn in range(4):
+        stub.repeat(kept, "a", (array,), run)
+        assert np.array_equal(stub.to_host(array), [2.0 + turn] * 2)
+        assert not stub.capturing and Stream.current[-1].capture is None
+    assert calls == [False, True, False, False, False]
+
+
+def test_an_error_of_the_work_is_raised(stub: CudaDevice) -> None:
+    kept: Graphs = {}
+
+    def run() -> None:
+        raise bp.DeviceError("no")
+
+    for _ in range(3):
+        with pytest.raises(bp.DeviceError, match="no"):
+            stub.repeat(kept, "a", (), run)
+
+
+def test_the_host_makes_it_each_time() -> None:
+    kept: Graphs = {}
+    calls: list[int] = []
+    for turn in range(3):
+        get_device("host").repeat(kept, "a", (), lambda turn=turn: calls.append(turn))
+    assert calls == [0, 1, 2] and not kept
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("outputs, method", [("last", "linear"), ("all", "blelloch")])
+def test_steps_of_a_network_on_graphs_are_those_of_the_host(
+    layer: type, outputs: str, method: str, stub: CudaDevice, graphs: int, rng: np.random.Generator
+) -> None:
+    """With batches that alternate, lengths, states and new parameters in between."""
+    nets = [
+        bp.Sequential(
+            [layer(3, 5, 2, outputs=outputs), bp.Linear(5, 4)], (9, 3), dtype="float64", device=device, seed=1
+        )
+        for device in ("host", stub)
+    ]
+    optimizers = [bp.SGD(net.parameters, lr=0.1, momentum=0.9) for net in nets]
+    for net in nets:
+        net.use(net.plan(batch_size=3))
+    for turn in range(7):
+        batch = (2, 2, 3)[turn % 3]
+        x = rng.standard_normal((batch, 9, 3))
+        labels = rng.integers(0, 4, (batch, 9) if outputs == "all" else batch)
+        lengths = np.array([9, 4, 6])[:batch] if turn == 4 else None
+        state = rng.standard_normal((2, batch, 5))
+        states = {0: (state, state) if layer is bp.LSTM else state} if turn == 5 else None
+        found = []
+        for net, optimizer in zip(nets, optimizers, strict=True):
+            scores = net.forward(x, lengths=lengths, states=states, into=net.last_pass)
+            counted = lengths if outputs == "all" else None
+            loss, gradient = bp.cross_entropy(scores, labels, lengths=counted, device=net.device)
+            by_input = net.backward(gradient, method=method, input_gradient=True)
+            final = net.last_pass.states[0]
+            arrays = [scores, loss, by_input, *(final if isinstance(final, tuple) else (final,))]
+            found.append([np.array(net.device.to_host(array)) for array in arrays])
+            found[-1] += [np.array(array) for array in net.gradients.to_host().values()]
+            optimizer.step(net.gradients)
+        for ours, theirs in zip(*found, strict=True):
+            np.testing.assert_allclose(theirs, ours, rtol=1e-10, atol=1e-12)
+    assert len(Graph.made) > graphs + 4
