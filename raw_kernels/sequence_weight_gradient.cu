@@ -32,8 +32,8 @@ extern "C" __global__ void sequence_weight_gradient(
         const size_type taken = band % sets * columns, count = height - inner;
         const size_type begin = steps * part / parts * batch, end = steps * (part + 1) / parts * batch;
         real total[2][2] = {{0, 0}, {0, 0}};
+        size_type t = (begin + lane) / batch, b = (begin + lane) % batch;
         for (size_type q = begin; q < end; q += TILE) {
-            const size_type t = (q + lane) / batch, b = (q + lane) % batch;
             const bool within = q + lane < end;
             const bool from_initial = shifted && t == (reverse ? steps - 1 : 0);
             const size_type source = shifted ? (reverse ? t + 1 : t - 1) : t;
@@ -46,6 +46,12 @@ extern "C" __global__ void sequence_weight_gradient(
                     value = from_initial ? initial[(taken + k) * batch + b]
                                          : values[(source * value_rows + taken + k) * batch + b];
                 right[lane][i] = within && k == columns ? real(1) : value;
+            }
+            t += TILE / batch;
+            b += TILE % batch;
+            if (b >= batch) {
+                b -= batch;
+                ++t;
             }
             __syncthreads();
             for (int i = 0; i < TILE; ++i) {

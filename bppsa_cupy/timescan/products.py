@@ -13,7 +13,10 @@ from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRA
 
 #: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
 #: of them than a GPU's block.
-LEAST_ON_HOST, LEAST_ON_GPU = 1 << 11, 256
+LEAST_ON_HOST, LEAST_ON_GPU = 1 << 11, 128
+
+#: Blocks of a multiprocessor that hide each other's waits, and the side of a block's tile of a gradient.
+BLOCKS, TILE = 4, 32
 
 #: Multiply-adds that one has at least on the host, and how many there are at most.
 LEAST_WORK, MOST_ON_HOST = 1 << 20, 8
@@ -79,11 +82,13 @@ def _project_by_matmul(
 def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
     """How many partial sums the gradient of a weight (rows, columns) is made of.
 
-    On a GPU as many as keep it busy. On the host, where one is also cut by rows, few, of a number that does
+    On a GPU as many as keep it busy, each in so many blocks as it has tiles. On the host, where one is also cut by rows, few, of a number that does
     not depend on the threads: each is worth one, and together they are small beside the deltas.
     """
     if device.xp is not np:
-        return max(1, min(steps, max(16, device.workers), steps * batch // LEAST_ON_GPU))
+        tiles = max(1, -(-rows // TILE) * -(-(columns + 1) // TILE))
+        most = max(16, -(-BLOCKS * device.workers // tiles))
+        return max(1, min(steps, most, steps * batch // LEAST_ON_GPU))
     terms = max(LEAST_ON_HOST, 8 * columns, LEAST_WORK // max(1, rows * columns))
     return max(1, min(steps, MOST_ON_HOST, steps * batch // terms))
 
@@ -91,7 +96,8 @@ def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int
 def workspace_size(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
     """Elements of the workspace of a weight's gradient: partial sums of it and of its bias's, or copies of
     deltas and values. Never fewer for more rows."""
-    sums = partial_sums(device, steps, batch, rows, columns) * rows * (columns + 1)
+    counts = rows, *(range(TILE, rows, TILE) if device.xp is not np else ())
+    sums = max(partial_sums(device, steps, batch, count, columns) * count for count in counts) * (columns + 1)
     if _prefers_matmul(device, "weight", steps, batch, rows, columns):
         return max(sums, steps * batch * (rows + columns))
     return sums

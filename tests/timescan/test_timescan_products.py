@@ -37,9 +37,15 @@ def test_a_hosts_partial_sums_are_as_many_as_have_enough_to_do(steps, batch, row
 
 @given(*SIZES, st.integers(1, 200))
 def test_a_gpus_partial_sums_keep_it_busy(steps, batch, rows, columns, workers):
-    gpu = SimpleNamespace(xp=None, workers=workers)
-    fits = [n for n in range(1, max(16, workers) + 1) if n <= steps and steps * batch >= 256 * n]
-    assert products.partial_sums(gpu, steps, batch, rows, columns) == max(fits, default=1)
+    gpu = SimpleNamespace(xp=None, workers=workers, name="host")
+    tiles = math.ceil(rows / 32) * math.ceil((columns + 1) / 32)
+    most = max(16, math.ceil(4 * workers / tiles))
+    fits = [n for n in range(1, most + 1) if n <= steps and steps * batch >= 128 * n]
+    parts = products.partial_sums(gpu, steps, batch, rows, columns)
+    assert parts == max(fits, default=1)
+    for fewer in {rows, rows // 2, rows // 32 * 32}:  # some rows' gradient fits where that of all does
+        size = products.workspace_size(gpu, steps, batch, rows, columns)
+        assert products.partial_sums(gpu, steps, batch, fewer, columns) * fewer * (columns + 1) <= size
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,8 @@ def scan_of(cell: str, hidden: int, prefix: str = "", last: bool = False) -> Cal
     import jax
     import jax.numpy as jnp
 
+    jax.config.update("jax_default_matmul_precision", "highest")  # on a GPU without TF32
+
     def gru(x: Any, u: Any, states: Any) -> Any:
         (r, z, n), (a, b, c), (h,) = jnp.split(x, 3, -1), jnp.split(u, 3, -1), states
         z = jax.nn.sigmoid(z + b)
