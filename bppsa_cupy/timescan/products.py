@@ -82,8 +82,9 @@ def _project_by_matmul(
 def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
     """How many partial sums the gradient of a weight (rows, columns) is made of.
 
-    On a GPU as many as keep it busy, each in so many blocks as it has tiles. On the host, where one is also cut by rows, few, of a number that does
-    not depend on the threads: each is worth one, and together they are small beside the deltas.
+    On a GPU as many as keep it busy, each in so many blocks as it has tiles. On the host, where one is also
+    cut by rows, few, of a number that does not depend on the threads: each is worth one, and together they
+    are small beside the deltas.
     """
     if device.xp is not np:
         tiles = max(1, -(-rows // TILE) * -(-(columns + 1) // TILE))
