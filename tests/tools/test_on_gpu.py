@@ -21,7 +21,7 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.tools.instruments.machine_code import nvrtc
-from bppsa_cupy.tools.on_gpu import clocks, lines, machine, nccl, parts, passes, products, pytorch, times
+from bppsa_cupy.tools.on_gpu import beside, clocks, lines, machine, nccl, parts, passes, products, times
 
 pytestmark = pytest.mark.long
 
@@ -226,13 +226,21 @@ def test_clocks_are_up_and_stand_beside_each_number(
 # ---- PyTorch, products, NCCL ----
 
 
-def test_pytorch_alone_tells_what_it_ran(told: Callable[[], list[dict[str, Any]]]) -> None:
-    words = ["--device", "host", "--layers", "RNN", "--hidden", "4", "--steps", "20", "--batch-size", "2"]
-    assert pytorch.main(words) == 0
-    found = told()
-    assert [line["way"] for line in found] == ["forward", "backward"]
-    assert all(line["seconds"] > 0 and line["torch"] and line["kernels"] for line in found)
-    assert any("rnn" in name for name in found[0]["kernels"])
+def test_steps_beside_pytorchs_have_a_line_a_case(
+    told: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--device", "host", "--cases", "T10", "--cells", "gru", "--hidden", "4", "--batch", "1,3"]
+    assert beside.main([*words, "--steps", "7", "--repeats", "2"]) == 0
+    *found, last = told()
+    assert [(one["name"], one["cell"], one["batch"]) for one in found] == [
+        ("T10", "rnn", 16),
+        ("", "gru", 1),
+        ("", "gru", 3),
+    ]
+    assert all(one["overall"]["ratio"] > 0 and len(one["ways"]) == 2 for one in found) and last["ended"]
+    monkeypatch.setattr(beside, "TOLERANCE", -1.0)
+    assert beside.main([*words, "--steps", "7", "--repeats", "2"]) == 1
+    assert "differs" in told()[0]["error"]
 
 
 def test_products_agree_with_matmul(told: Callable[[], list[dict[str, Any]]]) -> None:

@@ -19,7 +19,7 @@ import pytest
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.tools import bench, gpu
-from bppsa_cupy.tools.on_gpu import machine, nccl, parts, passes, products, pytorch, run, times
+from bppsa_cupy.tools.on_gpu import beside, machine, nccl, parts, passes, products, run, times
 from bppsa_cupy.tools.on_gpu.parts import Part, make_parts
 from bppsa_cupy.tools.on_gpu.run import Outcome
 
@@ -123,7 +123,7 @@ def test_what_teaches_most_comes_first_and_no_profiler_locks_the_clocks() -> Non
         "machine",
         "kernels",
         "walks",
-        "pytorch",
+        "beside",
         "products",
         "nccl",
     ]
@@ -134,7 +134,7 @@ def test_what_teaches_most_comes_first_and_no_profiler_locks_the_clocks() -> Non
 
 PARSERS = {
     "times": times.parser, "passes": passes.parser, "machine": machine.parser, "bench": bench.parser,
-    "pytorch": pytorch.parser, "products": products.parser, "nccl": nccl.parser,
+    "beside": beside.parser, "products": products.parser, "nccl": nccl.parser,
     "kernels_on_device.py": kernels_on_device.parser, "pytest": None,
 }  # fmt: skip
 

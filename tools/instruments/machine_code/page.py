@@ -225,9 +225,10 @@ def page(report: Mapping[str, Any]) -> str:
 SUMMARY = """\
 # On a GPU: what is to be expected
 
-Nothing here was measured on a GPU. What our kernels take is counted from their machine code
-([tables](results/machine-code.md), which `make machine-code` writes with this page); what PyTorch takes was
-published by others. `make gpu` measures both on a GPU at hand ([what it runs](journal.md#on-a-gpu)).
+Nothing here was measured on a GPU: [what was](performance-gpu.md) has a page of its own. What our kernels
+take is counted from their machine code ([tables](results/machine-code.md), which `make machine-code` writes
+with this page); what PyTorch takes was published by others. `make gpu` measures both on a GPU at hand
+([what it runs](journal.md#on-a-gpu)).
 
 ## The rival
 
