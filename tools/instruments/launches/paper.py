@@ -121,9 +121,19 @@ class PaperArray(np.ndarray):
         return out
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        target = self[key] if key is not ... else self
+        if isinstance(key, np.ndarray):  # places, which have no values here
+            written = key.size * self.itemsize
+        else:
+            written = self.nbytes if key is ... else self[key].nbytes
         read = value.nbytes if isinstance(value, np.ndarray) and value.ndim else 0
-        self.log.add(Operation("cupy copy" if read else "cupy fill", read, target.nbytes))
+        self.log.add(Operation("cupy copy" if read else "cupy fill", read, written))
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, np.ndarray):
+            return super().__getitem__(key)
+        made = empty(self.log, (*key.shape, *self.shape[1:]), self.dtype)
+        self.log.add(Operation("cupy gather", made.nbytes + key.nbytes, made.nbytes))
+        return made
 
     def reshape(self, *shape: Any, **options: Any) -> PaperArray:
         made = super().reshape(*shape, **options)
