@@ -357,7 +357,8 @@ class _Replay:
 
     def __call__(self, device: CudaDevice) -> None:
         self._graph.launch(stream=device.xp.cuda.get_current_stream())
-        device.launched.update(self._launched)
+        for name, count in self._launched.items():  # Counter.update takes thrice as long
+            device.launched[name] += count
 
 
 class _Graph:

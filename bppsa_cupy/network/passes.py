@@ -91,9 +91,10 @@ class Pass:
     def forget_gradients(self) -> None:
         """Drop the gradients by the layers' outputs, inside of residual blocks too."""
         self.output_gradients.clear()
-        for place in walk(self.architecture, self.layers):
-            if isinstance(place.ctx, ResidualContext):
-                place.ctx.by_outputs.clear()
+        if any(isinstance(ctx, ResidualContext) for ctx in self.layers):
+            for place in walk(self.architecture, self.layers):
+                if isinstance(place.ctx, ResidualContext):
+                    place.ctx.by_outputs.clear()
 
     @property
     def recurrent(self) -> dict[int, RecurrentContext]:

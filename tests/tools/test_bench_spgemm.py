@@ -138,3 +138,10 @@ def test_values_are_found_in_the_pattern_or_refused() -> None:
         in_pattern(matrix, Pattern((9, 7), np.zeros(10, int), np.zeros(0, int)))
     with pytest.raises(BenchmarkError, match=r"is \(9, 7\), the planned one \(7, 9\)"):
         in_pattern(matrix, Pattern.dense(7, 9))
+
+
+def test_entries_that_are_there_twice_are_added_and_zeros_outside_are_none() -> None:
+    """As in products of cupyx's."""
+    pattern = Pattern((2, 3), np.array([0, 1, 2]), np.array([1, 2]))
+    twice = scipy.sparse.csr_array(([2.0, 3.0, 0.0, 5.0], [1, 1, 0, 2], [0, 3, 4]), shape=(2, 3))
+    np.testing.assert_array_equal(in_pattern(twice, pattern), [5.0, 5.0])

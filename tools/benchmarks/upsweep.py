@@ -276,7 +276,7 @@ def in_pattern(matrix: scipy.sparse.csr_array, pattern: Pattern) -> np.ndarray:
         raise BenchmarkError(f"the rival's product is {matrix.shape}, the planned one {pattern.shape}")
     columns = pattern.shape[1]
     planned = pattern.rows().astype(np.int64) * columns + pattern.indices
-    # Zeros count as missing: of operands without zeros cupyx's products have some that are in no pattern.
+    # Of operands without zeros cupyx's products have entries twice, and zeros that are in no pattern.
     there = matrix.data != 0
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[there]
     keys = rows * columns + matrix.indices[there]
@@ -285,5 +285,5 @@ def in_pattern(matrix: scipy.sparse.csr_array, pattern: Pattern) -> np.ndarray:
     if keys.size and not (planned.size and np.array_equal(planned[positions], keys)):
         raise BenchmarkError("the rival's product has an entry outside the planned pattern")
     values = np.zeros(pattern.nnz, matrix.dtype)
-    values[positions] = matrix.data[there]
+    np.add.at(values, positions, matrix.data[there])
     return values
