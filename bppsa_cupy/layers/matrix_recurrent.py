@@ -136,7 +136,9 @@ class MatrixRecurrent(Recurrent):
 
     def _output(self, ctx: MatrixContext, x: Array) -> Array:
         """The buffer of the output for an input."""
-        return ctx.buffer("output", (x.shape[0], *self.output_shape(x.shape[1:])))
+        batch, steps = x.shape[:2]
+        width = self.directions * self.hidden_size
+        return ctx.buffer("output", (batch, steps, width) if self.outputs == "all" else (batch, width))
 
     def _forward_in_parts(self, ctx: MatrixContext, x: Array, length: int) -> StackPasses:
         """Go forward over so many steps at a time, each part from the state that the one before ended with,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.residual import Residual, ResidualContext
 from bppsa_cupy.layers.stack import LayerStack
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """A layer in a network.
 
     path   "3", or inside of a block "3.body.0"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -132,8 +132,7 @@ class Pass:
         return {index: ctx.saved[name] for index, ctx in self.recurrent.items() if name in ctx.saved}
 
 
-@dataclass(frozen=True)
-class Walker:
+class Walker(NamedTuple):
     """A recurrent layer at one pass, by its place: "3.body.1"."""
 
     place: str

@@ -70,12 +70,12 @@ def cross_entropy(
     gradient = device.empty(scores.shape, scores.dtype)
     mean = device.empty((), scores.dtype)
     launch, graphs = _launch_of(device, scores.dtype, rows, classes, real, label_smoothing)
-    given, xp = device.asarray(targets), device.xp
+    given, xp, count = device.asarray(targets), device.xp, scores.dtype.type(real)
 
     def run() -> None:
         launch(scores, given, losses, gradient)
-        xp.sum(losses, out=mean)
-        xp.divide(mean, scores.dtype.type(real), out=mean)
+        losses.sum(out=mean)
+        xp.divide(mean, count, out=mean)
 
     with device.naming_memory:
         device.repeat(graphs, "loss", (scores, given, losses, gradient, mean), run)
