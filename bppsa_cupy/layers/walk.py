@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from bppsa_cupy.layers.base import Context, Layer, Shape
 from bppsa_cupy.layers.residual import Residual, ResidualContext
 from bppsa_cupy.layers.stack import LayerStack
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True)
+class Place:
     """A layer in a network.
 
     path   "3", or inside of a block "3.body.0"
