@@ -69,6 +69,7 @@ def assert_same(found, expected):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_cases_over_mpi(tmp_path, monkeypatch):
     """Both starts of a rank's own, and PyTorch's DistributedDataParallel on equal parts."""
     monkeypatch.setenv("MEETING", str(tmp_path / "meeting"))

@@ -138,7 +138,7 @@ def test_an_unknown_kernel_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_nvdisasm_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tools: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(disassembly, "nvdisasm", lambda: None)
     disassembly.nvdisasm_version.cache_clear()

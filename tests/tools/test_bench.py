@@ -25,6 +25,7 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_jacobians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = run("jacobians", tmp_path, "--columns", "3")["rows"]
     printed = capsys.readouterr().out
@@ -42,6 +43,7 @@ def test_jacobians(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_train(tmp_path: Path) -> None:
     rows = run("train", tmp_path)["rows"]
     found = {(row["case"], row["quantity"]) for row in rows}
@@ -63,6 +65,7 @@ def net(input_shape=(3, 6, 6), classes=5, **options):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_train_with_blocks_batch_normalisation_and_dropout(tmp_path: Path) -> None:
     (tmp_path / "blocks.py").write_text(BLOCKS, encoding="utf-8")
     model = f"{tmp_path / 'blocks.py'}:net"
@@ -72,6 +75,7 @@ def test_train_with_blocks_batch_normalisation_and_dropout(tmp_path: Path) -> No
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_a_step_that_differs_more_than_the_tolerance_is_not_timed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,6 +85,7 @@ def test_a_step_that_differs_more_than_the_tolerance_is_not_timed(
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_train_pruned_on_given_images(tmp_path: Path) -> None:
     images = np.random.default_rng(1).standard_normal((4, 1, 20, 20)).astype(np.float32)
     np.savez(
@@ -107,6 +112,7 @@ def test_train_pruned_on_given_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_train_of_several_shares_draws_them(tmp_path: Path) -> None:
     shares = ["--prune", "0", "0.9", "--plot", str(tmp_path / "shares.png")]
     rows = run("train", tmp_path, "--methods", "bp", "--threads", "1", *shares)["rows"]

@@ -69,6 +69,7 @@ def test_which_rivals_a_case_has() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
 def test_a_rival_that_is_slower_by_far_is_timed_once_and_one_that_does_not_end_is_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

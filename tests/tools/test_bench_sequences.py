@@ -259,6 +259,7 @@ def test_the_table_ends_with_the_mean_and_the_worst_of_every_cell() -> None:
     assert gru.split() == ["gru", "1", "3", "3", "H=2", "B=1", "T=2"]
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_every_cell_beside_both_rivals(tmp_path: Path) -> None:
     """The stepped layer's gradients are compared with ours before anything is timed."""
     sizes = "--hidden 6 --head-size 2 --batch 3 --steps 5"

@@ -30,6 +30,7 @@ def test_all_sides_do_the_same(cell: str, batch_first: bool) -> None:
     require_same(results)
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_a_small_run(tmp_path: Path) -> None:
     step, alone = run("torch", tmp_path, "--against", "none")["rows"]
     assert step["case"] == alone["case"] == "GRU, (T, B, F): T=12 H=4 B=2"

@@ -20,8 +20,9 @@ from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Variant
+from bppsa_cupy.tools.benchmarks import beside
 from bppsa_cupy.tools.instruments.machine_code import nvrtc
-from bppsa_cupy.tools.on_gpu import beside, clocks, lines, machine, nccl, parts, passes, products, times
+from bppsa_cupy.tools.on_gpu import clocks, lines, machine, nccl, parts, passes, products, times
 
 pytestmark = pytest.mark.long
 
@@ -165,7 +166,7 @@ def test_the_machine_is_described(
     told: Callable[[], list[dict[str, Any]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(machine.shutil, "which", lambda program: None)
     monkeypatch.setattr(machine, "launch_seconds", lambda device: 1e-6)
     monkeypatch.setattr(machine, "graph_gap_seconds", lambda device: 1e-7)
     assert machine.main([]) == 0
@@ -226,6 +227,7 @@ def test_clocks_are_up_and_stand_beside_each_number(
 # ---- PyTorch, products, NCCL ----
 
 
+@pytest.mark.usefixtures("pytorch")
 def test_steps_beside_pytorchs_have_a_line_a_case(
     told: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

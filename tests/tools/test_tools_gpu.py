@@ -19,7 +19,8 @@ import pytest
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.tools import bench, gpu
-from bppsa_cupy.tools.on_gpu import beside, machine, nccl, parts, passes, products, run, times
+from bppsa_cupy.tools.benchmarks import beside
+from bppsa_cupy.tools.on_gpu import machine, nccl, parts, passes, products, run, times
 from bppsa_cupy.tools.on_gpu.parts import Part, make_parts
 from bppsa_cupy.tools.on_gpu.run import Outcome
 

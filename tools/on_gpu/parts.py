@@ -63,7 +63,7 @@ def make_parts() -> list[Part]:
         Part("machine", program("machine"), 40, output="jsonl"),
         Part("kernels", (*twins, "--dtypes", "float32", "--expected", EXPECTED), 150, output="jsonl"),
         Part("walks", program("times"), 90, output="jsonl"),
-        Part("beside", program("beside"), 120, output="jsonl"),
+        Part("beside", (sys.executable, "-m", "bppsa_cupy.tools.benchmarks.beside"), 120, output="jsonl"),
         Part("products", program("products"), 40, output="jsonl"),
         Part("nccl", program("nccl"), 30, output="jsonl"),
     ]
