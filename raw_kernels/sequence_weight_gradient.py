@@ -14,6 +14,9 @@ from bppsa_cupy.system.compiled import compiled
 #: (measured).
 FEW, SMALL = 24, 1024
 
+#: The side of a block's tile, as in the text.
+TILE = 32
+
 #: Multiply-adds that are worth a task, how many tasks there are where there is so much work, and panels of a
 #: task's rows, at most, so that what it adds to stays in the second cache.
 LEAST, TASKS, PANELS = 1 << 22, 8, 4
@@ -78,9 +81,13 @@ def sequence_weight_gradient(
     by(delta, values, initial, weights, biases, sizes, shifted, reverse)
 
 
+def tiles(rows, columns):
+    """The tiles of a weight's gradient, beside which its bias's is a column: a block has one of a part."""
+    return -(-rows // TILE) * -(-(columns + 1) // TILE)
+
+
 def _launch(s):
-    height = s["rows"] // s["bands"]
-    blocks = s["parts"] * s["bands"] * -(-height // 32) * -(-(s["columns"] + 1) // 32)
+    blocks = s["parts"] * s["bands"] * tiles(s["rows"] // s["bands"], s["columns"])
     return LaunchShape((min(blocks, MAXIMAL_GRID), 1, 1), (256, 1, 1))
 
 

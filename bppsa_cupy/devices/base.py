@@ -41,6 +41,8 @@ DTYPES = {
 }
 VARIANT_OF = {(np.dtype(v.real), np.dtype(v.index)): v for v in VARIANTS}
 
+#: Dtypes of arrays that are handed on as they are, if of the order that a kernel takes.
+KEPT = np.dtype(np.float32), np.dtype(np.float64)
 #: Types of scalars whose value is all that a launch takes of them.
 PLAIN = (int, float, bool)
 #: Checked launches, and what else callers have it remember, that a device keeps: those of some networks.

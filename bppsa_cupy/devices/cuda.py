@@ -7,7 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
-from bppsa_cupy.devices.base import Device, Graphs, Launch, RefusedError
+from bppsa_cupy.devices.base import KEPT, Device, Graphs, Launch, RefusedError
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS, active_clusters, tells_clusters
 from bppsa_cupy.devices.order import branches, predecessors
@@ -25,9 +25,6 @@ from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 #: The oldest GPUs with thread-block clusters, by their compute capability, 10 times; blocks of one that all
 #: of them take, and that a kernel may ask for.
 LEAST_WITH_CLUSTERS, PORTABLE_CLUSTER, LARGEST_CLUSTER = 90, 8, 16
-
-#: Dtypes of arrays that are handed on as they are, if of the order that a kernel takes.
-KEPT = np.dtype(np.float32), np.dtype(np.float64)
 
 #: The oldest major version of CuPy whose graphs and attributes are those that are used here.
 LEAST_CUPY = 13
@@ -265,27 +262,36 @@ class CudaDevice(Device):
 
     def _captured(self, run: Launch) -> Callable[[CudaDevice], None]:
         """A graph of what `run` launches, arrays of its own included; `_run_plainly` where that cannot be."""
-        before, cuda, pool = self.launched.copy(), self.xp.cuda, self.xp.cuda.MemoryPool()
+        cuda, pool = self.xp.cuda, self.xp.cuda.MemoryPool()
         stream = cuda.Stream(non_blocking=True)
-        self.capturing = True
         try:
             with stream, cuda.using_allocator(pool.malloc):
-                stream.begin_capture()
-                try:
-                    run()
-                except BaseException:
-                    with suppress(cuda.runtime.CUDARuntimeError):  # it has not come to its end
-                        stream.end_capture()
-                    raise
-                graph = stream.end_capture()
-            launched = self.launched - before
+                return self.capture(stream, run, pool)
         except Exception:  # what is an error outside of a capture too is raised there
             return _run_plainly
+
+    def capture(self, stream: Any, record: Launch, pool: Any = None) -> _Replay:
+        """The graph of what `record` launches on a stream, and on those that wait for it; none of it is made,
+        or counted. Where that fails no stream is left in a capture, in which nothing could be allocated any
+        more.
+
+        pool  of the memory of arrays that `record` makes
+        """
+        before = self.launched.copy()
+        stream.begin_capture()
+        self.capturing = True
+        try:
+            record()
+        except BaseException:
+            with suppress(self.xp.cuda.runtime.CUDARuntimeError):  # it has not come to its end
+                stream.end_capture()
+            raise
+        else:
+            return _Replay(stream.end_capture(), pool, self.launched - before)
         finally:
             self.capturing = False
             self.launched.clear()
             self.launched.update(before)
-        return _Replay(graph, pool, launched)
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         function = self._load(kernel, variant, shape)
@@ -366,9 +372,8 @@ class _Graph:
 
     def __init__(self, device: CudaDevice, launches: Sequence[Launch], run_all: Launch) -> None:
         self._device, self._launches, self._run_all = device, launches, run_all
-        self._graph: Any = None
+        self._graph: _Replay | None = None
         self._loaded = False
-        self._launched: Counter[str] = Counter()
 
     def __call__(self) -> None:
         with self._device.naming_memory:
@@ -377,34 +382,17 @@ class _Graph:
                 self._loaded = True
                 return
             if self._graph is None:
-                self._capture()
-            self._graph.launch(stream=self._device.xp.cuda.get_current_stream())
-        self._device.launched.update(self._launched)
+                self._graph = self._captured()
+            self._graph(self._device)
 
-    def _capture(self) -> None:
-        """Make the graph; where that fails no stream is left in a capture, in which nothing could be
-        allocated any more, and the next call tries again."""
-        launched, cuda = self._device.launched, self._device.xp.cuda
-        before = launched.copy()
+    def _captured(self) -> _Replay:
+        """The graph; where that fails, the next call tries again."""
+        cuda = self._device.xp.cuda
         waits = predecessors(self._launches, self._device.address)
         branch = branches(waits, MOST_BRANCHES)
         streams = [cuda.Stream(non_blocking=True) for _ in range(max(branch) + 1)]
         events = [cuda.Event(disable_timing=True) for _ in range(len(branch) + 1)]
-        streams[0].begin_capture()
-        self._device.capturing = True
-        try:
-            self._record(streams, events, waits, branch)
-        except BaseException:
-            with suppress(cuda.runtime.CUDARuntimeError):  # it has not come to its end
-                streams[0].end_capture()
-            raise
-        else:
-            self._graph = streams[0].end_capture()
-            self._launched = launched - before
-        finally:
-            self._device.capturing = False
-            launched.clear()
-            launched.update(before)
+        return self._device.capture(streams[0], partial(self._record, streams, events, waits, branch))
 
     def _record(
         self, streams: list[Any], events: list[Any], waits: list[tuple[int, ...]], branch: list[int]

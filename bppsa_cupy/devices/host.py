@@ -14,7 +14,7 @@ import numpy as np
 import threadpoolctl
 
 from bppsa_cupy.conversion import check_array, from_dlpack, without_gradient
-from bppsa_cupy.devices.base import Device, Launch
+from bppsa_cupy.devices.base import KEPT, Device, Launch
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Variant
 from bppsa_cupy.system.memory import free_host_memory
@@ -33,9 +33,6 @@ LINE, ALIGNED_FROM = 64, 1 << 20
 #: Bytes of a block whose release lets glibc's malloc keep up to twice as many, for the blocks to come, where
 #: it would give them back: the largest that does (mallopt(3), M_MMAP_THRESHOLD), less a few words of its own.
 KEPT_BLOCK = (32 << 20) - (1 << 16)
-
-#: Dtypes of arrays that are handed on as they are, if of the order that a kernel takes.
-KEPT = np.dtype(np.float32), np.dtype(np.float64)
 
 #: Whether this process is such a fork; its first parallel kernel would end it.
 _forked_from_threads = False

@@ -10,13 +10,14 @@ from bppsa_cupy.processors.models import estimates
 from bppsa_cupy.processors.sizes import SequenceProductSize
 from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
+from bppsa_cupy.raw_kernels.sequence_weight_gradient import TILE, tiles
 
 #: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
 #: of them than a GPU's block.
 LEAST_ON_HOST, LEAST_ON_GPU = 1 << 11, 128
 
-#: Blocks of a multiprocessor that hide each other's waits, and the side of a block's tile of a gradient.
-BLOCKS, TILE = 4, 32
+#: Blocks of a multiprocessor that hide each other's waits.
+BLOCKS = 4
 
 #: Multiply-adds that one has at least on the host, and how many there are at most.
 LEAST_WORK, MOST_ON_HOST = 1 << 20, 8
@@ -87,8 +88,7 @@ def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int
     are small beside the deltas.
     """
     if device.xp is not np:
-        tiles = max(1, -(-rows // TILE) * -(-(columns + 1) // TILE))
-        most = max(16, -(-BLOCKS * device.workers // tiles))
+        most = max(16, -(-BLOCKS * device.workers // max(1, tiles(rows, columns))))
         return max(1, min(steps, most, steps * batch // LEAST_ON_GPU))
     terms = max(LEAST_ON_HOST, 8 * columns, LEAST_WORK // max(1, rows * columns))
     return max(1, min(steps, MOST_ON_HOST, steps * batch // terms))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
 
 import cupy_stub
 import cupy_stub_streams
@@ -14,7 +13,7 @@ from emulator.build import compiler
 from plan_cases import plan_of, small_network
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import cubins
+from bppsa_cupy.devices import cubins, cuda
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.scan import NumericScan
 from bppsa_cupy.timescan.lengths import take_lengths
@@ -90,7 +89,9 @@ def stub(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["bp", "linear", "blelloch"])
-def test_kernels_and_graphs_are_those_of_a_step_that_runs(method, stub):
+def test_kernels_and_graphs_are_those_of_a_step_that_runs(method, stub, monkeypatch):
+    # What is repeated is a graph where arrays come to lie where earlier ones lay, which is chance: none here.
+    monkeypatch.setattr(cuda, "MOST_LAUNCHES", -1)
     net = network(stub)
     optimizer = bp.SGD(net.parameters, lr=0.01, momentum=0.9)
     images, labels = np.zeros((4, 2, 6, 6), np.float32), np.zeros(4, np.int64)
@@ -104,11 +105,7 @@ def test_kernels_and_graphs_are_those_of_a_step_that_runs(method, stub):
     assert {name: count for name, count in counted.items() if name in bp.raw_kernels.KERNELS} == dict(
         stub.launched - before
     )
-    # The loss is a graph from when its arrays come to lie where earlier ones lay.
-    made = Counter(str(graph.capture.edges) for graph in cupy_stub_streams.Graph.made)
-    graphs = [graph for graph in row["graphs"] if "cross_entropy" not in graph["nodes"]]
-    made -= Counter(str([*map(tuple, graph["edges"])]) for graph in graphs)
-    assert made <= Counter({"[(0, 1), (1, 2)]": 1})
+    assert [g["edges"] for g in row["graphs"]] == [g.capture.edges for g in cupy_stub_streams.Graph.made]
     assert row["kernels"] - row["launches"] == sum(len(g["nodes"]) - 1 for g in row["graphs"])
 
 

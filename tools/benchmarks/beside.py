@@ -13,14 +13,12 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-import numpy as np
-
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.tools import cli
-from bppsa_cupy.tools.benchmarks.harness import quartiles, require_equal
+from bppsa_cupy.tools.benchmarks.harness import require_equal, timed_row
 from bppsa_cupy.tools.benchmarks.sequence_sides import LAYERS, Gradients, TorchGradients
-from bppsa_cupy.tools.benchmarks.sequences import CASES, FEATURES, QUANTITIES, TOLERANCE, Case
+from bppsa_cupy.tools.benchmarks.sequences import CASES, FEATURES, QUANTITIES, TOLERANCE, Case, some_of
 from bppsa_cupy.tools.benchmarks.workload import Timer
 from bppsa_cupy.tools.on_gpu.clocks import spin_up, tell_timed
 from bppsa_cupy.tools.on_gpu.lines import tell
@@ -28,6 +26,8 @@ from bppsa_cupy.tools.on_gpu.lines import tell
 #: The paper's cases by name, and the grid's sizes.
 NAMED = ("T1000", "T30000", "T10", "B256", "S", "M", "L")
 HIDDEN, BATCH, STEPS = (64, 128, 256, 512, 1024), (1, 16, 64), (1000,)
+#: All of the paper's cases.
+NAMES = {case.name: case.name for cases in CASES.values() for case in cases}
 #: Samples of a side.
 REPEATS = 7
 
@@ -36,8 +36,8 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     result = argparse.ArgumentParser(prog="beside", description=__doc__)
     result.add_argument("--device", choices=("cuda", "host"), default="cuda")
-    result.add_argument("--cases", type=lambda text: text.split(","), default=list(NAMED))
-    result.add_argument("--cells", type=lambda text: text.split(","), default=list(LAYERS))
+    result.add_argument("--cases", type=some_of(NAMES), default=list(NAMED))
+    result.add_argument("--cells", type=some_of({name: name for name in LAYERS}), default=list(LAYERS))
     result.add_argument("--hidden", type=cli.positive_list, default=HIDDEN)
     result.add_argument("--batch", type=cli.positive_list, default=BATCH)
     result.add_argument("--steps", type=cli.positive_list, default=STEPS)
@@ -82,10 +82,9 @@ def beside(case: Case, device: str, repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for quantity in QUANTITIES:
         mine, rival = ([sample[side][quantity] for sample in samples] for side in (0, 1))
-        ratios = quartiles([b / a for a, b in zip(mine, rival, strict=True)])
-        medians = float(np.median(mine)), float(np.median(rival))
-        found[quantity] = {"ours": medians[0], "pytorch": medians[1], "ratio": medians[1] / medians[0]}
-        found[quantity]["quartiles"] = ratios
+        row = timed_row(case.title, quantity, mine, rival)
+        found[quantity] = {"ours": row.ours, "pytorch": row.theirs, "ratio": row.ratio}
+        found[quantity]["quartiles"] = row.spread["ratio"]
     passed = ours.network.last_pass
     assert passed is not None
     return {**found, "ways": [*passed.forward_ways, *passed.backward_ways]}
