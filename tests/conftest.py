@@ -9,6 +9,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib import import_module
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -122,6 +124,19 @@ def dtype(request: pytest.FixtureRequest) -> np.dtype:
 def pytorch() -> None:
     """For tests whose subject imports PyTorch by itself."""
     import torch  # noqa: F401
+
+
+@pytest.fixture(scope="session")
+def librosa() -> ModuleType:
+    """librosa without its universal functions, which it compiles for 17 s where it is imported first, and of
+    which the features take none."""
+    found = pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
+    numba = pytest.importorskip("numba")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("guvectorize", "vectorize"):
+            patch.setattr(numba, name, lambda *types, **options: lambda function: function)
+        import_module("librosa.feature.spectral")  # and what it takes
+    return found
 
 
 @pytest.fixture

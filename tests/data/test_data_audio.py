@@ -14,8 +14,8 @@ from bppsa_cupy.data.mfcc import SETS, Mfcc
 from bppsa_cupy.data.wav import decode
 from bppsa_cupy.errors import DataError
 
-librosa = pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
 pytest.importorskip("soundfile", reason="features take soundfile, of the extra audio")
+pytestmark = pytest.mark.usefixtures("librosa")
 
 SMALL = Mfcc(5, 64, 32, n_mels=10)
 
@@ -31,7 +31,7 @@ SMALL = Mfcc(5, 64, 32, n_mels=10)
         pytest.param("L", (1034, 12), marks=pytest.mark.long),
     ],
 )
-def test_the_sets_of_the_paper(name, shape):
+def test_the_sets_of_the_paper(librosa, name, shape):
     samples, rate = decode(wav(132300, rate=44100, channels=2), "x.wav")
     mfcc = SETS[name]
     features.check_bands(mfcc, rate)

@@ -239,8 +239,8 @@ def test_the_commands_of_the_page_on_jacobians_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("librosa")
 def test_the_commands_of_the_recurrent_page_run(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
     monkeypatch.chdir(tmp_path)
     tree(tmp_path / "instruments", clips_of([22000] * 10, rate=22050, channels=2))
     run_commands(RECURRENT)

@@ -23,8 +23,8 @@ def test_bitstreams(tmp_path, capsys):
     assert (tmp_path / "again.h5").read_bytes() == file.read_bytes()
 
 
+@pytest.mark.usefixtures("librosa")
 def test_audio_and_show(tmp_path, capsys):
-    pytest.importorskip("librosa", reason="features take librosa, of the extra audio")
     for k in range(4):
         path = tmp_path / "clips" / f"{'yes' if k % 2 else 'no'}_{k}.wav"
         path.parent.mkdir(exist_ok=True)
