@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from cupy_stub_streams import Graph, Stream
+from marks import some
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, get_device
@@ -13,7 +14,7 @@ from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.devices.cuda import MOST_GRAPHS, MOST_LAUNCHES, CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
 
-LAYERS = [bp.RNN, bp.GRU, bp.LSTM]
+LAYERS = some(bp.RNN, bp.LSTM, long=[bp.GRU])
 
 
 def doubling(device: Device, array: np.ndarray, out: np.ndarray, count: int = 1):

@@ -19,12 +19,14 @@ SETTINGS = [
     *(
         pytest.param(name, (3, 4, 1), {}, (2, 5), False, True, id=name, marks=marks)
         for name in DEFINITIONS
-        for marks in [() if name in ("lstm", "peephole_lstm") else pytest.mark.long]
+        for marks in [() if name == "lstm" else pytest.mark.long]
     ),
     pytest.param("gru", (3, 4, 2), {"bidirectional": True}, (3, 6), True, True, id="deep, both ways, ragged"),
     pytest.param("gru", (3, 6, 1), {"heads": 3, "bias": False}, (2, 5), False, False, id="heads, no bias"),
     pytest.param("lstm", (3, 4, 1), {"outputs": "last"}, (2, 5), True, True, id="the last output"),
-    pytest.param("lstm", (1, 1, 2), {}, (1, 1), False, False, id="one step of one unit"),
+    pytest.param(
+        "lstm", (1, 1, 2), {}, (1, 1), False, False, id="one step of one unit", marks=pytest.mark.long
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from marks import some
 import bppsa_cupy as bp
 
 
-@pytest.mark.parametrize("method", ["bp", "blelloch"])
+@pytest.mark.parametrize("method", some("bp", long=["blelloch"]))
 @pytest.mark.parametrize("name", some("slow", long=[name for name in MAKES if name != "slow"]))
 def test_a_layer_of_any_cell_agrees_with_autograd(name: str, method: str, rng: np.random.Generator) -> None:
     make, step = MAKES[name]

@@ -149,7 +149,7 @@ def test_states_beyond_the_range_are_those_of_the_serial_pass() -> None:
     np.testing.assert_array_equal(found["chunked"], found["serial"])
 
 
-@pytest.mark.parametrize("features", [3, 4])
+@pytest.mark.parametrize("features", some(3, long=[4]))
 def test_sru_whose_gates_see_the_state(features: int, rng: np.random.Generator) -> None:
     layer = bp.SRU(features, 4, 2, bidirectional=features == 4, v1=False, forward_method="newton")
     assert type(layer) is bp.PeepholeSRU and layer.parameter_shapes()["bias_ih_l0"] == (8,)

@@ -241,7 +241,7 @@ def test_an_array_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monke
     [
         ("load_jacobians", "loops for ever"),
         ("bppsa-jacobians show", "crashes"),
-        ("the same, sealed by someone", "loops for ever"),
+        pytest.param("the same, sealed by someone", "loops for ever", marks=pytest.mark.long),
         ("the same, sealed by someone", "crashes"),
     ],
 )

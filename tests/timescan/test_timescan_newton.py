@@ -339,6 +339,7 @@ def test_random_walks_keep_what_is_promised(indices, cells):
     assert converged > len(indices) / 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [34, 146, 154])
 def test_states_beyond_the_range_do_not_count_as_converged(seed):
     """A finite mismatch is nothing beside an infinite state, or a product of Jacobians that is."""
@@ -451,6 +452,7 @@ def test_an_exploding_sample_hides_nothing_of_another(radius, many_chunks, rng):
     assert (np.abs(ours - serially).max(axis=(1, 2)) <= 1e-5 * sizes).all()
 
 
+@pytest.mark.long
 def test_a_sample_that_leaves_the_range_is_walked_serially():
     host = get_device("host")
     walk = make_walk(host, CELLS["relu"], 400, 6, 2, radius=2.0, dtype="float32", forward=False)

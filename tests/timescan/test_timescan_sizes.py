@@ -7,6 +7,7 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 from counting import CountingDevice
+from marks import some
 from timescan_cases import CELLS, make_gradients, make_walk
 
 from bppsa_cupy.devices import get_device
@@ -42,7 +43,7 @@ def walk_and_outs(cell, steps, batch, hidden, dtype="float32"):
     return walk, (gradient, last, delta, np.zeros_like(last))
 
 
-@pytest.mark.parametrize("cell", ["tanh", "lstm"])
+@pytest.mark.parametrize("cell", some("tanh", long=["lstm"]))
 @pytest.mark.parametrize("steps, batch, hidden, chunk", [(9, 2, 3, 2), (8, 3, 1, 4), (30, 1, 7, 29)])
 def test_a_pass_back_by_chunks_takes_its_bytes_beside_a_flag(cell, steps, batch, hidden, chunk):
     walk, arrays = walk_and_outs(cell, steps, batch, hidden)
@@ -79,7 +80,7 @@ def test_the_shortest_chunk_that_fits_is_found(chunk):
         assert size.fitting_chunk(free) == min(fitting, default=None)
 
 
-@pytest.mark.parametrize("cell", ["tanh", "lstm"])
+@pytest.mark.parametrize("cell", some("tanh", long=["lstm"]))
 @pytest.mark.parametrize("batch, hidden, chunk", [(4, 20, 1), (40, 2, 5), (6, 12, 50)])
 def test_an_iteration_of_newtons_takes_no_more_than_its_bytes_and_most_of_them(cell, batch, hidden, chunk):
     """Where maps, boundaries or the walk itself are most of it. NumPy tells of temporary arrays too: the

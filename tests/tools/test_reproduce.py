@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from marks import some
 from sequence_cases import write_bits, write_padded
 
 import bppsa_cupy as bp
@@ -159,7 +160,7 @@ def with_dropout(seed, **options):
 
 
 @pytest.mark.usefixtures("pytorch")
-@pytest.mark.parametrize("make", [partial(resnet, 8), with_dropout], ids=["resnet8", "dropout"])
+@pytest.mark.parametrize("make", some(with_dropout, long=[partial(resnet, 8)]), ids=["dropout", "resnet8"])
 @pytest.mark.parametrize(
     ("optimizer", "options"),
     [(bp.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-2}), (bp.AdamW, {"lr": 0.01})],
@@ -254,6 +255,7 @@ def test_our_curve_is_that_of_bppsa_train(images, tmp_path):
     assert ours["test_accuracies"] == accuracies and len(accuracies) == 2
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("pytorch")
 def test_buffers_are_compared_and_a_test_set_is_not_needed(images, tmp_path, capsys):
     """A model of the user's own names the files by its factory."""

@@ -79,7 +79,7 @@ def check_derivatives(make, layers, bias, batch_first, both, form, frozen) -> No
         assert check(call, (x, *states, *parameters), fast_mode=True, check_batched_grad=batched)
 
 
-@pytest.mark.parametrize("kind", some("GRU", "peephole_lstm", long=("RNN", "LSTM")))
+@pytest.mark.parametrize("kind", some("GRU", long=("RNN", "LSTM", "peephole_lstm")))
 def test_gradcheck_and_gradgradcheck(kind: str) -> None:
     """The first also of batched gradients, both of some that are not defined."""
     make = getattr(ours, kind, partial(ours.CellLayer, bp.Cell.built_in("peephole_lstm")))
