@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from marks import some, some_rows
 from tolerances import assert_close
 from torch import nn
 
@@ -15,14 +16,24 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name, parameters", SIZES.items())
+#: Of some 20 million parameters, most of which is memory.
+LARGE = "alexnet", "vgg16"
+
+
+@pytest.mark.parametrize(
+    "name, parameters",
+    some_rows(
+        *((name, size) for name, size in SIZES.items() if name not in LARGE),
+        long=[(name, SIZES[name]) for name in LARGE],
+    ),
+)
 def test_sizes_are_the_known_ones(name, parameters):
     net = build_model(name, device="host")
     assert sum(array.size for array in net.parameters.values()) == parameters
     assert net.output_shape == (10,)
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", some(*sorted(MODELS.keys() - {*LARGE}), long=LARGE))
 def test_options_reach_the_network(name):
     shape = (9, 2) if name in ("rnn", "gru", "lstm", "cell", "mingru") else (1, 32, 32)
     more = {"cell": "mgu"} if name == "cell" else {}
@@ -79,15 +90,18 @@ def alexnet_of_torch(first, second, pool, features, classes):
     ("name", "shape", "classes", "make"),
     [
         ("vgg11", (3, 32, 32), 10, vgg11_of_torch),
-        ("vgg16", (3, 32, 32), 10, vgg16_of_torch),
-        (
-            "alexnet", (3, 32, 32), 10,
-            lambda: alexnet_of_torch((3, 64, 3, 2, 1), (64, 192, 3, 1, 1), (2, 2), 1024, 10),
-        ),
-        pytest.param(
-            "alexnet", (3, 224, 224), 1000,  # as torchvision: 61100840 parameters, 1.3 GB
-            lambda: alexnet_of_torch((3, 64, 11, 4, 2), (64, 192, 5, 1, 2), (3, 2), 9216, 1000),
-            marks=pytest.mark.long,
+        *some_rows(
+            long=[
+                ("vgg16", (3, 32, 32), 10, vgg16_of_torch),
+                (
+                    "alexnet", (3, 32, 32), 10,
+                    lambda: alexnet_of_torch((3, 64, 3, 2, 1), (64, 192, 3, 1, 1), (2, 2), 1024, 10),
+                ),
+                (
+                    "alexnet", (3, 224, 224), 1000,  # as torchvision: 61100840 parameters, 1.3 GB
+                    lambda: alexnet_of_torch((3, 64, 11, 4, 2), (64, 192, 5, 1, 2), (3, 2), 9216, 1000),
+                ),
+            ]
         ),
     ],
 )  # fmt: skip

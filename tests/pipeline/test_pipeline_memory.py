@@ -94,7 +94,9 @@ def test_arrays_alive_in_a_full_pipeline(monkeypatch):
     assert most[0] == sum(own.activations + own.received + own.scratch for own in accounted)
 
 
-@pytest.mark.parametrize(("model", "ppv"), [("vgg16", (2, 4, 7, 10)), ("resnet20", (7, 13, 19))])
+@pytest.mark.parametrize(
+    ("model", "ppv"), some_rows(("resnet20", (7, 13, 19)), long=[("vgg16", (2, 4, 7, 10))])
+)
 @pytest.mark.parametrize("over_ranks", [False, True])
 def test_pipedream_holds_what_stale_1f1b_does_and_copies_of_weights(model, ppv, over_ranks):
     net = network(model)

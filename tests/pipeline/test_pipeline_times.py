@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from marks import some_rows
 from pipeline_networks import blocks, data
 
 import bppsa_cupy as bp
@@ -25,7 +26,9 @@ from bppsa_cupy.training.settings import Settings
 FLOAT = np.dtype("float32")
 
 
-@pytest.mark.parametrize(("model", "ppv"), [("lenet5", (1, 3)), ("resnet20", (7,)), ("vgg16", ())])
+@pytest.mark.parametrize(
+    ("model", "ppv"), some_rows(("lenet5", (1, 3)), ("resnet20", (7,)), long=[("vgg16", ())])
+)
 def test_stages_take_what_their_layers_take(model, ppv):
     net = build_model(model, device="host")
     times = predicted_times(bp.Placement(net, ppv), "host", 8, FLOAT)

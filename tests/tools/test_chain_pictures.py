@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from chain_cases import network_records, records_of
+from marks import some
 from seals import without_seal
 
 import bppsa_cupy as bp
@@ -116,7 +117,7 @@ def test_the_commands_write_pictures(file, command):
     assert text.count('id="axes_') == {"spectrum": 2, "norms": 1, "lyapunov": 3}[command]  # with bars
 
 
-@pytest.mark.parametrize("command", OVER_TIME)
+@pytest.mark.parametrize("command", some("spectrum", long=["norms", "lyapunov"]))
 @pytest.mark.parametrize(
     ("options", "message"),
     [
