@@ -1,7 +1,7 @@
 """Bits by the number of threads: prints digests of what a few training steps leave, for NUMBA_NUM_THREADS.
 
-Run as a program, since a process has one number of threads. Plans are made for two workers, whatever there
-are: with another schedule sums are taken in another order.
+Run as a program, since a process has one number of threads. Plans are made for two workers and chunks of steps
+for eight threads, whatever there are: by another schedule or other chunks sums are taken in another order.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
 import bppsa_cupy as bp
+from bppsa_cupy.devices.host import HostDevice
 
 #: Networks, and the methods whose steps must leave the same bits.
 NETWORKS = {
@@ -32,6 +34,7 @@ NETWORKS = {
 METHODS = ("bp", "linear", "blelloch")
 
 
+@patch.object(HostDevice, "workers", 8)
 def digest(network: str, method: str, batch: int = 37, steps: int = 2) -> str:
     """Of the parameters and the gradients after some steps of Adam."""
     make, shape = NETWORKS[network]
