@@ -51,7 +51,7 @@ fuzz: .venv-test/ready
 faults: .venv-test/ready
 	$(TEST_PYTHON) tools/instruments/checks/faults.py $(KILLS)
 
-# What docs/reliability.md says of numbers, in half an hour: float32's errors, bits by threads, memory, long chains.
+# What docs/reliability.md says of numbers, in some minutes: float32's errors, bits by threads, memory, long chains.
 numbers: .venv-test/ready
 	$(TEST_PYTHON) tools/instruments/checks/measure.py docs/results/numbers.json
 

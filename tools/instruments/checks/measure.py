@@ -1,7 +1,7 @@
 """Measure what docs/reliability.md says of numbers, and write it to docs/results/numbers.json.
 
 Errors of float32 by layer, and their growth with depth, T and H; bits by the number of threads; memory over
-10,000 training steps; chains of 30,000 steps at spectral radius 1.5. Half an hour; the exit code is 1 where a
+10,000 training steps; chains of 30,000 steps at spectral radius 1.5. Some minutes; the exit code is 1 where a
 promise of tests/laws/test_numbers.py does not hold.
 """
 
