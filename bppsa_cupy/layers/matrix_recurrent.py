@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ class MatrixRecurrent(Recurrent):
         """The names of what the cell learns a unit, beside the weights."""
         return ()
 
-    @property
+    @cached_property
     def components(self) -> tuple[int, ...]:
         """The places among the cell's states of those that callers give and get."""
         return tuple(range(self.cell.states))

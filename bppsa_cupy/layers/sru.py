@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 from bppsa_cupy.arguments import as_flag, as_integer
@@ -61,7 +61,7 @@ class PeepholeSRU(CellLayer):
     def __init__(self, input_size: int, hidden_size: int, *arguments: Any, **options: Any) -> None:
         super().__init__(_peephole_cell(), input_size, hidden_size, *arguments, **options)
 
-    @property
+    @cached_property
     def components(self) -> tuple[int, ...]:
         return (1,)
 

@@ -10,7 +10,7 @@ from bppsa_cupy.layers.residual import Residual, ResidualContext
 from bppsa_cupy.layers.stack import LayerStack
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Place:
     """A layer in a network.
 
@@ -41,8 +41,8 @@ def walk(stack: LayerStack, contexts: Sequence[Context] | None = None, path: str
     for index, layer in enumerate(stack.layers):
         ctx = None if contexts is None else contexts[index]
         yield Place(f"{path}{index}", stack, index, ctx)
-        if isinstance(layer, Residual):
-            inner = ctx.inner if isinstance(ctx, ResidualContext) else {}
+        if (ctx is None or isinstance(ctx, ResidualContext)) and isinstance(layer, Residual):
+            inner = {} if ctx is None else ctx.inner
             for branch, inside in layer.stacks(stack.shapes[index]).items():
                 if ctx is None or branch in inner:
                     yield from walk(inside, inner.get(branch), f"{path}{index}.{branch}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +79,7 @@ class Backward:
             if self.scans is not None:
                 method, reason = self._choose(self.scans, current.batch, input_gradient)
         launched = current.device.launched
-        before = launched.copy()
+        before = dict(launched)
         self._forget_gradients()
         self._last = weakref.ref(current)
         for ctx in current.layers:
@@ -96,7 +95,11 @@ class Backward:
             requested=requested,
             reason=reason,
             schedules=self.scans.describe() if self.scans is not None and method != "bp" else (),
-            launches=dict(launched - Counter(before)),
+            launches={
+                name: count - before.get(name, 0)
+                for name, count in launched.items()
+                if count > before.get(name, 0)
+            },
             device=current.device.name,
             backward_ways=current.backward_ways,
         )

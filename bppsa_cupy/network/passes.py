@@ -91,10 +91,12 @@ class Pass:
     def forget_gradients(self) -> None:
         """Drop the gradients by the layers' outputs, inside of residual blocks too."""
         self.output_gradients.clear()
-        if any(isinstance(ctx, ResidualContext) for ctx in self.layers):
-            for place in walk(self.architecture, self.layers):
-                if isinstance(place.ctx, ResidualContext):
-                    place.ctx.by_outputs.clear()
+        for ctx in self.layers:
+            if isinstance(ctx, ResidualContext):
+                for place in walk(self.architecture, self.layers):
+                    if isinstance(place.ctx, ResidualContext):
+                        place.ctx.by_outputs.clear()
+                return
 
     @property
     def recurrent(self) -> dict[int, RecurrentContext]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 
@@ -68,12 +69,12 @@ class CellForm:
     recurrent: tuple[int, ...] | None = None
     affine: bool = False
 
-    @property
+    @cached_property
     def recurrent_gates(self) -> tuple[int, ...]:
         """The gates that have rows in W_hh."""
         return tuple(range(self.gates)) if self.recurrent is None else self.recurrent
 
-    @property
+    @cached_property
     def sums(self) -> int:
         """How many these are."""
         return len(self.recurrent_gates)

@@ -1,7 +1,8 @@
 """Bits by the number of threads: prints digests of what a few training steps leave, for NUMBA_NUM_THREADS.
 
-Run as a program, since a process has one number of threads. Plans are made for two workers and chunks of steps
-for eight threads, whatever there are: by another schedule or other chunks sums are taken in another order.
+Run as a program, since a process has one number of threads. Plans are made for two workers and chunks of
+steps for eight threads, whatever there are: by another schedule or other chunks sums are taken in another
+order.
 """
 
 from __future__ import annotations
