@@ -65,4 +65,4 @@ class Linear(Weighted):
         x = ctx.saved["input"].reshape(-1, self.in_features)
         ctx.device.xp.matmul(rows.T, x, out=ctx.gradients["weight"])
         if self.bias:
-            ctx.device.xp.sum(rows, axis=0, out=ctx.gradients["bias"])
+            rows.sum(axis=0, out=ctx.gradients["bias"])

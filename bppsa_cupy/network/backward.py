@@ -84,7 +84,8 @@ class Backward:
         self._last = weakref.ref(current)
         for ctx in current.layers:
             ctx.method = requested
-        for walker in current.walkers():
+        walkers = list(current.walkers())
+        for walker in walkers:
             walker.ctx.went_back = False
         if method == "bp":
             result = self._by_vjps(current, gradient, input_gradient)
@@ -101,7 +102,9 @@ class Backward:
                 if count > before.get(name, 0)
             },
             device=current.device.name,
-            backward_ways=current.backward_ways,
+            backward_ways=tuple(
+                line for walker in walkers for line in walker.labelled(walker.ctx.backward_ways)
+            ),
         )
         return result, report
 

@@ -51,6 +51,8 @@ def take_input(
     """
     given = device.asarray(of_list(x, dtype))
     check(given.shape)
+    if given.dtype == dtype:
+        return given
     if of_indices and given.dtype.kind in "iu":
         return given.astype(dtype)
     return of_dtype(owner, "input", given, dtype, f"convert the input, as x.astype({dtype.name!r})")

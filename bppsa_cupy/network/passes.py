@@ -119,11 +119,6 @@ class Pass:
         """How each recurrent layer went forward over time, and why: one an inner layer and direction."""
         return tuple(line for walker in self.walkers() for line in walker.labelled(walker.ctx.forward_ways))
 
-    @property
-    def backward_ways(self) -> tuple[str, ...]:
-        """How each recurrent layer went back over time, likewise; empty before a backward pass."""
-        return tuple(line for walker in self.walkers() for line in walker.labelled(walker.ctx.backward_ways))
-
     def walkers(self) -> Iterator[Walker]:
         """The recurrent layers, those inside of residual blocks among them."""
         for place in walk(self.architecture, self.layers):

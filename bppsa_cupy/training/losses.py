@@ -112,6 +112,8 @@ def _device(device: Device | None, scores: Any) -> Device:
 
 def check_smoothing(label_smoothing: Any) -> None:
     """Raise BppsaError unless `label_smoothing` is a number from 0 to 1."""
+    if type(label_smoothing) is float and 0 <= label_smoothing <= 1:
+        return
     takes = "a number from 0 to 1"
     as_number(
         "cross_entropy", "label_smoothing", label_smoothing, lambda v: 0 <= v <= 1, takes, error=BppsaError
@@ -138,7 +140,9 @@ def _targets(
     """The labels as the kernel takes them, int64, -1 for those that do not count, and how many count, one at
     least of a whole batch. Raises what `counted_labels` and `_check_labels` raise."""
     ignored = as_integer("cross_entropy", "ignore_index", ignore_index)
-    if lengths is None and not 0 <= ignored < classes and labels.min() >= 0 and labels.max() < classes:
+    # A negative one is large without its sign.
+    unsigned = labels.view(labels.dtype.str.replace("i", "u"))
+    if lengths is None and not 0 <= ignored < classes and np.maximum.reduce(unsigned, None) < classes:
         return labels.astype(np.int64, copy=False), labels.size
     counted = counted_labels(labels, lengths, ignored)
     _check_labels(labels, counted, classes)

@@ -85,9 +85,9 @@ def beside(case: Case, device: str, repeats: int) -> dict[str, Any]:
         row = timed_row(case.title, quantity, mine, rival)
         found[quantity] = {"ours": row.ours, "pytorch": row.theirs, "ratio": row.ratio}
         found[quantity]["quartiles"] = row.spread["ratio"]
-    passed = ours.network.last_pass
-    assert passed is not None
-    return {**found, "ways": [*passed.forward_ways, *passed.backward_ways]}
+    forward, back = ours.network.last_pass, ours.network.last_backward
+    assert forward is not None and back is not None
+    return {**found, "ways": [*forward.forward_ways, *back.backward_ways]}
 
 
 if __name__ == "__main__":
