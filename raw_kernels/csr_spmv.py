@@ -9,7 +9,7 @@ from bppsa_cupy.raw_kernels.twins.simd.lanes import multiply_add, spread
 from bppsa_cupy.system.compiled import compiled
 
 
-@compiled(parallel=True, rounds=3)
+@compiled(parallel=True)
 def csr_spmv(indptr, indices, data, x, addend, y, rows, columns, nnz, batch, batched, affine):
     width, one, four = np.uint64(batch), np.uint64(1), np.uint64(4)
     zero = x.dtype.type(0)

@@ -8,7 +8,7 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, group_size, is_str
 from bppsa_cupy.system.compiled import compiled
 
 
-@compiled(parallel=True, rounds=3)
+@compiled(parallel=True)
 def product_scale_rows(indptr, a, b, c, rows, nnz, batch, a_batched, b_batched):
     width = np.uint64(batch)
     streamed = is_streamed(c, width)

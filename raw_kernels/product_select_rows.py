@@ -8,7 +8,7 @@ from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP, group_size, is_str
 from bppsa_cupy.system.compiled import compiled
 
 
-@compiled(parallel=True, rounds=3)
+@compiled(parallel=True)
 def product_select_rows(
     a_indptr, a_indices, a, b_indptr, b, c_indptr, c,
     rows, inner, a_nnz, b_nnz, c_nnz, batch, a_batched, b_batched,

@@ -49,7 +49,6 @@ def _summing(gradient):
 
     all_sums = tasks_of(sums_of)
 
-    # The second round saves a tenth of the sums' time.
     @compiled(rounds=2)
     def sums(delta, values, initial, weights, biases, sizes, shifted, reverse):
         # Tasks are parts, bands and panels of their rows; a sum depends on the parts alone.

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from llvmlite.binding.newpassmanagers import create_new_function_pass_manager
 from numba import types
 from numba._dynfunc import make_function
 from numba.core import event, sigutils
@@ -27,6 +28,8 @@ from numba.np import arrayobj
 
 #: How functions are called that Numba writes into every module which raises such an error, all alike.
 SHARED = "__excinfo_unwrap_args"
+#: LLVM's attribute of a function that is inlined into all its callers.
+ALWAYS_INLINED = b"alwaysinline"
 
 
 class PartLibrary(JITCodeLibrary):
@@ -46,9 +49,25 @@ class PartLibrary(JITCodeLibrary):
     def add_llvm_module(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
         for one in ll_module.functions:
-            if one.name.startswith(SHARED) and not one.is_declaration:
+            if one.is_declaration:
+                continue
+            if one.name.startswith(SHARED):
                 one.linkage = "linkonce_odr"
+            if ALWAYS_INLINED in one.attributes:
+                self._prune(one)
         self._final_module.link_in(ll_module)
+
+    def _prune(self, one: Any) -> None:
+        """Take out of a function what counts the references to its arrays up and down again.
+
+        Inlined into a loop, with a condition between both, LLVM would no longer see that one undoes the
+        other, and would count in every turn.
+        """
+        passes = create_new_function_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_simplify_cfg_pass()
+        passes.add_refprune_pass()
+        passes.run(one, self._codegen._pass_builder())
 
     def _ensure_finalized(self) -> None:
         if not _depth:
