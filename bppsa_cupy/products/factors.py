@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from bppsa_cupy.arguments import check_plain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import DeviceError, PlanMismatchError, ShapeError
@@ -185,6 +186,7 @@ def checked_output(device: Device, out: Any, shape: tuple[int, ...], arrays: lis
             f"a product got out of {type(out).__name__}: on {device.name} it takes a "
             f"{device.xp.ndarray.__module__.split('.')[0]}.ndarray"
         )
+    check_plain("a product", "out", out)
     dtype = arrays[0].dtype
     if out.shape != shape or out.dtype != dtype:
         raise ShapeError(

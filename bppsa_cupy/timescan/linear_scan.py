@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_plain_array, is_one_of
+from bppsa_cupy.arguments import as_flag, as_integer, as_plain_array, check_plain, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.timescan.lengths import take_lengths
@@ -222,6 +222,7 @@ def _out(device: Device, owner: str, out: Array | None, shape: tuple[int, ...], 
     """The caller's array of this shape, or a new one. Raises ShapeError."""
     if out is None:
         return device.empty(shape, dtype)
+    check_plain(owner, "out", out)
     if not isinstance(out, device.xp.ndarray) or not (
         tuple(out.shape) == shape and out.dtype == dtype and out.flags.c_contiguous
     ):

@@ -238,6 +238,7 @@ ERRORS = [
         r"\(1, 3, 4\): it takes float64 of shape \(1, 2, 4\)",
     ),
     (lambda: call(X, out=np.zeros((2, 5, 3))), r"out is .*\(2, 5, 3\) for the output: .*\(2, 5, 4\)"),
+    (lambda: call(X, out=np.ma.zeros((2, 5, 4))), "forward got out as a masked array"),
     (
         lambda: call(X, g={"gradient": X}),
         r"gradient of float64 and shape \(2, 5, 3\): the output is fl",

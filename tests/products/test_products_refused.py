@@ -88,6 +88,7 @@ def read_only(array):
         (np.empty(4, np.float32), bp.ShapeError, "out of float32"),
         (np.empty(8)[::2], bp.ShapeError, "not C-contiguous or is read-only"),
         (read_only(np.empty(4)), bp.ShapeError, "read-only"),
+        (np.ma.masked_array(np.empty(4)), bp.ShapeError, "a product got out as a masked array"),
     ],
 )
 def test_out(out, error, words):

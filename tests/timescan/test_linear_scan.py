@@ -189,6 +189,8 @@ def test_results_are_written_where_they_are_wanted(rng: np.random.Generator) -> 
             np.testing.assert_array_equal(mine, expected)
     with pytest.raises(bp.ShapeError, match=r"out of ndarray, float64 and shape \(2, 3, 5\): it takes"):
         bp.linear_scan(a, b, out=np.empty((2, 3, 5)))
+    with pytest.raises(bp.ShapeError, match="linear_scan got out as a masked array"):
+        bp.linear_scan(a, b, out=np.ma.masked_array(out))
     for wrong in (3, given[:2]):
         with pytest.raises(bp.ShapeError, match="it takes the arrays of gradients by a, b and h0"):
             bp.linear_scan_backward(a, b, b, out=wrong)
