@@ -91,12 +91,10 @@ class Pass:
     def forget_gradients(self) -> None:
         """Drop the gradients by the layers' outputs, inside of residual blocks too."""
         self.output_gradients.clear()
-        for ctx in self.layers:
-            if isinstance(ctx, ResidualContext):
-                for place in walk(self.architecture, self.layers):
-                    if isinstance(place.ctx, ResidualContext):
-                        place.ctx.by_outputs.clear()
-                return
+        if ResidualContext in map(type, self.layers):
+            for place in walk(self.architecture, self.layers):
+                if isinstance(place.ctx, ResidualContext):
+                    place.ctx.by_outputs.clear()
 
     @property
     def recurrent(self) -> dict[int, RecurrentContext]:

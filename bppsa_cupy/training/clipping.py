@@ -39,9 +39,8 @@ def clip_grad_norm(gradients: ParameterSet, max_norm: float) -> Array:
             sums = sums[::2] + sums[1::2]
         norm = xp.sqrt(gradients.units_of_all_ranks(sums).sum()) * scale.astype(np.float64)
         factor = xp.minimum(max_norm / (norm + 1e-6), 1.0)
-        if (
-            xp is not np
-        ):  # CuPy takes a denormal factor for 0: a power of two, which rounds nothing, goes first
+        if xp is not np:
+            # CuPy takes a denormal factor for 0: a power of two, which rounds nothing, goes first.
             power = xp.where(factor < TINY, TINY, 1.0)
             flat *= power.astype(flat.dtype)
             factor = factor / power

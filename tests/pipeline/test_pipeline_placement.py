@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marks import some_rows
+from marks import some, some_rows
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
@@ -86,9 +86,10 @@ def test_a_network_with_too_few_layers():
     assert bp.Placement(net, ()).stale_share == 0
 
 
+@pytest.mark.parametrize("model", some("vgg11", long=["vgg16"]))
 @pytest.mark.parametrize("cuts", [0, 1, 3, 7])
-def test_balanced_cuts(cuts):
-    net = build_model("vgg11", device="host")
+def test_balanced_cuts(cuts, model):
+    net = build_model(model, device="host")
     ppv = bp.balanced_ppv(net, cuts)
     assert len(bp.Placement(net, ppv).stages) == cuts + 1
     assert list(ppv) == sorted(set(ppv))

@@ -117,7 +117,9 @@ def test_the_commands_write_pictures(file, command):
     assert text.count('id="axes_') == {"spectrum": 2, "norms": 1, "lyapunov": 3}[command]  # with bars
 
 
-@pytest.mark.parametrize("command", some("spectrum", long=["norms", "lyapunov"]))
+@pytest.mark.parametrize(
+    "command", some("spectrum", long=[command for command in OVER_TIME if command != "spectrum"])
+)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
