@@ -209,12 +209,12 @@ def _make_schedules(
 def _with_vjps(
     sizes: Sequence[ChainSizes], made: Sequence[Schedule], levels: int | None, budgets: Sequence[Budget]
 ) -> list[Schedule]:
-    """The hybrid schedules with VJPs; of a computed one's chain the quickest that takes no more memory, of
-    it and of the hybrids of every number of levels."""
+    """The hybrid schedules with VJPs, where these take no more memory than the filled ones. A computed
+    schedule competes with the hybrids of every number of levels."""
     found = []
     for own, schedule, budget in zip(sizes, made, budgets, strict=True):
         others = every_hybrid(len(own.chain)) if levels is None and budget.workers == 1 else []
-        every = [with_vjps(own, one, budget) for one in (schedule, *others)]
+        every = [*(with_vjps(own, one, budget) for one in (schedule, *others)), schedule]
         most = budget.bytes(own, schedule)
         fitting = [one for one in every if budget.memory is None or budget.bytes(own, one) <= most]
         found.append(min(fitting, key=partial(scan_seconds, own, budget=budget)))

@@ -6,10 +6,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plan_cases import plan_of, random_chain
 
+import bppsa_cupy as bp
 from bppsa_cupy.models import lenet5
 from bppsa_cupy.plan import Budget, with_input_gradient
 from bppsa_cupy.plan.algorithms import hybrid
@@ -76,3 +77,28 @@ def test_other_workers_and_chains_of_no_layers():
         assert chain.schedules["hybrid"].levels == levels and not chain.schedules["linear"].vjps
         assert np.isin([s.split for s in chain.schedules["hybrid"].steps if s.kind == "vjp"],
                        free_elements(chain.schedules["hybrid"])).all()  # fmt: skip
+
+
+@settings(max_examples=50)
+@example([bp.Sigmoid(), bp.AvgPool2d(2, 3), bp.ReLU(), bp.ReLU()], 1, 1, 4)
+@example([bp.Sigmoid(), bp.AvgPool2d(2, 3), bp.ReLU(), bp.ReLU()], "auto", 2, 4)
+@given(
+    st.lists(
+        st.sampled_from([bp.Sigmoid(), bp.ReLU(), bp.AvgPool2d(2, 3), bp.AvgPool2d(1, 2), bp.MaxPool2d(2),
+                         bp.Conv2d(1, 1, 3, padding=1)]),
+        min_size=2, max_size=6,
+    ).filter(lambda layers: sum("Pool" in type(layer).__name__ for layer in layers) < 3),
+    st.sampled_from(["auto", 0, 1]), st.integers(1, 3), st.sampled_from([1, 4, 16]),
+)  # fmt: skip
+def test_small_networks_have_plans_of_the_right_gradient(layers, levels, workers, batch):
+    net = bp.Sequential(layers, input_shape=(1, 6, 8), device="host")
+    plan = net.plan(levels=levels, workers=workers, batch_size=batch)
+    (chain,), budget = plan.chains, Budget(batch, 4, workers)
+    hybrid_bytes = budget.bytes(ChainSizes(chain.chain), chain.schedules["hybrid"])
+    filled = replace(chain.schedules["hybrid"], vjps=())
+    assert hybrid_bytes <= budget.bytes(ChainSizes(chain.chain), filled)
+    x = np.random.default_rng(0).normal(size=(batch, 1, 6, 8)).astype("float32")
+    y = net.forward(x)
+    expected = net.backward(y, method="bp", input_gradient=True)
+    net.use(plan)
+    np.testing.assert_allclose(net.backward(y, method="hybrid", input_gradient=True), expected, atol=1e-5)
