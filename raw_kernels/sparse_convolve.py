@@ -3,7 +3,7 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.kernel import kernel, one_thread_per
+from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
 from bppsa_cupy.raw_kernels.twins.convolution.taps import (
     ENOUGH,
@@ -23,6 +23,8 @@ from bppsa_cupy.system.compiled import compiled
 #: Bytes of what all taps see of the input for some rows of outputs, which stay in a second cache while every
 #: output channel passes, and of one channel's sums.
 WINDOWS, SUMS = 1 << 20, 1 << 14
+#: Warps of a block, which the .cu text counts on, and warps that keep a GPU busy.
+WARPS, ENOUGH_WARPS = 8, 4096
 
 
 @compiled(parallel=True)
@@ -92,7 +94,17 @@ def sparse_convolve(
         sample += units * wide
 
 
-KERNEL = kernel(
-    sparse_convolve,
-    lambda s: one_thread_per(s["batch"] * s["out_channels"] * s["out_height"] * s["out_width"]),
-)
+def launch(s):
+    """Blocks along outputs, channels and phases. A lane takes one output where four would leave few warps."""
+    phases, rows = s["phases_y"] * s["phases_x"], -(-s["out_channels"] // WARPS)
+    height, width = (
+        -(-s[f"out_{side}"] // max(1, s[f"phases_{by}"])) for side, by in (("height", "y"), ("width", "x"))
+    )
+    outputs = s["batch"] * height * width
+    each = 4 if -(-outputs // 128) * phases * s["out_channels"] >= ENOUGH_WARPS else 1
+    groups = min(-(-outputs // (32 * each)), MAXIMAL_GRID)
+    beside = -(-2 * ENOUGH_WARPS // max(1, groups * phases * WARPS))
+    return LaunchShape((groups, min(rows, max(1, beside), 65535), min(phases, 65535)), (32 * WARPS, 1, 1))
+
+
+KERNEL = kernel(sparse_convolve, launch)

@@ -1,22 +1,96 @@
-// The gradients of a convolution by the weights that are kept, and by the bias, one block a sum. Wants 128 threads a
+// The gradients of a convolution by the weights that a mask keeps, and by the bias. A block takes 64 weights of an
+// output channel. A lane holds the gradients of 1 or 4 outputs in registers while all those taps pass; the lanes of a
+// warp then add 8 sums at a time. Warps share out the outputs, and the taps where outputs are few. Wants 8 warps per
 // block; the grid may have any size.
 
 #include "prelude.cuh"
-#include "convolution_terms.cuh"
-#include "block_sum.cuh"
+#include "sparse_taps.cuh"
 
-// The row of entry k of a list: the last one that begins at or before it.
-__device__ __forceinline__ size_type row_of(const int* __restrict__ indptr, size_type rows, size_type k)
+const int TOGETHER = 8;
+
+struct Sums {
+    Tap taps[CHUNK];
+    real by_weight[WARPS][CHUNK], by_bias[WARPS];
+};
+
+// Lane l gets the sum over the warp of value l / 4.
+__device__ __forceinline__ real warp_sums(real (&values)[TOGETHER], int lane)
 {
-    size_type low = 0, high = rows;
-    while (high - low > 1) {
-        const size_type middle = (low + high) / 2;
-        (indptr[middle] <= k ? low : high) = middle;
+#pragma unroll
+    for (int half = TOGETHER / 2; half > 0; half /= 2) {
+        const bool upper = lane & (4 * half);
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+            const real mine = upper ? values[i + half] : values[i], other = upper ? values[i] : values[i + half];
+            values[i] = mine + __shfl_xor_sync(0xffffffffu, other, 4 * half);
+        }
     }
-    return low;
+    values[0] += __shfl_xor_sync(0xffffffffu, values[0], 2);
+    return values[0] + __shfl_xor_sync(0xffffffffu, values[0], 1);
 }
 
-extern "C" __global__ void sparse_weight_gradient(
+// Adds the products of some outputs' gradients and what taps `from`, `from` + `step`, ... of a chunk read.
+template <bool FAR, int EACH>
+__device__ __forceinline__ void add_products(
+    const Tap* taps, int from, int step, int count, const Position (&positions)[EACH], Extent input,
+    const real (&gradients)[EACH], int lane, real* sums)
+{
+#pragma unroll 1
+    for (int k = from; k < count; k += step) {
+        real products[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) {
+            const Tap tap = taps[k + i];
+            real values[EACH];
+#pragma unroll
+            for (int e = 0; e < EACH; ++e) values[e] = positions[e].template read<FAR>(tap, input);
+            products[i] = gradients[0] * values[0];
+#pragma unroll
+            for (int e = 1; e < EACH; ++e) products[i] += gradients[e] * values[e];
+        }
+        const real sum = warp_sums(products, lane);
+        if (lane % 4 == 0) sums[k + lane / 4] += sum;
+    }
+}
+
+// The sums of one warp over its outputs: every `slices`-th group of them.
+template <int EACH>
+__device__ __forceinline__ void sum_outputs(
+    const real* __restrict__ input, const real* __restrict__ gradient, Sums& sums, int count, bool far, int slices,
+    unsigned outputs, size_type in_size, Extent in, int stride_y, int stride_x, size_type out_size, Extent out)
+{
+    const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES;
+    const int from = warp / slices * TOGETHER, step = WARPS / slices * TOGETHER;
+    for (int k = lane; k < CHUNK; k += LANES) sums.by_weight[warp][k] = 0;
+    __syncwarp();
+    real bias = 0;
+    for (unsigned first = warp % slices * (LANES * EACH); first < outputs; first += slices * (LANES * EACH)) {
+        Position positions[EACH];
+        real gradients[EACH];
+#pragma unroll
+        for (int e = 0; e < EACH; ++e) {
+            const unsigned number = first + lane + LANES * e;
+            const unsigned line = number / out.width, sample = line / out.height;
+            const int y = line % out.height, x = number % out.width;
+            gradients[e] = 0;
+            positions[e].leave_out(input);
+            if (number < outputs) {
+                gradients[e] = gradient[sample * out_size + y * out.width + x];
+                positions[e].place(input + sample * in_size, y * stride_y, x * stride_x, in);
+            }
+            bias += gradients[e];
+        }
+        if (far)
+            add_products<true>(sums.taps, from, step, count, positions, in, gradients, lane, sums.by_weight[warp]);
+        else
+            add_products<false>(sums.taps, from, step, count, positions, in, gradients, lane, sums.by_weight[warp]);
+    }
+#pragma unroll
+    for (int apart = LANES / 2; apart > 0; apart /= 2) bias += __shfl_xor_sync(0xffffffffu, bias, apart);
+    if (lane == 0) sums.by_bias[warp] = bias;
+}
+
+extern "C" __global__ void __launch_bounds__(256, 2) sparse_weight_gradient(
     const real* __restrict__ input,      // (batch, in_channels, in_height, in_width)
     const real* __restrict__ gradient,   // (batch, out_channels, out_height, out_width)
     const int* __restrict__ indptr,      // (out_channels + 1): where the taps of each output channel begin
@@ -29,20 +103,46 @@ extern "C" __global__ void sparse_weight_gradient(
     size_type stride_x, size_type out_channels, size_type out_height, size_type out_width, size_type nnz,
     size_type biased)
 {
-    __shared__ real partial[THREADS];
-    const size_type out_plane = out_height * out_width, sums = nnz + (biased ? out_channels : 0);
-    const int rows = out_height, columns = out_width;
-    const Terms terms = {term_at(threadIdx.x, rows, columns), term_at(THREADS, rows, columns),
-                         batch * out_plane, in_channels * in_height * in_width, out_channels * out_plane,
-                         int(in_height), int(in_width), rows, columns, int(stride_y), int(stride_x)};
-    for (size_type item = blockIdx.x; item < sums; item += gridDim.x) {
-        const bool is_weight = item < nnz;
-        const size_type feature = is_weight ? row_of(indptr, out_channels, item) : item - nnz;
-        const real* const value = gradient + feature * out_plane;
-        const real* const image = is_weight ? input + channels[item] * in_height * in_width : input;
-        const real sum = is_weight ? terms.sum<true>(value, image, downs[item], rights[item])
-                                   : terms.sum<false>(value, image, 0, 0);
-        const real total = block_sum(sum, partial);
-        if (threadIdx.x == 0) (is_weight ? weight_gradient[item] : bias_gradient[feature]) = total;
+    __shared__ Sums sums;
+    const Extent in = {int(in_height), int(in_width)}, out = {int(out_height), int(out_width)};
+    const size_type in_plane = in_height * in_width, out_plane = out_height * out_width;
+    const unsigned outputs = batch * out_plane;
+    const bool many = outputs >= 4 * LANES * WARPS;
+    int slices = WARPS;
+    while (slices > 1 && outputs <= slices / 2 * LANES) slices /= 2;
+    for (int channel = blockIdx.x; channel < out_channels; channel += gridDim.x) {
+        const int first = indptr[channel], end = indptr[channel + 1];
+        // A channel without taps has a bias.
+        for (int begin = first + blockIdx.y * CHUNK; begin < end || begin == first; begin += gridDim.y * CHUNK) {
+            const int count = min(CHUNK, end - begin), padded = (count + TOGETHER - 1) / TOGETHER * TOGETHER;
+            const int k = threadIdx.x;
+            Tap tap = no_tap();
+            if (k < count)
+                tap = tap_to(channels[begin + k], downs[begin + k], rights[begin + k], in_plane, in_width, real(0));
+            const bool far = __syncthreads_or(is_far(tap));
+            if (!far) encode_bits(tap);
+            if (k < padded) sums.taps[k] = tap;
+            __syncthreads();
+            const real* const of_channel = gradient + channel * out_plane;
+            if (many)
+                sum_outputs<4>(input, of_channel, sums, padded, far, slices, outputs, in_channels * in_plane, in,
+                               stride_y, stride_x, out_channels * out_plane, out);
+            else
+                sum_outputs<1>(input, of_channel, sums, padded, far, slices, outputs, in_channels * in_plane, in,
+                               stride_y, stride_x, out_channels * out_plane, out);
+            __syncthreads();
+            if (k < count) {
+                const int warp = k / TOGETHER % (WARPS / slices) * slices;
+                real total = 0;
+                for (int slice = 0; slice < slices; ++slice) total += sums.by_weight[warp + slice][k];
+                weight_gradient[begin + k] = total;
+            }
+            if (biased && begin == first && k == CHUNK) {
+                real total = 0;
+                for (int slice = 0; slice < slices; ++slice) total += sums.by_bias[slice];
+                bias_gradient[channel] = total;
+            }
+            __syncthreads();
+        }
     }
 }

@@ -3,7 +3,6 @@
 import numpy as np
 from numba import prange
 
-from bppsa_cupy.raw_kernels.conv2d_weight_gradient import THREADS
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.raw_kernels.twins.convolution.indirect import PACKED, TASKS
 from bppsa_cupy.raw_kernels.twins.convolution.taps import (
@@ -21,6 +20,9 @@ from bppsa_cupy.raw_kernels.twins.operators.planes import channel_sum
 from bppsa_cupy.raw_kernels.twins.products.panels import aligned
 from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 from bppsa_cupy.system.compiled import compiled
+
+#: Weights of a block, as in the .cu text.
+CHUNK = 64
 
 
 @compiled(parallel=True)
@@ -85,7 +87,9 @@ def sparse_weight_gradient(
 
 
 def launch(s):
-    return LaunchShape((min(s["nnz"] + s["out_channels"] * s["biased"], MAXIMAL_GRID), 1, 1), (THREADS, 1, 1))
+    """A block per output channel and CHUNK of its weights, where channels have equally many."""
+    chunks = -(-s["nnz"] // max(1, s["out_channels"] * CHUNK))
+    return LaunchShape((min(s["out_channels"], MAXIMAL_GRID), min(max(1, chunks), 65535), 1), (256, 1, 1))
 
 
 KERNEL = kernel(sparse_weight_gradient, launch)

@@ -230,18 +230,21 @@ def convolution(rng: np.random.Generator) -> Iterator[Case]:
 def sparse_convolution(
     rng: np.random.Generator, phases: tuple[tuple[int, int], ...] = ((1, 1), (2, 3))
 ) -> Iterator[Case]:
-    """Taps that need not be those of a kernel, of rows that may have none."""
+    """Taps that need not be those of a kernel, of rows that may have none; in the last cases far ones, many
+    per row, and outputs by the thousand."""
     sizes = ((5, 4, 1, 1), (9, 7, 2, 3)), ((1, 1, 1), (3, 4, 2), (20, 2, 3), (0, 2, 2)), (0, 17), (0, 1)
+    large = ((21, 23, 1, 1), (3, 2, 1), 200, 1), ((5, 4, 1, 1), (41, 2, 9), 150, 1)
     for (of_plane, of_batch, entries, biased), (down, across) in itertools.product(
-        itertools.product(*sizes), phases
+        (*itertools.product(*sizes), *large), phases
     ):
         (height, width, stride_y, stride_x), (batch, before, after) = of_plane, of_batch
         rows = after * down * across
         counts = rng.multinomial(entries, np.ones(rows) / rows)
         arrays = {
             "indptr": np.concatenate([[0], np.cumsum(counts)]), "which": rng.permutation(entries),
-            "channels": rng.integers(0, before, entries), "downs": rng.integers(-3, 5, entries),
-            "rights": rng.integers(-3, 5, entries),
+            "channels": rng.integers(0, before, entries),
+            "downs": rng.integers(-3, 5 + (height > 20) * 12, entries),
+            "rights": rng.integers(-3 - (height > 20) * 6, 5, entries),
         }  # fmt: skip
         yield case(
             arrays, batch=batch, in_channels=before, in_height=height, in_width=width, stride_y=stride_y,
