@@ -2,19 +2,17 @@
 PYTHON ?= python3
 WORKERS ?= 2
 SECONDS = 600
-KILLS = 40
-WALKS = 100000
 OUT = out/gpu
 TEST_PYTHON := .venv-test/bin/python
 QUICK = $(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
 ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan processors products raw_kernels scan timescan)
 
 # Several processes share the cores: threads that have nothing to do sleep, where they would else spin.
-test check instruments fuzz faults mutants newton numbers: export OMP_WAIT_POLICY = passive
+test check stress: export OMP_WAIT_POLICY = passive
 # The tests start many processes, which share the bytecode of the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check instruments fuzz faults mutants newton numbers lowest compile lint docs dist machine-code gpu gpu-expected clean
+.PHONY: demo test check stress lowest compile lint docs dist gpu gpu-expected clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -31,45 +29,20 @@ test: .venv-test/ready
 # Every check that needs no GPU, in half an hour: `make test`, lint and types, the tests that take long (examples of pages,
 # sanitizers, races, NVRTC, wide layers, ranks, memory that ends), the site, the packages.
 check: test lint
-	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "long and not gpu and not instrument"
+	$(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "long and not gpu"
 	$(MAKE) --no-print-directory docs dist
 
-# The instruments' own tests, and their committed lists against the present source: machine code against its page,
-# faults that change nothing.
-instruments: .venv-test/ready
-	$(TEST_PYTHON) -m pytest -n $(WORKERS) -m instrument tests/instruments
-
-# Mutated files of every format, odd arguments of public callables, and property tests on new examples, until SECONDS
-# are over: `make fuzz SECONDS=1800`. Each subject prints its seed, its counts, and what failed with the fewest edits; a
-# property's example becomes an @example of its test. `python tools/instruments/checks/fuzz.py --help` has more.
-fuzz: .venv-test/ready
-	$(TEST_PYTHON) tools/instruments/checks/fuzz.py $(SECONDS) --workers $(WORKERS)
-
-# Commands that write files, killed and interrupted at random moments, on a full disk, with little memory, two at a time:
-# `make faults KILLS=100` for so many kills of each, and other faults in proportion. Prints its seed and counts.
-# `make faults KILLS=--launches=100`: ranks of which one differs, 100 launches of each fault, in three hours.
-faults: .venv-test/ready
-	$(TEST_PYTHON) tools/instruments/checks/faults.py $(KILLS)
-
-# What docs/reliability.md says of numbers, in some minutes: float32's errors, bits by threads, memory, long chains.
-numbers: .venv-test/ready
-	$(TEST_PYTHON) tools/instruments/checks/measure.py docs/results/numbers.json
+# Random edits of every file format, and commands killed at random moments, for SECONDS each; each result is read back in a
+# child process. Prints seeds and counts.
+stress: .venv-test/ready
+	$(TEST_PYTHON) tests/stress/files.py $(SECONDS)
+	$(TEST_PYTHON) tests/stress/kills.py $(SECONDS)
 
 # The tests with the oldest packages that setup.cfg admits, by the oldest Python at hand: `make lowest PYTHON=python3.10`;
 # then with the oldest NumPy beside the newest of the rest. Tests that need packages which are not there are skipped.
 lowest:
 	$(PYTHON) -I .ci/lowest.py .venv-lowest -n $(WORKERS)
 	$(PYTHON) -I .ci/lowest.py .venv-lowest --keep numpy -n $(WORKERS)
-
-# Small faults put into planner, scans, patterns, optimizers and kernels, each of which a test must see, until SECONDS are
-# over: `make mutants SECONDS=1800 SEED=5`. A run with the same seed goes on where the one before it ended.
-mutants: .venv-test/ready
-	$(TEST_PYTHON) tools/instruments/checks/mutants.py $(SECONDS) $(if $(SEED),--seed $(SEED))
-
-# Random walks forward in time by Newton's iteration with forced chunks, against what is promised of their states:
-# `make newton WALKS=100000`, in some ten minutes. Prints its seed and counts.
-newton: .venv-test/ready
-	$(TEST_PYTHON) tools/instruments/checks/newton.py $(WALKS) $(if $(SEED),--seed $(SEED))
 
 # Every kernel by NVRTC for every GPU generation that it knows, in a quarter of an hour; `make check` takes two of them.
 # By another NVRTC than the environment's: `make compile NVRTC=nvidia-cuda-nvrtc-cu12==12.4.127`.
@@ -94,11 +67,6 @@ dist: .venv-dist/ready
 	rm -rf build dist
 	.venv-dist/bin/python -m build
 	.venv-dist/bin/python -I .ci/dist.py dist/*
-
-# What kernels' machine code takes, for the page of the documentation; no GPU is needed.
-machine-code: .venv-test/ready
-	$(TEST_PYTHON) -m bppsa_cupy.tools.instruments.bench machine-code --json docs/results/machine-code.json \
-		--page docs/results/machine-code.md --summary docs/performance-gpu-predictions.md > /dev/null
 
 # What a GPU alone can tell, in two calls of nine minutes, with the machine's own Python and packages: `make gpu CALL=1`,
 # then `make gpu CALL=2`; `make gpu OUT=DIR ONLY=PART`. Before it, where there is no GPU, `make gpu-expected`: what the

@@ -40,16 +40,15 @@ with suppress(ModuleNotFoundError):
 
 # A GPU's machine may lack it: tests that draw examples are skipped there, and the others run.
 with suppress(ModuleNotFoundError):
-    from hypothesis import HealthCheck, Phase, settings
+    from hypothesis import HealthCheck, settings
     from hypothesis.internal.conjecture import providers
 
     # Hypothesis mixes constants of the modules imported so far into its examples; which these are depends on
     # the order of the tests and on the checkout's path, and the examples shall not.
     providers._get_local_constants = lambda: providers.Constants()  # type: ignore[attr-defined]
 
-    # "tests" draws the same examples in every run, "mutants" (`make mutants`) too, and looks for no smaller
-    # ones; "fuzz" (`make fuzz`) others with every `--hypothesis-seed`.
-    # The fixtures here hold nothing an example could change, so one per test serves all its examples.
+    # The same examples are drawn in every run. The fixtures here hold nothing an example could change, so one
+    # per test serves all its examples.
     settings.register_profile(
         "tests",
         max_examples=25,
@@ -58,10 +57,6 @@ with suppress(ModuleNotFoundError):
         database=None,
         print_blob=False,
         suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
-    settings.register_profile("fuzz", settings.get_profile("tests"), derandomize=False, max_examples=100)
-    settings.register_profile(
-        "mutants", settings.get_profile("tests"), phases=(Phase.explicit, Phase.generate)
     )
     settings.load_profile("tests")
 

@@ -13,7 +13,7 @@ from emulator.text_kernel import array_in, array_out, scalar, text_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
-from nvrtc import measure
+from nvrtc import measure, nvrtc
 from tolerances import assert_close
 
 from bppsa_cupy.cells.probe import Points, probe_points
@@ -22,7 +22,6 @@ from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.raw_kernels.kernel import Variant, inline_headers
 from bppsa_cupy.raw_kernels.twins.simd import functions
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
-from bppsa_cupy.tools.instruments.machine_code.nvrtc import nvrtc
 
 EVALUATE = """
 template <int N> struct Numbers { real values[N < 1 ? 1 : N]; };

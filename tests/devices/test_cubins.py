@@ -12,6 +12,7 @@ import cupy_stub
 import numpy as np
 import pytest
 from cupy_fixtures import install, no_device_is_kept, stub  # noqa: F401  fixtures
+from nvrtc import nvrtc
 
 from bppsa_cupy.devices import cubins
 from bppsa_cupy.devices.cubins import OPTIONS, machine_code
@@ -20,7 +21,6 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
 from bppsa_cupy.system import compilation
-from bppsa_cupy.tools.instruments.machine_code.nvrtc import nvrtc
 
 RELU = KERNELS["relu_fill"]
 

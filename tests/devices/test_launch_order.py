@@ -6,12 +6,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from graph_capture import Capturing, Mark
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bppsa_cupy.devices.order import Bound, branches, predecessors
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.tools.instruments.launches.capture import Capturing, Mark
 
 #: output "in", values "out", two scalars; parameters "in", flag "inout", a scalar.
 FILL, CHECK = KERNELS["relu_fill"], KERNELS["finite_check"]

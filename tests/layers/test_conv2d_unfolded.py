@@ -11,14 +11,8 @@ from marks import some
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy.devices import get_device
 from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.layers import unfolded
-from bppsa_cupy.layers.base import Context
-from bppsa_cupy.models import build_model
-from bppsa_cupy.processors.models import UNFOLDING_LAUNCHES
-from bppsa_cupy.tools.instruments.launches.paper import PaperGpu
-from bppsa_cupy.tools.instruments.launches.step import step_rows
 
 #: batch, in_channels, out_channels, kernel, stride, padding, dilation, groups, bias
 CASES = [
@@ -69,40 +63,3 @@ def test_masked_weights_have_gradients_of_0(stub: CudaDevice, always):
     net.backward(net.forward(np.ones((2, 2, 5, 5), np.float32)), method="bp")
     found = stub.to_host(net.gradients["0.weight"])
     assert not found[~mask].any() and found[mask].all()
-
-
-def launched(model: str, batch: int) -> dict[str, int]:
-    net = build_model(model, device=PaperGpu())
-    step = next(row for row in step_rows(net, "bp", batch) if row["phase"] == "step")
-    return {name: row["kernels"] for name, row in step["by_name"].items()}
-
-
-def test_vggs_convolutions_are_products_and_lenets_are_not():
-    vgg, lenet = launched("vgg11", 64), launched("lenet5", 64)
-    assert not any(vgg.get(name) for name in ("conv2d_forward", "conv2d_weight_gradient")), vgg
-    assert vgg["conv2d_unfold"] >= 16 and vgg["conv2d_fold"] >= 7
-    assert "conv2d_unfold" not in lenet and lenet["conv2d_forward"] == 2
-
-
-def test_a_depthwise_convolution_keeps_its_kernels():
-    layers = [bp.Conv2d(256, 256, 3, padding=1, groups=256)]
-    net = bp.Sequential(layers, input_shape=(256, 16, 16), seed=0, device=PaperGpu())
-    net.forward(np.zeros((16, 256, 16, 16), np.float32))
-    assert "conv2d_forward" in {one.name for one in net.device.log.taken()}
-
-
-def test_patches_of_large_batches_are_made_in_parts_of_some_mebibytes():
-    layers = [bp.Conv2d(64, 64, 3, padding=1)]
-    net = bp.Sequential(layers, input_shape=(64, 32, 32), seed=0, device=PaperGpu())
-    net.forward(np.zeros((33, 64, 32, 32), np.float32))
-    done = [one for one in net.device.log.taken() if one.name == "conv2d_unfold"]
-    assert len(done) == 5 and max(one.written for one in done) <= unfolded.PATCH_BYTES
-    assert sum(one.written for one in done) == 33 * 64 * 9 * 32 * 32 * 4
-
-
-def test_the_host_keeps_its_twins():
-    geometry = bp.Conv2d(64, 64, 3, padding=1).geometry((64, 32, 32))
-    for device, taken in ((get_device("host"), False), (PaperGpu(), True)):
-        ctx = Context(device, np.dtype("float32"), {}, {}, {}, (64, 32, 32))
-        assert [unfolded.is_quicker(ctx, geometry, 64, work) for work in UNFOLDING_LAUNCHES] == 3 * [taken]
-        assert not unfolded.is_quicker(ctx, geometry, 0, "forward")

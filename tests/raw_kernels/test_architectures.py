@@ -19,7 +19,6 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, KIB, Architecture
 from bppsa_cupy.raw_kernels.kernel import LEAST_SHARED_BYTES, Variant
-from bppsa_cupy.tools.instruments.machine_code.instructions import TARGETS
 
 ONE, NUMBER = (1, 1, 1), 2**31
 OUT = array_out("out", "int32", "1")
@@ -37,10 +36,6 @@ def test_a_block_can_have_what_a_multiprocessor_has_but_what_the_system_keeps(
     kept = 0 if architecture.name == "sm_75" else KIB
     assert architecture.shared_bytes == architecture.multiprocessor_bytes - kept
     assert LEAST_SHARED_BYTES <= architecture.shared_bytes
-
-
-def test_all_targets_of_the_instrument_are_there() -> None:
-    assert set(TARGETS) <= set(ARCHITECTURES)
 
 
 @pytest.mark.gpu

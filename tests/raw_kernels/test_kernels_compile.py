@@ -6,12 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from nvrtc import TARGETS, USAGES, USUAL, measure, measure_kernel
+from nvrtc import TARGETS, USAGES, USUAL, NvrtcError, measure, measure_kernel, nvrtc, targets_known
 
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
-from bppsa_cupy.tools.instruments.machine_code.nvrtc import NvrtcError, nvrtc, targets_known
 
 pytestmark = [
     pytest.mark.long,

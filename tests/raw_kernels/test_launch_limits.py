@@ -14,7 +14,7 @@ from cupy_fixtures import no_device_is_kept  # noqa: F401  a fixture
 from emulator.build import compiler
 from frames_reference import gru
 from kernel_cases import CASES
-from launch_refusals import REGISTERS_OF_THREAD, SHARED_BYTES, refusal
+from launch_refusals import REGISTERS_OF_THREAD, SHARED_BYTES, refusal, scalars_of
 from tolerances import assert_close
 
 from bppsa_cupy.devices import cubins, driver
@@ -28,7 +28,6 @@ from bppsa_cupy.raw_kernels.frames.places import is_wide
 from bppsa_cupy.raw_kernels.kernel import Kernel
 from bppsa_cupy.timescan import WalkSize, cost
 from bppsa_cupy.timescan.serial import check_shared
-from bppsa_cupy.tools.instruments.machine_code.cases import scalars_of
 
 pytestmark = pytest.mark.long
 

@@ -9,8 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from cupy_stub_memory import OF_RUNTIME, CUDARuntimeError, Memory
-
-from bppsa_cupy.tools.instruments.launches.capture import Capture, Capturing, Mark
+from graph_capture import Capture, Capturing, Mark
 
 
 class Graph:

@@ -326,17 +326,12 @@ def assert_promised(ours, walk, chunk, report):
         assert (error.max(0) <= 100 * report.tolerance * size.max(0)).all()
 
 
-@pytest.mark.parametrize("cells", some(("tanh",), long=[tuple(CELLS)]), ids=len)
-@pytest.mark.parametrize("indices", some(range(40), long=[range(40 * k, 40 * k + 40) for k in (1, 2, 3)]))
-def test_random_walks_keep_what_is_promised(indices, cells):
-    """`python tools/instruments/checks/newton.py` walks more of them."""
-    names, converged = tuple(CELLS[cell].name for cell in cells), 0
-    for index in indices:
-        drawn = draw_walk(1, index, names)
-        ours, report = walk_by_newton(drawn)
-        assert excess(ours, drawn.walk, drawn.chunk, report) <= 1, f"walk {index}: {report}"
-        converged += report.converged
-    assert converged > len(indices) / 2
+@pytest.mark.parametrize("cell", some("tanh", long=sorted(set(CELLS) - {"tanh"})))
+@given(index=st.integers(0, 10**6))
+def test_random_walks_keep_what_is_promised(cell, index):
+    drawn = draw_walk(1, index, (CELLS[cell].name,))
+    ours, report = walk_by_newton(drawn)
+    assert excess(ours, drawn.walk, drawn.chunk, report) <= 1, report
 
 
 @pytest.mark.long

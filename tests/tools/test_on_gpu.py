@@ -12,6 +12,7 @@ from typing import Any
 
 import kernels_on_device
 import numpy as np
+import nvrtc
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 
@@ -21,7 +22,6 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.tools.benchmarks import beside
-from bppsa_cupy.tools.instruments.machine_code import nvrtc
 from bppsa_cupy.tools.on_gpu import clocks, lines, machine, nccl, parts, passes, products, times
 
 pytestmark = pytest.mark.long

@@ -1,1 +1,0 @@
-"""What `make faults` does to the commands that write files."""

@@ -1,1 +1,0 @@
-"""What `make fuzz` plays: mutated files, arguments, and the property tests on new examples."""

@@ -1,1 +1,0 @@
-"""What `make numbers` measures: errors of float32, bits by threads, memory of long training, long chains."""

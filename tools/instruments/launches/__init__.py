@@ -1,1 +1,0 @@
-"""What a training step launches on a GPU, counted without one."""
