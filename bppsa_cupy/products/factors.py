@@ -160,7 +160,8 @@ def arrays_of(
     arrays = [device.asarray(values) for values in data]
     dtype = arrays[0].dtype
     if dtype not in REALS or any(array.dtype != dtype for array in arrays):
-        dtype = np.result_type(np.float32, *(array.dtype for array in arrays))
+        dtypes = (np.float64 if array.dtype.kind in "biu" else array.dtype for array in arrays)
+        dtype = np.result_type(np.float32, *dtypes)
     if dtype not in REALS:
         given = ", ".join(str(array.dtype) for array in arrays)
         raise ShapeError(f"a product got values of {given}: it takes real numbers of at most 64 bits")

@@ -144,12 +144,38 @@ def test_planning_leaves_the_matrix_as_it_is():
 
 @pytest.mark.parametrize(
     ("dtypes", "expected"),
-    [("ff", "f"), ("fd", "d"), ("dd", "d"), ("bf", "f"), ("if", "d"), ("ll", "d"), ("e?", "f")],
+    [("ff", "f"), ("fd", "d"), ("df", "d"), ("dd", "d"), ("ef", "f"), ("ee", "f"), ("ed", "d")],
 )
 def test_dtypes_are_promoted(dtypes, expected):
     pattern = bp.Pattern.diagonal(2)
     result = bp.plan_product(pattern, pattern)(*(np.ones(2, dtype) for dtype in dtypes))
     assert result.dtype == np.dtype(expected) and result.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("other", ["same", np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("dtype", [np.bool_, *np.typecodes["AllInteger"]])
+def test_integers_are_computed_in_float64(dtype, side, other):
+    dtype = np.dtype(dtype)
+    other = dtype if other == "same" else np.dtype(other)
+    largest = 1 if dtype.kind == "b" else min(np.iinfo(dtype).max, 2**15 + 1)
+    integers = np.array([largest, 1, largest], dtype)
+    others = np.array([min(largest, 2047), 1, 1], other)
+    left, right = (integers, others) if side == 0 else (others, integers)
+    product = bp.plan_product(bp.Pattern.dense(1, 3), bp.Pattern.dense(3, 1))
+    (result,) = product(left, right)
+    assert result.dtype == np.float64
+    assert result == sum(int(a) * int(b) for a, b in zip(integers, others, strict=True))
+    if other != np.float16:  # SciPy has no sparse matrices of float16
+        csr, column = scipy.sparse.csr_array(left[None]), scipy.sparse.csr_array(right[:, None])
+        assert product(csr, column).tolist() == [result]
+
+
+def test_int16_products_that_float32_rounds():
+    values = np.full(2, 4097, np.int16)
+    product = bp.plan_product(bp.Pattern.dense(1, 2), bp.Pattern.dense(2, 1))
+    assert product(values, values).tolist() == [33570818]
+    assert product(values, values, out=np.empty(1)).tolist() == [33570818]
 
 
 def test_a_bound_call_sees_new_values(device, rng):
