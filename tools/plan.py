@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from tqdm import tqdm
@@ -12,8 +13,10 @@ from tqdm import tqdm
 from bppsa_cupy.errors import BppsaError, PlanError
 from bppsa_cupy.plan import SCHEDULES, Plan
 from bppsa_cupy.plan.cost import message_bytes
-from bppsa_cupy.plan.product import check_against_new
+from bppsa_cupy.plan.product import Product, check_against_new
 from bppsa_cupy.plan.sizes import count
+from bppsa_cupy.products import PlannedProduct
+from bppsa_cupy.products.file import holds_product
 from bppsa_cupy.system.files import check_writable
 from bppsa_cupy.system.units import counted, in_bytes
 from bppsa_cupy.tools import cli
@@ -23,6 +26,7 @@ from bppsa_cupy.tools.plans.explain import add_explain
 from bppsa_cupy.tools.plans.flops import flops, print_flops
 from bppsa_cupy.tools.plans.flops_picture import draw_flops
 from bppsa_cupy.tools.plans.pipeline import add_pipeline
+from bppsa_cupy.tools.plans.product_report import print_product_report, product_report
 from bppsa_cupy.tools.plans.ranks_picture import draw_placement
 from bppsa_cupy.tools.plans.report import print_report, report
 from bppsa_cupy.tools.plans.schedule_picture import draw_schedule
@@ -72,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     add_partition(build)
     build.set_defaults(run=run_build)
 
-    show = commands.add_parser("show", help="what a plan holds, a table a schedule")
+    show = commands.add_parser("show", help="sizes and schedules of a plan, or sizes of a planned product")
     show.add_argument("file", type=Path, metavar="FILE")
     show.add_argument("--json", action="store_true", help="one JSON object instead of tables")
     seal = show.add_mutually_exclusive_group()
@@ -91,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     )
     show.set_defaults(run=run_show)
 
-    verify = commands.add_parser("verify", help="check a plan file whole: every product is made again")
+    verify = commands.add_parser("verify", help="check a plan or planned product: make every product again")
     verify.add_argument("file", type=Path, metavar="FILE")
     verify.add_argument("--model", metavar="MODEL", help="check that the plan is this network's")
     cli.add_network_options(verify)
@@ -163,29 +167,36 @@ def run_build(arguments: argparse.Namespace) -> None:
 
 
 def run_show(arguments: argparse.Namespace) -> None:
-    """Print what a plan holds: sizes and schedules, no array is read."""
+    """Print what a plan or a planned product holds: sizes and schedules, no array is read."""
     verify = arguments.checksum
     if verify is None:
         verify = not arguments.file.is_file() or arguments.file.stat().st_size <= CHECKED_BYTES
-    plan = Plan.outline(arguments.file, verify=verify, foreign=True)
-    facts = {"file": str(arguments.file), "checksum": verify, **report(plan)}
+    facts = {"file": str(arguments.file), "checksum": verify}
+    if holds_product(arguments.file):
+        facts |= product_report(arguments.file, verify)
+        print_facts = print_product_report
+    else:
+        facts |= report(Plan.outline(arguments.file, verify=verify, foreign=True))
+        print_facts = print_report
     if arguments.json:
         print(json.dumps(facts))
     else:
-        print_report(facts)
+        print_facts(facts)
 
 
 def run_verify(arguments: argparse.Namespace) -> None:
     """All checks of the reader, and every product against one that is made anew."""
+    if holds_product(arguments.file):
+        if arguments.model is not None:
+            raise PlanError(f"{arguments.file} is a planned product of no network: leave --model out")
+        planned = PlannedProduct.load(arguments.file, foreign=True)
+        different = {p for m in planned.multiplications for p in (m.many, m.one)}
+        check_products(arguments.file, different)
+        print(f"{arguments.file}: sound: {counted(len(planned.multiplications), 'product')}")
+        return
     plan = Plan.load(arguments.file, foreign=True)
     products = {key: product for chain in plan.chains for key, product in chain.products.items()}
-    for (a, b), product in tqdm(products.items(), desc="products", disable=not sys.stderr.isatty()):
-        try:
-            if count(product.a, product.b) != (product.pattern.nnz, product.multiply_adds):
-                raise PlanError("its entries or multiply-adds are not those of its factors")
-            check_against_new(product)
-        except BppsaError as error:
-            raise PlanError(f"{arguments.file}: product {a[:12]}_{b[:12]}: {error}") from error
+    check_products(arguments.file, products.values())
     if arguments.model is not None:
         cli.make_network(arguments).use(plan)
     whose = f", of {arguments.model}" if arguments.model is not None else ""
@@ -194,6 +205,18 @@ def run_verify(arguments: argparse.Namespace) -> None:
         f"{counted(len(products), 'product')}, "
         f"{', '.join(plan.schedules) or 'no schedule'}"
     )
+
+
+def check_products(path: Path, products: Collection[Product]) -> None:
+    """Compare products with ones that are made anew. Raises PlanError."""
+    for product in tqdm(products, desc="products", disable=not sys.stderr.isatty()):
+        try:
+            if count(product.a, product.b) != (product.pattern.nnz, product.multiply_adds):
+                raise PlanError("its entries or multiply-adds are not those of its factors")
+            check_against_new(product)
+        except BppsaError as error:
+            name = f"product {product.a.digest[:12]}_{product.b.digest[:12]}"
+            raise PlanError(f"{path}: {name}: {error}") from error
 
 
 def run_draw(arguments: argparse.Namespace) -> None:

@@ -1,7 +1,9 @@
 """The file of a planned product: HDF5, sealed, everything checked when it is read.
 
-/                      format = "bppsa-product", format_version; factors (JSON), the digests of their
-                       patterns; multiplications (JSON), of each the numbers of its two operands
+/                      format = "bppsa-product", format_version; multiplications (JSON), of each the numbers
+                       of its two operands
+/factors/<i>           pattern (a digest), values_shape (JSON); order (nnz,), the position among a factor's
+                       values of each entry, only where values are not in the order of the pattern
 /patterns, /products   as in a plan (plan/file/products.py); products are those for several samples
 /one_sample            those for one sample, where they are others, as /products has them
 """
@@ -9,35 +11,45 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import h5py
+import numpy as np
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import PlanError
 from bppsa_cupy.plan.file import (
+    PatternOutline,
     check_format,
+    integers,
     json_attribute,
     members,
     naming,
+    numbered,
+    read_pattern_outlines,
     read_patterns,
     read_product,
+    read_product_outline,
+    text,
     write_format,
     write_patterns,
     write_products,
 )
-from bppsa_cupy.plan.product import Product
+from bppsa_cupy.products.factors import Factor
 from bppsa_cupy.products.multiplications import Multiplication
-from bppsa_cupy.system.hdf5 import create, open_file
+from bppsa_cupy.system.hdf5 import create, open_file, write_array
 
 FORMAT = "bppsa-product"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_FOLDERS = ("factors", "patterns", "products", "one_sample")
 
 
 def write_multiplications(
-    path: str | os.PathLike[str], factors: Sequence[Pattern], multiplications: Sequence[Multiplication]
+    path: str | os.PathLike[str], factors: Sequence[Factor], multiplications: Sequence[Multiplication]
 ) -> None:
     """Write factors and multiplications, whole or not at all. Raises PlanError."""
     many = [multiplication.many for multiplication in multiplications]
@@ -48,16 +60,23 @@ def write_multiplications(
     ]
     with create(path, sealed=True, error=PlanError) as file:
         write_format(file, FORMAT, FORMAT_VERSION)
-        file.attrs["factors"] = json.dumps([factor.digest for factor in factors])
         file.attrs["multiplications"] = json.dumps([[m.left, m.right] for m in multiplications])
-        write_patterns(file, [*factors, *(product.pattern for product in many)])
+        for number, factor in enumerate(factors):
+            group = file.create_group(f"factors/{number}")
+            group.attrs["pattern"] = factor.pattern.digest
+            group.attrs["values_shape"] = json.dumps(factor.shape)
+            if factor.order is not None:
+                write_array(group, "order", factor.order, compress=True)
+        write_patterns(
+            file, [*(factor.pattern for factor in factors), *(product.pattern for product in many)]
+        )
         write_products(file, many)
         write_products(file, one, "one_sample")
 
 
 def read_multiplications(
     path: str | os.PathLike[str], *, foreign: bool = False
-) -> tuple[list[Pattern], list[Multiplication]]:
+) -> tuple[list[Factor], list[Multiplication]]:
     """The factors and multiplications that `write_multiplications` wrote.
 
     foreign  the file may be anyone's: the HDF5 library reads it in a child process first
@@ -65,29 +84,68 @@ def read_multiplications(
     of range, a product that is missing.
     """
     with open_file(path, sealed=True, foreign=foreign, error=PlanError) as file:
-        check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
-        patterns = read_patterns(members(file, "patterns"))
-        many = _products(file, "products", patterns)
-        one = _products(file, "one_sample", patterns)
-        digests, pairs = (json_attribute(file, name, list) for name in ("factors", "multiplications"))
-        with naming(file.filename, "multiplications"):
-            for digest in digests:
-                if not isinstance(digest, str) or digest not in patterns:
-                    raise PlanError(f"pattern {str(digest)[:12]} of a factor is missing")
-            factors = [patterns[digest] for digest in digests]
-            return factors, _multiplications(factors, pairs, many, one)
+        groups, patterns, multiplications = _read(file, read_patterns, read_product)
+        return list(map(_read_factor, groups, patterns)), multiplications
 
 
-def _products(file: h5py.File, folder: str, patterns: dict[str, Pattern]) -> dict[tuple[str, str], Product]:
-    made = [read_product(group, patterns) for _, group in members(file, folder)]
-    return {(product.a.digest, product.b.digest): product for product in made}
+def read_outline(
+    path: str | os.PathLike[str], *, verify: bool = True
+) -> tuple[list[tuple[PatternOutline, bool]], list[Multiplication]]:
+    """The factors and multiplications by sizes, without reading an array; for each factor also whether its
+    values are in another order than its pattern. The file may be anyone's; `verify` compares its SHA-256."""
+    with open_file(path, verify=verify, foreign=True, unread=_FOLDERS, error=PlanError) as file:
+        groups, patterns, multiplications = _read(file, read_pattern_outlines, read_product_outline)
+        factors = [(pattern, "order" in group) for group, pattern in zip(groups, patterns, strict=True)]
+        return factors, multiplications
+
+
+def holds_product(path: str | os.PathLike[str]) -> bool:
+    """Whether a file says that it holds a planned product; nothing else of it is checked."""
+    try:
+        with open_file(path, verify=False, unread=_FOLDERS, error=PlanError) as file:
+            return text(file, "format") == FORMAT
+    except PlanError:
+        return False
+
+
+def _read(
+    file: h5py.File, read_patterns: Callable[..., dict[str, Any]], read_product: Callable[..., Any]
+) -> tuple[list[h5py.Group], list[Any], list[Multiplication]]:
+    """The groups of the factors, their patterns, and the multiplications."""
+    check_format(file, FORMAT, FORMAT_VERSION, "a planned product", "plan it again")
+    patterns = read_patterns(members(file, "patterns"))
+    groups, of_factors = numbered(file, "factors"), []
+    for group in groups:
+        digest = text(group, "pattern")
+        if digest not in patterns:
+            raise PlanError(f"{file.filename}: {group.name}: pattern {digest[:12]} is missing")
+        of_factors.append(patterns[digest])
+    many, one = (
+        {name: read_product(group, patterns) for name, group in members(file, folder)}
+        for folder in ("products", "one_sample")
+    )
+    pairs = json_attribute(file, "multiplications", list)
+    with naming(file.filename, "multiplications"):
+        return groups, of_factors, _multiplications(of_factors, pairs, many, one)
+
+
+def _read_factor(group: h5py.Group, pattern: Pattern) -> Factor:
+    factor, nnz, order = Factor.of_pattern(pattern), pattern.nnz, None
+    with naming(group.file.filename, group.name):
+        shape = tuple(json_attribute(group, "values_shape", list))
+        if not all(type(size) is int and size >= 0 for size in shape) or math.prod(shape) != nnz:
+            raise PlanError(f"values of shape {shape} do not fit a pattern of {nnz} entries")
+        if "order" in group:
+            order = integers(group, "order")
+            if not np.array_equal(np.sort(order), np.arange(nnz)):
+                raise PlanError(f"order is no permutation of the {nnz} entries")
+    if order is None and shape == factor.shape:
+        return factor
+    return replace(factor, structure=(), shape=shape, order=order)
 
 
 def _multiplications(
-    factors: list[Pattern],
-    pairs: list[Any],
-    many: dict[tuple[str, str], Product],
-    one: dict[tuple[str, str], Product],
+    factors: list[Any], pairs: list[Any], many: dict[str, Any], one: dict[str, Any]
 ) -> list[Multiplication]:
     """The multiplications by the numbers of their operands, each used once."""
     operands, made, waiting = list(factors), [], set(range(len(factors)))
@@ -96,13 +154,14 @@ def _multiplications(
         if numbers != pair or len(pair) != 2 or len({*numbers} & waiting) != 2:
             raise PlanError(f"{pair!r} are no two of the operands {sorted(waiting)}")
         left, right = pair
-        key = operands[left].digest, operands[right].digest
+        a, b = operands[left].digest, operands[right].digest
+        key, name = f"{a}_{b}", f"product {a[:12]}_{b[:12]}"
         if key not in many:
-            raise PlanError(f"product {key[0][:12]}_{key[1][:12]} is missing")
+            raise PlanError(f"{name} is missing")
         product = many[key]
         made.append(Multiplication(left, right, product, one.get(key, product)))
         if made[-1].one.pattern != product.pattern:
-            raise PlanError(f"product {key[0][:12]}_{key[1][:12]} has two patterns")
+            raise PlanError(f"{name} has two patterns")
         waiting = waiting - {left, right} | {len(operands)}
         operands.append(product.pattern)
     if not made or len(waiting) != 1:

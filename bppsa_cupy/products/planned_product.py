@@ -40,14 +40,12 @@ class PlannedProduct:
 
     def __init__(
         self,
-        factors: Sequence[Pattern],
+        factors: Sequence[Factor],
         multiplications: Sequence[Multiplication],
         device: str | Device | None = None,
-        *,
-        given: Sequence[Factor] | None = None,
     ) -> None:
-        self.factors, self.multiplications = tuple(factors), tuple(multiplications)
-        self._given = tuple(map(Factor.of_pattern, self.factors) if given is None else given)
+        self._given, self.multiplications = tuple(factors), tuple(multiplications)
+        self.factors = tuple(factor.pattern for factor in factors)
         self._names = [f"factor {number}" for number in range(1, len(self.factors) + 1)]
         self._device = None if device is None else get_device(device)
         self._maps: dict[Device, IndexMaps] = {}
@@ -76,8 +74,8 @@ class PlannedProduct:
                 costs the time to take its memory
 
         Returns `out`: (nnz of `pattern`,) where every factor has one set of values, else (nnz, B), on the
-        device that holds the values, or the one that was asked for. float32 where all values are, else by
-        NumPy's promotion float64. On CUDA the call does not wait.
+        device that holds the values, or the one that was asked for. Integers and booleans count as float64;
+        the dtype is float32 or float64 by NumPy's promotion. On CUDA the call does not wait.
 
         Law: for each sample the product of the factors' matrices, in the same bits at every call; entries
         that cancel are stored zeros. Raises ShapeError where values or `out` do not fit, PlanMismatchError
@@ -206,8 +204,11 @@ class PlannedProduct:
         self.__dict__.update(state, _device=None if device is None else get_device(device))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the plan to an HDF5 file, whole or not at all. Raises PlanError where that fails."""
-        write_multiplications(path, self.factors, self.multiplications)
+        """Write the plan, with the order of each factor's values, to an HDF5 file.
+
+        An earlier file of that name stays if writing fails. Raises PlanError.
+        """
+        write_multiplications(path, self._given, self.multiplications)
 
     @classmethod
     def load(
@@ -243,5 +244,4 @@ def plan_product(*factors: Any, device: str | Device | None = None) -> PlannedPr
     if len(factors) < 2:
         raise ShapeError(f"plan_product got {len(factors)} factors: it takes two or more")
     given = [factor_of(f"factor {number}", factor) for number, factor in enumerate(factors, 1)]
-    patterns = [factor.pattern for factor in given]
-    return PlannedProduct(patterns, plan_multiplications(patterns), device, given=given)
+    return PlannedProduct(given, plan_multiplications([factor.pattern for factor in given]), device)

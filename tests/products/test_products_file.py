@@ -5,6 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_cases import edited
@@ -53,17 +54,21 @@ def test_round_trip(tmp_path_factory, structures, size, seed):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """A·A·D, whose two multiplications are of different kinds."""
+    """A·A·D, whose two multiplications are of different kinds; D has reversed values."""
     path = tmp_path_factory.mktemp("product") / "p.h5"
     a = random_pattern(np.random.default_rng(0), 12, 12, 0.4)
-    bp.plan_product(a, a, bp.Pattern.diagonal(12)).save(path)
+    down = np.arange(12)[::-1]
+    bp.plan_product(a, a, scipy.sparse.coo_array((np.ones(12), (down, down)))).save(path)
     return path
 
 
 def test_layout(saved):
     with h5py.File(saved) as file:
-        assert (file.attrs["format"], file.attrs["format_version"]) == ("bppsa-product", 1)
-        first, second, third = json.loads(file.attrs["factors"])
+        assert (file.attrs["format"], file.attrs["format_version"]) == ("bppsa-product", 2)
+        first, second, third = (file[f"factors/{k}"].attrs["pattern"] for k in range(3))
+        assert [list(group) for group in file["factors"].values()] == [[], [], ["order"]]
+        order = file["factors/2/order"][:]
+        assert file["factors/2"].attrs["values_shape"] == "[12]" and order.tolist() == list(range(12))[::-1]
         assert first == second and {first, third} < set(file["patterns"])
         assert json.loads(file.attrs["multiplications"]) == [[1, 2], [0, 3]]
         assert file["products"].keys() == {f"{first}_{third}", f"{first}_{first}"}
@@ -115,7 +120,7 @@ def without_product(file):
 
 def with_another_pattern(file):
     group = file["one_sample"][next(iter(file["one_sample"]))]
-    group.attrs["pattern"] = json.loads(file.attrs["factors"])[2]
+    group.attrs["pattern"] = file["factors/2"].attrs["pattern"]
 
 
 def with_a_position_outside(file):
@@ -123,11 +128,22 @@ def with_a_position_outside(file):
     group["a_position"][0] = 10**6
 
 
+def with_factor(name, value):
+    def edit(file):
+        file["factors/2"].attrs[name] = value
+
+    return edit
+
+
+def with_an_order_twice(file):
+    file["factors/2/order"][0] = 0
+
+
 @pytest.mark.parametrize(
     ("edit", "words"),
     [
         (lambda file: file.attrs.modify("format", "x"), "holds 'x': a planned product is 'bppsa-product'"),
-        (with_attribute("format_version", lambda v: 2), "a planned product of version 2, .* plan it again"),
+        (with_attribute("format_version", lambda v: 1), "a planned product of version 1, .* plan it again"),
         (
             with_attribute("multiplications", lambda v: v[:1]),
             "1 multiplications of 3 factors do not give one",
@@ -141,8 +157,14 @@ def with_a_position_outside(file):
         (with_attribute("multiplications", lambda v: [3]), "3 are no two of the operands"),
         (with_attribute("multiplications", lambda v: [[[], 1]]), r"\[\[\], 1\] are no two"),
         (with_attribute("multiplications", lambda v: [[2, 1]]), "product .* is missing"),
-        (with_attribute("factors", lambda v: [*v, "ab"]), "pattern ab of a factor is missing"),
-        (with_attribute("factors", lambda v: [*v[:2], []]), r"pattern \[\] of a factor is missing"),
+        (with_factor("pattern", "ab"), "/factors/2: pattern ab is missing"),
+        (with_factor("pattern", 3), "/factors/2"),
+        (with_factor("values_shape", "[3, 5]"), r"/factors/2: values of shape \(3, 5\)"),
+        (with_factor("values_shape", "[-12, -1]"), "/factors/2: values of shape"),
+        (with_factor("values_shape", "[12.0]"), "/factors/2: values of shape"),
+        (with_an_order_twice, "/factors/2: order is no permutation"),
+        (lambda file: file.move("factors/2", "factors/3"), "/factors holds"),
+        (lambda file: file.pop("factors"), "/factors is missing"),
         (without_product, "product .* is missing"),
         (with_another_pattern, "product .*: "),
         (with_a_position_outside, "a_position holds positions outside"),

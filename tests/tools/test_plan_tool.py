@@ -6,9 +6,12 @@ import subprocess
 import sys
 
 import h5py
+import numpy as np
 import pytest
-from plan_cases import general_chains, plan_of, random_chain, small_network
+import scipy.sparse
+from plan_cases import edited, general_chains, plan_of, random_chain, small_network
 
+import bppsa_cupy as bp
 from bppsa_cupy.plan import Plan, build_plan
 from bppsa_cupy.plan.algorithms import blelloch, dead_products, hybrid
 from bppsa_cupy.plan.schedule import up_sweep_levels
@@ -263,3 +266,45 @@ def test_build_says_what_would_fit_of_what_it_leaves_out(tmp_path, capsys):
         f"left out: schedule blelloch takes {needed['blelloch']} bytes for a batch of 64, "
     )
     assert "level " in line and "--batch-size " in line and line.endswith("would fit")
+
+
+@pytest.fixture
+def product_file(tmp_path):
+    path = tmp_path / "product.h5"
+    a = scipy.sparse.random_array((12, 9), density=0.4, rng=np.random.default_rng(0), format="csr")
+    bp.plan_product(a.T, a, bp.Pattern.diagonal(9)).save(path)
+    return path
+
+
+def test_show_and_verify_a_planned_product(product_file, capsys):
+    product = bp.PlannedProduct.load(product_file)
+    assert main(["show", str(product_file), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["checksum"] and [factor["reordered"] for factor in facts["factors"]] == [True, False, False]
+    assert [(f["shape"], f["nnz"]) for f in facts["factors"]] == [
+        (list(pattern.shape), pattern.nnz) for pattern in product.factors
+    ]
+    assert [(p["nnz"], p["multiply_adds"]) for p in facts["products"]] == [
+        (m.many.pattern.nnz, m.many.multiply_adds) for m in product.multiplications
+    ]
+    for command in ("show", "verify"):
+        assert main([command, str(product_file)]) == 0
+    out = capsys.readouterr().out
+    assert "reordered at each call" in out and "sound: 2 products" in out
+    assert main(["verify", str(product_file), "--model", "lenet5"]) == 1
+    assert "--model" in stated_error(capsys)
+
+
+def test_broken_product_files(product_file, tmp_path, capsys):
+    def edit(file):
+        group = file["products"][sorted(file["products"])[0]]
+        group.attrs["multiply_adds"] += 1
+
+    path = edited(product_file, tmp_path / "broken.h5", edit)
+    assert main(["verify", str(path)]) == 1
+    assert "multiply-adds" in stated_error(capsys)
+    flipped = bytearray(product_file.read_bytes())
+    flipped[-9] ^= 1
+    path.write_bytes(flipped)
+    assert main(["show", str(path)]) == 1
+    assert "SHA-256" in stated_error(capsys)
