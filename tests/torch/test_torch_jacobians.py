@@ -140,6 +140,24 @@ def test_packs_and_both_directions() -> None:
     np.testing.assert_allclose(one.dense()[:2, 0], whole.dense()[:2, 0], atol=1e-14)
 
 
+def test_last_steps_that_are_the_identity_count() -> None:
+    x = torch.cat([torch.full((50, 1), 0.5), torch.ones(50, 1)])
+    product = ours.jacobians(lambda x, h: x * h, x, torch.ones(1))
+    np.testing.assert_allclose(bp.lyapunov_exponents(product), [[math.log(0.5) / 2]], rtol=1e-12)
+    torch.manual_seed(0)
+    gru = nn.GRU(1, 1)
+    with torch.no_grad():
+        gru.weight_ih_l0[1] = 1
+    x = torch.cat([torch.zeros(50, 1), torch.full((50, 1), 99.0)])  # then z is 1 in float32, and so is ∂h/∂h
+    records = ours.jacobians(gru, x)
+    assert records.lengths() == [100] and (records.dense()[50:] == 1).all()
+    whole = torch.autograd.functional.jacobian(
+        lambda h: gru.to(F64)(x.to(F64), h)[1], torch.zeros(1, 1).to(F64)
+    )
+    expected = math.log(abs(float(whole))) / 100
+    np.testing.assert_allclose(bp.lyapunov_exponents(records), [[expected]], rtol=1e-5)
+
+
 def leaky(x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     weight = torch.linspace(-1, 1, 9, dtype=h.dtype).reshape(3, 3).sin()
     return 0.8 * h + 0.2 * torch.tanh(torch.cat([x, h], -1)[..., 2:] @ weight.T)
