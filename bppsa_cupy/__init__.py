@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from bppsa_cupy.scan import scan
     from bppsa_cupy.timescan.linear_scan import ScanGradients, linear_scan, linear_scan_backward
     from bppsa_cupy.tools.pictures.report import Report, report
+    from bppsa_cupy.training.captured import CapturedStep
     from bppsa_cupy.training.clipping import clip_grad_norm
     from bppsa_cupy.training.losses import cross_entropy, mse_loss
     from bppsa_cupy.training.optimizers import SGD, Adam, AdamW
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         "Adam",
         "AdamW",
         "BppsaError",
+        "CapturedStep",
         "Cell",
         "CellError",
         "CheckpointError",
@@ -147,6 +149,7 @@ _NAMES = {
     "scan": ("scan",),
     "tools.pictures.report": ("Report", "report"),
     "timescan.linear_scan": ("ScanGradients", "linear_scan", "linear_scan_backward"),
+    "training.captured": ("CapturedStep",),
     "training.clipping": ("clip_grad_norm",),
     "training.losses": ("cross_entropy", "mse_loss"),
     "training.optimizers": ("SGD", "Adam", "AdamW"),

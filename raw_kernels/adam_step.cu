@@ -13,25 +13,22 @@ extern "C" __global__ void adam_step(
     real* __restrict__ first,                 // (count) input and output, running mean of the gradient
     real* __restrict__ second,                // (count) input and output, running mean of its square
     const unsigned char* __restrict__ group,  // ((count + unit - 1) // unit): of each `unit` parameters
-    const double* __restrict__ settings,      // (groups, 5): rate, beta 1, beta 2, epsilon, weight decay
-    size_type count, size_type unit, size_type groups, double pace, int decoupled)
+    const double* __restrict__ settings,      // (5 * groups + 1): per group the rate, beta 1, beta 2, epsilon and
+                                              // weight decay; then the factor of all rates
+    size_type count, size_type unit, size_type groups, int decoupled)
 {
     // What follows from a group's settings is kept until another group is met: powers are dear.
     int known = -1;
-    // The running mean starts from its nearer end, as torch.lerp does: else rounding keeps an old, large mean.
-    bool from_gradient = false;
-    real keep = real(1), decay = real(0), share = real(0), keep2 = real(0), take2 = real(0);
+    real keep = real(1), decay = real(0), take1 = real(0), keep2 = real(0), take2 = real(0);
     real root_scale = real(1), epsilon = real(0), step = real(0);
     GRID_STRIDE(item, *blocked ? 0 : count) {
         const int found = groups == 1 ? 0 : group[item / unit];
         if (found != known) {
             const double* own = settings + 5 * found;
-            const double rate = own[0] * pace, t = double(*steps);
+            const double rate = own[0] * settings[5 * groups], t = double(*steps);
             keep = real(decoupled ? 1 - rate * own[4] : 1.0);
             decay = real(decoupled ? 0.0 : own[4]);
-            share = real(1 - own[1]);
-            from_gradient = share >= real(0.5);
-            if (from_gradient) share -= real(1);
+            take1 = real(1 - own[1]);
             keep2 = real(own[2]);
             take2 = real(1 - own[2]);
             root_scale = real(sqrt(1 - pow(own[2], t)));
@@ -41,7 +38,7 @@ extern "C" __global__ void adam_step(
         }
         real p = keep * parameter[item];
         real g = gradient[item] + decay * p;
-        real m = (from_gradient ? g : first[item]) + (g - first[item]) * share;
+        real m = first[item] + (g - first[item]) * take1;
         real v = keep2 * second[item] + take2 * g * g;
         first[item] = m;
         second[item] = v;

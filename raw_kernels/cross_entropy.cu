@@ -8,11 +8,11 @@
 extern "C" __global__ void cross_entropy(
     const real* __restrict__ scores,       // (rows, classes)
     const long long* __restrict__ labels,  // (rows): label < classes
+    const real* __restrict__ counted,      // (1): rows that count, at least 1 where there are any
     real* __restrict__ losses,             // (rows) output only
     real* __restrict__ gradient,           // (rows, classes) output only, already divided by `counted`
     size_type rows, size_type classes,
-    size_type counted,  // rows that count, at least 1 where there are any
-    double smoothing    // from 0 to 1
+    double smoothing  // from 0 to 1
 )
 {
     GRID_STRIDE(index, rows) {
@@ -40,6 +40,6 @@ extern "C" __global__ void cross_entropy(
         losses[index] = loss;
         const real share = real(smoothing / classes), rest = real(1 - smoothing);
         for (size_type k = 0; k < classes; ++k)
-            out[k] = (out[k] / total - (k == label ? rest + share : share)) / real(counted);
+            out[k] = (out[k] / total - (k == label ? rest + share : share)) / *counted;
     }
 }

@@ -7,7 +7,7 @@ from bppsa_cupy.system.compiled import compiled
 
 
 @compiled()
-def cross_entropy(scores, labels, losses, gradient, rows, classes, counted, smoothing):
+def cross_entropy(scores, labels, counted, losses, gradient, rows, classes, smoothing):
     share, rest = losses.dtype.type(smoothing / classes), losses.dtype.type(1 - smoothing)
     for index in range(rows):
         row = scores[index * classes : (index + 1) * classes]
@@ -32,7 +32,7 @@ def cross_entropy(scores, labels, losses, gradient, rows, classes, counted, smoo
             loss += share * spread
         losses[index] = loss
         for k in range(classes):
-            out[k] = (out[k] / total - (rest + share if k == label else share)) / counted
+            out[k] = (out[k] / total - (rest + share if k == label else share)) / counted[0]
 
 
 KERNEL = kernel(cross_entropy, lambda s: one_thread_per(s["rows"], block=64))

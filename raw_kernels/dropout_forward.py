@@ -26,9 +26,9 @@ _in_spans = spans_of(_span)
 
 
 @compiled()
-def dropout_forward(input, output, kept, size, first, key, layer, draw, threshold, scale):
+def dropout_forward(input, output, kept, draw, size, first, key, layer, threshold, scale):
     groups, limit = (first % 4 + size + 3) // 4, np.uint64(threshold)
-    _in_spans(size, groups, (input, output, kept, first, key, layer, draw, limit, scale))
+    _in_spans(size, groups, (input, output, kept, first, key, layer, np.uint64(draw[0]), limit, scale))
 
 
 KERNEL = kernel(dropout_forward, lambda s: one_thread_per((s["first"] % 4 + s["size"] + 3) // 4))

@@ -11,10 +11,12 @@ extern "C" __global__ void sgd_step(
     real* __restrict__ parameter,             // (count) input and output
     real* __restrict__ velocity,              // (count) if moving else (0) input and output
     const unsigned char* __restrict__ group,  // ((count + unit - 1) // unit): of each `unit` parameters
-    const double* __restrict__ settings,      // (groups, 5): rate, momentum, dampening, weight decay, and
-                                              // whether the momentum is Nesterov's; no momentum if not `moving`
-    size_type count, size_type unit, size_type groups, double pace, int moving)
+    const double* __restrict__ settings,      // (5 * groups + 1): per group the rate, momentum, dampening, weight
+                                              // decay and whether the momentum is Nesterov's; then the factor
+                                              // of all rates. There is no momentum if not `moving`
+    size_type count, size_type unit, size_type groups, int moving)
 {
+    const double pace = settings[5 * groups];
     GRID_STRIDE(item, *blocked ? 0 : count) {
         const double* own = settings + (groups == 1 ? 0 : 5 * group[item / unit]);
         const real momentum = real(own[1]);

@@ -40,10 +40,10 @@ _in_spans = spans_of(_span)
 @compiled()
 def sgd_step(
     blocked, steps, gradient, parameter, velocity, group, settings,
-    count, unit, groups, pace, moving,
+    count, unit, groups, moving,
 ):  # fmt: skip
     if not blocked[0]:
-        arrays = gradient, parameter, velocity, group, settings
+        arrays, pace = (gradient, parameter, velocity, group, settings), settings[5 * groups]
         _in_spans(count, count, (steps[0] == 1, *arrays, groups, np.uint64(unit), pace, moving != 0))
 
 

@@ -35,19 +35,6 @@ class Sigmoid(Own):
         return self * (1 - self)
 
 
-class ExponentialMinusOne(Own):
-    """e^x - 1, exact to its last places also near 0."""
-
-    nargs = 1
-    is_real = True
-
-    def terms(self) -> Expression:
-        return sympy.exp(self.args[0]) - 1
-
-    def fdiff(self, argindex: int = 1) -> Expression:
-        return sympy.exp(self.args[0])
-
-
 class Reciprocal(Own):
     """1 / x"""
 
@@ -137,7 +124,6 @@ NAMES: dict[type, Names] = {
     sympy.tanh: Names("tanh", "activations", "tanh_of"),
     Sigmoid: Names("sigmoid", "activations", "sigmoid_of"),
     sympy.exp: Names("exponential", "activations", "exp_of"),
-    ExponentialMinusOne: Names("expm1", "activations", "expm1_of"),
     sympy.log: Names("logarithm", "functions", "log"),
     sympy.sin: Names("sine", "functions", "sin"),
     sympy.cos: Names("cosine", "functions", "cos"),
@@ -192,5 +178,5 @@ def numeric() -> list[Any]:
     import numpy
 
     own = {"Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)), "Magnitude": numpy.abs}
-    own |= {"BoundedRoot": numpy.sqrt, "ExponentialMinusOne": numpy.expm1}
+    own["BoundedRoot"] = numpy.sqrt
     return [own, "numpy"]

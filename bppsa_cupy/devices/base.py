@@ -56,6 +56,10 @@ class RefusedError(DeviceError):
     """A GPU refuses a launch of clusters."""
 
 
+class CaptureError(DeviceError):
+    """Work that a graph cannot hold."""
+
+
 class Device(abc.ABC):
     """Arrays and kernels of one processor.
 
@@ -153,6 +157,16 @@ class Device(abc.ABC):
         """Work on the GPU of this number, on a stream of another library's, by its address; the host has
         neither."""
         return nullcontext()
+
+    @property
+    def capturing(self) -> bool:
+        """Whether launches on the current stream go into a graph, and are not made."""
+        return False
+
+    def follow(self, stream: Any) -> Any:
+        """Let the current stream wait for the work on `stream`, where it is another one; the current stream.
+        None stands for no stream."""
+        return None
 
     @property
     def queue(self) -> Hashable:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
-from bppsa_cupy.devices.base import KEPT, Device, Graphs, Launch, RefusedError
+from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, Launch, RefusedError
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS, active_clusters, tells_clusters
 from bppsa_cupy.devices.order import branches, predecessors
@@ -82,21 +82,44 @@ class CudaDevice(Device):
     """The current GPU: CuPy arrays, kernels compiled from their CUDA C++ text at first use."""
 
     name = "cuda"
-    #: Whether launches go into a graph at present, and are not made.
-    capturing = False
 
     def __init__(self) -> None:
         super().__init__()
         self.xp = import_cupy()
         self._attributes: dict[int, Mapping[str, int]] = {}
+        #: Pinned memory that copies may still write, each with the event after its copy.
+        self._copies: deque[tuple[Any, np.ndarray]] = deque()
+        self._slots: list[np.ndarray] = []
+        #: Arguments of the launches that a capture has recorded; None without a capture.
+        self._recorded: list[Any] | None = None
+
+    @property
+    def capturing(self) -> bool:
+        # The default stream cannot be captured. CUDA refuses the question while another stream is captured.
+        stream = self.xp.cuda.get_current_stream()
+        return stream.ptr != 0 and stream.is_capturing()
+
+    def follow(self, stream: Any) -> Any:
+        current = self.xp.cuda.get_current_stream()
+        if stream is not None and stream.ptr != current.ptr and not self.capturing:
+            current.wait_event(stream.record(self.xp.cuda.Event(disable_timing=True)))
+        return current
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
-        if type(array) is self.xp.ndarray and array.dtype in KEPT and array.flags.c_contiguous:
-            if dtype is None or array.dtype == dtype:
-                return array
         if not isinstance(array, self.xp.ndarray):
             array = without_gradient(array)
             array = self.xp.from_dlpack(array) if is_on_gpu(array) else from_dlpack(array)
+        if isinstance(array, self.xp.ndarray):
+            current = self.xp.cuda.runtime.getDevice()
+            if array.data.device_id != current:
+                raise DeviceError(
+                    f"an array on GPU {array.data.device_id} was given and GPU {current} is current: copy it "
+                    f"there, or work in a block `with cupy.cuda.Device({array.data.device_id}):`"
+                )
+            if array.dtype in KEPT and array.flags.c_contiguous and dtype in (None, array.dtype):
+                return array
+        elif self.capturing:
+            raise CaptureError("a graph cannot read an array of the host: copy it to the GPU beforehand")
         check_array(array, dtype)
         with self.naming_memory:
             return self.xp.ascontiguousarray(self.xp.asarray(array, dtype=dtype)).reshape(array.shape)
@@ -106,9 +129,12 @@ class CudaDevice(Device):
             return self.xp.asnumpy(array)
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
+        while self._copies and self._copies[0][0].done:
+            self._copies.popleft()
         with self.naming_memory:
             copy = self.pinned(array.shape, array.dtype)
             copied = self.download(array, copy)
+        self._copies.append((copied, copy))  # the caller may drop it while the copy runs
 
         def wait() -> np.ndarray:
             copied.synchronize()
@@ -117,8 +143,11 @@ class CudaDevice(Device):
         return wait
 
     def mirror(self, array: Any) -> tuple[np.ndarray, Launch]:
-        with self.naming_memory:
-            host = self.pinned(array.shape, array.dtype)
+        # A graph may still write a mirror that was dropped: these few bytes are never taken for others.
+        if not self._slots:
+            with self.naming_memory:
+                self._slots = list(self.pinned((MIRRORS, 1), np.uint64))
+        host = self._slots.pop().view(array.dtype)[: array.size].reshape(array.shape)
         host[...] = self.to_host(array)
         return host, lambda: array.get(out=host, blocking=False)
 
@@ -255,58 +284,74 @@ class CudaDevice(Device):
             run()
         else:
             if found is _run_once:
-                found = kept[key] = self._captured(run)
+                found = kept[key] = self._captured(name, run)
             found(self)
             if found is _run_plainly:
                 run()
 
-    def _captured(self, run: Launch) -> Callable[[CudaDevice], None]:
+    def _captured(self, name: Hashable, run: Launch) -> Callable[[CudaDevice], None]:
         """A graph of what `run` launches, arrays of its own included; `_run_plainly` where that cannot be."""
-        cuda, pool = self.xp.cuda, self.xp.cuda.MemoryPool()
-        stream = cuda.Stream(non_blocking=True)
         try:
-            with stream, cuda.using_allocator(pool.malloc):
-                return self.capture(stream, run, pool)
-        except Exception:  # what is an error outside of a capture too is raised there
+            return self.capture(run)
+        except Exception as error:
+            if isinstance(error, DeviceError) and not isinstance(error, CaptureError):
+                raise
+            warnings.warn(
+                f"{name} runs launch by launch, its capture failed ({reason_of(error)})", RuntimeWarning,
+                stacklevel=3,
+            )  # fmt: skip
             return _run_plainly
 
-    def capture(self, stream: Any, record: Launch, pool: Any = None) -> _Replay:
-        """The graph of what `record` launches on a stream, and on those that wait for it; none of it is made,
-        or counted. Where that fails no stream is left in a capture, in which nothing could be allocated any
-        more.
+    def new_pool(self) -> Any:
+        """A pool for the memory of arrays that captures make. Graphs that never run at once may share one."""
+        return self.xp.cuda.MemoryPool()
 
-        pool  of the memory of arrays that `record` makes
+    def capture(self, record: Launch, pool: Any = None) -> Replay:
+        """The graph of what `record` launches on the current stream, and on streams that wait for it; none of
+        it is made, or counted. If that fails, no stream is left in a capture.
+
+        pool  of the memory of arrays that `record` makes; by default one of the graph's own
         """
-        before = self.launched.copy()
-        stream.begin_capture()
-        self.capturing = True
-        try:
-            record()
-        except BaseException:
-            with suppress(self.xp.cuda.runtime.CUDARuntimeError):  # it has not come to its end
-                stream.end_capture()
-            raise
-        else:
-            return _Replay(stream.end_capture(), pool, self.launched - before)
-        finally:
-            self.capturing = False
-            self.launched.clear()
-            self.launched.update(before)
+        cuda, pool = self.xp.cuda, self.new_pool() if pool is None else pool
+        stream, before, outer = cuda.Stream(non_blocking=True), self.launched.copy(), self._recorded
+        recorded: list[Any] = []
+        self._recorded = recorded
+        with stream, cuda.using_allocator(pool.malloc):
+            # "Relaxed", CuPy's default: the pool may call cudaMalloc, and so may other threads.
+            stream.begin_capture()
+            try:
+                record()
+            except BaseException:
+                with suppress(cuda.runtime.CUDARuntimeError):  # of the capture that has not come to its end
+                    stream.end_capture()
+                raise
+            else:
+                return Replay(stream.end_capture(), (pool, recorded), self.launched - before)
+            finally:
+                self._recorded = outer
+                self.launched.clear()
+                self.launched.update(before)
 
     def _prepare(self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any]) -> Launch:
         function = self._load(kernel, variant, shape)
         grid, block, shared_bytes = shape
         packed = tuple(arguments)
-        if variant.layout.cluster == 1:
-            return lambda: function(grid, block, packed, shared_mem=shared_bytes)
 
         def launch() -> None:
+            function(grid, block, packed, shared_mem=shared_bytes)
+            if self._recorded is not None:
+                self._recorded.append(packed)
+
+        if variant.layout.cluster == 1:
+            return launch
+
+        def launch_clusters() -> None:
             try:
-                function(grid, block, packed, shared_mem=shared_bytes)
+                launch()
             except self.xp.cuda.driver.CUDADriverError as error:
                 raise RefusedError(f"{self.name}: {kernel.name} by clusters: {reason_of(error)}") from error
 
-        return launch
+        return launch_clusters
 
     def _load(self, kernel: Kernel, variant: Variant, shape: LaunchShape) -> Any:
         """A kernel's function, whose code lies on this GPU from now on, and not from the first launch."""
@@ -341,6 +386,8 @@ def stream_at(cuda: Any, address: int) -> Any:
     return cuda.ExternalStream(address)
 
 
+#: Numbers that share a piece of pinned memory, and are copied to the host by graphs.
+MIRRORS = 512
 #: Branches of a graph: kernels that one GPU runs at once, at the most.
 MOST_BRANCHES = 128
 #: Of work that is repeated: launches that are worth a graph of their own, and graphs that are kept of it.
@@ -355,11 +402,14 @@ def _run_plainly(device: CudaDevice) -> None:
     """Stands for work that goes into no graph."""
 
 
-class _Replay:
-    """A graph of repeated work, and the memory of arrays that are made in it."""
+class Replay:
+    """A captured graph: calling it launches the graph on the current stream.
 
-    def __init__(self, graph: Any, pool: Any, launched: Counter[str]) -> None:
-        self._graph, self._pool, self._launched = graph, pool, launched
+    held  what the graph works on, which stays as long as the graph
+    """
+
+    def __init__(self, graph: Any, held: Any, launched: Counter[str]) -> None:
+        self._graph, self._held, self._launched = graph, held, launched
 
     def __call__(self, device: CudaDevice) -> None:
         self._graph.launch(stream=device.xp.cuda.get_current_stream())
@@ -372,35 +422,34 @@ class _Graph:
 
     def __init__(self, device: CudaDevice, launches: Sequence[Launch], run_all: Launch) -> None:
         self._device, self._launches, self._run_all = device, launches, run_all
-        self._graph: _Replay | None = None
+        self._graph: Replay | None = None
         self._loaded = False
+        #: Streams and events of a capture, which has to end before they go.
+        self._used: tuple[list[Any], list[Any]] = [], []
 
     def __call__(self) -> None:
         with self._device.naming_memory:
-            if not self._loaded or self._device.capturing:
+            if not self._loaded:
                 self._run_all()
                 self._loaded = True
-                return
-            if self._graph is None:
-                self._graph = self._captured()
-            self._graph(self._device)
+            elif self._device.capturing:
+                self._record()
+            else:
+                if self._graph is None:
+                    # After a failure the next call tries again.
+                    self._graph = self._device.capture(self._record)
+                self._graph(self._device)
 
-    def _captured(self) -> _Replay:
-        """The graph; where that fails, the next call tries again."""
+    def _record(self) -> None:
+        """Launch all into the capture of the current stream, each on the stream of its branch, with an event
+        after it; the last event is that of the start."""
         cuda = self._device.xp.cuda
         waits = predecessors(self._launches, self._device.address)
         branch = branches(waits, MOST_BRANCHES)
-        streams = [cuda.Stream(non_blocking=True) for _ in range(max(branch) + 1)]
+        streams = [cuda.get_current_stream(), *(cuda.Stream(non_blocking=True) for _ in range(max(branch)))]
         events = [cuda.Event(disable_timing=True) for _ in range(len(branch) + 1)]
-        return self._device.capture(streams[0], partial(self._record, streams, events, waits, branch))
-
-    def _record(
-        self, streams: list[Any], events: list[Any], waits: list[tuple[int, ...]], branch: list[int]
-    ) -> None:
-        """Launch all into the capture of the first stream, each on that of its branch, with an event after
-        it; the last event is that of the start."""
-        with streams[0]:
-            events[-1].record()
+        self._used = streams, events
+        events[-1].record()
         for stream in streams[1:]:
             stream.wait_event(events[-1])
         for number, (launch, own) in enumerate(zip(self._launches, branch, strict=True)):

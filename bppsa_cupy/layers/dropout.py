@@ -35,9 +35,23 @@ class Dropout(Elementwise):
             return x
         y, kept = ctx.buffer("output", x.shape), ctx.buffer("kept", x.shape, "uint8")
         scale = 1 / (1 - self.p) if self.p < 1 else 0.0
+        key, layer, passes = ctx.draw
+        if isinstance(passes, int):
+            passes = ctx.buffer("passes", (1,), "int64")
+            passes[...] = ctx.draw[2]
         first = ctx.first_sample * (y.size // max(len(y), 1))
         ctx.device.launch(
-            dropout_forward.KERNEL, x, y, kept, y.size, first, *ctx.draw, round(self.p * 2**32), scale
+            dropout_forward.KERNEL,
+            x,
+            y,
+            kept,
+            passes,
+            y.size,
+            first,
+            key,
+            layer,
+            round(self.p * 2**32),
+            scale,
         )
         ctx.saved.update(output=y, kept=kept, scale=scale)
         return y

@@ -75,8 +75,7 @@ class Architecture(LayerStack):
     @cached_property
     def section(self) -> Section:
         """The layers with their Jacobians and runs, and the sections inside of residual blocks."""
-        stack = LayerStack(self.layers, self.input_shape)  # not self: a cycle would keep the patterns
-        return SectionMaker(self.training, self._operators).make(stack)
+        return SectionMaker(self.training, self._operators).make(self)
 
     @property
     def jacobians(self) -> tuple[Any, ...]:

@@ -56,6 +56,10 @@ class KeptValues:
         self._behind.update(self.layout.kept)
         self.catch_up(self._handed_out)
 
+    def note_step(self) -> None:
+        """Note that a graph has done what `stepped` does."""
+        self._behind.update(self.layout.kept.keys() - self._handed_out)
+
     def catch_up(self, names: Iterable[str] | None = None) -> None:
         """Write the values to the dense arrays of these names, or of all, where they are behind."""
         for name in sorted(self._behind if names is None else self._behind.intersection(names)):

@@ -56,6 +56,9 @@ class Sequential:
     #: The number of training passes before the latest forward pass, where that was one.
     _passes_before: int | None = None
 
+    #: The number of training passes on the device, (1,) int64, that a captured step draws from.
+    passes_on_device: Array = None
+
     #: Whether gradients are those of all weights, also where layers go by the lists of what is kept.
     _whole_gradients = False
 
@@ -341,7 +344,10 @@ class Sequential:
 
     def _through(self, current: Pass, x: Array) -> Array:
         """The output of all layers."""
-        return through(current, x, range(len(self)), self.training, self.random_state)
+        state = self.random_state
+        if self.passes_on_device is not None:
+            state = {**state, "passes": self.passes_on_device}
+        return through(current, x, range(len(self)), self.training, state)
 
     # ---- backward and its plan ----
 
@@ -458,6 +464,16 @@ class Sequential:
         if self.training:
             self.buffers.keep()
             self._passes_before = self.random_state["passes"]
+
+    def replayed(self, current: Pass, report: BackwardReport) -> None:
+        """Note that a graph of a whole training step was launched, which goes through this pass."""
+        self.last_pass, self.last_backward = current, report
+        if self.training:
+            self._passes_before = self.random_state["passes"]
+            self.random_state["passes"] += 1
+        if self.parameters.kept is not None:
+            self.parameters.kept.note_step()
+        self.parameters.changed()
 
     def undo_forward(self) -> None:
         """Set buffers (running statistics) and random state to what they were before the latest forward pass,

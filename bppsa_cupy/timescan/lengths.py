@@ -28,13 +28,15 @@ def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
 def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
     """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T.
 
-    It is a copy. For those of the host nothing waits; for those of a GPU, which are looked at on the host,
-    it waits until the GPU has made them.
+    Those of the host are copied once, and nothing waits; for those of a GPU, which are looked at on the host,
+    it waits until the GPU has made them. In a capture, where nothing can wait, they are taken as they are.
     """
+    if device.capturing:
+        return lengths
     if isinstance(lengths, device.xp.ndarray) or is_on_gpu(lengths):
         array = device.asarray(lengths)
         check_lengths(device.to_host(array), batch, steps)
     else:
         array = get_device("host").asarray(lengths)
         check_lengths(array, batch, steps)
-    return device.asarray(array.astype(np.int64))
+    return device.asarray(array, dtype=np.int64)

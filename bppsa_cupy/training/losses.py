@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
@@ -13,7 +12,6 @@ from bppsa_cupy.arguments import as_instance, as_integer, as_number, as_plain_ar
 from bppsa_cupy.conversion import of_dtype
 from bppsa_cupy.data.labels import IGNORED, counted_labels
 from bppsa_cupy.devices import Array, Device, device_of
-from bppsa_cupy.devices.base import Graphs
 from bppsa_cupy.errors import BppsaError, LabelError, ShapeError
 from bppsa_cupy.raw_kernels import KERNELS
 
@@ -53,32 +51,54 @@ def cross_entropy(
             "(B, T, classes)"
         )
     *shape, classes = scores.shape
+    targets, real = checked_targets(labels, tuple(shape), classes, lengths, ignore_index, counted is None)
+    if counted is not None:
+        real = as_integer("cross_entropy", "counted", counted, max(real, 1), error=LabelError)
+    count = device.empty((1,), scores.dtype)
+    count[...] = real
+    return mean_cross_entropy(device, scores, device.asarray(targets), count, label_smoothing)
+
+
+def checked_targets(
+    labels: Any,
+    shape: tuple[int, ...],
+    classes: int,
+    lengths: Any = None,
+    ignore_index: int = IGNORED,
+    whole: bool = True,
+) -> tuple[np.ndarray, int]:
+    """Labels of this shape as the kernel takes them, int64, -1 for those that do not count, and how many
+    count. Raises what `cross_entropy` raises of labels; only those of a whole batch must count."""
     array = as_plain_array("cross_entropy", "labels", labels)
-    if array.shape != tuple(shape):
+    if array.shape != shape:
         raise ShapeError(
             f"labels are {array.dtype} of shape {array.shape}: a batch of {shape[0]} takes integers of "
-            f"shape {tuple(shape)}"
+            f"shape {shape}"
         )
     if array.dtype.kind not in "iu":
         cure = "give integers, as labels.astype(int)"
         array = of_dtype("cross_entropy", "labels", array, np.dtype(np.int64), cure)
-    rows = math.prod(shape)
-    targets, real = _targets(array, lengths, ignore_index, classes, whole=counted is None)
-    if counted is not None:
-        real = as_integer("cross_entropy", "counted", counted, max(real, 1), error=LabelError)
+    return _targets(array, lengths, ignore_index, classes, whole=whole)
+
+
+def mean_cross_entropy(
+    device: Device, scores: Array, targets: Array, count: Array, smoothing: float
+) -> tuple[Array, Array]:
+    """`cross_entropy` of arrays that are on the device; nothing is read on the host.
+
+    targets  int64, of the scores' shape without the classes; -1 for labels that do not count
+    count    (1,) of the scores' dtype: the number of labels that count
+    """
+    *_, classes = scores.shape
+    rows = scores.size // classes
+    launch = _bind_cross_entropy(device, scores.dtype, rows, classes, smoothing)
     losses = device.empty((rows,), scores.dtype)
     gradient = device.empty(scores.shape, scores.dtype)
     mean = device.empty((), scores.dtype)
-    launch, graphs = _launch_of(device, scores.dtype, rows, classes, real, label_smoothing)
-    given, xp, count = device.asarray(targets), device.xp, scores.dtype.type(real)
-
-    def run() -> None:
-        launch(scores, given, losses, gradient)
-        losses.sum(out=mean)
-        xp.divide(mean, count, out=mean)
-
     with device.naming_memory:
-        device.repeat(graphs, "loss", (scores, given, losses, gradient, mean), run)
+        launch(scores, targets, count, losses, gradient)
+        losses.sum(out=mean)
+        device.xp.divide(mean, count.reshape(()), out=mean)
     return mean, gradient
 
 
@@ -121,17 +141,16 @@ def check_smoothing(label_smoothing: Any) -> None:
 
 
 @lru_cache(maxsize=64)
-def _launch_of(
-    device: Device, dtype: np.dtype, rows: int, classes: int, real: int, smoothing: float
-) -> tuple[Callable[..., None], Graphs]:
-    """The kernel's launch on scores, labels, losses and gradient, kept by sizes: binding it costs as much as
-    running it; and what the device keeps of what follows it."""
+def _bind_cross_entropy(
+    device: Device, dtype: np.dtype, rows: int, classes: int, smoothing: float
+) -> Callable[..., None]:
+    """The kernel's launch on scores, labels, count, losses and gradient. Binding it costs as much as running
+    it."""
     reals, labels = (device.xp.empty(0, each) for each in (dtype, np.int64))
-    names = ("scores", "labels", "losses", "gradient")
-    launch = device.bind_open(
-        KERNELS["cross_entropy"], names, reals, labels, reals, reals, rows, classes, real, smoothing
+    names = ("scores", "labels", "counted", "losses", "gradient")
+    return device.bind_open(
+        KERNELS["cross_entropy"], names, reals, labels, reals, reals, reals, rows, classes, smoothing
     )
-    return launch, {}
 
 
 def _targets(

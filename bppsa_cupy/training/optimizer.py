@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.arguments import as_instance, as_number
-from bppsa_cupy.devices import Array
+from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.errors import BppsaError, CheckpointError
 from bppsa_cupy.network.parameters import ParameterSet
 from bppsa_cupy.raw_kernels import KERNELS
@@ -43,6 +44,8 @@ class Optimizer(abc.ABC):
     groups     parameters with hyper-parameters of their own, as PyTorch's param_groups: dicts of "params"
                (names of parameters or layers: `read_groups`) and what differs, as {"params": ["4", "6.bias"],
                "lr": 0.1}; the optimizer's own hyper-parameters serve what is in none
+    table      on the device, what the kernel reads: every group's settings, then `lr_factor`
+    numbers    the values of `table`
     lr_factor  what every learning rate is multiplied by, 1 unless a schedule sets it; not in `state_dict`
     uneven     whether updates by parts ended at different steps, as of a pipeline that was broken off: the
                state is that of no one step, until another one is loaded
@@ -61,8 +64,12 @@ class Optimizer(abc.ABC):
                 "net.parameters"
             )
         self.parameters, self.lr_factor, self.uneven = parameters, 1.0, False
-        self._table: Array = None
-        self._rows: list[tuple[float, ...]] = []
+        self.table: Array = None
+        self.numbers: list[float] = []
+        self._common = operator.attrgetter(*self.hyperparameters)
+        #: Hyper-parameters that passed the check, and their numbers.
+        self._checked: tuple[Any, list[float]] = (None, [])
+        self._bound: tuple[tuple[Any, ...], tuple[Launch, ...]] | None = None
         self.groups, self._units = self._grouped(groups)
         for own in self._settings():
             self._check(**own)
@@ -88,24 +95,14 @@ class Optimizer(abc.ABC):
         to be made before anything else of the optimizer's."""
         if gradients is None or gradients is not self._fitting or gradients.layout is not self._layout:
             self._check_gradients(gradients)
-        rows = self._checked_rows()
+        numbers = self.checked_numbers()
         with (device := self.parameters.device).naming_memory:
             self._fit_layout()
             self._add_arrays()
             progress, own = self._progress(part), self.parameters.own_slice if part is None else part
-            values, kept = gradients.settled()[own], self.parameters.kept
-            updated = self.parameters.settled()[own] if kept is None else kept.flat
-            kernel, arrays, flag = self._kernel()
-            arrays = arrays if part is None else [array[part] for array in arrays]
-            units = self._units[own.start // self._unit :]
-            if rows != self._rows:
-                self._table, self._rows = device.asarray(np.array(rows, np.float64).ravel()), rows
-            check = device.bind(KERNELS["finite_check"], values, progress.flag, values.size)
-            count = device.bind(KERNELS["step_count"], progress.flag, progress.steps)
-            update = device.bind(
-                kernel, progress.flag, progress.steps, values, updated, *arrays,
-                units, self._table, values.size, self._unit, len(rows), self.lr_factor, flag,
-            )  # fmt: skip
+            self.set_numbers(numbers)
+            kept = self.parameters.kept
+            check, count, update = self._launches(gradients, progress, own, part)
 
         def update_now() -> None:
             with device.naming_memory:
@@ -126,6 +123,49 @@ class Optimizer(abc.ABC):
 
         return update_now
 
+    def set_numbers(self, numbers: list[float]) -> None:
+        """Let the table on the device hold these numbers, of `checked_numbers`."""
+        if numbers == self.numbers:
+            return
+        with self.parameters.device.naming_memory:
+            table = self.parameters.device.asarray(np.array(numbers))
+            if self.table is None or self.table.size != table.size:
+                self.table = table
+            else:
+                self.table[...] = table
+        self.numbers = numbers
+
+    def _launches(
+        self, gradients: ParameterSet, progress: Progress, own: slice, part: slice | None
+    ) -> tuple[Launch, ...]:
+        """The check for NaN, the count of the step and the update. Those of a network of one process are
+        bound once."""
+        device, kept = self.parameters.device, self.parameters.kept
+        kernel, arrays, flag = self._kernel()
+        fixed: tuple[Any, ...] = ()
+        if part is None and type(self.parameters) is ParameterSet:
+            fixed = gradients.room, kept, self._units, self.table, kernel, flag, *arrays
+            if self._bound is not None and len(fixed) == len(self._bound[0]):
+                if all(map(operator.is_, fixed, self._bound[0])):
+                    return self._bound[1]
+        values = gradients.settled()[own]
+        updated = self.parameters.settled()[own] if kept is None else kept.flat
+        if part is not None:
+            arrays = [array[part] for array in arrays]
+        units = self._units[own.start // self._unit :]
+        groups = len(self._settings())
+        launches = (
+            device.bind(KERNELS["finite_check"], values, progress.flag, values.size),
+            device.bind(KERNELS["step_count"], progress.flag, progress.steps),
+            device.bind(
+                kernel, progress.flag, progress.steps, values, updated, *arrays, units, self.table,
+                values.size, self._unit, groups, flag,
+            ),
+        )  # fmt: skip
+        if fixed:
+            self._bound = fixed, launches
+        return launches
+
     def _check_gradients(self, gradients: Any) -> None:
         own, name = self.parameters, type(self).__name__
         if not isinstance(gradients, ParameterSet) or not own.is_laid_out_as(gradients):
@@ -136,19 +176,24 @@ class Optimizer(abc.ABC):
             )
         self._fitting = gradients
 
-    def _checked_rows(self) -> list[tuple[float, ...]]:
-        """The rows of all settings; those that were set since the last step are checked."""
-        every = self._settings()
-        rows: list[tuple[float, ...]] | None = None
+    def checked_numbers(self) -> list[float]:
+        """The settings of every group, then `lr_factor`: what the kernel reads. Settings that changed since
+        the last step are checked."""
+        common, (checked, numbers), factor = self._common(self), self._checked, self.lr_factor
+        if not self.groups and common == checked and type(factor) is float and 0 <= factor < math.inf:
+            return [*numbers[:-1], factor]
+        every, takes = self._settings(), "a finite number of at least 0"
+        made: list[float] | None = None
         with suppress(OverflowError, TypeError, ValueError):
-            rows = [self._row(own) for own in every]
-        if rows != self._rows:
+            made = [*(number for own in every for number in self._row(own)), float(factor)]
+        if made != self.numbers:
             for own in every:
                 self._check(**own)
-        assert rows is not None, "what makes no row does not pass the check"
-        owner, takes = type(self).__name__, "a finite number of at least 0"
-        as_number(owner, "lr_factor", self.lr_factor, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
-        return rows
+            owner = type(self).__name__
+            as_number(owner, "lr_factor", factor, lambda v: 0 <= v < math.inf, takes, error=BppsaError)
+        assert made is not None, "settings without numbers do not pass the check"
+        self._checked = common, made
+        return made
 
     def _mask_state(self) -> None:
         """Set the state to 0 where masks that are newer hold the parameters."""
@@ -179,10 +224,19 @@ class Optimizer(abc.ABC):
 
     def _add_arrays(self) -> None:
         """Begin with zeros what state arrays the hyper-parameters ask for and there are none of yet."""
-        kept = self.parameters.kept
-        flat = self.parameters.settled()[self.parameters.own_slice] if kept is None else kept.flat
-        missing = [name for name in self._arrays() if name not in self._state]
-        self._state |= {name: self.parameters.device.zeros(flat.shape, flat.dtype) for name in missing}
+        if missing := [name for name in self._arrays() if name not in self._state]:
+            kept = self.parameters.kept
+            flat = self.parameters.settled()[self.parameters.own_slice] if kept is None else kept.flat
+            self._state |= {name: self.parameters.device.zeros(flat.shape, flat.dtype) for name in missing}
+
+    def bound_arrays(self) -> tuple[Array, ...]:
+        """The arrays that a step of the whole works on beside parameters and gradients."""
+        if self.parameters.layout is not self._layout:
+            self._fit_layout()
+        for name in self._arrays():
+            if name not in self._state:
+                self._add_arrays()
+        return self._units, self.table, *self._state.values()
 
     def _settings(self) -> list[dict[str, Any]]:
         """All hyper-parameters of what is in no group, and of each group."""
@@ -223,6 +277,11 @@ class Optimizer(abc.ABC):
         self._parts.clear()
         self.uneven |= len(steps) > 1
         return len(steps) <= 1
+
+    @property
+    def flag(self) -> Array:
+        """(1,) int32 on the device: whether the last step was not applied."""
+        return self._whole.flag
 
     @property
     def blocked(self) -> bool:

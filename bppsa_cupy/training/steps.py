@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol, runtime_checkable
@@ -12,13 +11,9 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from bppsa_cupy.data import Batch
-from bppsa_cupy.data.labels import counted_labels
-from bppsa_cupy.devices import Array
-from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import NonFiniteError
-from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.sequential import Sequential
-from bppsa_cupy.training.clipping import clip_grad_norm
+from bppsa_cupy.training.captured import CapturedStep, StepResult, forward_undone_by_errors
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.schedules import RateSchedule
@@ -116,11 +111,13 @@ class Serial:
         return last
 
     def steps(self, work: Work) -> Iterator[Row]:
-        network, optimizer, settings, history = self.network, work.optimizer, work.settings, work.history
+        network, settings, history = self.network, work.settings, work.history
         network.train()
-        device = network.device
+        make = CapturedStep(
+            network, work.optimizer, method=settings.method, clip=settings.clip,
+            label_smoothing=settings.label_smoothing, gradient_hook=settings.gradient_hook,
+        )  # fmt: skip
         pending: Callable[[], Row] | None = None
-        current = None
         changes = MaskChanges(network, settings.sparsity)
         if work.first == 1:
             changes.begin()
@@ -128,40 +125,21 @@ class Serial:
             if changes.grows_at(step):
                 if pending is not None:
                     yield pending()
-                pending, current = None, None
+                pending = None
+                make.forget()
                 yield self._grow(changes, work, step, batch)
                 continue
-            scores = None
-            if isinstance(network, BatchSequential):
-                loss = by_micro_batches(network, batch, settings, current)
-            else:
-                scores = network.forward(batch.inputs, into=current, lengths=batch.lengths)
-            current = network.last_pass
-            with _forward_undone_by_errors(network):
-                if scores is not None:
-                    loss, gradient = cross_entropy(
-                        scores, batch.labels, lengths=batch.label_lengths, device=device,
-                        label_smoothing=settings.label_smoothing,
-                    )  # fmt: skip
-                    network.backward(gradient, method=settings.method)
-                if settings.gradient_hook is not None:
-                    settings.gradient_hook(network)
-                norm = None
-                if settings.clip is not None:
-                    norm = device.fetch(clip_grad_norm(network.gradients, settings.clip))
-                rate = work.set_rate(step)
-                fetched = device.fetch(loss)
-                optimizer.step(network.gradients)
+            rate = work.set_rate(step)
+            result = make(batch.inputs, batch.labels, batch.lengths, label_lengths=batch.label_lengths)
             pruned = changes.behind(step)
             if pruned:
-                current = None
+                make.forget()
             if len(batch.labels) > history.largest_batch:
                 history.ran, history.largest_batch = what_ran(network), len(batch.labels)
             if pending is not None:
                 yield pending()
             kept = kept_share(network) if pruned else None
-            blocked = optimizer.fetch_blocked()
-            pending = partial(row_of, step, work.epoch, fetched, norm, rate, blocked, kept)
+            pending = partial(row_of, step, work.epoch, result, rate, kept)
         if pending is not None:
             yield pending()
 
@@ -172,7 +150,7 @@ class Serial:
         moved = None
         try:
             scores = network.forward(batch.inputs, lengths=batch.lengths)
-            with _forward_undone_by_errors(network):
+            with forward_undone_by_errors(network):
                 loss, gradient = cross_entropy(
                     scores, batch.labels, lengths=batch.label_lengths, device=network.device,
                     label_smoothing=settings.label_smoothing,
@@ -191,33 +169,6 @@ class Serial:
         return {**row, **({} if rate is None else {"lr": rate}), "kept": kept_share(network)}
 
 
-def by_micro_batches(
-    network: BatchSequential, batch: Batch, settings: Settings, current: Pass | None
-) -> Array:
-    """The loss of a batch, and its gradients, one micro-batch after another."""
-    labels, lengths = batch.labels, batch.label_lengths
-    counted = int(np.count_nonzero(counted_labels(labels, lengths))) or None
-
-    def loss(scores: Array, samples: slice) -> tuple[Array, Array]:
-        return cross_entropy(
-            scores, labels[samples], lengths=None if lengths is None else lengths[samples], counted=counted,
-            label_smoothing=settings.label_smoothing, device=network.device,
-        )  # fmt: skip
-
-    return network.gradients_of(batch.inputs, loss, batch.lengths, method=settings.method, into=current)
-
-
-@contextmanager
-def _forward_undone_by_errors(network: Sequential) -> Iterator[None]:
-    """The rest of a step: where it fails, buffers and random state are as before the step, as parameters and
-    the optimizer's state are."""
-    try:
-        yield
-    except BaseException:
-        network.undo_forward()
-        raise
-
-
 def what_ran(network: Sequential) -> dict[str, Any]:
     """How the network's last passes went, as JSON holds it: method, reason and schedules of the backward
     one; the ways of recurrent layers over time, forward and back; the layers that go by their kept weights.
@@ -234,26 +185,18 @@ def what_ran(network: Sequential) -> dict[str, Any]:
     }
 
 
-def row_of(
-    step: int,
-    epoch: int,
-    loss: Callable[[], np.ndarray],
-    norm: Callable[[], np.ndarray] | None,
-    rate: float | None,
-    blocked: Callable[[], np.ndarray],
-    kept: float | None = None,
-) -> Row:
+def row_of(step: int, epoch: int, result: StepResult, rate: float | None, kept: float | None = None) -> Row:
     """The row of a step: waits for its loss, the norm of its gradients and whether it was blocked, and
     checks them."""
-    value = float(loss())
-    if not math.isfinite(value) or blocked()[0]:
+    value = result.loss
+    if not math.isfinite(value) or result.blocked:
         found = "a gradient is not finite" if math.isfinite(value) else f"the loss is {value}"
         raise not_finite(f"{found} at", step)
     row: Row = {"step": step, "epoch": epoch + 1, "loss": value}
     if rate is not None:
         row["lr"] = rate
-    if norm is not None:
-        row["gradient_norm"] = norm().item()
+    if result.gradient_norm is not None:
+        row["gradient_norm"] = result.gradient_norm
         if not math.isfinite(row["gradient_norm"]):
             raise not_finite("the norm of the gradients is not finite at", step)
     if kept is not None:

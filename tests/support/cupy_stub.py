@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from cupy_stub_arrays import PinnedMemory, ndarray, new_or_view, on_device
+from cupy_stub_arrays import PinnedMemory, made_by, ndarray, on_device
 from cupy_stub_memory import (
     OF_BLAS,
     OF_CODE,
     CUDADriverError,
     CUDARuntimeError,
     Memory,
+    MemoryPool,
     OutOfMemoryError,
+    using_allocator,
 )
 from cupy_stub_streams import Event, ExternalStream, Stream, StreamOf14
 from emulator.build import compile_text
@@ -204,12 +205,13 @@ def make_cupy(
     def asarray(value: Any, dtype: Any = None) -> ndarray:
         if isinstance(value, ndarray):
             return value.astype(dtype, copy=False) if dtype is not None else value
+        Stream.current[-1].refuse_in_capture("a copy from pageable memory")
         made = np.array(value, dtype=dtype).view(ndarray)
         Memory.take(made.nbytes)
         return made
 
     def ascontiguousarray(value: ndarray) -> ndarray:
-        return new_or_view(value, np.ascontiguousarray(value).view(ndarray))
+        return made_by(lambda: np.ascontiguousarray(value), (value,))
 
     def fallback(name: str) -> Any:
         function = getattr(np, name)
@@ -221,7 +223,9 @@ def make_cupy(
                 raise TypeError(f"{name} got a host array")
             if name == "matmul" or not (isinstance(function, np.ufunc) or name == "may_share_memory"):
                 Memory.take(OF_BLAS)
-            return on_device(function(*arguments, **options))
+            if isinstance(function, np.ufunc):
+                return on_device(function(*arguments, **options))
+            return made_by(lambda: function(*arguments, **options), arguments)
 
         return call
 
@@ -229,7 +233,7 @@ def make_cupy(
         if type(value) is np.ndarray:
             raise TypeError("norm got a host array")
         Memory.take(value.itemsize)
-        return on_device(np.linalg.norm(value.view(np.ndarray)))
+        return made_by(lambda: np.linalg.norm(value.view(np.ndarray)), (value,))
 
     def deprecated(ptr: int) -> Stream:
         warnings.warn("ExternalStream is deprecated. Use Stream.from_external()", DeprecationWarning, 2)
@@ -255,8 +259,8 @@ def make_cupy(
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         driver=SimpleNamespace(CUDADriverError=CUDADriverError, funcSetAttribute=func_set_attribute),
         alloc_pinned_memory=PinnedMemory,
-        MemoryPool=lambda: SimpleNamespace(malloc=None),
-        using_allocator=nullcontext,
+        MemoryPool=MemoryPool,
+        using_allocator=using_allocator,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),
         Device=Gpu,
@@ -273,3 +277,4 @@ def make_cupy(
 
 
 Stream.current.append(Stream())
+Stream.current[0].ptr = 0  # as the default stream's is

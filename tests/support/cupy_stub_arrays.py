@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +23,8 @@ class ndarray(np.ndarray):
             options["out"] = tuple(value.view(np.ndarray) for value in options["out"])
         stream = Stream.current[-1]
         if stream.capture is not None:
-            made = options.get("out") or (np.empty_like(getattr(ufunc, method)(*bare, **options)),)
+            with np.errstate(all="ignore"):  # no values are there yet
+                made = options.get("out") or (np.empty_like(getattr(ufunc, method)(*bare, **options)),)
             stream.add(lambda: getattr(ufunc, method)(*bare, **{**options, "out": made}))
             return on_device(made[0])
         result = getattr(ufunc, method)(*bare, **options)
@@ -38,23 +40,23 @@ class ndarray(np.ndarray):
             stream.add(lambda: own.__setitem__(key, value))
 
     def __getitem__(self, key: Any) -> Any:
-        return new_or_view(self, super().__getitem__(key))
+        return made_by(lambda: self.view(np.ndarray)[key], (self,))
 
     def reshape(self, *shape: Any, **options: Any) -> Any:
-        return new_or_view(self, super().reshape(*shape, **options))
+        return made_by(lambda: self.view(np.ndarray).reshape(*shape, **options), (self,))
 
     def astype(self, *arguments: Any, **options: Any) -> Any:
-        return new_or_view(self, super().astype(*arguments, **options))
+        return made_by(lambda: self.view(np.ndarray).astype(*arguments, **options), (self,))
 
     def copy(self, order: Any = "C") -> Any:
-        Memory.take(self.nbytes)
-        return super().copy(order)
+        return made_by(lambda: self.view(np.ndarray).copy(order), (self,))
 
     def get(self, out: np.ndarray | None = None, blocking: bool = True) -> np.ndarray:
         if not self.flags.c_contiguous:
             Memory.take(self.nbytes)
         host = np.array(self.view(np.ndarray)) if out is None else out
         if blocking:
+            Stream.current[-1].refuse_in_capture("a copy to the host that is waited for")
             host[...] = self.view(np.ndarray)
             return host
         check_pinned(host, self)
@@ -71,18 +73,39 @@ class ndarray(np.ndarray):
     def set(self, host: np.ndarray, stream: Stream | None = None) -> None:
         assert stream is not None, "without a stream the host waits for the copy"
         check_pinned(host, self)
-        self.view(np.ndarray)[...] = host
+        if stream.capture is None:
+            self.view(np.ndarray)[...] = host
+        else:
+            stream.add(lambda: self.view(np.ndarray).__setitem__(..., host))
+
+    def __bool__(self) -> bool:
+        Stream.current[-1].refuse_in_capture("a number that the host reads")
+        return bool(self.view(np.ndarray))
+
+    def __float__(self) -> float:
+        Stream.current[-1].refuse_in_capture("a number that the host reads")
+        return float(self.view(np.ndarray))
+
+    def __int__(self) -> int:
+        Stream.current[-1].refuse_in_capture("a number that the host reads")
+        return int(self.view(np.ndarray))
 
     @property
     def data(self) -> SimpleNamespace:
-        return SimpleNamespace(ptr=self.ctypes.data)
+        return SimpleNamespace(ptr=self.ctypes.data, device_id=getattr(self, "gpu", 0))
 
 
-def new_or_view(array: ndarray, made: Any) -> Any:
-    """What was made of an array, for which memory is taken unless it is a view."""
-    if isinstance(made, ndarray) and made is not array and made.size and not np.may_share_memory(made, array):
-        Memory.take(made.nbytes)
-    return made
+def made_by(make: Callable[[], Any], arrays: Sequence[Any]) -> Any:
+    """What `make` makes of arrays, for which memory is taken unless it is a view. A capture records it."""
+    made = make()
+    if not isinstance(made, (np.ndarray, np.generic)):
+        return made
+    array = np.asarray(made)
+    if array.size and not any(isinstance(a, np.ndarray) and np.may_share_memory(array, a) for a in arrays):
+        Memory.take(array.nbytes)
+        if Stream.current[-1].capture is not None:
+            Stream.current[-1].add(lambda: array.__setitem__(..., make()))
+    return array.view(ndarray)
 
 
 class PinnedMemory(bytearray):

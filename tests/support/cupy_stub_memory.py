@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 
 class CUDARuntimeError(RuntimeError):
@@ -37,15 +38,36 @@ OTHERS = {
 OF_RUNTIME, OF_CODE, OF_BLAS = OTHERS
 
 
+class MemoryPool:
+    """A pool of its own."""
+
+    def malloc(self, size: int) -> None: ...
+
+
+@contextmanager
+def using_allocator(allocator: Any) -> Iterator[None]:
+    Memory.pools.append(allocator)
+    try:
+        yield
+    finally:
+        Memory.pools.pop()
+
+
 class Memory:
     """How often memory was taken, and how often it is there: for ever where `most` is None."""
 
     taken = 0
     most: int | None = None
+    #: The pools that blocks `using_allocator` have entered.
+    pools: list[Any] = []  # noqa: RUF012
+    #: Refuses memory of the default pool in a capture, whose graph would outlive it.
+    refuse_in_capture: Callable[[str], None] = staticmethod(lambda what: None)
 
     @classmethod
     def take(cls, what: int | str) -> None:
         """Take the bytes of an array, or memory for one of OTHERS."""
+        if isinstance(what, int) and not cls.pools:
+            cls.refuse_in_capture("memory of the default pool")
         if cls.most is not None and cls.taken >= cls.most:
             raise OutOfMemoryError(what) if isinstance(what, int) else OTHERS[what]
         cls.taken += 1

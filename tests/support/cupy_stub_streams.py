@@ -55,24 +55,42 @@ class Stream(Capturing):
     def __exit__(self, *error: object) -> None:
         Stream.current.pop()
 
+    def is_capturing(self) -> bool:
+        return self.capture is not None
+
+    def record(self, event: Event | None = None) -> Event:
+        event = event or Event()
+        event.record(self)
+        return event
+
     def end_capture(self) -> Graph:
+        broken = self.capture.broken
         try:
             made = self.ended()
         except AssertionError as error:
             raise CUDARuntimeError("cudaErrorStreamCaptureUnjoined") from error
+        if broken:
+            raise CUDARuntimeError("cudaErrorStreamCaptureInvalidated")
         Memory.take(OF_RUNTIME)
         return Graph(made)
 
     def synchronize(self) -> None:
-        assert self.capture is None, "a capture must not wait"
+        self.refuse_in_capture("cudaStreamSynchronize")
         self.synchronized += 1
         while self.work:
             Stream.go_on()
+
+    def refuse_in_capture(self, what: str) -> None:
+        """Raise, and break the capture, as CUDA does where no graph can hold `what`."""
+        if self.capture is not None:
+            self.capture.broken = True
+            raise CUDARuntimeError(f"cudaErrorStreamCaptureUnsupported: {what}")
 
     def wait_event(self, event: Event) -> None:
         """Work on the current stream runs when it is launched, so the wait is over before it goes on."""
         if event.mark.wait(self):
             return
+        self.refuse_in_capture("a wait for an event outside of the capture (cudaErrorStreamCaptureIsolation)")
         if self is not Stream.current[-1]:
             self.work.append(SimpleNamespace(poll=event.is_done))
             return
@@ -86,6 +104,9 @@ class Stream(Capturing):
             while stream.work and stream.work[0].poll():
                 stream.work.popleft()
                 stream.done += 1
+
+
+Memory.refuse_in_capture = lambda what: Stream.current[-1].refuse_in_capture(what) if Stream.current else None
 
 
 class ExternalStream(Stream):
@@ -115,10 +136,10 @@ class Event:
         Memory.take(OF_RUNTIME)
         self.time = 0
 
-    def record(self) -> None:
+    def record(self, stream: Stream | None = None) -> None:
         Event.recorded += 1
         self.time = Event.recorded
-        self._stream = Stream.current[-1]
+        self._stream = stream or Stream.current[-1]
         self.mark = Mark(self._stream)
         self._behind = self._stream.done + len(self._stream.work)
 

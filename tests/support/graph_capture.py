@@ -10,9 +10,11 @@ class Capture:
 
     nodes   what was launched, in that order
     before  of each node the earlier ones that it waits for: the graph's edges
+    broken  whether it was asked for what no graph holds
     """
 
     def __init__(self) -> None:
+        self.broken = False
         self.nodes: list[Any] = []
         self.before: list[tuple[int, ...]] = []
         self._streams: list[Capturing] = []

@@ -105,8 +105,8 @@ def dropout(rng: np.random.Generator) -> Iterator[Case]:
     for (features, batch), threshold in itertools.product(PAIRS, (0, 2**31, 2**32, first)):
         size = features * batch
         yield case(
-            {"kept": rng.integers(0, 2, size)}, features=features, batch=batch, size=size, key=key,
-            layer=layer, draw=draw, threshold=threshold, scale=2.0, first=batch - 1,
+            {"kept": rng.integers(0, 2, size), "draw": np.array([draw])}, features=features, batch=batch,
+            size=size, key=key, layer=layer, threshold=threshold, scale=2.0, first=batch - 1,
         )  # fmt: skip
 
 
@@ -123,10 +123,10 @@ def classification(rng: np.random.Generator) -> Iterator[Case]:
         labels[:left_out] = -1
         scores = 30 * rng.standard_normal((rows, classes))
         scores[:left_out] = np.nan
-        counted = max(rows - left_out, 0)
+        counted = np.array([max(rows - left_out, 0)])
         for smoothing in (0.0, 0.3):
-            scalars = {"rows": rows, "classes": classes, "counted": counted, "smoothing": smoothing}
-            yield case({"labels": labels, "scores": scores}, **scalars)
+            arrays = {"labels": labels, "scores": scores, "counted": counted}
+            yield case(arrays, rows=rows, classes=classes, smoothing=smoothing)
 
 
 @cases_of("rms_norm_forward", "rms_norm_vjp")
@@ -176,11 +176,9 @@ def update(rng: np.random.Generator) -> Iterator[Case]:
         rows = np.array([[0.1, 0.9, 0.25, 1e-8, 0.01], [0.2, 0.0, 0.5, 0.1, 0.0], [0.3, 0.8, 0.999, 0, 1.0]])
         arrays = {
             "blocked": np.array([blocked]), "second": rng.random(count), "steps": np.array([steps]),
-            "group": rng.integers(0, groups, -(-count // 8)), "settings": rows[:groups],
+            "group": rng.integers(0, groups, -(-count // 8)), "settings": np.append(rows[:groups], 0.5),
         }  # fmt: skip
-        yield case(
-            arrays, count=count, unit=8, groups=groups, pace=0.5, moving=count != 33, decoupled=decoupled
-        )
+        yield case(arrays, count=count, unit=8, groups=groups, moving=count != 33, decoupled=decoupled)
 
 
 # ---- convolution and pooling ----

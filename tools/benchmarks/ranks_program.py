@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.data import Batch
 from bppsa_cupy.data.bitstream import make_bitstreams
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.distributed import BatchSequential, Group, accumulate, distribute, guard
@@ -31,10 +30,9 @@ from bppsa_cupy.timescan import Stack
 from bppsa_cupy.timescan.chunked import TimeScan
 from bppsa_cupy.timescan.linear import LinearScan
 from bppsa_cupy.tools.benchmarks.train import make_network
+from bppsa_cupy.training.captured import micro_batch_gradients
 from bppsa_cupy.training.losses import cross_entropy
 from bppsa_cupy.training.optimizers import SGD
-from bppsa_cupy.training.settings import Settings
-from bppsa_cupy.training.steps import by_micro_batches
 
 #: Seconds between the call and the moment at which all ranks begin.
 LEAD = 2e-3
@@ -191,14 +189,10 @@ def over_batch(group: Group, options: dict[str, Any]) -> dict[str, Any]:
 
 def _step(net: BatchSequential, x: np.ndarray, labels: np.ndarray) -> Callable[[], None]:
     """A step of training."""
-    optimizer, batch, settings = (
-        SGD(net.parameters, lr=1e-3, momentum=0.9),
-        Batch(x, labels, None),
-        Settings(),
-    )
+    optimizer = SGD(net.parameters, lr=1e-3, momentum=0.9)
 
     def step() -> None:
-        by_micro_batches(net, batch, settings, net.last_pass)
+        micro_batch_gradients(net, x, labels, None, None, into=net.last_pass)
         optimizer.step(net.gradients)
 
     return step
