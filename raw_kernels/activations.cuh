@@ -47,6 +47,8 @@ __device__ __forceinline__ float tanh_of(float x)
 __device__ inline double tanh_of(double x) { return tanh(x); }
 __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp(x); }
+__device__ inline float expm1_of(float x) { return expm1f(x); }
+__device__ inline double expm1_of(double x) { return expm1(x); }
 
 // e^-|x| neither overflows nor cancels.
 __device__ __forceinline__ real sigmoid_of(real x)

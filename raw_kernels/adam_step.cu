@@ -19,7 +19,9 @@ extern "C" __global__ void adam_step(
 {
     // What follows from a group's settings is kept until another group is met: powers are dear.
     int known = -1;
-    real keep = real(1), decay = real(0), take1 = real(0), keep2 = real(0), take2 = real(0);
+    // The running mean starts from its nearer end, as torch.lerp does: else rounding keeps an old, large mean.
+    bool from_gradient = false;
+    real keep = real(1), decay = real(0), share = real(0), keep2 = real(0), take2 = real(0);
     real root_scale = real(1), epsilon = real(0), step = real(0);
     GRID_STRIDE(item, *blocked ? 0 : count) {
         const int found = groups == 1 ? 0 : group[item / unit];
@@ -28,7 +30,9 @@ extern "C" __global__ void adam_step(
             const double rate = own[0] * settings[5 * groups], t = double(*steps);
             keep = real(decoupled ? 1 - rate * own[4] : 1.0);
             decay = real(decoupled ? 0.0 : own[4]);
-            take1 = real(1 - own[1]);
+            share = real(1 - own[1]);
+            from_gradient = share >= real(0.5);
+            if (from_gradient) share -= real(1);
             keep2 = real(own[2]);
             take2 = real(1 - own[2]);
             root_scale = real(sqrt(1 - pow(own[2], t)));
@@ -38,7 +42,7 @@ extern "C" __global__ void adam_step(
         }
         real p = keep * parameter[item];
         real g = gradient[item] + decay * p;
-        real m = first[item] + (g - first[item]) * take1;
+        real m = (from_gradient ? g : first[item]) + (g - first[item]) * share;
         real v = keep2 * second[item] + take2 * g * g;
         first[item] = m;
         second[item] = v;

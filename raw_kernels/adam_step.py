@@ -14,11 +14,14 @@ def _of_one_group(start, end, t, gradient, parameter, first, second, own, pace, 
     rate, correction1, correction2 = own[0] * pace, 1 - own[1] ** t, 1 - own[2] ** t
     keep, decay = real(1 - rate * own[4] if decoupled else 1.0), real(0.0 if decoupled else own[4])
     take1, keep2, take2 = real(1 - own[1]), real(own[2]), real(1 - own[2])
+    # The running mean starts from its nearer end, as torch.lerp does: else rounding keeps an old, large mean.
+    from_gradient = take1 >= real(0.5)
+    share = take1 - real(1) if from_gradient else take1
     step, scale, tiny = real(rate / correction1), real(np.sqrt(correction2)), real(own[3])
     for item in range(start, end):
         p = keep * parameter[item]
         g = gradient[item] + decay * p
-        m = first[item] + (g - first[item]) * take1
+        m = (g if from_gradient else first[item]) + (g - first[item]) * share
         v = keep2 * second[item] + take2 * g * g
         first[item] = m
         second[item] = v

@@ -52,9 +52,8 @@ TABLE1 = {
     1: Operator("ReLU", 0.99998, 1.2e6),
     2: Operator("max-pooling", 0.99994, 1.5e5),
 }
-#: Sizes of the first convolution's Jacobian (section 3.3), in what the paper calls MB: its values, and all
-#: elements.
-CONVOLUTION_MIB, CONVOLUTION_FULL_MIB = 6.5, 768.0
+#: Values of the first convolution's Jacobian (section 3.3), in MiB; the paper writes MB.
+CONVOLUTION_MIB = 6.5
 
 #: The RNN by T at B = 16, and by B at T = 1000.
 TABLE4 = {
@@ -91,11 +90,3 @@ TABLE6 = {
 }
 #: Steps and features of the sets (table 3).
 SETS = {"S": (259, 38), "M": (517, 24), "L": (1034, 12)}
-#: Training samples of an epoch: bitstreams (section 4.1), and the clips of IRMAS's training part.
-BITSTREAMS, CLIPS = 32000, 6705
-
-#: Figure 7 (section 5.1), on an RTX 2070: baseline / BPPSA of training and of the way back.
-FIGURE7_OVERALL, FIGURE7_BACKWARD = 2.73, 16.0
-#: The largest ratios of figure 8, on an RTX 2080 Ti and an RTX 2070, and those of figure 9.
-FIGURE8_BACKWARD, FIGURE8_OVERALL = 108.0, 2.75
-FIGURE9_BACKWARD, FIGURE9_OVERALL = 13.4, 2.36

@@ -172,12 +172,14 @@ def run_show(arguments: argparse.Namespace) -> None:
     if verify is None:
         verify = not arguments.file.is_file() or arguments.file.stat().st_size <= CHECKED_BYTES
     facts = {"file": str(arguments.file), "checksum": verify}
-    if holds_product(arguments.file):
+    print_facts = print_report
+    try:
+        facts |= report(Plan.outline(arguments.file, verify=verify, foreign=True))
+    except PlanError:
+        if not holds_product(arguments.file):
+            raise
         facts |= product_report(arguments.file, verify)
         print_facts = print_product_report
-    else:
-        facts |= report(Plan.outline(arguments.file, verify=verify, foreign=True))
-        print_facts = print_report
     if arguments.json:
         print(json.dumps(facts))
     else:
@@ -185,16 +187,16 @@ def run_show(arguments: argparse.Namespace) -> None:
 
 
 def run_verify(arguments: argparse.Namespace) -> None:
-    """All checks of the reader, and every product against one that is made anew."""
-    if holds_product(arguments.file):
-        if arguments.model is not None:
-            raise PlanError(f"{arguments.file} is a planned product of no network: leave --model out")
-        planned = PlannedProduct.load(arguments.file, foreign=True)
-        different = {p for m in planned.multiplications for p in (m.many, m.one)}
-        check_products(arguments.file, different)
-        print(f"{arguments.file}: sound: {counted(len(planned.multiplications), 'product')}")
+    """Make all checks of the reader, and compare every product with one that is made anew."""
+    try:
+        plan = Plan.load(arguments.file, foreign=True)
+    except PlanError:
+        if arguments.model is not None or not holds_product(arguments.file):
+            raise
+        multiplications = PlannedProduct.load(arguments.file, foreign=True).multiplications
+        check_products(arguments.file, {p for m in multiplications for p in (m.many, m.one)})
+        print(f"{arguments.file}: sound: {counted(len(multiplications), 'product')}")
         return
-    plan = Plan.load(arguments.file, foreign=True)
     products = {key: product for chain in plan.chains for key, product in chain.products.items()}
     check_products(arguments.file, products.values())
     if arguments.model is not None:

@@ -1,4 +1,4 @@
-"""Reproduce the paper's figures: the numbers as JSON, and the picture made of them; or all as one page."""
+"""Reproduce the figures of the two papers: numbers as JSON, and a picture of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.reproduction import (
-    command,
     forgetting,
     images,
     lenet5,
@@ -22,10 +21,6 @@ def parser() -> argparse.ArgumentParser:
     """The command line, one subcommand a figure."""
     result = cli.command("bppsa-reproduce", __doc__)
     figures = result.add_subparsers(dest="figure", required=True)
-    everything = figures.add_parser("all", help="the paper's tables and figures, as one page")
-    command.add_arguments(everything)
-    everything.add_argument("--device", choices=("auto", "cuda", "host"), default="auto")
-    everything.set_defaults(run=command.run)
     for name, add_arguments, run, summary in (
         ("figure6", lenet5.add_arguments, lenet5.run,
          "LeNet-5 on CIFAR-10 by every method: the same loss curve"),

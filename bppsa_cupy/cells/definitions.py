@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bppsa_cupy.cells.definition import Definition
-from bppsa_cupy.cells.functions import bounded_sqrt, exp, relu, sigmoid, tanh
+from bppsa_cupy.cells.functions import bounded_sqrt, exp, expm1, relu, sigmoid, tanh
 
 
 def rnn_tanh(x: Any, u: Any, s: Any, p: Any) -> Any:
@@ -108,8 +108,9 @@ def qrnn(x: Any, u: Any, s: Any, p: Any) -> Any:
 def rglru(x: Any, u: Any, s: Any, p: Any) -> Any:
     """The real-gated linear recurrent unit (De et al. 2024, section 2.4): a = exp(rate σ(x_r)),
     h' = a h + sqrt(1 - a²) σ(x_i) x_v, rate being -8 softplus(Λ)."""
-    a = exp(p.rate * sigmoid(x.r))
-    return {"h": a * s.h + bounded_sqrt(1 - a * a) * (sigmoid(x.i) * x.v)}
+    log_a = p.rate * sigmoid(x.r)
+    less = expm1(log_a)  # a - 1: 1 - a² would cancel where a is near 1
+    return {"h": exp(log_a) * s.h + bounded_sqrt(-less * (2 + less)) * (sigmoid(x.i) * x.v)}
 
 
 #: Below it a gate of minLSTM counts as that: its σ is the least that float32 has in normal form, nearly.

@@ -33,6 +33,13 @@ def exp(x: Any) -> Any:
     return sympy.exp(x)
 
 
+def expm1(x: Any) -> Any:
+    """e^x - 1, which does not cancel near 0."""
+    from bppsa_cupy.cells.symbolic import ExponentialMinusOne
+
+    return ExponentialMinusOne(x)
+
+
 def relu(x: Any) -> Any:
     """max(x, 0), whose derivative at 0 is 0."""
     import sympy

@@ -35,6 +35,19 @@ class Sigmoid(Own):
         return self * (1 - self)
 
 
+class ExponentialMinusOne(Own):
+    """e^x - 1, exact to its last places also near 0."""
+
+    nargs = 1
+    is_real = True
+
+    def terms(self) -> Expression:
+        return sympy.exp(self.args[0]) - 1
+
+    def fdiff(self, argindex: int = 1) -> Expression:
+        return sympy.exp(self.args[0])
+
+
 class Reciprocal(Own):
     """1 / x"""
 
@@ -124,6 +137,7 @@ NAMES: dict[type, Names] = {
     sympy.tanh: Names("tanh", "activations", "tanh_of"),
     Sigmoid: Names("sigmoid", "activations", "sigmoid_of"),
     sympy.exp: Names("exponential", "activations", "exp_of"),
+    ExponentialMinusOne: Names("expm1", "activations", "expm1_of"),
     sympy.log: Names("logarithm", "functions", "log"),
     sympy.sin: Names("sine", "functions", "sin"),
     sympy.cos: Names("cosine", "functions", "cos"),
@@ -178,5 +192,5 @@ def numeric() -> list[Any]:
     import numpy
 
     own = {"Sigmoid": lambda x: 1 / (1 + numpy.exp(-x)), "Magnitude": numpy.abs}
-    own["BoundedRoot"] = numpy.sqrt
+    own |= {"BoundedRoot": numpy.sqrt, "ExponentialMinusOne": numpy.expm1}
     return [own, "numpy"]

@@ -13,6 +13,7 @@ import numpy as np
 
 from bppsa_cupy.errors import DataError, reason_of
 
+_MAXIMAL = 0xFFFFFFFF
 _REMEDY = "remove it, or fetch it again"
 
 
@@ -24,7 +25,7 @@ def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
     Raises DataError where it is no WAV, holds no samples, is truncated or damaged, holds NaN or infinity,
     or where soundfile is missing.
     """
-    check(content, source)
+    content = check(content, source)
     soundfile = import_audio("soundfile")
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float32", always_2d=True)
@@ -35,8 +36,12 @@ def decode(content: bytes, source: str) -> tuple[np.ndarray, int]:
     return samples, int(rate)
 
 
-def check(content: bytes, source: str) -> None:
-    """Raise DataError unless `content` is a RIFF WAVE file whose samples are all there, and at least one."""
+def check(content: bytes, source: str) -> bytes:
+    """Return a RIFF WAVE file whose header states the bytes of its samples.
+
+    Programs that write into a pipe cannot know this size. Their samples end with the file.
+    Raises DataError if a sample is missing, or if there are none.
+    """
     if not content:
         raise DataError(f"{source} is empty, 0 bytes: {_REMEDY}")
     if len(content) < 12 or content[:4] != b"RIFF" or content[8:12] != b"WAVE":
@@ -50,6 +55,10 @@ def check(content: bytes, source: str) -> None:
         if name == b"fmt " and offset + 16 <= len(content):
             (block,) = struct.unpack_from("<H", content, offset + 12)
         if name == b"data":
+            if block and _is_placeholder(content, offset, size):
+                size = (len(content) - offset) // block * block
+                sizes = struct.pack("<I", offset + size - 8), struct.pack("<I", size)
+                content = b"RIFF" + sizes[0] + content[8 : offset - 4] + sizes[1] + content[offset:]
             if size == 0 or size < block:
                 raise DataError(f"{source} is empty, a WAV file without samples: {_REMEDY}")
             if offset + size > len(content):
@@ -58,10 +67,21 @@ def check(content: bytes, source: str) -> None:
                     f"{len(content) - offset} are there; {_REMEDY}"
                 )
             if block:
-                return
+                return content
             break
         offset += size + size % 2
     raise DataError(f"{source} is truncated or damaged: it lacks the chunk 'fmt ' or 'data'; {_REMEDY}")
+
+
+def _is_placeholder(content: bytes, offset: int, size: int) -> bool:
+    """Whether the size of the samples from `offset` on was unknown when the header was written.
+
+    Then ffmpeg writes 2**32 - 1, SoX and arecord some 2**31, others the 0 of an empty file.
+    """
+    if size == 0:
+        (riff,) = struct.unpack_from("<I", content, 4)
+        return riff + 8 <= offset or riff == _MAXIMAL
+    return offset + size > len(content) and (size == _MAXIMAL or 0x7FFF0000 <= size <= 0x80000000)
 
 
 def import_audio(name: str) -> Any:

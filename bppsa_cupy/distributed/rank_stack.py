@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -53,17 +53,22 @@ class RankStack(StackPasses):
         self._others: dict[str, Array] = {}
         if len(self._samples) > 1:
             self._others = {name: device.empty(a.shape, a.dtype) for name, a in gradients.items()}
-        self.stacks, shapes = [], stack_shapes(sizes, device)
+        self._stacks: list[Stack] = []
+        shapes = stack_shapes(sizes, device)
         for own in self._samples:
             of_group = replace(sizes, walk=replace(walk, batch=own.stop - own.start))
             cut = cut_buffers(buffers, shapes, stack_shapes(of_group, device), own)
-            into = self._others if self.stacks else gradients
+            into = self._others if self._stacks else gradients
             passes = ranges, walk, len(self._samples)
-            self.stacks.append(_GroupStack(*passes, device, of_group, cut, parameters, into, forward_method))
+            self._stacks.append(_GroupStack(*passes, device, of_group, cut, parameters, into, forward_method))
         shape = walk.cell.states * walk.hidden, walk.batch
         self.initial_states, self.boundaries, self.final_states, self.state_gradients = (
-            [device.empty(shape, d.walk.state.dtype) for d in self.stacks[0].directions] for _ in range(4)
+            [device.empty(shape, d.walk.state.dtype) for d in self._stacks[0].directions] for _ in range(4)
         )
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        return self._stacks
 
     def take(self, x: Array) -> None:
         for stack, own in self._each():
@@ -77,7 +82,7 @@ class RankStack(StackPasses):
             stack.forward()
             for d, final in zip(stack.directions, self.final_states, strict=True):
                 final[:, own] = d.walk.final
-        for d, final in zip(self.stacks[0].directions, self.final_states, strict=True):
+        for d, final in zip(self._stacks[0].directions, self.final_states, strict=True):
             self._ranges.group.broadcast(final, self._ranges.order(d.walk.reverse)[-1])
 
     def put(self, out: Array) -> None:
@@ -89,7 +94,7 @@ class RankStack(StackPasses):
             stack.take_gradient(gradient[own])
 
     def backward(self, method: str = "auto") -> None:
-        for stack in self.stacks:  # on all ranks at once, before the first of them waits
+        for stack in self._stacks:  # on all ranks at once, before the first of them waits
             stack.bind_backward(method)
         for stack, own in self._each():
             for d, boundary in zip(stack.directions, self.boundaries, strict=True):
@@ -97,7 +102,7 @@ class RankStack(StackPasses):
             stack.backward(method)
             for d, gradient in zip(stack.directions, self.state_gradients, strict=True):
                 gradient[:, own] = d.entering
-        for d, gradient in zip(self.stacks[0].directions, self.state_gradients, strict=True):
+        for d, gradient in zip(self._stacks[0].directions, self.state_gradients, strict=True):
             self._ranges.group.broadcast(gradient, self._ranges.order(d.walk.reverse)[0])
 
     def input_gradient(self, out: Array) -> None:
@@ -105,7 +110,7 @@ class RankStack(StackPasses):
             stack.input_gradient(out[own])
 
     def weight_gradients(self) -> None:
-        first, *others = self.stacks
+        first, *others = self._stacks
         first.weight_gradients()
         for stack in others:
             stack.weight_gradients()
@@ -114,15 +119,15 @@ class RankStack(StackPasses):
 
     @property
     def forward_ways(self) -> tuple[str, ...]:
-        return self._told(self.stacks[-1].forward_ways)
+        return self._told(self._stacks[-1].forward_ways)
 
     @property
     def backward_ways(self) -> tuple[str, ...]:
-        return self._told(self.stacks[-1].backward_ways)
+        return self._told(self._stacks[-1].backward_ways)
 
     def _each(self) -> Iterator[tuple[Stack, slice]]:
         """Each group's stack, and its samples."""
-        return zip(self.stacks, self._samples, strict=True)
+        return zip(self._stacks, self._samples, strict=True)
 
     def _told(self, ways: tuple[str, ...]) -> tuple[str, ...]:
         """The ways of a group, with how many there are."""

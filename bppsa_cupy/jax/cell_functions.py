@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 sigmoid, tanh, sqrt = jax.nn.sigmoid, jnp.tanh, jnp.sqrt
-exponential, logarithm = jnp.exp, jnp.log
+exponential, expm1, logarithm = jnp.exp, jnp.expm1, jnp.log
 sine, cosine, magnitude, select = jnp.sin, jnp.cos, jnp.abs, jnp.where
 
 

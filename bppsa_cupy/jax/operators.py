@@ -11,9 +11,44 @@ import jax.numpy as jnp
 from jax.experimental.buffer_callback import buffer_callback
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
 
 from bppsa_cupy.jax.parts import Wanted, batch_axes
 from bppsa_cupy.layers import MatrixRecurrent
+
+
+def bind_alike(primitive: Primitive, *values: Any, **parameters: Any) -> Any:
+    """Bind operands that all vary over the same mesh axes of jax.shard_map.
+
+    A parameter that the devices share becomes varying here, so its gradient is summed over the devices.
+    """
+    axes = [_varying(jax.typeof(value)) for value in values]
+    every = frozenset().union(*axes)
+    cast = [
+        _as_varying(value, tuple(sorted(every - own))) if every - own else value
+        for value, own in zip(values, axes, strict=True)
+    ]
+    return primitive.bind(*cast, **parameters)
+
+
+def _varying(kind: Any) -> frozenset[Any]:
+    """The mesh axes over which values of an abstract kind vary. JAX renamed the attribute in 0.10."""
+    return kind.vma if hasattr(kind, "vma") else kind.mat.varying
+
+
+def _as_varying(value: Any, axes: tuple[Any, ...]) -> Any:
+    lax: Any = jax.lax
+    if hasattr(lax, "pcast"):
+        return lax.pcast(value, axes, to="varying")
+    return lax.pvary(value, axes)  # JAX before 0.8
+
+
+def result_like(operand: jax.core.ShapedArray, struct: Any) -> jax.core.ShapedArray:
+    """The abstract value of a result, which varies over the mesh axes of the operands."""
+    if not _varying(operand):
+        return jax.core.ShapedArray(struct.shape, struct.dtype)
+    sharding = NamedSharding(operand.sharding.mesh, PartitionSpec(*[None] * len(struct.shape)))
+    return operand.update(shape=struct.shape, dtype=struct.dtype, weak_type=False, sharding=sharding)
 
 
 class Operator:
@@ -42,7 +77,7 @@ class Operator:
 
     def __call__(self, layer: MatrixRecurrent, parts: Any, wanted: Wanted) -> Any:
         leaves, tree = jax.tree.flatten(parts)
-        results = self.primitive.bind(*leaves, layer=layer, tree=tree, wanted=wanted)
+        results = bind_alike(self.primitive, *leaves, layer=layer, tree=tree, wanted=wanted)
         return jax.tree.unflatten(jax.tree.structure(self.shapes(layer, parts, wanted)), results)
 
     def _compute(self, *leaves: Any, layer: MatrixRecurrent, tree: Any, wanted: Wanted) -> list[Any]:
@@ -52,7 +87,7 @@ class Operator:
 
     def _abstract(self, *leaves: Any, layer: MatrixRecurrent, tree: Any, wanted: Wanted) -> list[Any]:
         shapes = self.shapes(layer, jax.tree.unflatten(tree, leaves), wanted)
-        return [jax.core.ShapedArray(struct.shape, struct.dtype) for struct in jax.tree.leaves(shapes)]
+        return [result_like(leaves[0], struct) for struct in jax.tree.leaves(shapes)]
 
     def _batched(
         self,
@@ -83,7 +118,8 @@ class Operator:
         of_results = batch_axes(layer, results)
         for value, axis in zip(bind(*merged), of_results, strict=True):
             assert axis is not None
-            found.append(value.reshape(*value.shape[:axis], size, -1, *value.shape[axis + 1 :]))
+            batch = value.shape[axis] // size
+            found.append(value.reshape(*value.shape[:axis], size, batch, *value.shape[axis + 1 :]))
         return found, of_results
 
 
@@ -94,7 +130,8 @@ def _merge(value: Any, dim: int | None, axis: int, size: int) -> Any:
         value = jnp.broadcast_to(jnp.expand_dims(value, axis), shape)
     else:
         value = jnp.moveaxis(value, dim, axis)
-    return value.reshape(*value.shape[:axis], -1, *value.shape[axis + 2 :])
+    batch = size * value.shape[axis + 1]
+    return value.reshape(*value.shape[:axis], batch, *value.shape[axis + 2 :])
 
 
 def _one_by_one(

@@ -13,6 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from bppsa_cupy.errors import ShapeError
+from bppsa_cupy.jax.operators import bind_alike, result_like
 from bppsa_cupy.jax.passes import as_arrays, where
 from bppsa_cupy.timescan.lengths import check_lengths
 from bppsa_cupy.timescan.linear_scan import REAL_OF, fill_states
@@ -58,13 +59,13 @@ def linear_scan(
         check_lengths(np.ones(lengths.shape, lengths.dtype), batch, max(steps, 1))
     else:
         check_lengths(np.asarray(lengths), batch, steps)
-    marks = jnp.zeros((1, steps), bool) if resets is None else jnp.asarray(resets).reshape(-1, steps)
-    if marks.dtype != bool or marks.shape[0] not in (1, batch):
+    marks = jnp.zeros((1, steps), bool) if resets is None else jnp.atleast_2d(resets)
+    if marks.dtype != bool or marks.shape not in ((1, steps), (batch, steps)):
         raise ShapeError(
-            f"linear_scan got resets of {marks.dtype} and {marks.size} elements: it takes bools of shape "
+            f"linear_scan got resets of {marks.dtype} and shape {jnp.shape(resets)}: it takes bools of shape "
             f"({steps},) or ({batch}, {steps})"
         )
-    return _scan.bind(a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))
+    return bind_alike(_scan, a, b, h0, jnp.asarray(lengths), marks, reverse=bool(reverse))
 
 
 def _fill(reverse: bool, transposed: bool, execution: Any, out: Any, given: Any) -> None:
@@ -87,7 +88,7 @@ def _primitive(name: str, transposed: bool) -> Primitive:
     primitive = Primitive(name)
     compute = partial(_computed, transposed=transposed)
     primitive.def_impl(jax.jit(compute, static_argnames=("reverse",)))
-    primitive.def_abstract_eval(lambda a, b, *_, **__: jax.core.ShapedArray(b.shape, b.dtype))
+    primitive.def_abstract_eval(lambda a, b, *_, **__: result_like(b, b))
     mlir.register_lowering(primitive, mlir.lower_fun(compute, multiple_results=False))
     batching.primitive_batchers[primitive] = partial(_batched, primitive)
     return primitive
@@ -135,17 +136,21 @@ def _own(tangent: Any, primal: Any) -> Any:
     return jnp.zeros_like(primal) if type(tangent) is ad.Zero else tangent
 
 
-def _of_factors(tangent: Any, resets: Any, states: Any) -> Any:
-    """What a change of the factors adds."""
-    return 0 if type(tangent) is ad.Zero else jnp.where(resets[..., None], 0, tangent * states)
+def _product(factors: Any, states: Any, lengths: Any, resets: Any) -> Any:
+    """factors * states, with zeros at resets and after each sample's end: neither operand enters there, nor
+    does its derivative, whether or not they are finite."""
+    cut = resets[..., None] | (jnp.arange(states.shape[1])[:, None] >= lengths[:, None, None])
+    return jnp.where(cut, 0, jnp.where(cut, 0, factors) * jnp.where(cut, 0, states))
 
 
 def _scan_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
     a, b, h0, lengths, resets = primals
     h = _scan.bind(*primals, reverse=reverse)
-    former = jnp.where(_at_first(h, lengths, reverse), h0[:, None], _moved(h, reverse))
-    term = _own(tangents[1], b) + _of_factors(tangents[0], resets, former)
-    return h, _scan.bind(a, term, _own(tangents[2], h0), lengths, resets, reverse=reverse)
+    term = _own(tangents[1], b)
+    if type(tangents[0]) is not ad.Zero:
+        former = jnp.where(_at_first(h, lengths, reverse), h0[:, None], _moved(h, reverse))
+        term = term + _product(tangents[0], former, lengths, resets)
+    return h, bind_alike(_scan, a, term, _own(tangents[2], h0), lengths, resets, reverse=reverse)
 
 
 def _scan_transpose(
@@ -153,10 +158,10 @@ def _scan_transpose(
 ) -> Any:
     if type(cotangent) is ad.Zero:
         return None, None, None, None, None
-    by_b = _transpose.bind(a, cotangent, lengths, resets, reverse=reverse)
+    by_b = bind_alike(_transpose, a, cotangent, lengths, resets, reverse=reverse)
     by_h0 = None
     if ad.is_undefined_primal(h0):
-        carried = jnp.where(resets[..., None], 0, a * by_b)
+        carried = _product(a, by_b, lengths, resets)
         by_h0 = jnp.where(_at_first(by_b, lengths, reverse), carried, 0).sum(1)
     return None, by_b if ad.is_undefined_primal(b) else None, by_h0, None, None
 
@@ -164,15 +169,17 @@ def _scan_transpose(
 def _transpose_jvp(primals: Any, tangents: Any, *, reverse: bool) -> Any:
     a, b, lengths, resets = primals
     g = _transpose.bind(*primals, reverse=reverse)
-    onward = _moved(jnp.broadcast_to(_of_factors(tangents[0], resets, g), g.shape), not reverse)
-    return g, _transpose.bind(a, _own(tangents[1], b) + onward, lengths, resets, reverse=reverse)
+    term = _own(tangents[1], b)
+    if type(tangents[0]) is not ad.Zero:
+        term = term + _moved(_product(tangents[0], g, lengths, resets), not reverse)
+    return g, bind_alike(_transpose, a, term, lengths, resets, reverse=reverse)
 
 
 def _transpose_transpose(cotangent: Any, a: Any, b: Any, lengths: Any, resets: Any, *, reverse: bool) -> Any:
     if type(cotangent) is ad.Zero:
         return None, None, None, None
     h0 = jnp.zeros((cotangent.shape[0], cotangent.shape[2]), cotangent.dtype)
-    return None, _scan.bind(a, cotangent, h0, lengths, resets, reverse=reverse), None, None
+    return None, bind_alike(_scan, a, cotangent, h0, lengths, resets, reverse=reverse), None, None
 
 
 ad.primitive_jvps[_scan], ad.primitive_jvps[_transpose] = _scan_jvp, _transpose_jvp

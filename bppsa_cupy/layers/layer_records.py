@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from bppsa_cupy.devices import Array
 from bppsa_cupy.jacobians.base import TransposedJacobian
 from bppsa_cupy.layers.base import Context, Layer, Shape
@@ -32,13 +34,15 @@ def layer_records(
     """
     geometry, device = layer.describe(shape), ctx.device
     place: dict[str, Any] = {"geometry": geometry, "path": path}
+    lengths = None if ctx.lengths is None else np.array(device.to_host(ctx.lengths))
     for chain in layer.step_jacobians(ctx, gradient):
         norms = chain.gradient_norms
         for step, data in enumerate(chain.values):
             norm = None if norms is None else float(norms[step])
             yield JacobianRecord(
-                index, chain.name, chain.pattern, data, step, chain.direction, gradient_norm=norm, **place
-            )
+                index, chain.name, chain.pattern, data, step, chain.direction,
+                gradient_norm=norm, lengths=lengths, **place,
+            )  # fmt: skip
     if operator is None:
         return
     nnz = operator.pattern.nnz

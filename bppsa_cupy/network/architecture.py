@@ -75,7 +75,8 @@ class Architecture(LayerStack):
     @cached_property
     def section(self) -> Section:
         """The layers with their Jacobians and runs, and the sections inside of residual blocks."""
-        return SectionMaker(self.training, self._operators).make(self)
+        stack = LayerStack(self.layers, self.input_shape)  # not self: a cycle would keep the patterns
+        return SectionMaker(self.training, self._operators).make(stack)
 
     @property
     def jacobians(self) -> tuple[Any, ...]:

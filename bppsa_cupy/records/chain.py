@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -100,21 +99,13 @@ class StepChain:
             inside = range(len(matrices) - 1, -1, -1) if falling else range(len(matrices))
             yield from ((steps.start + position, matrices[position]) for position in inside)
 
-    @cached_property
+    @property
     def lengths(self) -> np.ndarray:
-        """(B,) int64, how many steps of each sample are no padding: those up to the last whose matrix is not
-        exactly the identity, as the steps after a sample's end are."""
-        found = np.zeros(self.batch, np.int64)
-        identity = (self.pattern.rows() == self.pattern.indices)[:, None]
-        length = max(1, BLOCK // max(1, self.batch * self.pattern.nnz))
-        for end in range(self.steps, 0, -length):
-            begin = max(0, end - length)
-            live = (self.values(slice(begin, end)) != identity).any(axis=1)
-            last = len(live) - np.argmax(live[::-1], axis=0)
-            found = np.where((found == 0) & live.any(axis=0), begin + last, found)
-            if found.all():
-                break
-        return found
+        """(B,) int64, how many steps of each sample are no padding."""
+        ends = self.records[0].lengths
+        if ends is None:
+            return np.full(self.batch, self.steps)
+        return np.clip(ends - self.first, 0, self.steps)
 
     def live(self, lengths: np.ndarray) -> np.ndarray:
         """(T, B) bool, by time: whether a step is no padding."""
@@ -180,6 +171,12 @@ def make_chain(owner: str, records: Sequence[JacobianRecord]) -> StepChain:
                 f"{owner} got {first.label!r} of shape {first.pattern.shape} and data {first.data.shape}, "
                 f"and {record.label!r} of {record.pattern.shape} and {record.data.shape}: the steps of a "
                 "chain have one pattern, batch and sample"
+            )
+        theirs, ours = np.asarray(first.lengths), np.asarray(record.lengths)
+        if record.lengths is not first.lengths and not np.array_equal(theirs, ours):
+            raise ShapeError(
+                f"{owner} got lengths {first.lengths} of {first.label!r} and {record.lengths} of "
+                f"{record.label!r}: the steps of a chain have the same lengths"
             )
     if rows != columns:
         raise ShapeError(

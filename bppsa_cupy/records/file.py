@@ -20,7 +20,7 @@ from bppsa_cupy.records.records import JacobianRecords
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
 from bppsa_cupy.system.interrupts import interruptible
 
-FORMAT, VERSION = "bppsa-jacobians", 1
+FORMAT, VERSION = "bppsa-jacobians", 2
 #: (encoding-type, encoding-version) of a matrix, and of one with a value for each sample of a batch.
 MATRIX, BATCH = ("csr_matrix", "0.1.0"), ("bppsa-csr-batch", "0.1.0")
 #: A record's fields that are plain attributes of its group.
@@ -63,12 +63,19 @@ def save_jacobians(
         )
     records: Sequence[JacobianRecord] = given
     patterns: dict[Pattern, h5py.Group] = {}
+    lengths: dict[bytes, h5py.Dataset] = {}
     with create(path, error=JacobianFileError) as file:
         file.attrs.update(format=FORMAT, format_version=VERSION)
         for position, (record, name) in enumerate(zip(records, _group_names(records), strict=True)):
             group = file.create_group(name)
             group.attrs["position"] = position
             _write(group, record.on_host(), patterns, compress)
+            if record.lengths is not None:
+                key = record.lengths.tobytes()
+                if key in lengths:
+                    group["lengths"] = lengths[key]
+                else:
+                    lengths[key] = write_array(group, "lengths", record.lengths)
             if anndata and record.data.ndim == 2:
                 _write_samples(group)
 
@@ -90,6 +97,7 @@ def load_jacobians(
         for name, value in (("sealed", sealed), ("foreign", foreign))
     )
     patterns: dict[tuple, Pattern] = {}
+    lengths: dict[h5py.Dataset, np.ndarray] = {}
     unsealed = "if it is trusted, read it by load_jacobians(path, sealed=False) or with --unsealed"
     with open_file(path, sealed=sealed, foreign=foreign, error=JacobianFileError, unsealed=unsealed) as file:
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
@@ -99,11 +107,12 @@ def load_jacobians(
             )
         if version != VERSION:
             raise JacobianFileError(
-                f"{path} has version {version} of its format: this program reads {VERSION}"
+                f"{path} has version {version} of its format: this program reads {VERSION}, which stores the "
+                "lengths of sequences. Write the file again by bppsa-jacobians dump"
             )
         groups = [file[name] for name in file]
         groups.sort(key=lambda group: attribute(group, "position", int, JacobianFileError))
-        return JacobianRecords(_read(group, patterns) for group in groups)
+        return JacobianRecords(_read(group, patterns, lengths) for group in groups)
 
 
 def _group_names(records: Sequence[JacobianRecord]) -> list[str]:
@@ -170,7 +179,9 @@ def _write_samples(group: h5py.Group) -> None:
         own.create_virtual_dataset("data", view)
 
 
-def _read(group: Any, patterns: dict[tuple, Pattern]) -> JacobianRecord:
+def _read(
+    group: Any, patterns: dict[tuple, Pattern], lengths: dict[h5py.Dataset, np.ndarray]
+) -> JacobianRecord:
     where = f"{group.file.filename}: {group.name}"
     if not isinstance(group, h5py.Group):
         raise JacobianFileError(f"{where} is a data set: it must be a group")
@@ -196,6 +207,7 @@ def _read(group: Any, patterns: dict[tuple, Pattern]) -> JacobianRecord:
             gradient_norm=optional("gradient_norm", float),
             sample=optional("sample", int),
             path=optional("path", str) or "",
+            lengths=_read_lengths(group, lengths),
         )
     except ShapeError as cause:
         raise JacobianFileError(f"{where} is damaged: {cause}") from cause
@@ -214,6 +226,15 @@ def _read_pattern(group: h5py.Group, shape: tuple[int, ...], patterns: dict[tupl
         ]
         patterns[key] = Pattern((shape[0], shape[1]), *arrays)
     return patterns[key]
+
+
+def _read_lengths(group: h5py.Group, known: dict[h5py.Dataset, np.ndarray]) -> np.ndarray | None:
+    if "lengths" not in group:
+        return None
+    key = group.get("lengths")
+    if key not in known:
+        known[key] = read_array(group, "lengths", kinds="i", ndim=1, error=JacobianFileError)
+    return known[key]
 
 
 def _geometry(where: str, text: str) -> dict[str, Any]:

@@ -33,8 +33,7 @@ def lyapunov_exponents(
     average  "mean", the definition; or "smooth": weights exp(-1 / (u (1 - u))) over the steps, u from 0 to 1,
              which forget how directions settle, and where the motion is quasi-periodic, as that of a linear
              network is, converge faster than any power of T (Das, Saiki, Sander & Yorke 2017)
-    lengths  (B,) how many steps of each sample are no padding, from 0 to T; by default found from the
-             Jacobians, as `records.lengths()` tells them
+    lengths  (B,) how many steps of each sample are no padding, from 0 to T; by default `records.lengths()`
 
     Returns (B, count) float64, natural logarithms a step: a small change of the state grows by exp(exponent)
     each step, and a gradient by exp(exponent) each step back. -inf is a direction that is lost, as through a

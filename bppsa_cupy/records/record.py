@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from bppsa_cupy.arguments import as_integer, as_number, check_plain
+from bppsa_cupy.arguments import as_integer, as_integers, as_number, check_plain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array
 from bppsa_cupy.errors import ShapeError
@@ -34,6 +34,8 @@ class JacobianRecord:
                    this step of a recurrent layer; None where there was no backward pass
     path           where inside that layer, e.g. "body.0"; "" for the layer itself
     sample         the one sample that `data` (nnz,) belongs to; None otherwise
+    lengths        (B,) integers on the host, the number of steps of each sample in a recurrent layer: later
+                   steps are padding. None where no sample is padded
 
     Raises ShapeError where data and pattern do not fit, and for a field of another kind; layer, step and
     sample count from 0.
@@ -49,6 +51,7 @@ class JacobianRecord:
     gradient_norm: float | None = None
     sample: int | None = None
     path: str = ""
+    lengths: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         owner = "a JacobianRecord"
@@ -74,6 +77,14 @@ class JacobianRecord:
             raise ShapeError(f"{self.label} got data of shape {self.data.shape}: its pattern takes {takes}")
         if self.data.dtype not in (np.float32, np.float64):
             raise ShapeError(f"{self.label} got data of {self.data.dtype}: it takes float32 or float64")
+        if self.lengths is not None:
+            lengths = as_integers(self.label, "lengths", self.lengths)
+            wanted = 1 if self.shared else self.batch
+            if lengths.shape != (wanted,) or (lengths < 0).any():
+                raise ShapeError(
+                    f"{self.label} got lengths of shape {lengths.shape}: it takes ({wanted},) integers from 0"
+                )
+            object.__setattr__(self, "lengths", lengths.astype(np.int64, copy=False))
 
     @property
     def label(self) -> str:
@@ -112,7 +123,10 @@ class JacobianRecord:
     def select(self, sample: int) -> JacobianRecord:
         """The record of one sample, its data (nnz,); a shared record as it is."""
         values = self.values(sample)
-        return self if self.data.ndim == 1 else replace(self, data=values, sample=sample)
+        if self.data.ndim == 1:
+            return self
+        lengths = None if self.lengths is None else self.lengths[sample : sample + 1]
+        return replace(self, data=values, sample=sample, lengths=lengths)
 
     def on_host(self) -> JacobianRecord:
         """The same record with NumPy data; the record itself where it has them."""

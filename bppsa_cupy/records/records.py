@@ -119,10 +119,10 @@ class JacobianRecords(Sequence[JacobianRecord]):
     def lengths(self) -> np.ndarray:
         """(B,) int64, how many steps of each sample of one chain are no padding.
 
-        Found from the Jacobians: padding are the last steps, by time, that are exactly the identity. Raises
-        ShapeError where these are not the steps of one recurrent layer and direction.
+        They are the lengths that the forward pass was given, or T. Raises ShapeError where these are not the
+        steps of one recurrent layer and direction.
         """
-        return make_chain("lengths", self).lengths.copy()
+        return make_chain("lengths", self).lengths
 
 
 def step_records(name: str, matrices: np.ndarray) -> JacobianRecords:
@@ -144,7 +144,7 @@ def step_records(name: str, matrices: np.ndarray) -> JacobianRecords:
 def as_chain(owner: str, records: Any, lengths: Any = None) -> tuple[StepChain, np.ndarray]:
     """The chain of records that a caller gave, and how many steps of each sample are no padding.
 
-    lengths  (B,) integers from 0 to T, or None where they are found from the Jacobians
+    lengths  (B,) integers from 0 to T, or None for those of the records
     Raises ShapeError, naming `owner`.
     """
     if isinstance(records, JacobianRecord):

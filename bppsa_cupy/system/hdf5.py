@@ -16,7 +16,7 @@ import numpy as np
 from bppsa_cupy.errors import BppsaError, reason_of
 from bppsa_cupy.system.files import whole_file
 from bppsa_cupy.system.interrupts import interruptible, interrupts_deferred
-from bppsa_cupy.system.memory import free_host_memory
+from bppsa_cupy.system.memory import LARGE, free_host_memory
 from bppsa_cupy.system.trial import try_reading
 
 #: A sealed file begins with a user block of this many bytes, which the HDF5 library skips.
@@ -24,8 +24,6 @@ USER_BLOCK = 512
 #: First bytes of the user block; the hexadecimal SHA-256 of all bytes after the block follows.
 MAGIC = b"bppsa-seal 1 sha256 "
 _CHUNK_BYTES = 1 << 20
-#: Bytes of an array from which free memory is looked up before it is read.
-_LARGE = 1 << 26
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _KINDS = {"b": "booleans", "i": "signed integers", "u": "unsigned integers", "f": "real numbers"}
 
@@ -149,7 +147,7 @@ def read_array(
     if not _is_complete(stored):
         raise error(f"{where} lacks a part of its {stored.size} values: the file is damaged, write it again")
     size = int(stored.size) * stored.dtype.itemsize
-    if size > _LARGE and size > (free := free_host_memory()):
+    if size > LARGE and size > (free := free_host_memory()):
         raise error(f"{where} takes {size} bytes, {free} are free: read it on a machine with more memory")
     return np.asarray(stored[()])
 

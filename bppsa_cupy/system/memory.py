@@ -7,8 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from bppsa_cupy.errors import DeviceError
+
 #: Bytes of address space that a thread takes with its stack and its first allocations.
 THREAD_BYTES = 1 << 25
+#: Bytes from which free memory is looked up before they are used.
+LARGE = 1 << 26
 #: Where Linux tells of processes and of control groups.
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 #: Limit, use and, in memory.stat, reclaimable bytes of a group, by the version of control groups.
@@ -26,6 +30,18 @@ def check_thread_room() -> None:
     free = min(_of_address_space(), default=THREAD_BYTES)
     if free < THREAD_BYTES:
         raise MemoryError(f"a thread takes {THREAD_BYTES} bytes of address space, {free} are left")
+
+
+def check_host_memory(needed: int, what: str) -> None:
+    """Raise DeviceError if `what` takes more bytes than are free; small amounts are not looked up.
+
+    A host may hand out memory that it does not have, and end the process once it is used.
+    """
+    if needed > LARGE and needed > (free := free_host_memory()):
+        raise DeviceError(
+            f"host: {what} takes {needed} bytes, {free} are free: use fewer entries, or a machine with more "
+            "memory"
+        )
 
 
 def free_host_memory() -> int:

@@ -28,8 +28,9 @@ def check_lengths(lengths: np.ndarray, batch: int, steps: int) -> None:
 def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
     """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T.
 
-    Those of the host are copied once, and nothing waits; for those of a GPU, which are looked at on the host,
-    it waits until the GPU has made them. In a capture, where nothing can wait, they are taken as they are.
+    It is a copy. For those of the host nothing waits; for those of a GPU, which are looked at on the host,
+    it waits until the GPU has made them. In a capture, where nothing can
+    wait, they are taken as they are.
     """
     if device.capturing:
         return lengths
@@ -39,4 +40,4 @@ def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
     else:
         array = get_device("host").asarray(lengths)
         check_lengths(array, batch, steps)
-    return device.asarray(array, dtype=np.int64)
+    return device.asarray(array.astype(np.int64))

@@ -52,8 +52,9 @@ def linear_scan(
     reverse  h_t = a_t h_{t+1} + b_t in place of it, from the last step on
     lengths  (B,) integers from 1 to T, where each sample ends: states after that are 0, and where `reverse`
              a sample begins there
-    resets   (T,) or (B, T) bools: a is taken as 0 where one is set, as at the first steps of documents that
-             lie in one sequence one after the other (where `reverse`, at their last ones)
+    resets   (T,) or (B, T) bools. A reset cuts the sequence: h_t = b_t there, whatever a_t and the state
+             before hold, inf and NaN too, and gradients through the cut are exactly 0. Set it at the first
+             step of every document of a packed sequence (where `reverse`, at the last)
     method   "serial", step by step, "chunked", by chunks of steps at once, or "auto", what is predicted to be
              quicker; `chunk` is the number of steps of one
     out      where the states are written, C-contiguous; a new array without it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from bppsa_cupy.devices import Array, Device, Launch
@@ -32,7 +32,6 @@ class StackPasses(abc.ABC):
 
     lengths      (B,) int64, where each sample ends
     ends_early   whether a sample may end before the last step; set with `lengths`
-    stacks       those of which it consists, by groups of samples
     initial_states, boundaries  (S, B), one a direction, in PyTorch's order: the states before the first step,
                  and the gradients by those after the last one
     final_states, state_gradients  (S, B), likewise: the states after the last step of the latest `forward`,
@@ -47,7 +46,6 @@ class StackPasses(abc.ABC):
     sizes: StackSize
     lengths: Array
     ends_early: bool
-    stacks: list[Stack]
     initial_states: list[Array]
     boundaries: list[Array]
     final_states: list[Array]
@@ -55,6 +53,11 @@ class StackPasses(abc.ABC):
     #: What the device keeps of its passes (`Device.repeat`); None where they wait for something, as
     #: iterations for their error and ranks for one another.
     graphs: Graphs | None = None
+
+    @property
+    @abc.abstractmethod
+    def stacks(self) -> Sequence[Stack]:
+        """The stacks of the groups of samples."""
 
     @abc.abstractmethod
     def take(self, x: Array) -> None:
@@ -119,7 +122,6 @@ class Stack(StackPasses):
         forward_method: str = "auto",
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
-        self.stacks = [self]
         self.layers = make_directions(sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.initial_states = [direction.walk.initial for direction in self.directions]
@@ -144,6 +146,10 @@ class Stack(StackPasses):
         self._backward: list[Launch] = []
         self._weights: list[Launch] | None = None
         self._to_input: list[Launch] | None = None
+
+    @property
+    def stacks(self) -> Sequence[Stack]:
+        return (self,)  # made per call: a reference kept here is a cycle, which only the collector frees
 
     def _free_for_each(self) -> int:
         """Bytes each pass over time may take, so that those of all layers and directions fit."""

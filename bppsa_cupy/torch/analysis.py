@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
@@ -40,7 +42,7 @@ def jacobians(
     module  a torch.nn.Module: every layer inside of it that its forward calls has records, in order of the
             calls. Those of recurrent modules, torch.nn's and ours, are of the states, one a step, inner layer
             and direction; of layers that `bp` has too they are sparse, with a pattern from geometry (and from
-            the mask of torch.nn.utils.prune); of others dense, by torch.func. What is computed between
+            the mask of torch.nn.utils.prune); of others dense, by autograd. What is computed between
             layers, and a layer of integers, has none.
             Or, with h0, a step of a recurrence: h_next = step(x_t, h), whose Jacobians by h torch.func gives
     x       a batch, as the model takes it: axis 0 is the batch, of sequences axis 1 where a recurrent module
@@ -54,7 +56,7 @@ def jacobians(
     the number of the call. Values are those of evaluation mode; graphs and gradients stay as they are.
 
     Raises PassError for a layer in training mode that is another one then (dropout, batch normalisation), and
-    for a step that couples the samples; ShapeError for what does not fit.
+    for a step or layer that couples the samples; ShapeError for what does not fit, as a layer of two tensors.
     """
     if isinstance(module, torch.nn.Module):
         if h0 is None and not isinstance(module, CELLS):
@@ -78,23 +80,40 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
     """The records of every layer that a call of the model goes through."""
     found: list[JacobianRecord] = []
     calls: Counter[str] = Counter()
+    entered: list[tuple[int, list[int]]] = []
 
-    def look(name: str) -> Callable[..., None]:
-        def before(module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-            index, path = _place(model, name)
-            if calls[name]:
-                path = f"{path}.{calls[name]}" if path else str(calls[name])
-            calls[name] += 1
-            told = f"{name} ({type(module).__name__})" if name else type(module).__name__
-            found.extend(_of_layer(module, arguments, named, told, index, path))
+    def look(name: str, module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        index, path = _place(model, name)
+        if calls[name]:
+            path = f"{path}.{calls[name]}" if path else str(calls[name])
+        calls[name] += 1
+        found.extend(_of_layer(module, arguments, named, _told(name, module), index, path))
 
-        return before
+    def enter(module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        entered.append((calls.total(), _versions(arguments, named)))
+
+    def leave(name: str, module: Any, arguments: tuple[Any, ...], named: dict[str, Any], _: Any) -> None:
+        count, versions = entered.pop()
+        if count < calls.total():
+            return
+        if versions != _versions(arguments, named):
+            raise PassError(
+                f"jacobians: {_told(name, module)} calls none of its layers and writes to its input: let it "
+                "compute on x.clone()"
+            )
+        look(name, module, arguments, named)
 
     with ExitStack() as hooks, torch.no_grad():
         layers = list(_layers(model, ""))
+        names = {name for name, _ in layers}
         for name, module in layers:
             _check_mode(name, module)
-            hooks.callback(module.register_forward_pre_hook(look(name), with_kwargs=True).remove)
+            hook = module.register_forward_pre_hook(partial(look, name), with_kwargs=True)
+            hooks.callback(hook.remove)
+        for name, module in model.named_modules():
+            if name and any(layer.startswith(f"{name}.") for layer in names):
+                hooks.callback(module.register_forward_pre_hook(enter, with_kwargs=True).remove)
+                hooks.callback(module.register_forward_hook(partial(leave, name), with_kwargs=True).remove)
         model(*given)
     if not calls:
         raise ShapeError(
@@ -103,10 +122,19 @@ def _of_model(model: torch.nn.Module, given: tuple[Any, ...]) -> JacobianRecords
     return JacobianRecords(found)
 
 
+def _told(name: str, module: torch.nn.Module) -> str:
+    return f"{name} ({type(module).__name__})" if name else type(module).__name__
+
+
+def _versions(arguments: tuple[Any, ...], named: dict[str, Any]) -> list[int]:
+    return [one._version for one in (*arguments, *named.values()) if isinstance(one, torch.Tensor)]
+
+
 def _layers(module: torch.nn.Module, name: str) -> Iterator[tuple[str, torch.nn.Module]]:
-    """The modules that have no layers inside, or are layers of the engine's, with their names."""
-    children = list(module.named_children())
-    if not children or is_recurrent(module) or counterpart(module) is not None:
+    """The modules that have no layers inside, or compute without calling them, with their names."""
+    children = [pair for pair in module.named_children() if pair[0] != "parametrizations"]
+    alone = is_recurrent(module) or isinstance(module, torch.nn.MultiheadAttention)
+    if not children or alone or counterpart(module) is not None:
         yield name, module
         return
     for own, child in children:
@@ -125,7 +153,7 @@ def _check_mode(name: str, module: torch.nn.Module) -> None:
     """Raise PassError where a layer is another one in training, and in that mode."""
     if not module.training:
         return
-    draws = bool(getattr(module, "dropout", 0)) if is_recurrent(module) else bool(getattr(module, "p", 0))
+    draws = any(isinstance(p, (int, float)) and p for p in (getattr(module, n, 0) for n in ("p", "dropout")))
     if draws or isinstance(module, torch.nn.modules.batchnorm._BatchNorm):
         raise PassError(
             f"jacobians: {name or 'the model'} ({type(module).__name__}) is in training mode, where its "
@@ -142,21 +170,28 @@ def _of_layer(
     path: str,
 ) -> JacobianRecords:
     """The records of one module at what it is called with."""
-    if is_recurrent(module):
-        return _of_recurrent(module, index, path, *arguments, **named)
     if isinstance(module, CELLS):
         raise ShapeError(
             f"jacobians: {told} does one step of a recurrence: it takes jacobians(cell, x, h0), with "
             "sequences and the state before the first step"
         )
-    (x, *more) = (*arguments, *named.values()) or (None,)
-    if more or not isinstance(x, torch.Tensor):
-        raise ShapeError(f"jacobians: {told} is called with more than one tensor: take layers of one input")
-    if not x.is_floating_point() or isinstance(module, torch.nn.Identity):
+    dtypes = {parameter.dtype for parameter in module.parameters()}
+    if is_recurrent(module) and not getattr(module, "proj_size", 0) and dtypes <= {*checks.DTYPES}:
+        return _of_recurrent(module, index, path, *arguments, **named)
+    given = (*arguments, *named.values())
+    tensors = [one for one in given if isinstance(one, torch.Tensor)]
+    if not tensors:
+        raise ShapeError(f"jacobians: {told} is called without a tensor: take layers of one input")
+    x = next((one for one in tensors if one.is_floating_point() or one.is_complex()), None)
+    if x is None or isinstance(module, torch.nn.Identity):
         return JacobianRecords()
-    known = counterpart(module)
+    if x.is_complex():
+        raise ShapeError(
+            f"jacobians: {told} is called with {x.dtype}: take a real layer and real x, as records are real"
+        )
+    known = counterpart(module) if len(given) == 1 and x.dtype in checks.DTYPES else None
     if known is None:
-        return JacobianRecords([_dense_record(module, x, told, index, path)])
+        return JacobianRecords([_dense_record(module, x, arguments, named, told, index, path)])
     checks.check_tensors(module, x, (), tuple(known.parameters.values()) or (x,))
     return _by_engine(known, x, None, None, index, path)
 
@@ -206,33 +241,81 @@ def _by_engine(
 
 
 def _dense_record(
-    module: torch.nn.Module, x: torch.Tensor, told: str, index: int, path: str
+    module: torch.nn.Module,
+    x: torch.Tensor,
+    arguments: tuple[Any, ...],
+    named: dict[str, Any],
+    told: str,
+    index: int,
+    path: str,
 ) -> JacobianRecord:
-    """That of a module without a layer of the engine's: all derivatives of a sample's output by its input."""
+    """That of a module without a layer of the engine's: all derivatives of a sample's output by its input x,
+    by autograd, one element of the output of all samples at a time."""
+    attends, recurs = (isinstance(module, kind) for kind in (torch.nn.MultiheadAttention, torch.nn.RNNBase))
+    over_time, inputs = attends or recurs, (*arguments, *named.values())
+    if over_time:  # masks and first states are constants
+        inputs = (*arguments[:3], *map(named.get, ("query", "key", "value"))) if attends else ()
+    if any(isinstance(one, torch.Tensor) and one.is_floating_point() and one is not x for one in inputs):
+        raise ShapeError(f"jacobians: {told} is called with more than one tensor: take layers of one input")
 
-    def of_sample(sample: torch.Tensor) -> torch.Tensor:
-        result = module.forward(sample[None].clone())
-        if not isinstance(result, torch.Tensor) or not result.is_floating_point():
+    def by_sample(tensor: torch.Tensor) -> torch.Tensor:
+        if over_time and tensor.dim() == 2:
+            return tensor[None]
+        return tensor.swapaxes(0, 1) if over_time and not module.batch_first else tensor
+
+    with torch.enable_grad():
+        leaf = x.detach().clone().requires_grad_()
+        copy = leaf.clone()  # which the module may write to
+
+        def taken(one: Any) -> Any:
+            return copy if one is x else one
+
+        y = module.forward(*map(taken, arguments), **{name: taken(one) for name, one in named.items()})
+        y = y[0] if over_time else y
+        if not isinstance(y, torch.Tensor) or not y.is_floating_point():
+            what = y.dtype if isinstance(y, torch.Tensor) else type(y).__name__
+            raise ShapeError(f"jacobians: {told} puts out {what}: take layers of one tensor of real numbers")
+        shape, batch = by_sample(x).shape[1:], len(by_sample(x))
+        outputs = by_sample(y)
+        if len(outputs) != batch:
             raise ShapeError(
-                f"jacobians: {told} puts out {type(result).__name__}: it takes layers of one tensor"
+                f"jacobians: {told} puts out {tuple(y.shape)} for {tuple(x.shape)}: axis 0 must be the batch"
             )
-        return result[0]
-
-    rows, batch = prod(x.shape[1:]), len(x)
-    columns = of_sample(x[0]).numel()
-    needed = 2 * rows * columns * batch * x.element_size()
+        outputs = outputs.reshape(batch, prod(outputs.shape[1:]))
+    rows, columns = prod(shape), outputs.shape[1]
+    dtype = np.dtype(np.float64 if x.dtype == torch.float64 else np.float32)
+    needed = rows * columns * batch * dtype.itemsize
     if needed > (free := free_host_memory()):
         raise DeviceError(
             f"jacobians: {told} has no sparse Jacobian here, and dense ones of {batch} samples take {needed} "
             f"bytes, {free} are free: take a smaller batch"
         )
-    try:
-        found = torch.func.vmap(torch.func.jacrev(of_sample))(x)
-    except RuntimeError as cause:
-        raise PassError(f"jacobians: torch.func has no Jacobian of {told}: {cause}") from cause
-    values = found.reshape(batch, columns, rows).permute(2, 1, 0).reshape(rows * columns, batch)
-    geometry = {"type": type(module).__name__, "input_shape": list(x.shape[1:])}
+    weights = torch.zeros_like(outputs)
+
+    def back() -> torch.Tensor:
+        """(B, rows) the gradients by x of the outputs, weighted."""
+        try:
+            (found,) = torch.autograd.grad(
+                outputs, leaf, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+        except RuntimeError as cause:
+            raise PassError(f"jacobians: PyTorch has no derivatives of {told}: {cause}") from cause
+        return by_sample(found).reshape(batch, rows)
+
+    weights[:1] = torch.cos(torch.arange(columns))
+    if batch > 1 and bool(back()[1:].any()):
+        raise PassError(
+            f"jacobians: {told} couples the samples of a batch, so that none has a Jacobian of its own: take "
+            "a batch of one"
+        )
+    weights[:1] = 0
+    values = np.empty((rows, columns, batch), dtype)
+    for column in range(columns):
+        weights[:, column] = 1
+        values[:, column] = back().T.to("cpu", getattr(torch, dtype.name)).numpy()
+        weights[:, column] = 0
+    geometry = {"type": type(module).__name__, "input_shape": list(shape)}
     return JacobianRecord(
-        index, type(module).__name__, Pattern.dense(rows, columns), values.contiguous().cpu().numpy(),
+        index, type(module).__name__, Pattern.dense(rows, columns), values.reshape(rows * columns, batch),
         geometry=geometry, path=path,
     )  # fmt: skip

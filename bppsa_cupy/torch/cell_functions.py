@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import cos as cosine
 from torch import exp as exponential
+from torch import expm1, sigmoid, sqrt, tanh
 from torch import log as logarithm
-from torch import sigmoid, sqrt, tanh
 from torch import sin as sine
 from torch import where as select
 
 __all__ = [
     "bounded_root",
     "cosine",
+    "expm1",
     "exponential",
     "logarithm",
     "magnitude",

@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils import parametrize
 
 from bppsa_cupy import layers
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Layer
 from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.engine_layer import engine_layer_of
@@ -61,8 +62,7 @@ def recurrent_counterpart(module: Any) -> Counterpart:
 
 
 def counterpart(module: Any) -> Counterpart | None:
-    """That of another module; None where the engine has none of its kind. Raises ShapeError for arguments
-    that the engine's layer does not take."""
+    """That of another module; None where the engine has none of its kind, or none of its arguments."""
     make = MADE.get(kind_of(module))
     if make is None:
         return None
@@ -74,7 +74,10 @@ def counterpart(module: Any) -> Counterpart | None:
     mask = mask_of(module)
     if mask is not None:
         options["mask"] = mask.detach().cpu().numpy()
-    layer = make(**options)
+    try:
+        layer = make(**options)
+    except ShapeError:
+        return None
     parameters = {name: getattr(module, name) for name in layer.parameter_shapes()}
     if mask is not None:
         parameters["weight"] = torch.where(mask != 0, parameters["weight"], 0)

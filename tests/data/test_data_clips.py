@@ -36,6 +36,37 @@ def test_a_chunk_of_odd_size_before_the_samples_is_passed():
     check(content[:12] + b"LIST" + struct.pack("<I", 3) + b"abc\0" + content[12:], "x.wav")
 
 
+def with_sizes(content, riff, data):
+    """A WAV file whose header states these sizes, with a chunk of text before its samples, as ffmpeg has."""
+    text = b"LIST" + struct.pack("<I", 4) + b"INFO"
+    sizes = struct.pack("<I", riff), struct.pack("<I", data)
+    return b"RIFF" + sizes[0] + content[8:36] + text + b"data" + sizes[1] + content[44:]
+
+
+#: Sizes of the file and of its samples that programs write into a pipe: ffmpeg, SoX, arecord, GStreamer, and
+#: the header of Python's wave.
+PIPED = [
+    (2**32 - 1, 2**32 - 1), (0x7FFFF024, 0x7FFFF000), (0x80000024, 0x80000000), (0x7FFFFFFF, 0x7FFFFFDB),
+    (2**32 - 1, 0), (0, 0), (36, 0), (48, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("riff", "data"), PIPED)
+@pytest.mark.parametrize(("channels", "more"), [(1, b""), (1, b"\1"), (2, b"\1\2\3")])
+def test_samples_from_a_pipe_end_with_the_file(riff, data, channels, more):
+    content = wav(50, channels=channels)
+    samples, rate = decode(with_sizes(content, riff, data) + more, "x.wav")
+    expected, expected_rate = decode(content, "x.wav")
+    np.testing.assert_array_equal(samples, expected)
+    assert rate == expected_rate and samples.shape == (50, channels)
+
+
+@pytest.mark.parametrize(("riff", "data"), PIPED)
+def test_a_pipe_without_samples_is_empty(riff, data):
+    with pytest.raises(DataError, match="without samples"):
+        decode(with_sizes(wav(0), riff, data), "x.wav")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -43,6 +74,8 @@ def test_a_chunk_of_odd_size_before_the_samples_is_passed():
         (wav(0), "empty, a WAV file without samples"),
         (wav(10)[:-1], "truncated: its header promises 20 bytes of samples and 19 are there"),
         (wav(10)[:44], "truncated: its header promises 20 bytes of samples and 0 are there"),
+        (with_sizes(wav(10), 68, 2**31 + 1), "truncated"),
+        (with_sizes(wav(0), 60, 0) + b"LIST" + bytes(4), "empty, a WAV file without samples"),
         (wav(10)[:30], "lacks the chunk"),
         (wav(10)[:12], "lacks the chunk"),
         (b"RIFF", "begins with b'RIFF'"),

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +10,6 @@ from timescan_cases import CELLS
 
 from bppsa_cupy.distributed.time_cost import (
     best_chunk,
-    best_exchange,
-    exchange_seconds,
     predicted_seconds,
     split_steps,
 )
@@ -142,62 +139,6 @@ def test_all_ranks_have_steps_where_walks_take_long():
         chunk = best_chunk(MODELS["host"], NEAR, size, ranks)
         assert len(split_steps(1000, ranks, chunk)) - 1 == ranks
     assert best_chunk(COUNTING, LINK, replace(size, steps=1), 4) == 1
-
-
-def table_of_the_page(begins, columns=2):
-    """The numbers of ranks in the heading behind so many columns, and the lines, of the table on ranks that
-    begins so."""
-    page = (Path(__file__).parents[2] / "docs" / "ranks.md").read_text(encoding="utf-8")
-    header, _, *lines = page[page.index(begins) :].partition("\n\n")[0].splitlines()
-    rows = [line.replace(",", "").strip("| ").split(" | ") for line in (header.replace("p = ", ""), *lines)]
-    return [int(text) for text in rows[0][columns:]], rows[1:]
-
-
-def test_the_table_of_the_page_is_what_is_predicted():
-    numbers, lines = table_of_the_page("| T | H | p = 1 |")
-    assert len(lines) == 6
-    for line in lines:
-        steps, hidden, *told = map(float, line)
-        size = WalkSize(CELLS["tanh"], int(steps), 16, int(hidden), itemsize=4)
-        for ranks, milliseconds in zip(numbers, told, strict=True):
-            chunk = best_chunk(MODELS["host"], NEAR, size, ranks)
-            held = np.diff(split_steps(int(steps), ranks, chunk)).tolist()
-            predicted = predicted_seconds(MODELS["host"], NEAR, size, held, chunk).least
-            assert milliseconds == pytest.approx(1e3 * predicted, rel=5e-3)
-
-
-def test_the_windows_of_the_page_are_what_is_predicted():
-    numbers, lines = table_of_the_page("| H | w | p = 2 |")
-    assert len(lines) == 8
-    for hidden, way, *told in lines:
-        H, model = int(hidden), MODELS["host"]
-        for ranks, text in zip(numbers, told, strict=True):
-            sizes = NEAR, model.launch, ranks, 1, 16 * H * (4 * (H + 1) + 4), 16 * H * 4
-            microseconds, _, window = text.partition(": ")
-            if way == "the scan itself":
-                size = WalkSize(CELLS["tanh"], ranks, 16, H, itemsize=4)
-                seconds, digits = model.scan_seconds(size, ranks), 5e-2
-            elif window:
-                (seconds, found), digits = best_exchange(*sizes), 5e-3
-                assert int(window) == found
-            else:
-                seconds, digits = exchange_seconds(*sizes, 1 if way == "1" else ranks), 5e-3
-            assert float(microseconds) == pytest.approx(1e6 * seconds, rel=digits)
-
-
-def test_the_groups_of_the_page_are_what_is_predicted():
-    numbers, lines = table_of_the_page("| T | H | B | p = 1 |", 3)
-    assert len(lines) == 5
-    for line in lines:
-        steps, hidden, batch = map(int, line[:3])
-        size = WalkSize(CELLS["tanh"], steps, batch, hidden, itemsize=4)
-        for ranks, text in zip(numbers, line[3:], strict=True):
-            chunk = best_chunk(MODELS["host"], NEAR, size, ranks)
-            held = np.diff(split_steps(steps, ranks, chunk)).tolist()
-            found = predicted_seconds(MODELS["host"], NEAR, size, held, chunk)
-            milliseconds, _, groups = text.partition(": ")
-            assert float(milliseconds) == pytest.approx(1e3 * found.forward, rel=5e-3)
-            assert int(groups or 1) == found.groups
 
 
 def test_samples_go_in_groups_where_the_model_gains_by_it():

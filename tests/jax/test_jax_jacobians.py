@@ -54,6 +54,11 @@ def test_a_step_of_ones_own(batch) -> None:
     assert bp.lyapunov_exponents(records).shape == (batch or 1, 3)
 
 
+def test_last_steps_that_are_the_identity_count() -> None:
+    records = bj.jacobians(lambda x, h: x * h, jnp.array([[0.5]] * 5 + [[1.0]] * 5), jnp.ones(1))
+    np.testing.assert_allclose(bp.lyapunov_exponents(records), [[np.log(0.5) / 2]], rtol=1e-6)
+
+
 X = np.ones((4, 2, 3), np.float32)
 REFUSED = {
     "no function": (lambda: bj.jacobians(3, X, X[0]), bp.ShapeError, "got a int: it takes a layer"),

@@ -102,6 +102,43 @@ def test_vmap_makes_one_batch(rng: np.random.Generator) -> None:
                 np.testing.assert_allclose(mine[k], expected, rtol=1e-12, atol=1e-12)
 
 
+def test_no_steps() -> None:
+    from bppsa_cupy.jax import linear_scan
+
+    for resets in (None, np.zeros(0, bool), np.zeros((2, 0), bool)):
+        found = linear_scan(np.zeros((2, 0, 3)), np.zeros((2, 0, 3)), resets=resets)
+        assert found.shape == (2, 0, 3)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_nothing_passes_a_reset_or_an_end(reverse: bool) -> None:
+    """Derivatives of first and second order are those of the parts, whatever lies beyond the cut."""
+    from bppsa_cupy.jax import linear_scan
+
+    a, b, weights = np.full((2, 6, 1), 0.5), np.ones((2, 6, 1)), np.arange(1.0, 7)[None, :, None]
+    a[:, 3 if not reverse else 2] = np.nan  # at the reset, which never reads it
+    b[:, 2 if not reverse else 3] = np.inf  # the state that the reset cuts off
+    a[1, 5:] = b[1, 5:] = np.inf  # after the end
+    resets, lengths = np.arange(6) == (3 if not reverse else 2), np.array([6, 5])
+    kept = slice(3, 5) if not reverse else slice(1, 3)
+
+    def gradients(a: Any, b: Any) -> Any:
+        def loss(a: Any, b: Any) -> Any:
+            h = linear_scan(a, b, None, reverse, lengths, resets)
+            return (h[:, kept] * weights[:, kept]).sum()
+
+        return jax.grad(loss, (0, 1))(a, b)
+
+    by_a, by_b = gradients(a, b)
+    second = jax.grad(lambda a, b: sum((g[:, kept] ** 2).sum() for g in gradients(a, b)), (0, 1))(a, b)
+    for found in (by_a, by_b, *second):
+        assert np.isfinite(found).all()
+    # h_3 = 1, h_4 = 0.5 h_3 + 1, the loss is 4 h_3 + 5 h_4; from the other side 3 h_2 + 2 h_1
+    wanted = {False: ((0, 5), (6.5, 5)), True: ((2, 0), (2, 4))}[reverse]
+    np.testing.assert_allclose(by_a[:, kept, 0], [wanted[0]] * 2)
+    np.testing.assert_allclose(by_b[:, kept, 0], [wanted[1]] * 2)
+
+
 @pytest.mark.parametrize(
     "changed, message",
     [

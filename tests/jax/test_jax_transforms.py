@@ -104,6 +104,16 @@ def test_no_samples_under_vmap() -> None:
     assert not any(np.any(gradient) for gradient in jax.tree.leaves(total))
 
 
+def test_gradients_of_each_sample_of_a_layer_without_biases() -> None:
+    rnn = bj.RNN(1, 1, bias=False)
+    params = {"weight_ih_l0": jnp.ones((1, 1)), "weight_hh_l0": jnp.ones((1, 1))}
+    found = jax.vmap(jax.grad(lambda params, x: rnn(params, x)[0].sum()), (None, 0))(
+        params, jnp.ones((2, 1, 1, 1))
+    )
+    assert_same(found["weight_ih_l0"], jnp.full((2, 1, 1), 1 - jnp.tanh(1.0) ** 2))
+    assert_same(found["weight_hh_l0"], jnp.zeros((2, 1, 1)))
+
+
 def test_many_parameters() -> None:
     many = jax.tree.map(lambda p: np.stack([p, -p, 2 * p]), PARAMS)
     found = jax.jit(jax.vmap(jax.value_and_grad(loss), (0, None)))(many, X)

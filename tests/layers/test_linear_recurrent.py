@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executors import make_device
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from linear_layer_reference import run
 
 import bppsa_cupy as bp
+import bppsa_cupy.torch as bt
 
 LAYERS = {
     "MinGRU": (bp.MinGRU, {}),
@@ -119,6 +121,50 @@ def test_gates_far_below_zero_give_numbers() -> None:
     np.testing.assert_allclose(y.ravel(), 1 - 0.5 ** np.arange(1, 5), rtol=1e-6)
     found = bp.functional.vjp(saved, np.ones_like(y))
     assert np.isfinite(found.input).all() and np.isfinite(found.parameters["weight_ih_l0"]).all()
+
+
+@pytest.mark.parametrize("gate", [-6.0, -9.0, 3.0])
+@pytest.mark.parametrize("door", ["numpy", "emulated", "torch", "jax"])
+def test_a_rglru_whose_factor_is_near_1_loses_no_places(door: str, gate: float) -> None:
+    """1 - a² in float32 keeps the precision of log a: Griffin's formula in float64 is the reference."""
+    layer, rng = bp.RGLRU(8), np.random.default_rng(0)
+    own = {name: value.astype(np.float32) for name, value in layer.initialize(rng).items()}
+    own["weight_ih_l0"] *= 0.1
+    own["bias_ih_l0"][:8] = gate
+    x, weights = rng.standard_normal((2, 3, 5, 8)).astype(np.float32)
+    given = {
+        name: torch.tensor(value, dtype=torch.float64, requires_grad=True) for name, value in own.items()
+    }
+    inputs = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+    rows = inputs @ given["weight_ih_l0"].T + given["bias_ih_l0"]
+    log_a = -8 * torch.sigmoid(rows[..., :8]) * torch.nn.functional.softplus(given["a_param_l0"])
+    b = torch.sqrt(-torch.expm1(2 * log_a)) * torch.sigmoid(rows[..., 8:]) * inputs
+    state, expected = torch.zeros(3, 8, dtype=torch.float64), []
+    for t in range(5):
+        state = log_a[:, t].exp() * state + b[:, t]
+        expected.append(state)
+    wanted = torch.stack(expected, 1)
+    wanted.backward(torch.tensor(weights, dtype=torch.float64))
+    if door == "torch":
+        module = bt.RGLRU(8)
+        module.load_state_dict({name: torch.tensor(value) for name, value in own.items()})
+        y = module(torch.tensor(x))[0]
+        y.backward(torch.tensor(weights))
+        by = {name: parameter.grad.numpy() for name, parameter in module.named_parameters()}
+        found = y.detach().numpy()
+    elif door == "jax":
+        jax, bj = pytest.importorskip("jax"), pytest.importorskip("bppsa_cupy.jax")
+        found, pull = jax.vjp(lambda own: bj.RGLRU(8)(own, x)[0], own)
+        (by,) = pull(weights)
+    else:
+        device = make_device("host" if door == "numpy" else door)
+        found, saved = bp.functional.forward(layer, own, x, device=device)
+        by = bp.functional.vjp(saved, weights).parameters
+    scale = float(wanted.detach().abs().max())
+    np.testing.assert_allclose(found, wanted.detach(), rtol=2e-6, atol=3e-7 * scale)
+    for name, tensor in given.items():
+        scale = float(tensor.grad.abs().max())
+        np.testing.assert_allclose(by[name], tensor.grad, rtol=1e-5, atol=2e-6 * scale, err_msg=name)
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _) in LAYERS.items() if not kind.paired])

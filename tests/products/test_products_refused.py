@@ -36,6 +36,27 @@ def test_factors(factors, words):
         bp.plan_product(*factors)
 
 
+ROWS, COLUMNS = 2**16, 2**20
+FULL_ROW = bp.Pattern((2, COLUMNS), np.array([0, COLUMNS, COLUMNS]), np.arange(COLUMNS))
+AND_ONE = bp.Pattern((2, COLUMNS), np.array([0, COLUMNS, COLUMNS + 1]), np.append(np.arange(COLUMNS), 5))
+
+
+@pytest.mark.parametrize(
+    ("factors", "kind"),
+    [
+        ((bp.Pattern.dense(ROWS, 1), bp.Pattern.dense(1, COLUMNS)), "select_rows of one column"),
+        ((bp.Pattern((ROWS, 2), np.arange(ROWS + 1), np.zeros(ROWS, int)), FULL_ROW), "select_rows"),
+        ((bp.Pattern.dense(ROWS, 2), bp.Pattern.dense(2, COLUMNS)), "dense"),
+        ((bp.Pattern.dense(ROWS, 2), FULL_ROW), "full_rows"),
+        ((bp.Pattern.dense(ROWS, 2), AND_ONE), "row_wise"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_product_beyond_the_memory_is_refused_with_its_bytes(factors, kind):
+    with pytest.raises(bp.DeviceError, match=rf"{ROWS * COLUMNS} entries takes \d+ bytes, \d+ are free"):
+        bp.plan_product(*factors)
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from bppsa_cupy.raw_kernels.twins.simd.activations import exponential, sigmoid, tanh
+from bppsa_cupy.raw_kernels.twins.simd.activations import expm1, exponential, sigmoid, tanh
 from bppsa_cupy.raw_kernels.twins.simd.lanes import LANES, load, store
 from bppsa_cupy.raw_kernels.twins.simd.powers import scaled, scaled_twice
 from bppsa_cupy.system.compiled import compiled
@@ -47,6 +47,18 @@ def exponential_of_lanes(x, y):
 
 
 @compiled()
+def expm1_of_numbers(x, y):
+    for i in range(x.size):
+        y[i] = expm1(x[i])
+
+
+@compiled()
+def expm1_of_lanes(x, y):
+    for i in range(np.uint64(0), np.uint64(x.size), np.uint64(LANES)):
+        store(y, i, expm1(load(x, i)))
+
+
+@compiled()
 def scaled_lanes(p, n, y):
     for i in range(np.uint64(0), np.uint64(p.size), np.uint64(LANES)):
         store(y, i, scaled(load(p, i), load(n, i)))
@@ -62,6 +74,7 @@ CASES = [
     (tanh_of_numbers, np.tanh), (tanh_of_lanes, np.tanh),
     (sigmoid_of_numbers, scipy.special.expit), (sigmoid_of_lanes, scipy.special.expit),
     (exponential_of_numbers, np.exp), (exponential_of_lanes, np.exp),
+    (expm1_of_numbers, np.expm1), (expm1_of_lanes, np.expm1),
 ]  # fmt: skip
 
 #: Where branches meet, the ends of the range, zeros and what lies below the normal numbers.

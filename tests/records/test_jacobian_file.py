@@ -20,7 +20,9 @@ def records():
     yield make(1, (5, 6), 3, dtype=np.float64)
     yield make(3, (6, 4), 1, seed=1)
     yield make(4, (4, 4), 2, step=0)
-    yield make(4, (4, 4), 2, step=1)
+    yield make(4, (4, 4), 2, step=1, lengths=np.array([1, 2]))
+    yield make(4, (4, 4), 2, step=2, lengths=np.array([1, 2]))
+    yield make(4, (4, 4), 3, step=3, lengths=np.array([1, 2, 0])).select(1)
     yield make(4, (4, 4), 2, step=0, direction="backward")
     yield make(5, (4, 0), None, density=0)
     yield make(6, (3, 2), 4, density=0)
@@ -121,6 +123,9 @@ def test_a_record_checks_its_data():
         ({"direction": None}, "a NoneType as direction"),
         ({"geometry": 3}, "a int as geometry: it takes a dict"),
         ({"pattern": 3}, "a int as pattern: it takes a Pattern"),
+        ({"lengths": [0.5]}, "got lengths of float64: it takes integers"),
+        ({"lengths": [1, 2]}, r"got lengths of shape \(2,\)"),
+        ({"lengths": [-1]}, "integers from 0"),
         ({"data": [1.0, 2.0]}, "0 ReLU got a list as data: it takes an array"),
         ({"data": np.ma.masked_array([1.0, 2.0], [0, 1])}, "0 ReLU got data as a masked array"),
     ],
@@ -149,6 +154,14 @@ def test_what_is_no_record_is_not_saved(tmp_path):
     with pytest.raises(JacobianFileError, match="None is no path"):
         save_jacobians(None, [make(0, (2, 2), 1)])
     assert not list(tmp_path.iterdir())
+
+
+def test_version_1_is_refused_as_it_has_no_lengths(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("bppsa_cupy.records.file.VERSION", 1)
+        save_jacobians(tmp_path / "a.h5", list(records()))
+    with pytest.raises(JacobianFileError, match="version 1 of its format: this program reads 2"):
+        load_jacobians(tmp_path / "a.h5")
 
 
 def test_records_must_differ(tmp_path):

@@ -153,15 +153,25 @@ def test_dense_says_what_it_takes(monkeypatch):
 # ---- lengths ----
 
 
-@pytest.mark.parametrize("block", [1, 1 << 21])
-def test_lengths_are_found_from_the_identity_behind_the_end(monkeypatch, block):
-    monkeypatch.setattr("bppsa_cupy.records.chain.BLOCK", block)
-    for layer in (bp.LSTM(2, 3, bidirectional=True), bp.GRU(2, 1, bidirectional=True)):
-        _, records = network_records(layer, 6, 4, lengths=[6, 1, 4, 5])
-        for chain in records.chains():
-            np.testing.assert_array_equal(chain.lengths(), [6, 1, 4, 5])
-        rest = chain.where(steps=slice(4, 6))
-        np.testing.assert_array_equal(rest.lengths(), [2, 0, 0, 1])
+def test_lengths_are_those_of_the_pass(tmp_path):
+    lengths = np.array([6, 1, 4, 5])
+    for layer in (bp.LSTM(2, 3, bidirectional=True), bp.GRU(2, 1, 2), bp.MinGRU(2, 3), bp.LRU(2, 3, 2)):
+        net, records = network_records(layer, 6, 4, lengths=lengths)
+        bp.save_jacobians(tmp_path / "j.h5", net)
+        for given in (records, bp.load_jacobians(tmp_path / "j.h5")):
+            for chain in given.chains():
+                np.testing.assert_array_equal(chain.lengths(), lengths)
+                np.testing.assert_array_equal(chain.where(steps=slice(4, 6)).lengths(), [2, 0, 0, 1])
+                np.testing.assert_array_equal(chain.sample(2).lengths(), [4])
+    net = bp.Sequential([bp.Residual([bp.MinGRU(2, 2)])], (6, 2), dtype="float64", device="host")
+    net.forward(np.ones((4, 6, 2)), lengths=lengths)
+    lengths[:] = 3
+    np.testing.assert_array_equal(net.transposed_jacobians().chains()[0].lengths(), [6, 1, 4, 5])
+
+
+def test_steps_that_are_the_identity_are_no_padding():
+    identity = np.tile(np.eye(2), (9, 3, 1, 1))
+    np.testing.assert_array_equal(records_of(identity).lengths(), [9, 9, 9])
 
 
 # ---- refused ----
@@ -191,6 +201,9 @@ def test_steps_must_be_alike(look):
     wider = bp.JacobianRecord(0, "RNN l0", Pattern.dense(2, 2), np.ones((4, 3)), 2)
     with pytest.raises(bp.ShapeError, match=r"data \(4, 2\), and '0 RNN l0 step 2' of \(2, 2\) and \(4, 3\)"):
         look([*records, wider])
+    ends = records_of(np.ones((3, 2, 2, 2)), lengths=np.array([3, 1]))
+    with pytest.raises(bp.ShapeError, match=r"lengths None of '0 RNN l0' and \[3 1\] of '0 RNN l0 step 2'"):
+        look([*records, ends[2]])
     tall = bp.JacobianRecord(0, "RNN l0", Pattern.dense(3, 2), np.ones((6, 1)))
     with pytest.raises(bp.ShapeError, match=r"'0 RNN l0' of shape \(3, 2\): a state's Jacobian is square"):
         look([tall])

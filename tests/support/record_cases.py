@@ -24,3 +24,4 @@ def assert_same(ours, theirs):
         assert one.data.dtype == other.data.dtype
         assert one.pattern.indptr.dtype == other.pattern.indptr.dtype
         np.testing.assert_array_equal(one.data, other.data)
+        assert np.array_equal(one.lengths, other.lengths)

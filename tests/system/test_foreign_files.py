@@ -222,7 +222,7 @@ def test_what_is_no_path_and_no_file_is_refused(tmp_path):
 
 
 def test_an_array_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(hdf5, "_LARGE", 100)
+    monkeypatch.setattr(hdf5, "LARGE", 100)
     monkeypatch.setattr(hdf5, "free_host_memory", lambda: 1000)
     with hdf5.create(tmp_path / "a.h5") as file:
         hdf5.write_array(file, "small", np.zeros(100))

@@ -143,6 +143,28 @@ def test_a_product_beyond_the_range_leaves_a_state_that_is_not() -> None:
     assert np.isfinite(h).all() and h[0, 30, 0] > 0
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_nothing_passes_a_reset(device: Device, reverse: bool) -> None:
+    """An infinite state before the reset, and a NaN factor at it, change neither states nor gradients."""
+    order = slice(None, None, -1 if reverse else 1)
+    a, b, gradient = np.full((1, 9, 2), 0.5), np.ones((2, 9, 2)), np.ones((2, 9, 2))
+    resets = np.arange(9) == 4
+    expected = states_of(np.where(resets[None, :, None], 0, a), b)
+    a[:, 4], b[:, 3] = np.nan, np.inf
+    clean = expected[:, 4:]
+    a, b, resets = np.ascontiguousarray(a[:, order]), np.ascontiguousarray(b[:, order]), resets[order].copy()
+    for way in WAYS:
+        h = bp.linear_scan(a, b, None, reverse, None, resets, device=device, **way)
+        by_a, by_b, _ = map(
+            device.to_host,
+            bp.linear_scan_backward(a, h, gradient, None, reverse, None, resets, device=device, **way),
+        )
+        np.testing.assert_array_equal(device.to_host(h)[:, order][:, 4:], clean)
+        by_a, by_b = by_a[:, order], by_b[:, order]
+        assert not by_a[:, 4].any() and np.isfinite(by_a[:, 5:]).all()
+        np.testing.assert_array_equal(by_b[:, 3], 1)
+
+
 def test_rows_for_all_and_arrays_of_other_libraries(rng: np.random.Generator) -> None:
     a, b = rng.random((4, 3)), rng.standard_normal((2, 4, 3))
     whole = states_of(np.broadcast_to(a, b.shape), b)

@@ -292,7 +292,7 @@ def test_show_and_verify_a_planned_product(product_file, capsys):
     out = capsys.readouterr().out
     assert "reordered at each call" in out and "sound: 2 products" in out
     assert main(["verify", str(product_file), "--model", "lenet5"]) == 1
-    assert "--model" in stated_error(capsys)
+    assert "a plan is 'bppsa-plan'" in stated_error(capsys)
 
 
 def test_broken_product_files(product_file, tmp_path, capsys):

@@ -2,21 +2,16 @@
 
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from pipeline_networks import data
 
 import bppsa_cupy as bp
-from bppsa_cupy.csr import Pattern
 from bppsa_cupy.models import build_model
 from bppsa_cupy.pipeline import SCHEDULES, Trace, make_schedule
 from bppsa_cupy.pipeline.memory import stage_memory
-from bppsa_cupy.plan import cost_model_of
 from bppsa_cupy.tools.plan import main
-from bppsa_cupy.tools.plans.simulated_ranks import explain_equal
-from bppsa_cupy.tools.plans.time_ranks import explain_time
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
@@ -207,50 +202,3 @@ def test_sequences_have_a_length(tmp_path, capsys):
         "    return bp.Sequential([bp.GRU(2, 3), bp.Linear(3, 4)], (None, 2), device='host')\n"
     )
     assert "leaves the number of steps open" in refused(capsys, "pipeline", f"{path}:make", "--ppv", "1")
-
-
-@pytest.mark.long
-def test_the_gains_of_the_page_on_ranks_are_what_is_predicted(capsys):
-    """Each split's of networks, by `pipeline`, and of chains of equal elements and RNNs, by `explain`."""
-    page = (Path(__file__).parents[2] / "docs" / "ranks.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\S+) \| (\d+) \| (\d) \| ([\d. |]+) \| .*\|$", page, flags=re.MULTILINE)
-    assert len(rows) == 6
-    for name, samples, ranks, gains in rows:
-        model, batch, p = name.lower().replace("-", ""), int(samples), int(ranks)
-
-        def facts(batch, cuts, model=model):
-            given = ["--schedule", "all", "--device", "host", "--batch-size", str(batch)]
-            return told(capsys, "pipeline", model, "--ppv", f"balanced:{cuts}", *given)
-
-        whole = facts(batch, p - 1)
-        weights = sum(stage["weights"] for stage in whole["stages"])
-        link = cost_model_of("host").link
-        gathered = 2 * link.seconds(4 * weights * (p - 1) / p)  # a slice's sum, all values
-        by_batch = whole["seconds_alone"] / (facts(batch // p, 1)["seconds_alone"] + gathered)
-        of = {schedule["name"]: schedule["speedup"] for schedule in whole["schedules"]}
-        expected = [by_batch, of["none"], of["stale"], of["zb-h1"]]
-        assert list(map(float, gains.split(" | "))) == pytest.approx(expected, abs=6e-3), name
-    chains = re.findall(r"^\| ([\d,]+) Jacobians of (\d+)×\d+ \| (.*?) \|", page, flags=re.MULTILINE)
-    assert len(chains) == 2
-    for elements, size, gains in chains:
-        told_of = {
-            int(p.replace(",", "")): float(gain) for p, gain in re.findall(r"([\d,]+): ([\d.]+)", gains)
-        }
-        given = explain_equal(
-            Pattern.dense(int(size), int(size)), int(elements.replace(",", "")), 1, model="host",
-            ranks=[1, *told_of],
-        )  # fmt: skip
-        one, *others = [
-            min(row["bp"], row["schedules"]["computed"]["time"]) for row in given["chains"][0]["ranks"]
-        ]
-        for (p, gain), seconds in zip(told_of.items(), others, strict=True):
-            assert gain == pytest.approx(one / seconds, rel=0.02, abs=0.05), p
-    layers = re.findall(r"^\| RNN, H = (\d+), T = 30,000, 16 samples \| (.*?) \|", page, flags=re.MULTILINE)
-    assert len(layers) == 2
-    for units, gains in layers:
-        told_of = {
-            int(p.replace(",", "")): float(gain) for p, gain in re.findall(r"([\d,]+): ([\d.]+)", gains)
-        }
-        one, *others = explain_time("rnn", 30000, int(units), 16, ranks=[1, *told_of])["ranks"]
-        for (p, gain), row in zip(told_of.items(), others, strict=True):
-            assert gain == pytest.approx(one["seconds"] / row["seconds"], rel=0.02, abs=0.05), p

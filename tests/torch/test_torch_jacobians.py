@@ -140,6 +140,24 @@ def test_packs_and_both_directions() -> None:
     np.testing.assert_allclose(one.dense()[:2, 0], whole.dense()[:2, 0], atol=1e-14)
 
 
+def test_last_steps_that_are_the_identity_count() -> None:
+    x = torch.cat([torch.full((50, 1), 0.5), torch.ones(50, 1)])
+    product = ours.jacobians(lambda x, h: x * h, x, torch.ones(1))
+    np.testing.assert_allclose(bp.lyapunov_exponents(product), [[math.log(0.5) / 2]], rtol=1e-12)
+    torch.manual_seed(0)
+    gru = nn.GRU(1, 1)
+    with torch.no_grad():
+        gru.weight_ih_l0[1] = 1
+    x = torch.cat([torch.zeros(50, 1), torch.full((50, 1), 99.0)])  # then z is 1 in float32, and so is ∂h/∂h
+    records = ours.jacobians(gru, x)
+    assert records.lengths() == [100] and (records.dense()[50:] == 1).all()
+    whole = torch.autograd.functional.jacobian(
+        lambda h: gru.to(F64)(x.to(F64), h)[1], torch.zeros(1, 1).to(F64)
+    )
+    expected = math.log(abs(float(whole))) / 100
+    np.testing.assert_allclose(bp.lyapunov_exponents(records), [[expected]], rtol=1e-5)
+
+
 def leaky(x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
     weight = torch.linspace(-1, 1, 9, dtype=h.dtype).reshape(3, 3).sin()
     return 0.8 * h + 0.2 * torch.tanh(torch.cat([x, h], -1)[..., 2:] @ weight.T)
@@ -210,13 +228,106 @@ class Holder(nn.Module):
 
     def forward(self, x):
         for layer in self.layers:
-            x = layer(x, x) if isinstance(layer, Pair) else layer(x)
+            x = layer(x, x + 1) if isinstance(layer, Pair) else layer(x)
         return x
+
+
+class Attention(nn.Module):
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.mha, self.batch_first = nn.MultiheadAttention(4, 2, batch_first=batch_first), batch_first
+        self.mask = nn.Transformer.generate_square_subsequent_mask(3, dtype=F64)
+        self.out = nn.Linear(4, 2)
+
+    def attend(self, x: torch.Tensor) -> torch.Tensor:
+        x = x if self.batch_first else x.swapaxes(0, 1)
+        y = self.mha(x, x, value=x, attn_mask=self.mask, need_weights=False)[0]
+        return y if self.batch_first else y.swapaxes(0, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.attend(x))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_attention_has_a_dense_record(batch_first) -> None:
+    model, x = Attention(batch_first).to(F64), torch.randn(2, 3, 4, dtype=F64)
+    attention, linear = ours.jacobians(model, x)
+    assert (attention.label, linear.label) == ("0.mha MultiheadAttention", "1.out Linear")
+    np.testing.assert_allclose(dense(attention, 2), by_autograd(model.attend, x), atol=1e-12)
+
+
+def test_a_transformer_has_records_of_all_its_layers() -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 5, batch_first=True), 2).to(F64).eval()
+    x = torch.randn(2, 3, 4, dtype=F64)
+    records = ours.jacobians(nn.Sequential(encoder), x)
+    names = "MultiheadAttention Dropout LayerNorm Linear Dropout Linear Dropout LayerNorm".split()
+    assert [record.name for record in records] == 2 * names
+    np.testing.assert_allclose(
+        dense(records[0], 2), by_autograd(lambda x: encoder.layers[0].self_attn(x, x, x)[0], x), atol=1e-12
+    )
+
+
+class Tied(Holder):
+    """Computes with its layer's weight, and does not call the layer."""
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.layers[0].weight.T)
+
+
+DENSE = {
+    "circular padding": (nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), (1, 4, 4)),
+    "transposed convolution": (nn.ConvTranspose1d(2, 3, 2), (2, 4)),
+    "indices": (nn.MaxPool2d(2, ceil_mode=True, dilation=(1, 2)), (1, 5, 6)),
+    "weight_norm": (nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 3, 2)), (2, 4)),
+    "projections": (nn.LSTM(3, 4, 2, proj_size=2, batch_first=True, bidirectional=True), (5, 3)),
+    "a subclass": (type("Own", (nn.GRU,), {})(3, 4, batch_first=True), (5, 3)),
+    "a layer that is not called": (Tied(nn.Linear(4, 3)), (3,)),
+}
+
+
+@pytest.mark.parametrize("dtype", [F64, torch.float16])
+@pytest.mark.parametrize("module, shape", DENSE.values(), ids=DENSE)
+def test_what_the_engine_does_not_cover_has_a_dense_record(module, shape, dtype) -> None:
+    x = torch.randn(2, *shape, dtype=dtype)
+    (record,) = ours.jacobians(nn.Sequential(module.to(dtype)), x)
+
+    def first(x):
+        y = module(x)
+        return y[0] if isinstance(y, tuple) else y
+
+    assert record.layer == 0 and record.data.dtype == (np.float64 if dtype == F64 else np.float32)
+    np.testing.assert_allclose(dense(record, 2), by_autograd(first, x), atol=1e-12 if dtype == F64 else 1e-2)
+
+
+@pytest.mark.parametrize("module", [nn.Linear(3, 2), nn.ReLU(), nn.GRU(3, 2, batch_first=True)])
+def test_half_precision_has_dense_records(module) -> None:
+    x = torch.randn(2, 4, 3).to(torch.bfloat16)
+    (record,) = ours.jacobians(nn.Sequential(module.to(torch.bfloat16)), x)
+    assert record.data.dtype == np.float32 and record.pattern.nnz == np.prod(record.pattern.shape)
 
 
 class Unused(Holder):
     def forward(self, x):
         return x
+
+
+class InPlace(Holder):
+    def forward(self, x):
+        return x.mul_(2)
+
+
+class Coupled(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Cross(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.mha = nn.MultiheadAttention(3, 1)
+
+    def forward(self, x):
+        return self.mha(x + 1, x, x)[0]
 
 
 X = torch.ones(2, 3)
@@ -232,9 +343,23 @@ REFUSED = {
         bp.PassError, "couples the samples",
     ),
     "dropout over time": (lambda: ours.jacobians(nn.GRU(3, 4, 2, dropout=0.5), X), bp.PassError, "eval"),
-    "projections": (lambda: ours.jacobians(nn.LSTM(3, 4, proj_size=2), X), bp.ShapeError, "proj_size=2"),
-    "half precision": (lambda: ours.jacobians(nn.ReLU(), X.half()), bp.ShapeError, "float16"),
+    "complex numbers": (
+        lambda: ours.jacobians(nn.Sequential(nn.Linear(3, 2, dtype=torch.complex64)), X * 1j),
+        bp.ShapeError, "0 .Linear. is called with torch.complex64",
+    ),
     "two inputs": (lambda: ours.jacobians(Holder(Pair()), X), bp.ShapeError, "layers.0 .Pair.*more than one"),
+    "another query": (
+        lambda: ours.jacobians(Cross(), X[None]), bp.ShapeError, "mha .MultiheadAttention.*more than one",
+    ),
+    "attention in training": (
+        lambda: ours.jacobians(nn.TransformerEncoderLayer(3, 1), X[None]), bp.PassError, "self_attn .Multi",
+    ),
+    "a layer that couples": (
+        lambda: ours.jacobians(nn.Sequential(Coupled()), X), bp.PassError, "0 .Coupled. couples the samples",
+    ),
+    "writes in place": (
+        lambda: ours.jacobians(nn.Sequential(InPlace(nn.ReLU())), X), bp.PassError, "0 .InPlace. calls none",
+    ),
     "no layer called": (lambda: ours.jacobians(Unused(nn.ReLU()), X), bp.ShapeError, "none of its 1 layers"),
     "h0 of integers": (lambda: ours.jacobians(leaky, X, X.int()), bp.ShapeError, "h0 of torch.int32"),
     "h0 of NumPy": (lambda: ours.jacobians(leaky, X, np.ones(3)), bp.ShapeError, "h0 of ndarray"),

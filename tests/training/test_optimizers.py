@@ -47,6 +47,25 @@ def compare(device, dtype, rng, ours, theirs, options, shapes):
         np.testing.assert_allclose(array, tensors[name], rtol=200 * eps, atol=10 * eps)
 
 
+@pytest.mark.parametrize("theirs, ours", [(torch.optim.Adam, bp.Adam), (torch.optim.AdamW, bp.AdamW)])
+@pytest.mark.parametrize("beta", [0.0, 0.3, 0.5, 0.6, 0.9])
+@pytest.mark.parametrize("dtype", [np.dtype("float32"), np.dtype("float64")], ids=str)
+def test_gradients_that_shrink_by_nine_orders(device, dtype, ours, theirs, beta):
+    start, options = np.array([0.5, -2.0, 1e-3]), {"lr": 0.1, "betas": (beta, 0.0)}
+    parameters, gradients = (ParameterSet(device, dtype, {"w": (3,)}) for _ in range(2))
+    parameters.assign({"w": start})
+    tensor = torch.tensor(start.astype(dtype), requires_grad=True)
+    optimizer, reference = ours(parameters, **options), theirs([tensor], **options)
+    for scale in (1e4, 1e-5, 1e-5):
+        gradient = scale * np.array([1.0, -3.0, 0.25])
+        gradients.assign({"w": gradient})
+        tensor.grad = torch.tensor(gradient.astype(dtype))
+        optimizer.step(gradients)
+        reference.step()
+        eps = np.finfo(dtype).eps
+        np.testing.assert_allclose(parameters.to_host()["w"], tensor.detach(), rtol=8 * eps, atol=eps)
+
+
 @pytest.mark.parametrize("ours, _, options", CASES)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_gradient_that_is_not_finite_changes_nothing(device, rng, ours, _, options, bad):

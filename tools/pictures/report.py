@@ -273,13 +273,15 @@ def _looked_at(group: JacobianRecords) -> tuple[StepChain, np.ndarray, str]:
     taken = []
     for r in chain.records[-steps:]:
         values = r.on_host().data.reshape(r.pattern.nnz, -1)[:, :samples]
-        taken.append(JacobianRecord(r.layer, r.name, r.pattern, values, r.step, r.direction, path=r.path))
+        ends = None if r.lengths is None else r.lengths[:samples]
+        place: dict[str, Any] = {"path": r.path, "lengths": ends}
+        taken.append(JacobianRecord(r.layer, r.name, r.pattern, values, r.step, r.direction, **place))
     part = StepChain(tuple(taken))
     told = (
         f" Its curves are of the first {samples} of {chain.batch} samples and the last {steps} of "
         f"{chain.steps} steps."
     )
-    return part, np.maximum(lengths[:samples] - (chain.steps - steps), 0), told
+    return part, part.lengths, told
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:

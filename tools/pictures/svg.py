@@ -14,8 +14,6 @@ from bppsa_cupy.errors import BppsaError
 
 #: Inches of a panel: three lie beside each other on a wide screen, one on a telephone.
 SIZE = (4.4, 3.3)
-#: Colours that differ in brightness too: ours, our scan, PyTorch, and the paper's own numbers.
-OURS, SCAN, THEIRS, PAPER = "#1f5fbf", "#0e9aa7", "#c2410c", "#6b7280"
 STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "sans-serif",

@@ -15,6 +15,7 @@ from bppsa_cupy.csr import Pattern, index_dtype
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.plan.bit_sets import set_bits
 from bppsa_cupy.plan.product import loops
+from bppsa_cupy.system.memory import check_host_memory
 
 #: The kinds of product, in the order in which they are tried, and the maps each needs beyond the
 #: three patterns.
@@ -148,9 +149,11 @@ def multiply(a: Pattern, b: Pattern) -> Product:
     elif kind == "select_rows":
         pattern = selected_rows(a, b, terms)
     else:
-        met = row_sums(a, terms) > 0
-        indices = np.tile(np.arange(b.shape[1]), np.count_nonzero(met))
-        pattern = Pattern((a.shape[0], b.shape[1]), prefix_sums(met * b.shape[1]), indices)
+        met, columns = row_sums(a, terms) > 0, b.shape[1]
+        rows = int(np.count_nonzero(met))
+        indices = _new_indices(rows * columns, a.shape[0], columns)
+        indices.reshape(rows, columns)[...] = np.arange(columns)
+        pattern = Pattern((a.shape[0], columns), prefix_sums(met * columns), indices)
     maps = term_list(a, b, pattern) if kind == "terms" else {}
     return Product(a, b, pattern, kind, multiply_adds, maps)
 
@@ -159,6 +162,9 @@ def term_list(a: Pattern, b: Pattern, pattern: Pattern) -> dict[str, np.ndarray]
     """The maps of kind "terms" of A·B, which has this pattern: any product has them."""
     row_terms = prefix_sums(row_sums(a, entry_terms(a, b)))
     multiply_adds = int(row_terms[-1])
+    check_host_memory(
+        map_bytes(a, b, "terms", pattern.nnz, multiply_adds), f"a list of {multiply_adds} terms"
+    )
     dtype = map_dtype(a, b, multiply_adds)
     arrays = (a.indptr, a.indices, b.indptr, b.indices, pattern.indptr, pattern.indices, row_terms)
     *operands, indptr, indices, starts = (_input(array, dtype) for array in arrays)
@@ -209,8 +215,18 @@ def selected_rows(a: Pattern, b: Pattern, terms: np.ndarray) -> Pattern:
     lengths = np.zeros(a.shape[0], np.int64)
     lengths[a.row_lengths > 0] = terms
     indptr = prefix_sums(lengths)
+    entries = int(indptr[-1])
+    check_host_memory(3 * 8 * entries, f"a product with {entries} entries")
     source = np.repeat(b.indptr[:-1][a.indices] - prefix_sums(terms)[:-1], terms)
-    return Pattern((a.shape[0], b.shape[1]), indptr, b.indices[source + np.arange(source.size)])
+    source += np.arange(entries)
+    return Pattern((a.shape[0], b.shape[1]), indptr, b.indices[source])
+
+
+def _new_indices(entries: int, rows: int, columns: int) -> np.ndarray:
+    """The columns of a pattern, to be written. Raises DeviceError where memory does not suffice."""
+    dtype = np.dtype(index_dtype(max(entries, rows, columns)))
+    check_host_memory(entries * dtype.itemsize, f"a product with {entries} entries")
+    return np.empty(entries, dtype)
 
 
 def _united_rows(a: Pattern, b: Pattern, multiply_adds: int) -> Pattern:
@@ -234,7 +250,7 @@ def _united_rows(a: Pattern, b: Pattern, multiply_adds: int) -> Pattern:
     of_rows = np.empty(rows, np.int64)
     of_rows[which] = lengths
     indptr = prefix_sums(of_rows[like])
-    indices = np.empty(int(indptr[-1]), index_dtype(max(int(indptr[-1]), *shape)))
+    indices = _new_indices(int(indptr[-1]), *shape)
     loops.product_rows(*operands, bits, *sizes, which, lengths, indptr[which], indices)
     loops.copy_rows(indptr, like, bases - bases[like], indices)
     return Pattern(shape, indptr, indices)

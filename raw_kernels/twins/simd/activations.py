@@ -1,4 +1,4 @@
-"""tanh, the logistic function and e^x for twins, on numbers and on lanes, within 4 ulp; NaN stays NaN.
+"""tanh, the logistic function, e^x and e^x - 1 for twins, on numbers and lanes, within 4 ulp; NaN stays NaN.
 
 float32 takes a branch-free exponential, a polynomial on ±ln 2 / 2 (of degree 6, whose largest relative error
 in e^r - 1 is the least) times a power of two; float64 takes the C library's functions.
@@ -57,6 +57,15 @@ def _exponential32(x):
 
 
 @register_jitable
+def _expm1_32(x):
+    # Half of the result is formed, as 2^128 is no number. Below -20 the result rounds to -1.
+    bounded = select(x > F(89), F(89), select(x < F(-20), F(-20), x))
+    m, n = _exponential(bounded)
+    half = power_of_two(n - F(1))
+    return with_sign_of(F(2) * multiply_add(half, m, half - F(0.5)), x)
+
+
+@register_jitable
 def _tanh64(x):
     return math.tanh(x)
 
@@ -64,6 +73,11 @@ def _tanh64(x):
 @register_jitable
 def _exponential64(x):
     return math.exp(x)
+
+
+@register_jitable
+def _expm1_64(x):
+    return math.expm1(x)
 
 
 @register_jitable
@@ -88,6 +102,11 @@ def exponential(x):
     return np.exp(x)
 
 
+def expm1(x):
+    """e^x - 1 of a number or of lanes, of the same type; outside of twins of NumPy's arrays."""
+    return np.expm1(x)
+
+
 @overload(tanh)
 def _tanh(x):
     if isinstance(x, Lanes):
@@ -107,3 +126,10 @@ def _exponential_of(x):
     if isinstance(x, Lanes):
         return (lambda x: _exponential32(x)) if x.dtype == types.float32 else on_each_lane(_exponential64)
     return (lambda x: _exponential32(x)) if x == types.float32 else (lambda x: _exponential64(x))
+
+
+@overload(expm1)
+def _expm1_of(x):
+    if isinstance(x, Lanes):
+        return (lambda x: _expm1_32(x)) if x.dtype == types.float32 else on_each_lane(_expm1_64)
+    return (lambda x: _expm1_32(x)) if x == types.float32 else (lambda x: _expm1_64(x))
