@@ -8,7 +8,8 @@ from itertools import pairwise
 
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.plan.product import MAXIMAL_TERMS, Product, entry_terms, multiply, term_list
+from bppsa_cupy.plan.product import MAXIMAL_TERMS, Product, multiply, term_list
+from bppsa_cupy.products.chain_order import choose_cuts
 
 #: Terms that a row of C has at most, on average, where a term list is quickest: what they read stays in the
 #: first caches. Measured for B = 1 and 16 on rows of 10 to 14,000 terms (docs/products.md).
@@ -49,8 +50,8 @@ class Multiplication:
 def plan_multiplications(factors: Sequence[Pattern]) -> tuple[Multiplication, ...]:
     """The products of two that make the product of two or more factors, the last one all of it.
 
-    Where there are several orders, the one of the fewest multiply-adds; time grows with the products of all
-    runs of neighbours but the whole. Raises ShapeError where sizes do not fit.
+    Three factors or more are multiplied in the order of about the fewest multiply-adds (`choose_cuts`).
+    Raises ShapeError where sizes do not fit.
     """
     for number, (left, right) in enumerate(pairwise(factors), 1):
         if left.shape[1] != right.shape[0]:
@@ -58,24 +59,8 @@ def plan_multiplications(factors: Sequence[Pattern]) -> tuple[Multiplication, ..
                 f"factor {number} of shape {left.shape} times factor {number + 1} of shape {right.shape}: "
                 "the columns of one must be the rows of the next"
             )
-    n = len(factors)
-    patterns = {(k, k + 1): factor for k, factor in enumerate(factors)}
-    products: dict[tuple[int, int], Product] = {}
-    work = dict.fromkeys(patterns, 0)
-    cuts: dict[tuple[int, int], int] = {}
-    for length in range(2, n + 1):
-        for begin in range(n + 1 - length):
-            end = begin + length
-            costs = {
-                cut: work[begin, cut]
-                + work[cut, end]
-                + int(entry_terms(patterns[begin, cut], patterns[cut, end]).sum())
-                for cut in range(begin + 1, end)
-            }
-            cut = min(costs, key=costs.__getitem__)
-            product = multiply(patterns[begin, cut], patterns[cut, end])
-            work[begin, end], cuts[begin, end], products[begin, end] = costs[cut], cut, product
-            patterns[begin, end] = product.pattern
+    cuts = choose_cuts(factors)
+    patterns = list(factors)
     made: list[Multiplication] = []
 
     def operand(begin: int, end: int) -> int:
@@ -84,8 +69,9 @@ def plan_multiplications(factors: Sequence[Pattern]) -> tuple[Multiplication, ..
             return begin
         cut = cuts[begin, end]
         left, right = operand(begin, cut), operand(cut, end)
-        made.append(Multiplication.plan(left, right, products[begin, end]))
-        return n + len(made) - 1
+        made.append(Multiplication.plan(left, right, multiply(patterns[left], patterns[right])))
+        patterns.append(made[-1].many.pattern)
+        return len(patterns) - 1
 
-    operand(0, n)
+    operand(0, len(factors))
     return tuple(made)

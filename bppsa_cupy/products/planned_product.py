@@ -237,9 +237,11 @@ def plan_product(*factors: Any, device: str | Device | None = None) -> PlannedPr
              values of CSR with unsorted rows, CSC, BSR and COO are permuted at each call, others converted
     device   where values are computed: "host", "cuda", or "auto"; without it, where a call's values are
 
-    What planning takes grows with entries and multiply-adds; three factors or more are multiplied in the
-    order of the fewest multiply-adds. Raises ShapeError where sizes do not fit, and where a matrix has
-    duplicates; DeviceError.
+    What planning takes grows with entries and multiply-adds. Three factors or more are multiplied in the
+    order of about the fewest multiply-adds, which is chosen before any product is made.
+
+    Raises ShapeError where sizes do not fit, and where a matrix has duplicates; DeviceError where a device is
+    missing, or where a product does not fit the memory.
     """
     if len(factors) < 2:
         raise ShapeError(f"plan_product got {len(factors)} factors: it takes two or more")

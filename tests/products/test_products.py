@@ -1,6 +1,9 @@
 """Planned products against SciPy's `@`: any structure, any number of samples, on every device."""
 
+import functools
+import operator
 import threading
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -108,6 +111,95 @@ def test_the_order_of_the_fewest_multiply_adds():
     assert [(made.left, made.right) for made in product.multiplications] == [(0, 1), (3, 2)]
     chain = bp.plan_product(tall, flat, tall, flat, tall)
     assert chain.multiply_adds == 2 * (2 * 40 * 2) + 2 * 2 * 2 + 40 * 2 * 2
+
+
+def test_a_useless_product_beyond_the_memory_is_never_made(rng):
+    """U·V has 2**36 entries, V·U 4."""
+    u, v = bp.Pattern.dense(2**18, 2), bp.Pattern.dense(2, 2**18)
+    product = bp.plan_product(u, v, u)
+    assert [(made.left, made.right) for made in product.multiplications] == [(1, 2), (0, 3)]
+    left, middle, right = (rng.standard_normal(2**19) for _ in range(3))
+    expected = left.reshape(-1, 2) @ (middle.reshape(2, -1) @ right.reshape(-1, 2))
+    np.testing.assert_allclose(product(left, middle, right), expected.ravel(), atol=1e-9)
+    product = bp.plan_product(v, u, v, u, v)
+    assert product.multiply_adds == 2 * 4 * 2**18 + 2**3 + 4 * 2**18
+
+
+def line(size):
+    return scipy.sparse.diags_array([np.ones(size - 1), np.ones(size), np.ones(size - 1)], offsets=[-1, 0, 1])
+
+
+def laplacian(side):
+    unit = scipy.sparse.eye_array(side)
+    return scipy.sparse.csr_array(scipy.sparse.kron(line(side), unit) + scipy.sparse.kron(unit, line(side)))
+
+
+def galerkin():
+    """Restrictions and prolongations of two levels around the 5-point stencil."""
+    chain = [laplacian(27)]
+    for side in (27, 9):
+        row, column = np.divmod(np.arange(side**2), side)
+        aggregates = row // 3 * (side // 3) + column // 3
+        tentative = scipy.sparse.csr_array((np.ones(side**2), aggregates, np.arange(side**2 + 1)))
+        smooth = scipy.sparse.csr_array(laplacian(side) @ tentative)
+        chain = [smooth.T, *chain, smooth]
+    return chain
+
+
+def random_chain(rng):
+    sizes = rng.integers(50, 400, 9)
+    return [scipy.sparse.random_array((m, n), density=3 / n, rng=rng) for m, n in pairwise(sizes)]
+
+
+def uneven_chain(rng):
+    """Few columns have most of the entries."""
+    share = 1 / np.arange(1, 201)
+    columns = rng.choice(200, size=(6, 600), p=share / share.sum())
+    rows = np.repeat(np.arange(200), 3)
+    return [scipy.sparse.coo_array((np.ones(600), (rows, row)), shape=(200, 200)) for row in columns]
+
+
+def blocks(rng):
+    dense = scipy.sparse.kron(scipy.sparse.eye_array(40), np.ones((6, 6)))
+    return [dense, dense, scipy.sparse.random_array((240, 240), density=0.02, rng=rng)]
+
+
+def fewest_multiply_adds(chain):
+    """Of all orders, by the products of all runs."""
+    n = len(chain)
+    ones = {
+        (k, k + 1): scipy.sparse.csr_array(factor.astype(bool).astype(int)) for k, factor in enumerate(chain)
+    }
+    work = dict.fromkeys(ones, 0)
+    for length in range(2, n + 1):
+        for begin in range(n + 1 - length):
+            end = begin + length
+            work[begin, end] = min(
+                work[begin, cut] + work[cut, end] + (ones[begin, cut] @ ones[cut, end]).sum()
+                for cut in range(begin + 1, end)
+            )
+            ones[begin, end] = (ones[begin, end - 1] @ ones[end - 1, end]).astype(bool).astype(int)
+    return work[0, n]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rng: galerkin(), lambda rng: [laplacian(20)] * 8, lambda rng: [line(300)] * 12, random_chain,
+        uneven_chain, blocks, lambda rng: blocks(rng)[::-1],
+    ],
+    ids=["galerkin", "stencils", "bands", "random", "uneven", "blocks", "reversed blocks"],
+)  # fmt: skip
+def test_chains_take_about_the_fewest_multiply_adds(make, rng):
+    chain = [scipy.sparse.csr_array(matrix) for matrix in make(rng)]
+    for matrix in chain:
+        matrix.sum_duplicates()
+    product = bp.plan_product(*chain)
+    assert len(product.multiplications) == len(chain) - 1
+    assert product.multiply_adds <= 1.05 * fewest_multiply_adds(chain)
+    values = [matrix.data for matrix in chain]
+    expected = functools.reduce(operator.matmul, chain)
+    assert abs(product.to_scipy(product(*values)) - expected).max() <= 1e-12 * abs(expected).max()
 
 
 def test_cancelled_entries_and_stored_zeros_stay():

@@ -217,3 +217,16 @@ def wrong_terms(a_indptr, a_indices, b_indptr, b_indices, indptr, indices, term_
                     own += 1
         wrong += own
     return wrong
+
+
+@compiled(parallel=True)
+def least_keys(indptr, indices, keys, least):
+    """least[i], out: the least of keys[j] over the entries j of row i, per sample; infinity for an empty row.
+
+    keys (columns, samples), least (rows, samples)
+    """
+    for i in prange(indptr.size - 1):
+        least[i] = np.inf
+        for p in range(indptr[i], indptr[i + 1]):
+            for sample in range(keys.shape[1]):
+                least[i, sample] = min(least[i, sample], keys[indices[p], sample])
