@@ -14,8 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from bppsa_cupy.csr import Pattern
-from bppsa_cupy.plan.product.loops import least_keys
-from bppsa_cupy.plan.product.symbolic import row_sums
+from bppsa_cupy.plan.product import least_keys, row_sums
 
 #: Random keys per column; the relative error of an estimate is one over their root.
 SAMPLES = 32

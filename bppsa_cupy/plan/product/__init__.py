@@ -1,6 +1,7 @@
 """The symbolic product: pattern, kind and maps of C = A·B."""
 
 from bppsa_cupy.plan.product.check import check_against_new, check_product
+from bppsa_cupy.plan.product.loops import least_keys
 from bppsa_cupy.plan.product.symbolic import (
     MAPS,
     MAXIMAL_TERMS,
@@ -10,5 +11,6 @@ from bppsa_cupy.plan.product.symbolic import (
     entry_terms,
     map_bytes,
     multiply,
+    row_sums,
     term_list,
 )
