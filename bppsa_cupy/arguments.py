@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bppsa_cupy.errors import BppsaError, ShapeError, reason_of
+from bppsa_cupy.errors import BppsaError, DeviceError, ShapeError, reason_of
 
 T = TypeVar("T")
 
@@ -150,6 +150,34 @@ def check_plain(owner: str, name: str, array: Any, *, error: type[BppsaError] = 
     dtype = getattr(array, "dtype", None)
     if isinstance(dtype, np.dtype) and dtype.kind not in "biufc":
         raise error(f"{owner} got {name} of {dtype}: it takes numbers")
+
+
+def as_output(
+    owner: str, name: str, array: Any, xp: Any, shape: Iterable[int], dtype: Any, read: Iterable[Any] = ()
+) -> Any:
+    """`array`, if results of this shape and dtype may be written there: an array of `xp`, C-contiguous,
+    writable, and apart from those that are `read`. Raises DeviceError for what is no array of `xp`."""
+    library = xp.__name__.split(".")[0]
+    as_instance(owner, name, array, xp.ndarray, f"a {library} array", error=DeviceError)
+    check_plain(owner, name, array)
+    if tuple(array.shape) != tuple(shape) or array.dtype != dtype:
+        raise ShapeError(
+            f"{owner} got {name} of {array.dtype} and shape {tuple(array.shape)}: it takes {dtype} of shape "
+            f"{tuple(shape)}"
+        )
+    if not array.flags.c_contiguous or not getattr(array.flags, "writeable", True):
+        raise ShapeError(f"{owner} got {name} that is not C-contiguous or is read-only: give a new array")
+    check_apart(owner, name, array, xp, read)
+    return array
+
+
+def check_apart(owner: str, name: str, array: Any, xp: Any, others: Iterable[Any]) -> None:
+    """Refuse an array to write to that may share memory with another one; what is no array of `xp` shares
+    none."""
+    if isinstance(array, xp.ndarray) and any(
+        isinstance(other, xp.ndarray) and xp.may_share_memory(array, other) for other in others
+    ):
+        raise ShapeError(f"{owner} got {name} that overlaps another of its arrays: give a new array")
 
 
 def as_instance(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_instance, check_plain
+from bppsa_cupy.arguments import as_instance, as_output
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context, Layer, Shape
@@ -60,15 +60,7 @@ def checked_out(device: Device, dtype: np.dtype, what: str, shape: Shape, array:
     """The caller's array of this shape, or a new one. Raises ShapeError."""
     if array is None:
         return device.empty(shape, dtype)
-    as_instance("forward", "out", array, device.xp.ndarray, "an array on the layer's device, or None")
-    check_plain("forward", "out", array)
-    if tuple(array.shape) != tuple(shape) or array.dtype != dtype or not array.flags.c_contiguous:
-        order = "" if array.flags.c_contiguous else ", which is not C-contiguous"
-        raise ShapeError(
-            f"out is {array.dtype} of shape {tuple(array.shape)}{order} for {what}: it takes {dtype} of "
-            f"shape {tuple(shape)}, C-contiguous"
-        )
-    return array
+    return as_output("forward", f"out for {what}", array, device.xp, shape, dtype)
 
 
 def place_states(ctx: Context, name: str, shapes: tuple[Shape, ...], dtype: np.dtype, given: Any) -> Any:

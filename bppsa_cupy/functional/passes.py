@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_instance, is_one_of
+from bppsa_cupy.arguments import as_flag, as_instance, check_apart, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import PassError, ShapeError
 from bppsa_cupy.functional.checks import checked_arrays, checked_out, place_states
@@ -44,8 +44,9 @@ class Saved:
     states  a recurrent layer's states after the last step, (num_layers D, B, H), of an LSTM (h, c), which are
             the caller's; else None
 
-    It refers to the parameters, which must keep their values until the way back; of a layer that is not
-    recurrent so must input and output. Its memory serves later passes once nothing refers to it.
+    It refers to the parameters, which must keep their values until the backward pass. Input, output, states
+    and lengths may be overwritten: what the backward pass reads of them is copied. Its memory serves later
+    passes once nothing refers to it.
     """
 
     __slots__ = ("__weakref__", "layer", "pool", "slot", "states")
@@ -103,7 +104,7 @@ def forward(
                 them those of a new layer
     draw        three integers that a layer's random numbers follow from
     keep        whether `vjp` may follow; without it a recurrent layer keeps output and last states alone
-    out         where the output is written, C-contiguous; a new array without it
+    out         where the output is written: C-contiguous, apart from all other arrays; a new one without it
     device      "cuda" or "host"; by default where x is
 
     Any number of passes may be alive, of equal or other shapes. Raises ShapeError naming what differs,
@@ -114,9 +115,12 @@ def forward(
     given = where.asarray(x)
     own, own_buffers = checked_arrays(layer, where, given.dtype, parameters, buffers)
     addresses = tuple(map(where.address, (*own.values(), *own_buffers.values())))
+    if out is not None:
+        beside = [where.asarray(part) for part in (*_parts(states), lengths) if part is not None]
+        check_apart("forward", "out", out, where.xp, [given, *own.values(), *own_buffers.values(), *beside])
     saved = begin(layer, where, given, addresses, lambda: (own, own_buffers), lengths, states, keep)
     saved.context.training, saved.context.draw = as_flag("forward", "training", training), draw
-    return run(saved, given, lengths, states, out), saved
+    return run(saved, given, lengths, states, out, copied=layer.backward_reads if keep else ()), saved
 
 
 def begin(
@@ -173,10 +177,19 @@ def _new_slot(
 
 
 def run(
-    saved: Saved, x: Array, lengths: Any, states: Any, out: Array | None, states_out: Any = None
+    saved: Saved,
+    x: Array,
+    lengths: Any,
+    states: Any,
+    out: Array | None,
+    states_out: Any = None,
+    copied: tuple[str, ...] = (),
 ) -> Array:
     """The output of a pass that was begun with these; it and the states after the last step are written where
-    `out` and `states_out` lie, of a recurrent layer, or into new arrays."""
+    `out` and `states_out` lie, of a recurrent layer, or into new arrays.
+
+    copied  which of the caller's arrays the pass copies, since they may change before the backward pass
+    """
     slot, layer = saved.slot, saved.layer
     ctx, shapes = slot.ctx, slot.shapes
     device = ctx.device
@@ -186,12 +199,22 @@ def run(
         else:
             output = checked_out(device, ctx.dtype, "the output", shapes.output, out)
         by_samples = output.swapaxes(0, 1) if shapes.output_by_time else output
-        if lengths is None or by_samples.flags.c_contiguous:
+        if "output" not in copied and (lengths is None or by_samples.flags.c_contiguous):
             ctx.placed["output"] = by_samples
+        if "input" in copied:
+            own = ctx.buffer("own_input", x.shape)
+            own[...] = x
+            x = own
         if shapes.states:
             of_states = layer.state_dtype(ctx.dtype) if isinstance(layer, Recurrent) else ctx.dtype
             saved.states = place_states(ctx, "states", shapes.states, of_states, states_out)
-        result = forward_whole(layer, ctx, enter(layer, ctx, x, lengths, states, shapes.by_time))
+        entered = enter(layer, ctx, x, lengths, states, shapes.by_time)
+        if "states" in copied:
+            assert isinstance(ctx, RecurrentContext)
+            ctx.initial = None if ctx.initial is None else tuple(state.copy() for state in ctx.initial)
+        if copied and ctx.lengths is not None:
+            ctx.lengths = ctx.lengths.copy()
+        result = forward_whole(layer, ctx, entered)
         if result is not by_samples:
             put(device, result, by_samples)
     if slot.nbytes < 0:
@@ -216,7 +239,8 @@ def vjp(
     state_gradients  by the states after the last step, of their shape, an LSTM's (h, c); zeros without them
     parameter_gradients, input_gradient  what is asked for; the gradients by the states always are
     method           how a recurrent layer goes over time, as net.backward takes it
-    out              arrays to write into, C-contiguous; what is empty or None there is written into new ones
+    out              arrays to write into, C-contiguous, apart from each other and from what the pass reads;
+                     what is empty or None there is written into new ones
 
     Raises ShapeError naming both shapes or dtypes.
     """
@@ -235,7 +259,16 @@ def vjp(
     if state_gradients is not None and not isinstance(ctx, RecurrentContext):
         raise ShapeError(f"{saved.layer!r} got gradients by states: recurrent layers alone have some")
     wanted = NEW if out is None else as_instance("vjp", "out", out, Gradients, "bp.functional.Gradients")
+    if out is not None:
+        read = [given, *ctx.parameters.values(), *ctx.saved.values(), *_parts(state_gradients)]
+        for array in (*wanted.parameters.values(), wanted.input, *_parts(wanted.states)):
+            check_apart("vjp", "out", array, ctx.device.xp, read)
+            read.append(array)
     return go_back(saved, given, state_gradients, parameter_gradients, input_gradient, True, method, wanted)
+
+
+def _parts(states: Any) -> Sequence[Any]:
+    return states if isinstance(states, (tuple, list)) else (states,)
 
 
 def go_back(

@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from bppsa_cupy.devices import Array, Device, get_device
-from bppsa_cupy.functional import Gradients, Saved, vjp
+from bppsa_cupy.functional import Gradients, Saved
 from bppsa_cupy.functional.kept import keep, resume
 from bppsa_cupy.functional.passes import begin, run
+from bppsa_cupy.functional.passes import go_back as back_through
 from bppsa_cupy.jax.parts import Back, Found, Given, Results, Wanted
 from bppsa_cupy.layers import MatrixRecurrent
 
@@ -43,11 +44,10 @@ def go_back(layer: MatrixRecurrent, wanted: Wanted, execution: Any, out: Found, 
         given = arrays.given
         saved = begun(layer, device, given, True)
         resume(saved, given.x, given.lengths, given.states or None, arrays.kept)
-        vjp(
-            saved, arrays.by_output, state_gradients=arrays.by_states or None,
-            parameter_gradients=wanted.parameters, input_gradient=wanted.x,
-            out=Gradients(found.parameters or {}, found.x, found.states or None),
-        )  # fmt: skip
+        into = Gradients(found.parameters or {}, found.x, found.states or None)
+        back_through(
+            saved, arrays.by_output, arrays.by_states or None, wanted.parameters, wanted.x, True, out=into
+        )
 
 
 def begun(layer: MatrixRecurrent, device: Device, given: Given, keep: bool) -> Saved:

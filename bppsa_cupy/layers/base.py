@@ -181,6 +181,8 @@ class Layer(abc.ABC):
     context  the class of `ctx`, which the network makes for each pass; a layer that keeps more of a pass
              than others has a subclass of its own, and so `ctx` is typed where a layer defines its methods
 
+    backward_reads  which of the caller's arrays the backward pass reads: "input", "output", "states"
+
     To add a layer: this class, its Jacobian in `jacobians/`, its kernels in `raw_kernels/`, a line in
     `layers/__init__.py` and a line in the tests' cases.
     """
@@ -188,6 +190,7 @@ class Layer(abc.ABC):
     beside_geometry: ClassVar[tuple[str, ...]] = ()
     takes_indices: ClassVar[bool] = False
     context: ClassVar[type[Context]] = Context
+    backward_reads: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def config(self) -> dict[str, Any]:

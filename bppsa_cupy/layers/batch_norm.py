@@ -33,6 +33,8 @@ class BatchNorm(Normalization, abc.ABC):
     normalised by its own statistics.
     """
 
+    backward_reads = ("input",)
+
     def __init__(
         self,
         num_features: int,

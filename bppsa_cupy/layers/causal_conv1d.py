@@ -24,6 +24,8 @@ class CausalConv1d(Layer):
     (channels,). Griffin has one before its `RGLRU`.
     """
 
+    backward_reads = ("input",)
+
     def __init__(self, channels: int, kernel_size: int = 4, bias: bool = True) -> None:
         self.channels = as_integer("CausalConv1d", "channels", channels, 1)
         self.kernel_size = as_integer("CausalConv1d", "kernel_size", kernel_size, 1)

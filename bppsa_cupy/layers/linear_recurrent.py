@@ -124,6 +124,7 @@ class LinearRecurrent(Recurrent):
     """
 
     context = LinearContext
+    backward_reads = ("input", "states")
     forward_methods = ("auto", "serial", "chunked")
     paired = False
 

@@ -13,6 +13,7 @@ class ReLU(Elementwise):
     """y = max(x, 0), elementwise; any shape. The derivative at 0 is 0, as PyTorch's."""
 
     diagonal = ReLUJacobian
+    backward_reads = ("output",)
 
     def forward(self, ctx: Context, x: Array) -> Array:
         y = ctx.buffer("output", x.shape)

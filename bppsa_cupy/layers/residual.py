@@ -68,6 +68,7 @@ class Residual(Layer):
     """
 
     context = ResidualContext
+    backward_reads = ("input",)
 
     def __init__(self, body: Sequence[Layer], shortcut: Sequence[Layer] = ()) -> None:
         self.branches = {

@@ -23,6 +23,8 @@ class RMSNorm(Layer):
     elementwise_affine  whether there is a weight
     """
 
+    backward_reads = ("input",)
+
     def __init__(
         self, normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True
     ) -> None:

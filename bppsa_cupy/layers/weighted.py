@@ -32,6 +32,7 @@ class Weighted(Layer):
           out of the Jacobian's pattern; None keeps all
     """
 
+    backward_reads = ("input",)
     bias: bool
     mask: np.ndarray | None
 

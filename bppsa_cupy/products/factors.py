@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from bppsa_cupy.arguments import check_plain
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, device_of
 from bppsa_cupy.errors import DeviceError, PlanMismatchError, ShapeError
@@ -177,25 +176,3 @@ def arrays_of(
                 f"takes ({nnz},) or ({nnz}, {samples})"
             )
     return [a if a.dtype == dtype else device.asarray(a, dtype=dtype) for a in arrays], batch
-
-
-def checked_output(device: Device, out: Any, shape: tuple[int, ...], arrays: list[Array]) -> Array:
-    """`out`, where a product of this shape may be written, and which no factor overlaps. Raises ShapeError,
-    and DeviceError where it is on another device."""
-    if not isinstance(out, device.xp.ndarray):
-        raise DeviceError(
-            f"a product got out of {type(out).__name__}: on {device.name} it takes a "
-            f"{device.xp.ndarray.__module__.split('.')[0]}.ndarray"
-        )
-    check_plain("a product", "out", out)
-    dtype = arrays[0].dtype
-    if out.shape != shape or out.dtype != dtype:
-        raise ShapeError(
-            f"a product got out of {out.dtype} and shape {out.shape}: these factors give {dtype} of "
-            f"shape {shape}"
-        )
-    if not out.flags.c_contiguous or not getattr(out.flags, "writeable", True):
-        raise ShapeError("a product got out that is not C-contiguous or is read-only: give a new array")
-    if any(device.xp.may_share_memory(out, array) for array in arrays):
-        raise ShapeError("a product got out that overlaps the values of a factor: give an array of its own")
-    return out

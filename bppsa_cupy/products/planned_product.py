@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_flag, as_integer, as_output
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch, device_of, get_device
 from bppsa_cupy.errors import PlanError, ShapeError
-from bppsa_cupy.products.factors import Factor, arrays_of, checked_output, common_device, data_of, factor_of
+from bppsa_cupy.products.factors import Factor, arrays_of, common_device, data_of, factor_of
 from bppsa_cupy.products.file import read_multiplications, write_multiplications
 from bppsa_cupy.products.multiplications import Multiplication, plan_multiplications
 from bppsa_cupy.products.program import Program
@@ -86,7 +86,7 @@ class PlannedProduct:
         if out is None:
             out = device.empty(shape, arrays[0].dtype)
         else:
-            out = checked_output(device, out, shape, arrays)
+            out = as_output("a product", "out", out, device.xp, shape, arrays[0].dtype, arrays)
         # Calls at the same time, from two threads, take a program each; the last one's is kept.
         key = (device.queue, out.dtype, batch, *(array.ndim for array in arrays))
         program = self._programs.pop(key, None) or self._program(device, arrays, batch, out)
@@ -112,7 +112,7 @@ class PlannedProduct:
                     f"{name} would be copied, and its later values not be seen: bind takes {array.dtype} "
                     f"arrays on {device.name}, C-contiguous, in the order of the pattern"
                 )
-        out = checked_output(device, out, shape, arrays)
+        out = as_output("a product", "out", out, device.xp, shape, arrays[0].dtype, arrays)
         room = self._take_room(device, arrays, batch)
         return device.sequence(self._launches(bind_product, device, arrays, batch, [*room, out]))
 

@@ -76,6 +76,11 @@ class LinearScan:
         )  # fmt: skip
         self.known = device.remember(key, Known)
 
+    @property
+    def read(self) -> tuple[Array, ...]:
+        """The arrays that every pass reads."""
+        return self.a, self.lengths, self.resets
+
     def forward(self, b: Array, initial: Array, h: Array, *, transposed: bool = False) -> None:
         """Fill h with the states (B, T, W) from `initial` (B, W) on; where `transposed`, with those of the
         transpose, which goes the other way: g_t = b_t + a_{t+1} g_{t+1}."""

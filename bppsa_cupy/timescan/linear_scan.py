@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_plain_array, check_plain, is_one_of
+from bppsa_cupy.arguments import as_flag, as_integer, as_output, as_plain_array, is_one_of
 from bppsa_cupy.devices import Array, Device, device_of, get_device
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.timescan.lengths import take_lengths
@@ -57,7 +57,7 @@ def linear_scan(
              step of every document of a packed sequence (where `reverse`, at the last)
     method   "serial", step by step, "chunked", by chunks of steps at once, or "auto", what is predicted to be
              quicker; `chunk` is the number of steps of one
-    out      where the states are written, C-contiguous; a new array without it
+    out      where the states are written: C-contiguous, and apart from all other arrays; a new one without it
     device   "cuda" or "host"; by default where b is
 
     Every method gives the same states up to rounding; where a chunk's product leaves the range of the dtype,
@@ -69,7 +69,7 @@ def linear_scan(
         "linear_scan", "b", a, b, reverse, lengths, resets, method, chunk, device
     )
     initial = _initial(where, h0, given, dtype)
-    h = _out(where, "linear_scan", out, given.shape, dtype)
+    h = _out(where, "linear_scan", out, given.shape, dtype, [given, initial, *scan.read])
     scan.forward(_reals(given), _reals(initial), _reals(h))
     return h
 
@@ -91,7 +91,7 @@ def linear_scan_backward(
     """The gradients by a, b and h0 of a loss, from that by the states h of `linear_scan`.
 
     h, gradient  (B, T, H), of one dtype
-    out          where they are written, C-contiguous; new arrays without it
+    out          where they are written: C-contiguous, and apart from all others; new arrays without it
     The other arguments are those of `linear_scan`.
 
     g_t = gradient_t + conj(a_{t+1}) g_{t+1} is the gradient by b_t, g_t conj(h_{t-1}) that by a_t (summed
@@ -113,11 +113,12 @@ def linear_scan_backward(
     if not isinstance(outs, (tuple, list)) or len(outs) != 3:
         raise ShapeError(f"{owner} got out={out!r}: it takes the arrays of gradients by a, b and h0, three")
     by_a_out, by_b_out, by_h0_out = outs
-    found = ScanGradients(
-        _out(where, owner, by_a_out, np.shape(a), dtype),
-        _out(where, owner, by_b_out, given.shape, dtype),
-        _out(where, owner, by_h0_out, initial.shape, dtype),
-    )
+    read = [given, initial, by_h, *scan.read]
+    shapes = np.shape(a), given.shape, initial.shape
+    made: list[Array] = []
+    for array, shape in zip((by_a_out, by_b_out, by_h0_out), shapes, strict=True):
+        made.append(_out(where, owner, array, shape, dtype, [*read, *made]))
+    found = ScanGradients(*made)
     by_a = _reals(_with_steps(found.a))
     scan.backward(_reals(given), _reals(initial), _reals(by_h), by_a, _reals(found.b), _reals(found.h0))
     return found
@@ -219,20 +220,13 @@ def _initial(device: Device, h0: Any, b: Array, dtype: np.dtype) -> Array:
     return given
 
 
-def _out(device: Device, owner: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype) -> Array:
-    """The caller's array of this shape, or a new one. Raises ShapeError."""
+def _out(
+    device: Device, owner: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype, read: list[Array]
+) -> Array:
+    """The caller's array of this shape, apart from those that are read, or a new one. Raises ShapeError."""
     if out is None:
         return device.empty(shape, dtype)
-    check_plain(owner, "out", out)
-    if not isinstance(out, device.xp.ndarray) or not (
-        tuple(out.shape) == shape and out.dtype == dtype and out.flags.c_contiguous
-    ):
-        raise ShapeError(
-            f"{owner} got out of {type(out).__name__}, {getattr(out, 'dtype', None)} and shape "
-            f"{getattr(out, 'shape', None)}: it takes an array on the device of {dtype} and shape {shape}, "
-            "C-contiguous"
-        )
-    return out
+    return as_output(owner, "out", out, device.xp, shape, dtype, read)
 
 
 def _marks(owner: str, device: Device, resets: Any, batch: int, steps: int) -> Array:

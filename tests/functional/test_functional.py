@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 
@@ -15,6 +16,7 @@ import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.functional import Gradients, forward, vjp
 from bppsa_cupy.functional.pool import pool_of
+from bppsa_cupy.layers import LAYERS
 
 
 def values_of(layer, rng, dtype="float64"):
@@ -46,6 +48,67 @@ def test_every_layer_agrees_with_pytorch(case: LayerCase, rng: np.random.Generat
     for name, buffer in module.named_buffers():
         if name in buffers:
             assert_close(buffers[name], buffer, length, what=name)
+
+
+#: Layers that CASES does not have, and the shape of an input without the batch.
+OTHERS = {
+    "CellLayer": (lambda: bp.CellLayer(bp.Cell.built_in("mgu"), 3, 4), (5, 3)),
+    "MGU": (lambda: bp.MGU(3, 4), (5, 3)),
+    "UGRNN": (lambda: bp.UGRNN(3, 4), (5, 3)),
+    "CTRNN": (lambda: bp.CTRNN(3, 4), (5, 3)),
+    "PeepholeLSTM": (lambda: bp.PeepholeLSTM(3, 4), (5, 3)),
+    "LinearCellLayer": (lambda: bp.LinearCellLayer(bp.Cell.built_in("mingru"), 3, 4), (5, 3)),
+    "MinGRU": (lambda: bp.MinGRU(3, 4, 2), (5, 3)),
+    "MinLSTM": (lambda: bp.MinLSTM(3, 4, bidirectional=True), (5, 3)),
+    "SRU": (lambda: bp.SRU(3, 4), (5, 3)),
+    "PeepholeSRU": (lambda: bp.PeepholeSRU(3, 4), (5, 3)),
+    "QRNN": (lambda: bp.QRNN(3, 4, window=2), (5, 3)),
+    "RGLRU": (lambda: bp.RGLRU(4), (5, 4)),
+    "LRU": (lambda: bp.LRU(3, 4), (5, 3)),
+    "DiagonalSSM": (lambda: bp.DiagonalSSM(3, 4), (5, 3)),
+    "Embedding": (lambda: bp.Embedding(6, 4), (5,)),
+}
+EVERY_LAYER = {case.name: (case.make, case.input_shape) for case in CASES} | OTHERS
+
+
+def test_every_kind_of_layer_has_a_case() -> None:
+    assert {type(make()) for make, _ in EVERY_LAYER.values()} >= set(LAYERS.values())
+
+
+@pytest.mark.parametrize("name", EVERY_LAYER)
+def test_arrays_may_be_overwritten_after_the_forward_pass(name: str, rng: np.random.Generator) -> None:
+    """Input, output, first and last states and lengths are the caller's again: only parameters stay."""
+    make, shape = EVERY_LAYER[name]
+    layer = make()
+    parameters, buffers = values_of(layer, rng)
+    x = rng.standard_normal((3, *shape))
+    if layer.takes_indices:
+        x = rng.integers(0, 6, x.shape).astype(float)
+    beside: dict[str, np.ndarray] = {}
+    if isinstance(layer, bp.Recurrent):
+        dtype = layer.state_dtype(x.dtype)
+        count = layer.num_layers * layer.directions
+        states = [rng.standard_normal((count, 3, layer.hidden_size)).astype(dtype) for _ in "hc"]
+        beside = {"states": states[0] if layer.state_count == 1 else tuple(states), "lengths": None}
+    for lengths in (None, np.array([2, 4, 5])) if beside else (None,):
+        if beside:
+            beside["lengths"] = lengths
+        given, own = copy.deepcopy((x, beside))
+        y, saved = forward(layer, parameters, given, buffers=copy.deepcopy(buffers), **own)
+        g = rng.standard_normal(y.shape)
+        expected = copy.deepcopy(vjp(saved, g))
+        for array in (given, y, saved.states, own.get("states"), own.get("lengths")):
+            for part in array if isinstance(array, tuple) else (array,):
+                if part is not None:
+                    part[...] = 1 if part.dtype.kind == "i" else np.nan
+        found = vjp(saved, g)
+        for mine, wanted in zip(flat(found), flat(expected), strict=True):
+            np.testing.assert_array_equal(mine, wanted)
+
+
+def flat(gradients: Gradients) -> list[np.ndarray]:
+    states = gradients.states if isinstance(gradients.states, tuple) else (gradients.states,)
+    return [*gradients.parameters.values(), gradients.input, *(s for s in states if s is not None)]
 
 
 def sequences(batch_first: bool, rng: np.random.Generator, dtype="float64"):
@@ -237,8 +300,8 @@ ERRORS = [
         lambda: call(X, states=np.zeros((1, 3, 4))),
         r"\(1, 3, 4\): it takes float64 of shape \(1, 2, 4\)",
     ),
-    (lambda: call(X, out=np.zeros((2, 5, 3))), r"out is .*\(2, 5, 3\) for the output: .*\(2, 5, 4\)"),
-    (lambda: call(X, out=np.ma.zeros((2, 5, 4))), "forward got out as a masked array"),
+    (lambda: call(X, out=np.zeros((2, 5, 3))), r"out for the output of .*\(2, 5, 3\): .*\(2, 5, 4\)"),
+    (lambda: call(X, out=np.ma.zeros((2, 5, 4))), "forward got out for the output as a masked array"),
     (
         lambda: call(X, g={"gradient": X}),
         r"gradient of float64 and shape \(2, 5, 3\): the output is fl",

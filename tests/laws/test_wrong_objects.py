@@ -115,7 +115,10 @@ def saved():
         (lambda: load(["digits"]), "load got source=.'digits'.: it takes a path"),
         (lambda: forward(NET.layers[0], 3, GRADIENT), "forward got parameters of int"),
         (lambda: forward(NET.layers[0], PARAMETERS, GRADIENT.T, buffers="x"), "forward got buffers of str"),
-        (lambda: forward(NET.layers[0], PARAMETERS, GRADIENT.T, out=(0, 0)), "forward got out of tuple"),
+        (
+            lambda: forward(NET.layers[0], PARAMETERS, GRADIENT.T, out=(0, 0)),
+            "forward got out for .* of tuple",
+        ),
         (lambda: forward(NET.layers[0], PARAMETERS, GRADIENT.T, device=np.ones(2)), "device array"),
     ],
 )

@@ -103,7 +103,7 @@ def read_only(array):
 @pytest.mark.parametrize(
     ("out", "error", "words"),
     [
-        ([0.0] * 4, bp.DeviceError, "out of list: on host it takes a numpy.ndarray"),
+        ([0.0] * 4, bp.DeviceError, "out of list: it takes a numpy array"),
         (np.empty(3), bp.ShapeError, r"out of float64 and shape \(3,\): .* float64 of shape \(4,\)"),
         (np.empty((4, 1)), bp.ShapeError, r"shape \(4, 1\)"),
         (np.empty(4, np.float32), bp.ShapeError, "out of float32"),
@@ -122,7 +122,7 @@ def test_out_may_not_overlap_a_factor():
     memory = np.zeros(10)
     memory[:4] = A.data
     for start in (0, 3):
-        with pytest.raises(bp.ShapeError, match="overlaps the values of a factor"):
+        with pytest.raises(bp.ShapeError, match="overlaps"):
             PRODUCT(memory[:4], B.data, out=memory[start : start + 4])
     expected = PRODUCT(A.data, B.data)
     assert np.array_equal(PRODUCT(memory[:4], B.data, out=memory[4:8]), expected)
