@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bppsa_cupy.data import Dataset
-from bppsa_cupy.errors import BppsaError, ShapeError
+from bppsa_cupy.errors import BppsaError, CheckpointError, ShapeError, reason_of
 from bppsa_cupy.layers.linear_recurrent import LinearRecurrent
 from bppsa_cupy.layers.matrix_recurrent import MatrixRecurrent
 from bppsa_cupy.layers.recurrent import OUTPUTS
@@ -212,7 +212,8 @@ def add_network_options(parser: argparse.ArgumentParser) -> None:
         dest="start",
         type=Path,
         metavar="CHECKPOINT",
-        help="parameters and masks to start from, and to prune (default: the initial ones of --seed)",
+        help="parameters and masks to start from, and to prune: a checkpoint, or a state dict of PyTorch "
+        "(default: the initial ones of --seed)",
     )
     recurrent = parser.add_argument_group(
         "recurrent models", "of rnn, gru, lstm, cell and factories that take them"
@@ -257,7 +258,9 @@ def make_network(arguments: argparse.Namespace, dataset: Dataset | None = None) 
         **taken(arguments, "seed", "dtype", "device"),
         **_recurrent_options(arguments, dataset),
     )
-    if arguments.start is not None:
+    if arguments.start is not None and _is_of_torch(arguments.start):
+        load_torch(network, arguments.start)
+    elif arguments.start is not None:
         checkpoint = load_checkpoint(arguments.start)
         take_masks(network, checkpoint)
         network.load_state_dict(checkpoint.parameters)
@@ -285,6 +288,46 @@ def _recurrent_options(arguments: argparse.Namespace, dataset: Dataset | None) -
     if dataset is not None and dataset.vocabulary is not None and "tokens" in known:
         options["tokens"] = dataset.classes
     return options
+
+
+def _is_of_torch(path: Path) -> bool:
+    """Whether torch.save wrote a file: a zip archive, or a pickle of older versions."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4).startswith((b"PK\x03\x04", b"\x80"))
+    except OSError:  # load_checkpoint names the cause
+        return False
+
+
+def load_torch(network: Sequential, path: Path) -> None:
+    """Load a state dict that torch.save wrote, or the only one in a dict of several things.
+
+    Layers are paired by name, else by their order. Masks of torch.nn.utils.prune are set.
+    Raises CheckpointError.
+    """
+    try:
+        import torch
+    except ImportError as cause:
+        raise CheckpointError(f"{path} was written by PyTorch: install torch to read it") from cause
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as cause:
+        raise CheckpointError(
+            f"{path} cannot be read by torch.load ({reason_of(cause)}): save the model's state_dict()"
+        ) from cause
+
+    def is_state(value: Any) -> bool:
+        return isinstance(value, dict) and bool(value) and all(map(torch.is_tensor, value.values()))
+
+    states = [content] if is_state(content) else []
+    if not states and isinstance(content, dict):
+        states = [value for value in content.values() if is_state(value)]
+    if len(states) != 1:
+        raise CheckpointError(f"{path} holds {len(states)} state dicts: save one, as model.state_dict()")
+    try:
+        network.load_state_dict(states[0])
+    except (CheckpointError, ShapeError):
+        network.load_state_dict(states[0], by_order=True)
 
 
 def take_masks(network: Sequential, checkpoint: Checkpoint) -> None:

@@ -493,10 +493,11 @@ class Sequential:
         them. The names may have one prefix before them all ("module.0.weight"), and where a single layer has
         parameters or buffers, be that layer's own: `torch.nn.LSTM(…).state_dict()`.
 
-        With `by_order` names are left aside and arrays taken one after another: a state dict of the same
-        network, whose modules have other names. Masked weights are set to 0. What torch.nn.utils.prune has
-        pruned, "weight_orig" and "weight_mask", is taken as weights and their masks. Raises CheckpointError
-        or ShapeError, and DeviceError where the device has too little memory; sets nothing then.
+        With `by_order` layers are paired one after another: a state dict of the same network, whose modules
+        have other names. Arrays of one layer are paired by their last names or by shape. Masked weights are
+        set to 0. What torch.nn.utils.prune has pruned, "weight_orig" and "weight_mask", is taken as weights
+        and their masks. Raises CheckpointError or ShapeError, and DeviceError where the device has too little
+        memory; sets nothing then.
         """
         ordered = as_flag("load_state_dict", "by_order", by_order)
         whole, masks = without_masks(arrays)

@@ -1,0 +1,148 @@
+"""State dicts of pruned PyTorch models, whose modules have other names: in networks, and by --from."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+import bppsa_cupy as bp
+from bppsa_cupy.models import build_model
+from bppsa_cupy.plan import Plan
+from bppsa_cupy.tools.plan import main
+from bppsa_cupy.tools.torch_modules import PadShortcut
+
+
+class Vgg(nn.Module):
+    """As torchvision lays it out: features, avgpool, classifier. Configuration A for images of 32 by 32."""
+
+    def __init__(self):
+        super().__init__()
+        modules, before = [], 3
+        for channels in (64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"):
+            if channels == "M":
+                modules.append(nn.MaxPool2d(2))
+            else:
+                modules += [nn.Conv2d(before, channels, 3, padding=1), nn.ReLU()]
+                before = channels
+        self.features, self.avgpool = nn.Sequential(*modules), nn.AdaptiveAvgPool2d(1)
+        self.classifier = nn.Sequential(nn.Linear(512, 10))
+
+    def forward(self, x):
+        return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
+
+
+class Block(nn.Module):
+    def __init__(self, before, channels, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.shortcut = PadShortcut(channels, stride) if stride > 1 else nn.Sequential()
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(y + self.shortcut(x))
+
+
+class ResNet20(nn.Module):
+    """As public CIFAR programs lay it out: conv1, bn1, layer1 to layer3, linear."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
+        self.layer1 = nn.Sequential(*(Block(16, 16, 1) for _ in range(3)))
+        self.layer2 = nn.Sequential(Block(16, 32, 2), Block(32, 32, 1), Block(32, 32, 1))
+        self.layer3 = nn.Sequential(Block(32, 64, 2), Block(64, 64, 1), Block(64, 64, 1))
+        self.linear = nn.Linear(64, 10)
+
+    def forward(self, x):
+        y = self.layer3(self.layer2(self.layer1(torch.relu(self.bn1(self.conv1(x))))))
+        return self.linear(y.mean((2, 3)))
+
+
+def pruned(make, how):
+    torch.manual_seed(0)
+    model = make()
+    model(torch.randn(2, 3, 32, 32))  # running statistics
+    for module in model.modules():
+        if isinstance(module, (nn.Conv2d, nn.Linear)):
+            prune.l1_unstructured(module, "weight", 0.9)
+            if how == "removed":
+                prune.remove(module, "weight")
+    return model.eval()
+
+
+@pytest.mark.parametrize(("name", "make"), [("vgg11", Vgg), ("resnet20", ResNet20)])
+def test_pruned_models_load_by_order(name, make):
+    net, x = build_model(name, device="host").eval(), torch.randn(1, 3, 32, 32)
+    for how in ("removed", "pruned"):
+        model = pruned(make, how)
+        net.load_state_dict(model.state_dict(), by_order=True)
+        weights = sum(isinstance(module, (nn.Conv2d, nn.Linear)) for module in model.modules())
+        assert len(net.masks) == (weights if how == "pruned" else 0)
+        with torch.no_grad():
+            np.testing.assert_allclose(net.forward(x.numpy()), model(x).numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Renamed(nn.Module):
+    """A layer whose arrays have other names than PyTorch's, the bias first."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.shift, self.matrix = (
+            nn.Parameter(torch.randn(outputs)),
+            nn.Parameter(torch.randn(outputs, inputs)),
+        )
+
+
+def test_arrays_of_a_layer_pair_by_shape_and_layers_by_order():
+    torch.manual_seed(0)
+    model = nn.Sequential(Renamed(3, 3), Renamed(3, 2))
+    net = bp.Sequential([bp.Linear(3, 3), bp.ReLU(), bp.Linear(3, 2)], (3,), device="host")
+    net.load_state_dict(model.state_dict(), by_order=True)
+    for ours, theirs in (("0", model[0]), ("2", model[1])):
+        np.testing.assert_array_equal(net.parameters[f"{ours}.weight"], theirs.matrix.detach())
+        np.testing.assert_array_equal(net.parameters[f"{ours}.bias"], theirs.shift.detach())
+    with pytest.raises(bp.CheckpointError):
+        net.load_state_dict(nn.Sequential(Renamed(3, 2), Renamed(3, 3)).state_dict(), by_order=True)
+
+
+def test_a_pruned_gru_loads_whatever_the_order():
+    torch.manual_seed(0)
+    gru = nn.GRU(3, 4, batch_first=True)
+    prune.l1_unstructured(gru, "weight_hh_l0", 0.5)
+    state = {f"rnn.{name}": array for name, array in gru.state_dict().items() if not name.endswith("_mask")}
+    state = {name.removesuffix("_orig"): array for name, array in state.items()}
+    net = bp.Sequential([bp.GRU(3, 4)], (5, 3), device="host")
+    net.load_state_dict(dict(reversed(state.items())), by_order=True)
+    for name, array in state.items():
+        np.testing.assert_array_equal(net.parameters[name.replace("rnn.", "0.")], array)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_plan_build_from_a_pruned_checkpoint_of_pytorch(tmp_path, nested):
+    model = pruned(ResNet20, "pruned")
+    state = {f"module.{name}": array for name, array in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    content = {"state_dict": state, "optimizer": optimizer.state_dict(), "epoch": 3} if nested else state
+    torch.save(content, tmp_path / "model.pth")
+    command = ["build", "resnet20", "--from", str(tmp_path / "model.pth"), "-o", str(tmp_path / "p.h5")]
+    assert main([*command, "--device", "host", "--batch-size", "2", "--schedules", "linear"]) == 0
+    net = build_model("resnet20", device="host")
+    net.load_state_dict(model.state_dict(), by_order=True)
+    plan = Plan.load(tmp_path / "p.h5")
+    net.use(plan)
+    with pytest.raises(bp.PlanMismatchError):
+        build_model("resnet20", device="host").use(plan)
+
+
+@pytest.mark.parametrize(
+    "content", [{"a": {"x": torch.ones(1)}, "b": {"x": torch.ones(1)}}, {"epoch": 3}, {"w": torch.ones(3)}]
+)
+def test_other_files_of_pytorch_are_refused(tmp_path, content, capsys):
+    torch.save(content, tmp_path / "model.pth")
+    command = ["build", "resnet20", "--from", str(tmp_path / "model.pth"), "-o", str(tmp_path / "p.h5")]
+    assert main([*command, "--device", "host"]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
