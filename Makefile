@@ -3,6 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 SECONDS = 600
 OUT = out/gpu
+NVRTC = out/nvrtc/nvidia/cu13/lib
 TEST_PYTHON := .venv-test/bin/python
 QUICK = $(TEST_PYTHON) -m pytest -n $(WORKERS) --dist worksteal -m "not gpu and not long"
 ENGINE := $(addprefix tests/,cells devices emulator functional jacobians layers plan processors products raw_kernels scan timescan)
@@ -12,7 +13,7 @@ test check stress: export OMP_WAIT_POLICY = passive
 # The tests start many processes, which share the bytecode of the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check stress lowest compile lint docs dist gpu gpu-expected clean
+.PHONY: demo test check stress lowest compile lint docs dist gpu gpu-ahead clean
 .DELETE_ON_ERROR:
 
 # The main job on real data: a LeNet-5 for handwritten digits, trained by scan; results in out/demo.
@@ -68,14 +69,20 @@ dist: .venv-dist/ready
 	.venv-dist/bin/python -m build
 	.venv-dist/bin/python -I .ci/dist.py dist/*
 
-# What a GPU alone can tell, in two calls of nine minutes, with the machine's own Python and packages: `make gpu CALL=1`,
-# then `make gpu CALL=2`; `make gpu OUT=DIR ONLY=PART`. Before it, where there is no GPU, `make gpu-expected`: what the
-# kernels are to give, which a machine without compiled twins would take minutes for.
+# All that needs a GPU, in 560 seconds, with the machine's own Python and packages; `make gpu OUT=DIR ONLY=PART,PART`.
+# Before it, on a machine without a GPU, `make gpu-ahead` leaves machine code and expected results in out/ahead: take
+# that folder along.
 gpu:
-	$(PYTHON) tools/gpu.py --out $(OUT) $(if $(CALL),--call $(CALL)) $(if $(ONLY),--only $(ONLY))
+	$(PYTHON) tools/gpu.py --out $(OUT) $(if $(ONLY),--only $(ONLY))
 
-gpu-expected: .venv-test/ready
-	$(TEST_PYTHON) tests/support/kernels_on_device.py --dtypes float32 --write $(OUT)/expected.npz
+gpu-ahead: .venv-test/ready out/nvrtc/ready
+	LD_LIBRARY_PATH=$(NVRTC) BPPSA_NVRTC=$(NVRTC)/libnvrtc.so.13 $(TEST_PYTHON) tools/gpu.py --compile
+	$(TEST_PYTHON) tests/support/kernels_on_device.py --dtypes float32 --write out/ahead/expected.npz
+
+# The NVRTC with which machine code is made ahead: that of the machine with the GPU.
+out/nvrtc/ready:
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --target out/nvrtc 'nvidia-cuda-nvrtc==13.0.*'
+	@touch $@
 
 .venv-%/ready: setup.cfg pyproject.toml
 	@echo "setting up .venv-$* (some minutes at the first time)"

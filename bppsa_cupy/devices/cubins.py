@@ -56,19 +56,30 @@ def machine_code(cupy: ModuleType, kernel: Kernel, variant: Variant) -> Path:
     architecture = cupy.cuda.Device().compute_capability
     check_architecture(architecture)
     source, folder = kernel.source(variant), kept_in() / "cuda"
-    nvrtc = cupy.cuda.nvrtc.getVersion()
-    made_of = repr((source, OPTIONS, architecture, nvrtc, cupy.__version__))
-    stem = f"{kernel.name}-{_digest(made_of.encode())}"
+    stem = cubin_stem(kernel, variant, architecture, cupy.cuda.nvrtc.getVersion(), cupy.__version__)
     for file in _intact(folder, stem):
         return file
     with compiling(kernel.name, folder):
         code = _compile(cupy, kernel.name, source)
-    name = f"{stem}-{_digest(code)}.cubin"
+    name = cubin_name(stem, code)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return _written(folder / name, code)
     except (OSError, DeviceError):
         return _written(Path(_own_folder().name) / name, code)
+
+
+def cubin_stem(
+    kernel: Kernel, variant: Variant, architecture: str, nvrtc: tuple[int, int], cupy_version: str
+) -> str:
+    """The start of a file's name: the kernel and the digest of all that its machine code depends on."""
+    made_of = repr((kernel.source(variant), OPTIONS, architecture, nvrtc, cupy_version))
+    return f"{kernel.name}-{_digest(made_of.encode())}"
+
+
+def cubin_name(stem: str, code: bytes) -> str:
+    """The name of the file that holds this machine code."""
+    return f"{stem}-{_digest(code)}.cubin"
 
 
 def _compile(cupy: ModuleType, name: str, source: str) -> bytes:

@@ -1,0 +1,114 @@
+"""Where a training step spends its time, one JSON object per line: Python functions by cProfile, and GPU
+kernels by the profiler of PyTorch.
+
+With --once it only runs three plain steps, for a profiler outside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.benchmarks.steps import CapturedStep, PlainStep, cases
+
+#: Python functions and kernels that are named.
+NAMED = 25
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 where all was profiled, 1 where a side failed: its line has the error."""
+    parser = argparse.ArgumentParser(prog="step_profile", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
+    parser.add_argument("--like", nargs="+", default=["RNN T1000", "vgg11 pruned by 97% B=16"])
+    parser.add_argument("--steps", type=cli.positive, default=200)
+    parser.add_argument("--once", action="store_true")
+    arguments = parser.parse_args(argv)
+    failed = False
+    for case in cases():
+        if case.name not in arguments.like:
+            continue
+        for name, make in {"plain": PlainStep, "captured": CapturedStep}.items():
+            line = {"case": case.name, "side": name}
+            try:
+                step = make(case, arguments.device)
+                for _ in range(3):
+                    step.run(_no_lap)
+                step.device.synchronize()
+                if arguments.once:
+                    break
+                for found in (python_of(step, arguments.steps), kernels_of(step, arguments.steps)):
+                    print(json.dumps({**line, **found}), flush=True)
+            except Exception as error:  # the other sides still count
+                failed = True
+                print(json.dumps({**line, "error": f"{type(error).__name__}: {error}"}), flush=True)
+    return int(failed)
+
+
+def python_of(step: PlainStep, steps: int) -> dict[str, Any]:
+    """Seconds of the host per step without the profiler, calls per step, and the functions with most time of
+    their own under it."""
+    started = time.perf_counter()
+    for _ in range(steps):
+        step.run(_no_lap)
+    host = (time.perf_counter() - started) / steps
+    step.device.synchronize()
+    profile = cProfile.Profile()
+    profile.enable()
+    for _ in range(steps):
+        step.run(_no_lap)
+    profile.disable()
+    step.device.synchronize()
+    stats = pstats.Stats(profile)
+    functions = [
+        {
+            "function": f"{file.rpartition('/')[2]}:{line} {name}",
+            "calls": count / steps,
+            "us": 1e6 * own / steps,
+        }
+        for (file, line, name), (_, count, own, _, _) in stats.stats.items()  # type: ignore[attr-defined]
+    ]
+    functions.sort(key=lambda one: -one["us"])
+    calls = stats.total_calls / steps  # type: ignore[attr-defined]
+    return {"host_seconds": host, "calls": calls, "functions": functions[:NAMED]}
+
+
+def kernels_of(step: PlainStep, steps: int) -> dict[str, Any]:
+    """Kernels and copies per step, and those with most time of the GPU."""
+    from torch.autograd import DeviceType
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as recorded:
+        for _ in range(steps):
+            step.run(_no_lap)
+        step.device.synchronize()
+    counts: Counter[str] = Counter()
+    seconds: Counter[str] = Counter()
+    for event in recorded.events() or ():
+        if event.device_type == DeviceType.CUDA:
+            counts[event.name] += 1
+            seconds[event.name] += event.time_range.elapsed_us()
+    kernels = [
+        {"kernel": name[:80], "count": counts[name] / steps, "us": us / steps}
+        for name, us in seconds.most_common(NAMED)
+    ]
+    return {
+        "gpu_us": sum(seconds.values()) / steps,
+        "count": sum(counts.values()) / steps,
+        "kernels": kernels,
+    }
+
+
+def _no_lap(quantity: str) -> None:
+    """The lap of a step that is timed as a whole."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
