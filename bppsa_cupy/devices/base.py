@@ -136,9 +136,9 @@ class Device(abc.ABC):
         """
 
     def mirror(self, array: Array) -> tuple[np.ndarray, Launch]:
-        """A host array of an array's values now, and a call that brings it up to date, for which nothing
-        waits: until the device has come to it, the host array is as before. Of one number, which is never
-        half there. On the host it is the array itself."""
+        """A host array of zeros, and a call that brings it up to date with `array`, for which nothing waits:
+        until the device has come to it, the host array is as before. Of one number, which is never half
+        there. On the host it is the array itself."""
         return self.to_host(array), _nothing
 
     def upload_index(self, array: np.ndarray) -> Array:

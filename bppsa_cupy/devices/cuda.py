@@ -101,8 +101,11 @@ class CudaDevice(Device):
 
     def follow(self, stream: Any) -> Any:
         current = self.xp.cuda.get_current_stream()
-        if stream is not None and stream.ptr != current.ptr and not self.capturing:
-            current.wait_event(stream.record(self.xp.cuda.Event(disable_timing=True)))
+        if stream is None or stream.ptr == current.ptr:
+            return current
+        if self.capturing:  # a graph waits for no other work
+            return stream
+        current.wait_event(stream.record(self.xp.cuda.Event(disable_timing=True)))
         return current
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
@@ -148,7 +151,7 @@ class CudaDevice(Device):
             with self.naming_memory:
                 self._slots = list(self.pinned((MIRRORS, 1), np.uint64))
         host = self._slots.pop().view(array.dtype)[: array.size].reshape(array.shape)
-        host[...] = self.to_host(array)
+        host[...] = 0
         return host, lambda: array.get(out=host, blocking=False)
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

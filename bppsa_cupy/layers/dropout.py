@@ -36,7 +36,7 @@ class Dropout(Elementwise):
         y, kept = ctx.buffer("output", x.shape), ctx.buffer("kept", x.shape, "uint8")
         scale = 1 / (1 - self.p) if self.p < 1 else 0.0
         key, layer, passes = ctx.draw
-        if isinstance(passes, int):
+        if not isinstance(passes, ctx.device.xp.ndarray):
             passes = ctx.buffer("passes", (1,), "int64")
             passes[...] = ctx.draw[2]
         first = ctx.first_sample * (y.size // max(len(y), 1))

@@ -106,6 +106,12 @@ class Weighted(Layer):
                 kept.go(ctx, ctx.device.xp.ascontiguousarray(samples[~finite]), other, way)
                 found[~finite] = other
 
+    def waits(self, ctx: Context) -> bool:
+        """Whether the host waits for whether a sample is finite: where a mask is there and the layer goes by
+        all weights."""
+        kept = self._lists(ctx.input_shape)
+        return kept is not None and not kept.is_quicker(ctx.device.name)
+
     def parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         kept = self._lists(ctx.input_shape)
         if kept is None:

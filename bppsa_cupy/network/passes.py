@@ -54,6 +54,7 @@ class Pass:
     keeps             whether it keeps what a way back needs
     output_gradients  by layer index, the gradient by that layer's output in the last backward pass;
                       views of buffers, forgotten when the network goes back through another pass
+    stream            where its latest work was launched: work on another stream waits for it
     """
 
     parameters: ParameterSet
@@ -65,6 +66,7 @@ class Pass:
     values: Array = None
     keeps: bool = True
     output_gradients: dict[int, Array] = field(default_factory=dict)
+    stream: Any = None
 
     @property
     def device(self) -> Device:

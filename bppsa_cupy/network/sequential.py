@@ -323,6 +323,7 @@ class Sequential:
             )
             if current.architecture is not self.architecture:  # the pass is older than the masks, or the mode
                 current.architecture, current.layers = self.architecture, self._contexts()
+            current.stream = self.device.follow(current.stream)
             given = begin(current, x, lengths, states, keep)
             self._keep_state()
             try:
@@ -384,6 +385,7 @@ class Sequential:
         current = current_pass(self._or_last(of), self.parameters, "backward", stale=old)
         wanted = as_flag("backward", "input_gradient", input_gradient)
         with self.device.naming_memory:
+            current.stream = self.device.follow(current.stream)
             result, self.last_backward = self._backward.run(
                 current, gradient, method, wanted, state_gradients
             )
