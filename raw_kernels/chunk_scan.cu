@@ -2,8 +2,8 @@
 // where column j of M_k carries a power of two, which scales element j of what it is multiplied with: a
 // column that grew past the range leaves a zero a zero.
 //
-// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as (states,
-// sets, hidden, batch). `maps` begins at a multiple of 16 bytes.
+// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as
+// (batch, states, sets, hidden). `maps` begins at a multiple of 16 bytes.
 
 #include "prelude.cuh"
 #include "boundaries.cuh"
@@ -82,9 +82,9 @@ extern "C" __global__ void chunk_scan(
     const real* __restrict__ maps,      // (chunks - 1, sets * batch, states * hidden, states * hidden): by
                                         // columns, of chunk 1 on
     const int* __restrict__ exponents,  // (chunks - 1, sets * batch, states * hidden)
-    const real* __restrict__ offsets,   // (chunks - 1, states, sets, hidden, batch) if affine else (0)
-    const real* __restrict__ last,      // (states, sets, hidden, batch): the gradient behind the last chunk
-    real* __restrict__ boundary,        // (chunks, states, sets, hidden, batch) output only, the gradient
+    const real* __restrict__ offsets,   // (chunks - 1, batch | states, sets, hidden) if affine else (0)
+    const real* __restrict__ last,      // (batch | states, sets, hidden): the gradient behind the last chunk
+    real* __restrict__ boundary,        // (chunks, batch | states, sets, hidden) output only, the gradient
                                         // behind each chunk
     size_type chunks, size_type states, size_type hidden, size_type sets, size_type batch, int affine)
 {
@@ -99,11 +99,11 @@ extern "C" __global__ void chunk_scan(
                                    affine ? offsets + first * plane : last, boundary + first * plane, chunks - 1,
                                    -walks, affine ? -plane : 0, -plane, int(size)};
         real* const end = boundary + (chunks - 1) * plane;
-        const size_type start = start_of(w / batch, w % batch, hidden, batch);
+        const size_type start = start_of(int(states), w / batch, w % batch, int(hidden), sets);
 #define SCAN(N, FULL)                                                                      \
     do {                                                                                   \
         const int mine = min(int(threadIdx.x), int(size) - 1);                             \
-        const size_type place = element_of(mine, start, hidden, walks, batch);             \
+        const size_type place = element_of(mine, start, int(hidden), sets);                \
         if (threadIdx.x < size) end[place] = last[place];                                  \
         if (chunks > 1) scan_in_registers<N, FULL>(walk, way, last[place], place, shared); \
     } while (false)
@@ -114,7 +114,7 @@ extern "C" __global__ void chunk_scan(
             Pieces pieces(walk, shared);
 #pragma unroll 1
             for (int i = threadIdx.x; i < size; i += THREADS) {
-                pieces.places[i] = element_of(i, start, hidden, walks, batch);
+                pieces.places[i] = element_of(i, start, int(hidden), sets);
                 end[pieces.places[i]] = last[pieces.places[i]];
             }
             scan_by_pieces(walk, way, last, pieces);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -45,12 +46,16 @@ class Parameter(NamedTuple):
 
     role  "in" (read only), "out" (every element is written, none is read), "inout", or "scalar"
     size  for arrays: the number of elements, an expression over the kernel's scalar parameters
+    samples, rows  for arrays of walks, (..., samples, rows) on a GPU, the extents of these two axes, likewise;
+          the host holds samples innermost, (..., rows, samples)
     """
 
     name: str
     type: str
     role: str
     size: str = ""
+    samples: str = ""
+    rows: str = ""
 
     @property
     def is_array(self) -> bool:
@@ -77,7 +82,7 @@ def read_parameters(name: str, text: str) -> tuple[Parameter, ...]:
     """The parameters of a kernel, as the signature of its CUDA C++ text gives them.
 
     Each array has a line of its own, with a comment that gives its shape, `(rows, 2 * hidden)` or
-    `(nnz, batch) if batched else (nnz)`, in Python's expressions over the scalars, and for an array
+    `(nnz, batch) if batched else (nnz)`, or of walks `(steps, batch | rows)`, in Python's expressions over the scalars, and for an array
     that is written its role, "output only" or "input and output"; any words may follow, also on lines
     of comment below it. An array that is const is input.
     """
@@ -104,14 +109,18 @@ def _sized(kernel: str, parameter: Parameter, comment: str) -> Parameter:
     role = parameter.role or {"output only": "out", "input and output": "inout"}.get(said[4])
     assert role and not (parameter.role and said[4]), f"{kernel}.cu says the role of {parameter.name}"
     size = _product(said[1])
+    before, _, rows = said[1].partition("|")
     return parameter._replace(
-        role=role, size=f"{size} if {said[2]} else {_product(said[3])}" if said[2] else size
+        role=role,
+        size=f"{size} if {said[2]} else {_product(said[3])}" if said[2] else size,
+        samples=before.rpartition(",")[2].strip(" (") if rows else "",
+        rows=_product(f"({rows}") if rows else "",
     )
 
 
 def _product(shape: str) -> str:
     """The number of elements of a shape, as an expression."""
-    return " * ".join(f"({extent.strip()})" for extent in shape[1:-1].split(","))
+    return " * ".join(f"({extent.strip()})" for extent in re.split("[,|]", shape[1:-1]))
 
 
 class LaunchShape(NamedTuple):
@@ -224,6 +233,11 @@ class Kernel:
     def source(self, variant: Variant) -> str:
         """The CUDA C++ text of one variant, headers inlined (a compile cache must see their edits)."""
         return variant.type_definitions() + inline_headers(self.text)
+
+    @functools.cached_property
+    def places_of_walks(self) -> tuple[int, ...]:
+        """The places of parameters that are arrays of walks."""
+        return tuple(place for place, parameter in enumerate(self.parameters) if parameter.rows)
 
     @property
     def uses_index(self) -> bool:

@@ -11,9 +11,9 @@
 __device__ __forceinline__ real larger(real a, real b) { return a > b || a != a ? a : b; }
 
 extern "C" __global__ void newton_errors(
-    const real* __restrict__ ends,      // (states, hidden, chunks, batch): the state behind each chunk
-    const real* __restrict__ mismatch,  // (chunks, states, hidden, batch)
-    const real* __restrict__ step,      // (chunks, states, hidden, batch)
+    const real* __restrict__ ends,      // (chunks * batch | states, hidden): the state behind each chunk
+    const real* __restrict__ mismatch,  // (chunks, batch | states, hidden)
+    const real* __restrict__ step,      // (chunks, batch | states, hidden)
     real* __restrict__ errors,          // (2, states, batch) output only
     size_type chunks, size_type states, size_type hidden, size_type batch, double tolerance, double least)
 {
@@ -22,16 +22,14 @@ extern "C" __global__ void newton_errors(
         const size_type state = item / batch, lane = item % batch;
         real error = 0, missed = 0, largest = 0;
         for (size_type k = threadIdx.x; k < chunks; k += THREADS) {
-            const real* end = ends + (state * hidden * chunks + k) * batch + lane;
-            size_type place = (k * states + state) * hidden * batch + lane;
+            size_type place = ((k * batch + lane) * states + state) * hidden;
             real size = 0, moved = 0;
 #pragma unroll 4
             for (size_type u = 0; u < hidden; ++u) {
-                size = larger(fabs(*end), size);
+                size = larger(fabs(ends[place]), size);
                 moved = larger(fabs(step[place]), moved);
                 missed = larger(fabs(mismatch[place]), missed);
-                end += chunks * batch;
-                place += batch;
+                ++place;
             }
             const real allowed = real(tolerance) * size;
             error = larger(moved / (allowed < real(least) ? real(least) : allowed), error);

@@ -4,14 +4,12 @@
 #include "prelude.cuh"
 
 extern "C" __global__ void newton_mismatch(
-    const real* __restrict__ starts,  // (rows, chunks, batch): the state assumed before each chunk
-    const real* __restrict__ ends,    // (rows, chunks, batch): the state behind it
-    real* __restrict__ mismatch,      // (chunks, rows, batch) output only
+    const real* __restrict__ starts,  // (chunks * batch | rows): the state assumed before each chunk
+    const real* __restrict__ ends,    // (chunks * batch | rows): the state behind it
+    real* __restrict__ mismatch,      // (chunks, batch | rows) output only
     size_type chunks, size_type rows, size_type batch)
 {
-    GRID_STRIDE(item, chunks * rows * batch) {
-        const size_type chunk = item / (rows * batch), row = item / batch % rows, lane = item % batch;
-        const size_type place = (row * chunks + chunk) * batch + lane;
-        mismatch[item] = chunk + 1 < chunks ? ends[place] - starts[place + batch] : real(0);
-    }
+    const size_type plane = batch * rows;
+    GRID_STRIDE(item, chunks * plane)
+        mismatch[item] = item + plane < chunks * plane ? ends[item] - starts[item + plane] : real(0);
 }

@@ -2,8 +2,8 @@
 // damping M_kᵀ step_{k-1}, where M_k is the product of the transposed Jacobians of chunk k, so that M_kᵀ
 // says how the state behind the chunk moves with the one before it. Column j of M_k carries a power of two.
 //
-// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as (states,
-// sets, hidden, batch). Maps lie as (sets, chunks, batch): those of a walk over all chunks at once, whose samples
+// Walk w is that of sample w % batch with set w / batch of the weights, and a state of all walks lies as
+// (batch, states, sets, hidden). Maps lie as (sets, chunks, batch): those of a walk over all chunks at once, whose samples
 // are pairs of chunk and sample. `maps` begins at a multiple of 16 bytes.
 
 #include "prelude.cuh"
@@ -75,9 +75,9 @@ __device__ inline void scan_by_pieces(const BoundaryScan& walk, const Forward& w
 extern "C" __global__ void newton_scan(
     const real* __restrict__ maps,      // (sets, chunks, batch, states * hidden, states * hidden): by columns
     const int* __restrict__ exponents,  // (sets, chunks, batch, states * hidden)
-    const real* __restrict__ mismatch,  // (chunks, states, sets, hidden, batch): the state behind each chunk
+    const real* __restrict__ mismatch,  // (chunks, batch | states, sets, hidden): the state behind each chunk
                                         // less the one assumed there
-    real* __restrict__ step,            // (chunks, states, sets, hidden, batch) output only, what to add to
+    real* __restrict__ step,            // (chunks, batch | states, sets, hidden) output only, what to add to
                                         // the assumed state behind each chunk
     size_type chunks, size_type states, size_type hidden, size_type sets, size_type batch, double damping)
 {
@@ -88,11 +88,11 @@ extern "C" __global__ void newton_scan(
         const size_type item = w / batch * chunks * batch + w % batch;
         const BoundaryScan walk = {maps + item * size * size, exponents + item * size, mismatch, step, chunks,
                                    batch, plane, plane, int(size)};
-        const size_type start = start_of(w / batch, w % batch, hidden, batch);
+        const size_type start = start_of(int(states), w / batch, w % batch, int(hidden), sets);
         const int mine = min(int(threadIdx.x), int(size) - 1);
 #define SCAN(N, FULL)           \
     scan_in_registers<N, FULL>( \
-        walk, way, real(0), element_of(mine, start, hidden, walks, batch), shared)
+        walk, way, real(0), element_of(mine, start, int(hidden), sets), shared)
         if (size == 20) SCAN(20, true);
         else if (size < 20) SCAN(20, false);
         else if (size == 40) SCAN(40, true);
@@ -100,7 +100,7 @@ extern "C" __global__ void newton_scan(
             Pieces pieces(walk, shared);
 #pragma unroll 1
             for (int i = threadIdx.x; i < size; i += THREADS)
-                pieces.places[i] = element_of(i, start, hidden, walks, batch);
+                pieces.places[i] = element_of(i, start, int(hidden), sets);
             scan_by_pieces(walk, way, pieces);
         }
     }

@@ -4,20 +4,20 @@
 #include "prelude.cuh"
 
 extern "C" __global__ void sequence_project(
-    const real* __restrict__ values,  // (steps, rows, batch): its first `inputs` rows
+    const real* __restrict__ values,  // (steps, batch | rows): its first `inputs` rows
     const real* __restrict__ weight,  // (outputs, inputs): (inputs, outputs) where transposed
     const real* __restrict__ bias,    // (outputs) if biased else (0)
-    real* __restrict__ out,           // (steps, outputs, batch) output only
+    real* __restrict__ out,           // (steps, batch | outputs) output only
     size_type steps, size_type rows, size_type inputs, size_type outputs, size_type batch,
     int transposed, int biased)
 {
     const size_type by_input = transposed ? outputs : 1, by_output = transposed ? 1 : inputs;
     GRID_STRIDE(item, steps * outputs * batch) {
-        const size_type b = item % batch, o = item / batch % outputs, t = item / batch / outputs;
-        const real* value = values + t * rows * batch + b;
+        const size_type o = item % outputs;
+        const real* value = values + item / outputs * rows;
         const real* entry = weight + o * by_output;
         real sum = biased ? bias[o] : real(0);
-        for (size_type i = 0; i < inputs; ++i, value += batch, entry += by_input) sum += *entry * *value;
+        for (size_type i = 0; i < inputs; ++i, ++value, entry += by_input) sum += *entry * *value;
         out[item] = sum;
     }
 }

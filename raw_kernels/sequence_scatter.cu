@@ -3,7 +3,7 @@
 #include "prelude.cuh"
 
 extern "C" __global__ void sequence_scatter(
-    const real* __restrict__ inside,        // (steps, rows, batch): its first `features` rows
+    const real* __restrict__ inside,        // (steps, batch | rows): its first `features` rows
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ outside,             // (batch, steps, total) input and output, features from
                                             // `offset` on are written
@@ -14,6 +14,6 @@ extern "C" __global__ void sequence_scatter(
         const size_type f = item % features, b = item / features % batch, t = item / features / batch;
         const size_type place = b * steps + t;
         outside[place * total + offset + f] =
-            t < lengths[b] ? inside[(t * rows + f) * batch + b] : real(0);
+            t < lengths[b] ? inside[(t * batch + b) * rows + f] : real(0);
     }
 }

@@ -12,9 +12,9 @@
 const int TILE = 32;
 
 extern "C" __global__ void sequence_weight_gradient(
-    const real* __restrict__ delta,    // (steps, delta_rows, batch): `rows` rows from `first` on
-    const real* __restrict__ values,   // (steps, value_rows, batch): its first sets * columns rows
-    const real* __restrict__ initial,  // (sets * columns, batch) if shifted else (0)
+    const real* __restrict__ delta,    // (steps, batch | delta_rows): `rows` rows from `first` on
+    const real* __restrict__ values,   // (steps, batch | value_rows): its first sets * columns rows
+    const real* __restrict__ initial,  // (batch | value_rows) if shifted else (0)
     real* __restrict__ weights,        // (parts, rows, columns) output only
     real* __restrict__ biases,         // (parts, rows) output only
     size_type steps, size_type delta_rows, size_type first, size_type rows, size_type bands, size_type sets,
@@ -32,26 +32,20 @@ extern "C" __global__ void sequence_weight_gradient(
         const size_type taken = band % sets * columns, count = height - inner;
         const size_type begin = steps * part / parts * batch, end = steps * (part + 1) / parts * batch;
         real total[2][2] = {{0, 0}, {0, 0}};
-        size_type t = (begin + lane) / batch, b = (begin + lane) % batch;
         for (size_type q = begin; q < end; q += TILE) {
-            const bool within = q + lane < end;
-            const bool from_initial = shifted && t == (reverse ? steps - 1 : 0);
-            const size_type source = shifted ? (reverse ? t + 1 : t - 1) : t;
             for (int i = group; i < TILE; i += 8) {
-                left[lane][i] =
-                    within && i < count ? delta[(t * delta_rows + first + top + i) * batch + b] : real(0);
-                const size_type k = start + i;
+                const size_type place = q + i, k = start + lane;
+                const bool within = place < end;
+                left[i][lane] = within && lane < count ? delta[place * delta_rows + first + top + lane] : real(0);
+                // Step 0, whose samples are the first or the last.
+                const size_type sample = place - (reverse ? (steps - 1) * batch : 0);
+                const bool from_initial = shifted && sample >= 0 && sample < batch;
+                const size_type source = shifted ? (reverse ? place + batch : place - batch) : place;
                 real value = 0;
                 if (within && k < columns)
-                    value = from_initial ? initial[(taken + k) * batch + b]
-                                         : values[(source * value_rows + taken + k) * batch + b];
-                right[lane][i] = within && k == columns ? real(1) : value;
-            }
-            t += TILE / batch;
-            b += TILE % batch;
-            if (b >= batch) {
-                b -= batch;
-                ++t;
+                    value = from_initial ? initial[sample * value_rows + taken + k]
+                                         : values[source * value_rows + taken + k];
+                right[i][lane] = within && k == columns ? real(1) : value;
             }
             __syncthreads();
             for (int i = 0; i < TILE; ++i) {

@@ -67,11 +67,13 @@ class Device(abc.ABC):
     xp        the array module, NumPy's interface
     launched  number of launches so far, by kernel name
     allocated number of arrays `empty` and `zeros` have made so far
+    units_innermost  whether arrays of walks over time lie in memory as (..., B, rows), see `arrange`
     naming_memory  a block in which any lack of memory raises DeviceError: `with device.naming_memory:`
     """
 
     name: str
     xp: Any
+    units_innermost = False
 
     def __init__(self) -> None:
         self.launched: Counter[str] = Counter()
@@ -114,6 +116,30 @@ class Device(abc.ABC):
         array = self.empty(shape, dtype)
         array[...] = 0
         return array
+
+    def arrange(self, array: Array) -> Array:
+        """The memory of a C-contiguous array (..., rows, B) as an array of walks over time, of the same shape. On a
+        GPU neighbouring units are neighbours in memory, on the host neighbouring samples."""
+        if not self.units_innermost:
+            return array
+        *lead, rows, batch = array.shape
+        return array.reshape(*lead, batch, rows).swapaxes(-1, -2)
+
+    def empty_walk(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An uninitialised array of walks, (..., rows, B)."""
+        return self.arrange(self.empty(shape, dtype))
+
+    def memory_of(self, array: Array) -> Array:
+        """An array of walks, or some rows of one, in the order of its memory."""
+        return array.swapaxes(-1, -2) if self.units_innermost and array.ndim > 1 else array
+
+    def multiply(self, left: Array, right: Array, out: Array, add: bool = False) -> None:
+        """out = left @ right, or that added to `out`: matrices of one dtype, each with an axis along which elements
+        are neighbours in memory, which of `out` is the last."""
+        if add:
+            out += left @ right
+        else:
+            self.xp.matmul(left, right, out=out)
 
     @abc.abstractmethod
     def asarray(self, array: Any, dtype: Any = None) -> Array:
@@ -199,8 +225,10 @@ class Device(abc.ABC):
         """Check `arguments` once and return a call without arguments that launches the kernel.
 
         The call reads and writes the very arrays that were given, each time it is called. A launch
-        of no work is not made. Raises DeviceError where a block takes more shared memory than there is.
+        of no work is not made. Arrays of walks, of more than one axis, are those of `arrange`. Raises DeviceError
+        where a block takes more shared memory than there is.
         """
+        arguments = self._in_memory(kernel, arguments)
         variant, shape, checked = self._check_launch(kernel, arguments)
         if 0 in shape.grid:
             return Bound(kernel, (), _nothing, Counter())
@@ -210,6 +238,7 @@ class Device(abc.ABC):
         """As `bind`, but the call takes the arrays of the parameters of these names, in that order, and
         those given here are not kept. Of a call's arrays nothing is checked: they must have the dtypes and
         shapes of those, and be C-contiguous."""
+        arguments = self._in_memory(kernel, arguments)
         variant, shape, checked = self._check_launch(kernel, arguments)
         if 0 in shape.grid:
             return _nothing
@@ -218,6 +247,15 @@ class Device(abc.ABC):
         for place in places:
             checked[place] = None
         return self._prepare_open(kernel, variant, shape, checked, places)
+
+    def _in_memory(self, kernel: Kernel, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arguments whose arrays of walks are in the order of their memory."""
+        if not self.units_innermost or not kernel.places_of_walks:
+            return arguments
+        ordered = list(arguments)
+        for place in kernel.places_of_walks:
+            ordered[place] = self.memory_of(ordered[place])
+        return tuple(ordered)
 
     def _prepare_open(
         self, kernel: Kernel, variant: Variant, shape: LaunchShape, arguments: list[Any], places: list[int]

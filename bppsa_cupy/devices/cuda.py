@@ -82,6 +82,7 @@ class CudaDevice(Device):
     """The current GPU: CuPy arrays, kernels compiled from their CUDA C++ text at first use."""
 
     name = "cuda"
+    units_innermost = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,6 +108,24 @@ class CudaDevice(Device):
             return stream
         current.wait_event(stream.record(self.xp.cuda.Event(disable_timing=True)))
         return current
+
+    def multiply(self, left: Any, right: Any, out: Any, add: bool = False) -> None:
+        """By cuBLAS itself: CuPy's matmul copies what is not contiguous, and has no sum to add to."""
+        inner, real = left.shape[1], out.dtype
+        if not out.size or not inner:
+            if not add:
+                out[...] = 0
+            return
+        # cuBLAS counts by columns: a matrix by rows is its transpose to it, and so is the result.
+        operands = [_as_columns(matrix) for matrix in (right, left)]
+        (right_turned, right_apart), (left_turned, left_apart) = operands
+        one, sum_before = np.ones(1, real), np.full(1, add, real)
+        cublas = self.xp.cuda.cublas
+        (cublas.sgemm if real == np.float32 else cublas.dgemm)(
+            self.xp.cuda.get_cublas_handle(), right_turned, left_turned, *out.shape[::-1], inner,
+            one.ctypes.data, right.data.ptr, right_apart, left.data.ptr, left_apart,
+            sum_before.ctypes.data, out.data.ptr, _apart(out, 0),
+        )  # fmt: skip
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
@@ -369,6 +388,20 @@ class CudaDevice(Device):
         if variant.layout.cluster > PORTABLE_CLUSTER:
             self.xp.cuda.driver.funcSetAttribute(loaded.ptr, NON_PORTABLE_CLUSTERS, 1)
         return function
+
+
+def _apart(matrix: Any, axis: int) -> int:
+    """By how many elements neighbours along an axis are apart; of an axis of one element, so that none overlap."""
+    if matrix.shape[axis] > 1:
+        return int(matrix.strides[axis]) // matrix.itemsize
+    return max(1, matrix.shape[1 - axis])
+
+
+def _as_columns(matrix: Any) -> tuple[bool, int]:
+    """Whether cuBLAS is to transpose a matrix, which it takes for that of columns if rows are neighbours, and by how
+    many elements those are apart."""
+    by_rows = matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize
+    return not by_rows, _apart(matrix, 0 if by_rows else 1)
 
 
 class _Foreign:

@@ -83,17 +83,17 @@ class RelayedForward:
     description = "serial, relayed from rank to rank"
 
     def __init__(self, device: Device, direction: Direction, ranges: TimeRanges) -> None:
-        self._group, self._walk = ranges.group, direction.walk
+        self._group, self._memory, self._walk = ranges.group, device.memory_of, direction.walk
         self._before, self._behind = ranges.neighbours(direction.walk.reverse)
         self.turn = ranges.order(direction.walk.reverse).index(ranges.place)
         self._run = serial.forward(device, direction.walk)
 
     def __call__(self) -> None:
         if self._before is not None:
-            self._group.receive(self._walk.initial, self._before, STATES)
+            self._group.receive(self._memory(self._walk.initial), self._before, STATES)
         self._run()
         if self._behind is not None:
-            self._group.isend(self._walk.final, self._behind, STATES)
+            self._group.isend(self._memory(self._walk.final), self._behind, STATES)
 
 
 class RelayedBackward:
@@ -103,7 +103,7 @@ class RelayedBackward:
     """
 
     def __init__(self, device: Device, d: Direction, ranges: TimeRanges) -> None:
-        self._group, self._direction = ranges.group, d
+        self._group, self._memory, self._direction = ranges.group, device.memory_of, d
         self._before, self._behind = ranges.neighbours(d.walk.reverse)
         self.turn = ranges.order(not d.walk.reverse).index(ranges.place)
         steps = d.walk.size.steps
@@ -112,10 +112,10 @@ class RelayedBackward:
 
     def __call__(self) -> None:
         if self._behind is not None:
-            self._group.receive(self._direction.boundary, self._behind, GRADIENTS)
+            self._group.receive(self._memory(self._direction.boundary), self._behind, GRADIENTS)
         self._run()
         if self._before is not None:
-            self._group.isend(self._direction.entering, self._before, GRADIENTS)
+            self._group.isend(self._memory(self._direction.entering), self._before, GRADIENTS)
 
 
 class RankTimeScan:

@@ -246,7 +246,8 @@ class MatrixRecurrent(Recurrent):
                 stack.take_gradient(gradient)
             else:
                 for number, last in enumerate(stack.boundaries[-self.directions :]):
-                    last[:H] += gradient[:, number * H : (number + 1) * H].T
+                    by_output = last[:H].T
+                    by_output += gradient[:, number * H : (number + 1) * H]
             stack.backward(ctx.method)
             if states:
                 get_states(states, stack.state_gradients, H, self.components)

@@ -19,7 +19,7 @@ def set_states(arrays: Iterable[Array], given: tuple[Array, ...] | None, compone
             continue
         H = given[0].shape[2]
         for component, values in zip(components, given, strict=True):
-            array[component * H : (component + 1) * H] = values[number].T
+            array[component * H : (component + 1) * H].T[...] = values[number]
 
 
 def state_buffers(

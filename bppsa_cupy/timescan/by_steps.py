@@ -55,7 +55,7 @@ def forward(device: Device, walk: Walk) -> BySteps:
         )  # fmt: skip
 
     def last() -> None:
-        walk.final[...] = walk.before(steps)
+        device.memory_of(walk.final)[...] = device.memory_of(walk.before(steps))
 
     return BySteps(device, lambda: None, steps, bind, last)
 
@@ -76,9 +76,9 @@ def backward(
     size, dtype, batch = walk.size, walk.state.dtype, walk.size.batch
     kernel, steps, cell = kernels_of(size.cell)["backward_step"], size.steps, size.cell
     by_unit = device.empty((size.heads, size.units, cell.sums * size.units), dtype)
-    none = device.zeros((cell.deltas * size.hidden, batch), dtype)
-    unused = device.empty(none.shape, dtype), device.empty((cell.kept * size.hidden, batch), dtype)
-    carried = [device.empty((cell.states * size.hidden, batch), dtype) for _ in range(2)]
+    none = device.arrange(device.zeros((cell.deltas * size.hidden, batch), dtype))
+    unused = [device.empty_walk((rows * size.hidden, batch), dtype) for rows in (cell.deltas, cell.kept)]
+    carried = [device.empty_walk((cell.states * size.hidden, batch), dtype) for _ in range(2)]
 
     def first() -> None:
         by_unit[...] = walk.weight_hh.swapaxes(1, 2)

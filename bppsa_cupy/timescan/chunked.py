@@ -102,21 +102,23 @@ class ChunkScan:
         every = [
             device.empty((count, size.walks, size.state, size.state), dtype),
             device.empty((count, size.walks, size.state), np.int32),
-            device.empty((count, *last.shape) if affine else 0, dtype),
+            device.empty_walk((count, *last.shape), dtype) if affine else device.empty(0, dtype),
         ]
         own = [array[: here - skipped] for array in every]
-        boundary = device.empty((count + 1, *last.shape), dtype)
+        boundary = device.empty_walk((count + 1, *last.shape), dtype)
         self._gather: Launch | None = None
         self._receive: Launch | None = None
         self._send: Launch | None = None
         if elsewhere is not None:
-            self._gather = partial(elsewhere.gather, every[: 2 + affine])
+            sent = [*every[:2], device.memory_of(every[2])][: 2 + affine]
+            self._gather = partial(elsewhere.gather, sent)
             if elsewhere.receive is not None:
-                last = device.empty(last.shape, dtype)
-                self._receive = partial(elsewhere.receive, last)
+                last = device.empty_walk(last.shape, dtype)
+                self._receive = partial(elsewhere.receive, device.memory_of(last))
             if elsewhere.send is not None:
-                self._send = partial(elsewhere.send, boundary[0])
-        self._entering, self._entering_all = entering, device.empty((here, *last.shape), dtype)
+                self._send = partial(elsewhere.send, device.memory_of(boundary[0]))
+        self._entering_all = device.empty_walk((here, *last.shape), dtype)
+        self._entering, self._first = device.memory_of(entering), device.memory_of(self._entering_all[0])
         self._flag = device.zeros(1, np.int32)
         self._seen, self._look = device.mirror(self._flag)
         self._again = again(self._flag)
@@ -124,7 +126,9 @@ class ChunkScan:
         self.scan = device.bind(
             KERNELS["chunk_scan"], *every, last, boundary, count + 1, *size.boundary_scalars, affine
         )
-        self._check = device.bind(KERNELS["finite_check"], boundary, self._flag, boundary.size)
+        self._check = device.bind(
+            KERNELS["finite_check"], device.memory_of(boundary), self._flag, boundary.size
+        )
         ends = boundary[1 - skipped :][:here]  # behind each chunk here; the first is the one before them
         self.expand = serial.backward(device, walk, gradient, ends, chunk, delta, self._entering_all)
 
@@ -141,7 +145,7 @@ class ChunkScan:
         self._check()
         self._look()
         self.expand()
-        self._entering[...] = self._entering_all[0]
+        self._entering[...] = self._first
         self._again()
 
     @property

@@ -31,7 +31,7 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Direction:
-    """One direction of one inner layer; arrays are by time, samples innermost.
+    """One direction of one inner layer; arrays are by time, and lie in memory as `Device.arrange` has them.
 
     name         "l0", "l0_reverse", "l1", ...
     walk         its passes over time
@@ -110,12 +110,16 @@ def kept_shapes(sizes: StackSize) -> dict[str, tuple[int, ...]]:
 
 
 def make_directions(
+    device: Device,
     sizes: StackSize,
     buffers: Mapping[str, Array],
     parameters: Mapping[str, Array],
     gradients: Mapping[str, Array],
 ) -> list[list[Direction]]:
     """The directions of each inner layer; arguments are those of a `Stack`."""
+
+    def arranged(name: str) -> Array:
+        return device.arrange(buffers[name])
 
     def make(layer: int, direction: int) -> Direction:
         both = sizes.directions > 1
@@ -133,11 +137,11 @@ def make_directions(
             else buffers[f"head_biases{of}"],
             unit=buffers[f"unit{of}"],
             lengths=buffers["lengths"],
-            initial=buffers[f"initial{of}"],
-            projected=buffers["projected"],
-            state=buffers[f"state{of}"],
-            gates=buffers[f"gates{of}"],
-            final=buffers[f"final{of}"],
+            initial=arranged(f"initial{of}"),
+            projected=arranged("projected"),
+            state=arranged(f"state{of}"),
+            gates=arranged(f"gates{of}"),
+            final=arranged(f"final{of}"),
         )
         inputs, by_input = "input", f"by_input{direction}"
         if layer:
@@ -146,14 +150,14 @@ def make_directions(
         return Direction(
             name=of[1:],
             walk=walk,
-            values=buffers[inputs],
+            values=arranged(inputs),
             parameters=_weights(parameters, of, sizes.unit),
             gradients=_weights(gradients, of, sizes.unit),
-            by_output=buffers[f"by_output{direction}"] if sizes.every_step or not last else None,
-            boundary=buffers[f"boundary{of}"],
-            delta=buffers[f"delta{of}"],
-            entering=buffers[f"entering{of}"],
-            by_input=buffers[by_input],
+            by_output=arranged(f"by_output{direction}") if sizes.every_step or not last else None,
+            boundary=arranged(f"boundary{of}"),
+            delta=arranged(f"delta{of}"),
+            entering=arranged(f"entering{of}"),
+            by_input=arranged(by_input),
         )
 
     return [[make(layer, d) for d in range(sizes.directions)] for layer in range(sizes.layers)]

@@ -64,7 +64,8 @@ class Gather(Exchange):
         super().__init__(device, lengths, inside, slice(first, first + inside.shape[1]))
 
     def _copy(self, outside: Array) -> None:
-        self._inside[...] = outside[:, :, self._columns].transpose(1, 2, 0)
+        memory = self._device.memory_of
+        memory(self._inside)[...] = memory(outside[:, :, self._columns].transpose(1, 2, 0))
 
     def _arguments(self, outside: Array) -> tuple[Any, ...]:
         inside = self._inside
@@ -81,7 +82,9 @@ class Scatter(Exchange):
         self._rows = rows
 
     def _copy(self, outside: Array) -> None:
-        outside[:, :, self._columns] = self._inside[:, : self._rows].transpose(2, 0, 1)
+        memory = self._device.memory_of
+        by_time = outside[:, :, self._columns].transpose(1, 2, 0)
+        memory(by_time)[...] = memory(self._inside[:, : self._rows])
 
     def _arguments(self, outside: Array) -> tuple[Any, ...]:
         steps, all_rows, batch = self._inside.shape

@@ -116,17 +116,17 @@ class NewtonForward:
             size=size,
             reverse=False,
             lengths=self._lengths(),
-            initial=device.empty((rows, batch), dtype),
-            projected=device.empty((chunk, walk.projected.shape[1], batch), dtype),
-            state=device.empty((chunk, rows, batch), dtype),
-            gates=device.empty((chunk, walk.gates.shape[1], batch), dtype),
-            final=device.empty((rows, batch), dtype),
+            initial=device.empty_walk((rows, batch), dtype),
+            projected=device.empty_walk((chunk, walk.projected.shape[1], batch), dtype),
+            state=device.empty_walk((chunk, rows, batch), dtype),
+            gates=device.empty_walk((chunk, walk.gates.shape[1], batch), dtype),
+            final=device.empty_walk((rows, batch), dtype),
         )
         maps = device.empty((size.walks, size.state, size.state), dtype)
         exponents = device.empty((size.walks, size.state), np.int32)
         self._maps = maps
-        self._mismatch = device.zeros((chunks, rows, walk.size.batch), dtype)
-        self._step = device.empty((chunks, rows, walk.size.batch), dtype)
+        self._mismatch = device.arrange(device.zeros((chunks, rows, walk.size.batch), dtype))
+        self._step = device.empty_walk((chunks, rows, walk.size.batch), dtype)
         none = device.empty(0, dtype)
         self._walk_pieces = serial.forward_in_blocks(device, self._pieces)
         self._reduce = bind_reduce(device, self._pieces, None, chunk, 0, maps, exponents, none)

@@ -65,19 +65,21 @@ def _prefers_matmul(device: Device, work: str, steps: int, batch: int, rows: int
 def _project_by_matmul(
     device: Device, values: Array, matrix: Array, bias: Array | None, out: Array
 ) -> Launch:
-    """`project` by a product a step, or of a single sample by one in all."""
-    xp = device.xp
-    alone = values.shape[2] == 1
+    """`project` on a GPU by one product: all steps and samples are rows of one matrix."""
+    taken, made = _by_row(device, values), _by_row(device, out)
 
     def call() -> None:
-        if alone:
-            xp.matmul(values[:, :, 0], matrix.T, out=out[:, :, 0])
-        else:
-            xp.matmul(matrix, values, out=out)
+        device.multiply(taken, matrix.T, made)
         if bias is not None:
-            xp.add(out, bias[:, None], out=out)
+            device.xp.add(made, bias, out=made)
 
     return call
+
+
+def _by_row(device: Device, array: Array) -> Array:
+    """Some rows of an array of walks (T, rows, B) of a GPU as a matrix (T B, rows)."""
+    steps, rows, batch = array.shape
+    return device.memory_of(array).reshape(steps * batch, rows)
 
 
 def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
@@ -95,13 +97,10 @@ def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int
 
 
 def workspace_size(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:
-    """Elements of the workspace of a weight's gradient: partial sums of it and of its bias's, or copies of
-    deltas and values. Never fewer for more rows."""
+    """Elements of the workspace of a weight's gradient: partial sums of it and of its bias's. Never fewer for
+    more rows."""
     counts = rows, *(range(TILE, rows, TILE) if device.xp is not np else ())
-    sums = max(partial_sums(device, steps, batch, count, columns) * count for count in counts) * (columns + 1)
-    if _prefers_matmul(device, "weight", steps, batch, rows, columns):
-        return max(sums, steps * batch * (rows + columns))
-    return sums
+    return max(partial_sums(device, steps, batch, count, columns) * count for count in counts) * (columns + 1)
 
 
 def weight_gradient(
@@ -130,7 +129,8 @@ def weight_gradient(
     rows, columns = weight.shape
     if heads == 1 and _prefers_matmul(device, "weight", steps, batch, rows, columns):
         own, taken = delta[:, first : first + rows], values[:, :columns]
-        return _gradient_by_matmul(device, own, taken, workspace, weight, bias, initial, reverse)
+        before = None if initial is None else initial[:columns]
+        return _gradient_by_matmul(device, own, taken, weight, bias, before, reverse)
     parts = partial_sums(device, steps, batch, rows, columns)
     weights, biases = weight, bias
     if parts > 1:
@@ -173,30 +173,24 @@ def _gradient_by_matmul(
     device: Device,
     delta: Array,
     values: Array,
-    workspace: Array,
     weight: Array,
     bias: Array | None,
     initial: Array | None,
     reverse: bool,
 ) -> Launch:
-    """`weight_gradient` as one product of the rows of all deltas with those of all values, copied side by
-    side."""
-    (steps, rows, batch), columns, xp = delta.shape, values.shape[1], device.xp
-    left = workspace[: rows * steps * batch].reshape(rows, steps, batch)
-    right = workspace[left.size :][: columns * steps * batch].reshape(columns, steps, batch)
-    by_row = left.reshape(rows, -1), right.reshape(columns, -1)
-    if initial is None:
-        there, taken = right, values
-    else:
-        there, taken = (right[:, :-1], values[1:]) if reverse else (right[:, 1:], values[:-1])
+    """`weight_gradient` on a GPU by one product of the deltas of all steps and samples with their values; and
+    one more of the first step's, whose values are the initial state."""
+    batch, xp = delta.shape[2], device.xp
+    own, taken = _by_row(device, delta), _by_row(device, values)
+    pairs = [(own, taken)]
+    if initial is not None:
+        later, first = (own[:-batch], own[-batch:]) if reverse else (own[batch:], own[:batch])
+        pairs = [(first, device.memory_of(initial)), (later, taken[batch:] if reverse else taken[:-batch])]
 
     def call() -> None:
-        left[...] = delta.swapaxes(0, 1)
-        there[...] = taken.swapaxes(0, 1)
-        if initial is not None:
-            right[:, -1 if reverse else 0] = initial[:columns]
-        xp.matmul(by_row[0], by_row[1].T, out=weight)
+        for number, (deltas, factors) in enumerate(pairs):
+            device.multiply(deltas.T, factors, weight, add=number > 0)
         if bias is not None:
-            xp.sum(by_row[0], axis=1, out=bias)
+            xp.sum(own, axis=0, out=bias)
 
     return call

@@ -122,7 +122,7 @@ class Stack(StackPasses):
         forward_method: str = "auto",
     ) -> None:
         self.device, self.sizes, self.lengths = device, sizes, buffers["lengths"]
-        self.layers = make_directions(sizes, buffers, parameters, gradients)
+        self.layers = make_directions(device, sizes, buffers, parameters, gradients)
         self.directions = [direction for layer in self.layers for direction in layer]
         self.initial_states = [direction.walk.initial for direction in self.directions]
         self.final_states = [direction.walk.final for direction in self.directions]
@@ -213,7 +213,8 @@ class Stack(StackPasses):
 
         def call() -> None:
             for number, state in enumerate(states):
-                joined[:, number * H : (number + 1) * H] = state[:, :H]
+                own = joined[:, number * H : (number + 1) * H]
+                self.device.memory_of(own)[...] = self.device.memory_of(state[:, :H])
 
         return call
 
@@ -297,6 +298,7 @@ class Stack(StackPasses):
         """The gradient by an inner layer's input, the first direction's `by_input`: beyond layer 0 in
         `by_output` of the one below."""
         directions, xp, H = self.layers[layer], self.device.xp, self.sizes.walk.hidden
+        memory = self.device.memory_of
         launches = [
             products.project(self.device, d.delta, d.parameters.weight_ih, None, d.by_input, transposed=True)
             for d in directions
@@ -304,13 +306,13 @@ class Stack(StackPasses):
         if len(directions) == 1:
             return launches
         total, other = (d.by_input for d in directions)
-        launches.append(lambda: xp.add(total, other, out=total))
+        launches.append(lambda: xp.add(memory(total), memory(other), out=memory(total)))
         if layer:
             outs = [d.by_output for d in self.layers[layer - 1] if d.by_output is not None]
 
             def split() -> None:
                 for number, out in enumerate(outs):
-                    out[...] = total[:, number * H : (number + 1) * H]
+                    memory(out)[...] = memory(total[:, number * H : (number + 1) * H])
 
             launches.append(split)
         return launches

@@ -26,13 +26,13 @@ def output_gradients(stack: Stack, layer: int, gradient: Array) -> list[Array | 
         shape = own[0].walk.state[:, :H].shape
         taken: list[Array | None] = []
         for number in range(D):
-            inside = device.empty(shape, gradient.dtype)
+            inside = device.empty_walk(shape, gradient.dtype)
             Gather(device, stack.lengths, inside, number * H)(gradient, stack.ends_early)
             taken.append(inside)
         return taken
     total = None
     for above in stack.layers[layer + 1]:
-        part = device.empty((above.delta.shape[0], D * H, above.delta.shape[2]), above.delta.dtype)
+        part = device.empty_walk((above.delta.shape[0], D * H, above.delta.shape[2]), above.delta.dtype)
         products.project(device, above.delta, above.parameters.weight_ih, None, part, transposed=True)()
         total = part if total is None else total + part
     assert total is not None
@@ -50,7 +50,7 @@ def state_gradients(
     (steps, nnz, batch), size = values.shape, pattern.shape[0]
     indptr, indices = (device.upload_index(array) for array in (pattern.indptr, pattern.indices))
     result = device.empty((steps, size, batch), values.dtype)
-    nothing = direction.boundary.reshape(-1)[:0]
+    nothing = values.reshape(-1)[:0]
     order = range(steps) if direction.walk.reverse else range(steps - 1, -1, -1)
     later = None
     for time in order:

@@ -12,7 +12,7 @@ from bppsa_cupy.processors.sizes import WalkSize
 class Walk:
     """A cell that walks over steps s = 0, …, T - 1; step s is time t = s, or T - 1 - s where `reverse`.
 
-    Arrays are by time, samples innermost. G, P, K and Q are the cell's gates, states, kept rows and unit
+    Arrays are by time, and those of walks lie in memory as `Device.arrange` has them. G, P, K and Q are the cell's gates, states, kept rows and unit
     parameters, of H units each, those of a head side by side, h = H / heads of them. A step with
     t >= lengths[b] leaves a sample's state as it is.
 
@@ -54,4 +54,4 @@ class Walk:
 
     def or_none(self, array: Array | None) -> Array:
         """`array`, or what kernels take in its place where there is none."""
-        return self.state.reshape(-1)[:0] if array is None else array
+        return self.unit.reshape(-1)[:0] if array is None else array

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -239,6 +240,38 @@ def make_cupy(
         warnings.warn("ExternalStream is deprecated. Use Stream.from_external()", DeprecationWarning, 2)
         return ExternalStream(ptr)
 
+    def gemm(dtype: str) -> Callable[..., None]:
+        def call(
+            handle: None, left_turned: int, right_turned: int, rows: int, columns: int, inner: int, factor: int,
+            left: int, left_apart: int, right: int, right_apart: int, before: int, out: int, apart: int,
+        ) -> None:  # fmt: skip
+            def matrix(address: int, shape: tuple[int, int], turned: int, distance: int) -> np.ndarray:
+                down, across = shape[::-1] if turned else shape
+                assert distance >= max(1, down), "cuBLAS refuses columns that overlap"
+                size = (across - 1) * distance + down
+                flat = np.ctypeslib.as_array((ctypes.c_char * (size * item)).from_address(address)).view(
+                    dtype
+                )
+                by_column = np.lib.stride_tricks.as_strided(flat, (down, across), (item, distance * item))
+                return by_column.T if turned else by_column
+
+            item = np.dtype(dtype).itemsize
+            one, scale = (np.ctypeslib.as_array((ctypes.c_char * item).from_address(a)).view(dtype)[0].copy()
+                          for a in (factor, before))  # fmt: skip
+            Memory.take(OF_BLAS)
+
+            def work() -> None:
+                result = matrix(out, (rows, columns), 0, apart)
+                product = matrix(left, (rows, inner), left_turned, left_apart) @ matrix(
+                    right, (inner, columns), right_turned, right_apart
+                )
+                result[...] = one * product + (scale * result if scale else 0)
+
+            stream = Stream.current[-1]
+            stream.add(work) if stream.capture is not None else work()
+
+        return call
+
     cupy.linalg = SimpleNamespace(norm=norm)
     cupy.ndarray, cupy.empty, cupy.asarray, cupy.array = ndarray, empty, asarray, asarray
     cupy.ascontiguousarray = ascontiguousarray
@@ -260,6 +293,8 @@ def make_cupy(
         driver=SimpleNamespace(CUDADriverError=CUDADriverError, funcSetAttribute=func_set_attribute),
         alloc_pinned_memory=PinnedMemory,
         MemoryPool=MemoryPool,
+        cublas=SimpleNamespace(sgemm=gemm("float32"), dgemm=gemm("float64")),
+        get_cublas_handle=lambda: None,
         using_allocator=using_allocator,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,12 +37,39 @@ def by_text(kernel: Kernel, device: Device, given: list[Any], turn: int) -> list
     then more than one round."""
     if turn % 2:
         kernel = _by_few(kernel)
-    placed = [device.asarray(value) if isinstance(value, np.ndarray) else value for value in given]
+    return launch_text(kernel, device, given)
+
+
+def launch_text(kernel: Kernel, device: Device, given: Sequence[Any]) -> list[Any]:
+    """The arguments after a launch on a device; arrays of walks are as on the host before and after."""
+    placed = [
+        device.asarray(value) if isinstance(value, np.ndarray) else value for value in turned(kernel, given)
+    ]
     device.launch(kernel, *placed)
-    return [
+    found = [
         device.to_host(value) if isinstance(before, np.ndarray) else value
         for value, before in zip(placed, given, strict=True)
     ]
+    left = turned(kernel, found, to_host=True)
+    return [
+        value.reshape(before.shape) if isinstance(before, np.ndarray) else value
+        for value, before in zip(left, given, strict=True)
+    ]
+
+
+def turned(kernel: Kernel, given: Sequence[Any], to_host: bool = False) -> list[Any]:
+    """Arguments, flat, whose arrays of walks have units innermost in place of samples, or the other way."""
+    scalars = {p.name: v for p, v in zip(kernel.parameters, given, strict=True) if not p.is_array}
+    result = []
+    for parameter, value in zip(kernel.parameters, given, strict=True):
+        if parameter.is_array:
+            value = value.reshape(-1)
+        if parameter.rows and value.size:
+            rows, samples = (int(eval(text, {}, scalars)) for text in (parameter.rows, parameter.samples))
+            by_step = value.reshape((-1, samples, rows) if to_host else (-1, rows, samples))
+            value = np.ascontiguousarray(by_step.swapaxes(1, 2)).reshape(-1)
+        result.append(value)
+    return result
 
 
 @functools.cache  # a device loads the text of each kernel object anew

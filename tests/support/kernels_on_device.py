@@ -24,7 +24,7 @@ from typing import Any
 import numba
 import numpy as np
 from kernel_cases import CASES, Case, arguments
-from kernel_comparison import overlook_powers_of_zeros
+from kernel_comparison import launch_text, overlook_powers_of_zeros
 from tolerances import relative
 
 from bppsa_cupy.devices import Device, get_device
@@ -194,13 +194,11 @@ def _read(stored: Any, kernel: Kernel, variant: Variant, number: int, given: lis
 
 def difference(device: Device, kernel: Kernel, given: list[Any], wanted: Outputs | None) -> float:
     """The largest difference from what is wanted, in parts of what is allowed; 0 where nothing is."""
-    placed = [device.asarray(value) if isinstance(value, np.ndarray) else value for value in given]
-    device.launch(kernel, *placed)
-    device.synchronize()
+    left = launch_text(kernel, device, given)
     if wanted is None:
         return 0.0
     names = [parameter.name for parameter in kernel.parameters]
-    found = {k: device.to_host(a) for k, a in zip(names, placed, strict=True) if k in wanted}
+    found = {name: array for name, array in zip(names, left, strict=True) if name in wanted}
     overlook_powers_of_zeros(found, wanted)
     return max((_apart(found[name], wanted[name]) for name in wanted if wanted[name].size), default=0.0)
 

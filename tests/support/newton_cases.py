@@ -12,8 +12,11 @@ from bppsa_cupy.devices.host import HostDevice
 
 def blank(device, walk):
     """The same walk with arrays of its own to fill."""
-    fresh = {name: device.zeros(getattr(walk, name).shape, walk.state.dtype) for name in ("state", "final")}
-    gates = None if walk.gates is None else device.zeros(walk.gates.shape, walk.state.dtype)
+    fresh = {
+        name: device.arrange(device.zeros(getattr(walk, name).shape, walk.state.dtype))
+        for name in ("state", "final")
+    }
+    gates = None if walk.gates is None else device.arrange(device.zeros(walk.gates.shape, walk.state.dtype))
     return replace(walk, gates=gates, **fresh)
 
 

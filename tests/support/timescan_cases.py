@@ -10,6 +10,14 @@ from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
 from bppsa_cupy.timescan import Walk, WalkSize, serial
 
+
+def placed(device: Device, values: np.ndarray):
+    """An array of walks, (..., rows, B), with these values."""
+    array = device.empty_walk(values.shape, values.dtype)
+    array[...] = device.asarray(values)
+    return array
+
+
 CELLS = {"tanh": FORMS["rnn_tanh"], "relu": FORMS["rnn_relu"], "gru": FORMS["gru"], "lstm": FORMS["lstm"]}
 
 
@@ -41,23 +49,23 @@ def make_walk(
     lengths = rng.integers(1, steps + 1, batch) if ragged else np.full(batch, steps)
 
     def array(*shape: int, scale: float = 1.0):
-        return device.asarray((scale * rng.standard_normal(shape)).astype(dtype))
+        return placed(device, (scale * rng.standard_normal(shape)).astype(dtype))
 
     def empty(rows: int):
-        return device.empty((steps, rows * hidden, batch), dtype)
+        return device.empty_walk((steps, rows * hidden, batch), dtype)
 
     walk = Walk(
         size=WalkSize(cell, steps, batch, hidden, np.dtype(dtype).itemsize),
         reverse=reverse,
         weight_hh=device.asarray(weight.reshape(1, -1, hidden).astype(dtype)),
         bias_hh=device.asarray(bias.astype(dtype)),
-        unit=array(1, cell.parameters * hidden),
+        unit=device.asarray(rng.standard_normal((1, cell.parameters * hidden)).astype(dtype)),
         lengths=device.asarray(lengths.astype(np.int64)),
         initial=array(cell.states * hidden, batch, scale=0.5),
         projected=array(steps, cell.gates * hidden, batch, scale=size),
         state=empty(cell.states),
         gates=empty(cell.kept),
-        final=device.empty((cell.states * hidden, batch), dtype),
+        final=device.empty_walk((cell.states * hidden, batch), dtype),
     )
     if forward:
         serial.forward(device, walk)()
@@ -69,8 +77,8 @@ def make_gradients(device: Device, walk: Walk, per_step: bool):
     rng = np.random.default_rng(5)
     dtype = walk.state.dtype
     shape = (walk.size.steps, walk.size.hidden, walk.size.batch)
-    gradient = device.asarray(rng.standard_normal(shape).astype(dtype)) if per_step else None
-    return gradient, device.asarray(rng.standard_normal((walk.size.state, walk.size.batch)).astype(dtype))
+    gradient = placed(device, rng.standard_normal(shape).astype(dtype)) if per_step else None
+    return gradient, placed(device, rng.standard_normal((walk.size.state, walk.size.batch)).astype(dtype))
 
 
 def on_host(array) -> np.ndarray:

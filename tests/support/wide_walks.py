@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from timescan_cases import placed
 from tolerances import assert_close
 
 from bppsa_cupy.cells import Cell, sigmoid
@@ -34,8 +35,11 @@ def make_walk(device: Device, cell: CellForm, hidden: int, heads: int, batch: in
     def array(*shape: int, scale: float = 1.0) -> Any:
         return device.asarray((scale * rng.standard_normal(shape)).astype(np.float32))
 
+    def of_walk(*shape: int) -> Any:
+        return placed(device, rng.standard_normal(shape).astype(np.float32))
+
     def empty(*shape: int) -> Any:
-        return device.empty(shape, np.float32)
+        return device.empty_walk(shape, np.float32)
 
     return Walk(
         size=WalkSize(cell, steps, batch, hidden, 4, heads),
@@ -44,8 +48,8 @@ def make_walk(device: Device, cell: CellForm, hidden: int, heads: int, batch: in
         bias_hh=array(heads, cell.gates * units),
         unit=array(heads, cell.parameters * units),
         lengths=device.asarray(np.array([3, 1, 0, 2])[:batch]),
-        initial=array(cell.states * hidden, batch),
-        projected=array(steps, cell.gates * hidden, batch),
+        initial=of_walk(cell.states * hidden, batch),
+        projected=of_walk(steps, cell.gates * hidden, batch),
         state=empty(steps, cell.states * hidden, batch),
         gates=empty(steps, cell.kept * hidden, batch),
         final=empty(cell.states * hidden, batch),
@@ -58,13 +62,13 @@ def passes(
     """State, kept rows, final state, delta and entering gradients of a walk in blocks, or by `kernels`."""
     rng, size = np.random.default_rng(1), walk.size
     shape = (3, size.hidden, size.batch)
-    gradient = device.asarray(rng.standard_normal(shape).astype(np.float32)) if per_step else None
+    gradient = placed(device, rng.standard_normal(shape).astype(np.float32)) if per_step else None
     ends = rng.standard_normal((size.chunks(chunk), *walk.initial.shape)).astype(np.float32)
-    delta = device.empty((3, size.cell.deltas * size.hidden, size.batch), np.float32)
-    entering = device.empty(ends.shape, np.float32)
+    delta = device.empty_walk((3, size.cell.deltas * size.hidden, size.batch), np.float32)
+    entering = device.empty_walk(ends.shape, np.float32)
     serial.forward_in_blocks(device, walk, kernels.get("forward"))()
     serial.backward_in_blocks(
-        device, walk, gradient, device.asarray(ends), chunk, delta, entering, kernel=kernels.get("backward")
+        device, walk, gradient, placed(device, ends), chunk, delta, entering, kernel=kernels.get("backward")
     )()
     return [device.to_host(a) for a in (walk.state, walk.gates, walk.final, delta, entering)]
 

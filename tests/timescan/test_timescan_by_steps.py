@@ -10,7 +10,7 @@ import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from executors import make_device
 from marks import some
-from timescan_cases import CELLS
+from timescan_cases import CELLS, placed
 from tolerances import assert_close
 from unit_cells import PARTLY
 
@@ -40,8 +40,11 @@ def make_walk(device, cell, size, reverse, ragged):
     def array(*shape, scale=1.0):
         return device.asarray((scale * rng.standard_normal(shape)).astype(np.float32))
 
+    def of_walk(*shape):
+        return placed(device, rng.standard_normal(shape).astype(np.float32))
+
     def empty(*shape):
-        return device.empty(shape, np.float32)
+        return device.empty_walk(shape, np.float32)
 
     return Walk(
         size=size,
@@ -50,8 +53,8 @@ def make_walk(device, cell, size, reverse, ragged):
         bias_hh=array(size.heads, cell.sums * h),
         unit=array(size.heads, cell.parameters * h),
         lengths=device.asarray(rng.integers(0 if ragged else T, T + 1, B)),
-        initial=array(cell.states * H, B),
-        projected=array(T, cell.gates * H, B),
+        initial=of_walk(cell.states * H, B),
+        projected=of_walk(T, cell.gates * H, B),
         state=empty(T, cell.states * H, B),
         gates=empty(T, cell.kept * H, B),
         final=empty(cell.states * H, B),
@@ -64,10 +67,10 @@ def run(device, cell, size, reverse, ragged, per_step):
     walk = make_walk(device, cell, size, reverse, ragged)
     rng = np.random.default_rng(1)
     shape = size.steps, size.hidden, size.batch
-    gradient = device.asarray(rng.standard_normal(shape).astype(np.float32)) if per_step else None
-    boundary = device.asarray(rng.standard_normal(walk.initial.shape).astype(np.float32))
-    delta = device.empty((size.steps, cell.deltas * size.hidden, size.batch), np.float32)
-    entering = device.empty(boundary.shape, np.float32)
+    gradient = placed(device, rng.standard_normal(shape).astype(np.float32)) if per_step else None
+    boundary = placed(device, rng.standard_normal(walk.initial.shape).astype(np.float32))
+    delta = device.empty_walk((size.steps, cell.deltas * size.hidden, size.batch), np.float32)
+    entering = device.empty_walk(boundary.shape, np.float32)
     passes = (
         serial.forward(device, walk),
         serial.backward(device, walk, gradient, boundary, size.steps, delta, entering),
@@ -183,10 +186,10 @@ def test_cells_with_some_recurrent_gates_go_by_a_launch_a_step_too(name: str, em
         device = emulated if by_step else get_device("host")
         walk = make_walk(device, cell, size, reverse=True, ragged=True)
         rng = np.random.default_rng(1)
-        gradient = rng.standard_normal((steps, 9, batch)).astype(np.float32)
-        boundary = rng.standard_normal(walk.initial.shape).astype(np.float32)
-        delta = np.empty((steps, cell.deltas * 9, batch), np.float32)
-        entering, way = np.empty_like(boundary), by_steps if by_step else serial
+        gradient = placed(device, rng.standard_normal((steps, 9, batch)).astype(np.float32))
+        boundary = placed(device, rng.standard_normal(walk.initial.shape).astype(np.float32))
+        delta = device.empty_walk((steps, cell.deltas * 9, batch), np.float32)
+        entering, way = device.empty_walk(boundary.shape, np.float32), by_steps if by_step else serial
         way.forward(device, walk)()
         chunk = () if by_step else (steps,)
         way.backward(device, walk, gradient, boundary, *chunk, delta, entering)()

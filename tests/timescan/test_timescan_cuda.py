@@ -35,8 +35,8 @@ def test_a_way_back_by_chunks_waits_for_nothing_and_falls_back_by_itself(cell, s
     walk = make_walk(stub, CELLS[cell], 7, 3, 2, dtype="float32")
     gradient, last = make_gradients(stub, walk, True)
     *_, scan = run(stub, walk, gradient, last, method="blelloch", chunk=3)
-    delta = stub.empty((7, walk.size.cell.deltas * 3, 2), "float32")
-    entering = stub.empty((walk.size.state, 2), "float32")
+    delta = stub.empty_walk((7, walk.size.cell.deltas * 3, 2), "float32")
+    entering = stub.empty_walk((walk.size.state, 2), "float32")
     scan = TimeScan(stub, walk, gradient, last, delta, entering, "blelloch", 3)
     finite = last.copy()
     for broken in (True, True, False, False):

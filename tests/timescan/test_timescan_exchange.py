@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from timescan_cases import placed
 
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.errors import ShapeError
@@ -35,7 +36,7 @@ CASES = [
 
 @pytest.mark.parametrize(("batch", "early", "by_time", "first"), CASES)
 def test_columns_come_in(device: Device, rng: np.random.Generator, batch, early, by_time, first) -> None:
-    inside, lengths = device.empty((STEPS, ROWS, batch), np.float64), ends(batch, early)
+    inside, lengths = device.empty_walk((STEPS, ROWS, batch), np.float64), ends(batch, early)
     gather = Gather(device, device.asarray(lengths), inside, first)
     for _ in range(2):
         outside = sequences(device, batch, by_time, rng)
@@ -50,7 +51,7 @@ def test_columns_come_in(device: Device, rng: np.random.Generator, batch, early,
 def test_rows_go_out(device: Device, rng: np.random.Generator, batch, early, by_time, first) -> None:
     lengths = ends(batch, early)
     values = rng.standard_normal((STEPS, ROWS + 1, batch))
-    scatter = Scatter(device, device.asarray(lengths), device.asarray(values), ROWS, first)
+    scatter = Scatter(device, device.asarray(lengths), placed(device, values), ROWS, first)
     for _ in range(2):
         outside = sequences(device, batch, by_time, rng)
         expected = np.array(device.to_host(outside))
@@ -69,7 +70,7 @@ def test_launches_are_bound_once_for_equal_sequences(device: Device, monkeypatch
         return bind(self, *given)
 
     monkeypatch.setattr(type(device), "bind_open", counted)
-    inside = device.zeros((STEPS, ROWS, 2), np.float64)
+    inside = device.empty_walk((STEPS, ROWS, 2), np.float64)
     exchanges = [make(device, device.asarray(ends(2, True)), inside, ROWS) for make in (Gather, Scatter)]
     for exchange, columns in itertools.product(exchanges, (2 * ROWS, 2 * ROWS, COLUMNS, COLUMNS)):
         exchange(device.zeros((2, STEPS, columns), np.float64), True)
@@ -77,7 +78,7 @@ def test_launches_are_bound_once_for_equal_sequences(device: Device, monkeypatch
 
 
 def test_what_a_launch_does_not_take_is_refused_at_every_call(device: Device) -> None:
-    inside = device.zeros((STEPS, ROWS, 2), np.float64)
+    inside = device.empty_walk((STEPS, ROWS, 2), np.float64)
     gather = Gather(device, device.asarray(ends(2, False)), inside)
     whole = device.zeros((2, STEPS, ROWS), np.float64)
     gather(whole, False)

@@ -8,6 +8,7 @@ import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
 from hypothesis import example, given
 from hypothesis import strategies as st
+from timescan_cases import placed
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
@@ -90,10 +91,10 @@ def by_matmul(monkeypatch):
 def test_wide_projections_are_matmuls(batch, biased, transposed, stub, rng):
     values, bias = rng.standard_normal((4, 6, batch)), rng.standard_normal(7)
     weight = rng.standard_normal((7, 5))
-    out = stub.zeros((4, 7, batch), np.float64)
+    out = stub.empty_walk((4, 7, batch), np.float64)
     given = stub.asarray(np.ascontiguousarray(weight.T) if transposed else weight)
     own = stub.asarray(bias) if biased else None
-    products.project(stub, stub.asarray(values), given, own, out, transposed=transposed)()
+    products.project(stub, placed(stub, values), given, own, out, transposed=transposed)()
     expected = np.einsum("oi,tib->tob", weight, values[:, :5]) + (bias[:, None] if biased else 0)
     np.testing.assert_allclose(stub.to_host(out), expected, atol=1e-13)
     assert not stub.launched
@@ -108,8 +109,8 @@ def test_gradients_of_wide_weights_are_matmuls(steps, initial, reverse, stub, rn
     weight, bias = stub.zeros((7, 5), np.float64), stub.zeros(7, np.float64)
     space = stub.zeros(products.workspace_size(stub, steps, 3, 7, 5), np.float64)
     products.weight_gradient(
-        stub, stub.asarray(delta), 1, stub.asarray(values), space, weight, bias,
-        None if first is None else stub.asarray(first), reverse,
+        stub, placed(stub, delta), 1, placed(stub, values), space, weight, bias,
+        None if first is None else placed(stub, first), reverse,
     )()  # fmt: skip
     if initial:
         values = np.concatenate([values[1:], [first]] if reverse else [[first], values[:-1]])

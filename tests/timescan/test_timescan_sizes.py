@@ -130,7 +130,7 @@ def test_every_buffer_of_a_stack_is_used(layers, directions, heads):
             arrays |= {f"weight_hh{of}": np.zeros((12, 4 // heads))}
         if bias:
             arrays |= {name.replace("weight", "bias"): np.zeros(12) for name in arrays}
-        made = make_directions(sizes, buffers, arrays, arrays)
+        made = make_directions(HOST, sizes, buffers, arrays, arrays)
         assert buffers.names | {"sums"} == set(buffers)
         for row in made:
             for one in row:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import sympy
 from marks import some
+from timescan_cases import placed
 from timescan_runs import run
 from unit_cells import AFFINE, UNITS
 
@@ -31,14 +32,14 @@ def walk_of(device: Device, form: CellForm, steps: int, batch: int, ragged: bool
     lengths = rng.integers(min(1, steps), steps + 1, batch) if ragged else np.full(batch, steps)
 
     def drawn(*shape: int) -> np.ndarray:
-        return device.asarray(rng.standard_normal(shape) / 2)
+        return placed(device, rng.standard_normal(shape) / 2)
 
     return Walk(
         size=WalkSize(form, steps, batch, HIDDEN, 8, HIDDEN),
         reverse=reverse,
         weight_hh=device.empty((HIDDEN, 0, 1), "float64"),
         bias_hh=device.empty((HIDDEN, 0), "float64"),
-        unit=drawn(HIDDEN, form.parameters),
+        unit=device.asarray(rng.standard_normal((HIDDEN, form.parameters)) / 2),
         lengths=device.asarray(lengths.astype(np.int64)),
         initial=drawn(form.states * HIDDEN, batch),
         projected=drawn(steps, form.gates * HIDDEN, batch),
@@ -63,8 +64,8 @@ def test_every_chunk_length_gives_the_serial_pass(
         np.testing.assert_array_equal(kept[2], device.to_host(walk.initial))
         return
     rng = np.random.default_rng(1)
-    gradient = device.asarray(rng.standard_normal((steps, HIDDEN, batch)))
-    last = device.asarray(rng.standard_normal(walk.final.shape))
+    gradient = placed(device, rng.standard_normal((steps, HIDDEN, batch)))
+    last = placed(device, rng.standard_normal(walk.final.shape))
     back = [run(device, walk, g, last, method="bp")[:2] for g in (gradient, None)]
     for chunk in (1, 5, steps):
         forward = (AffineForward if form.affine else NewtonForward)(device, walk, chunk)

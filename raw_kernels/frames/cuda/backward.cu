@@ -25,21 +25,21 @@ const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 #endif
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(BLOCK, 1) CELL_backward(
-    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
-    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
-    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ state,         // (steps, batch | STATES, sets, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | KEPT, sets, hidden): of CELL_forward
+    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (steps, sets, hidden, batch) if per_step else (0): by each step's
+    const real* __restrict__ gradient,      // (steps, batch | sets, hidden) if per_step else (0): by each step's
                                             // output
-    const real* __restrict__ boundary,      // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch): by the
+    const real* __restrict__ boundary,      // ((steps + chunk - 1) // chunk, batch | STATES, sets, hidden): by the
                                             // states at each chunk's end, from later steps; chunks are of
                                             // steps, not times
     const long long* __restrict__ lengths,  // (batch)
     const int* __restrict__ wanted,         // (1) if guarded else (0)
-    real* __restrict__ delta,               // (steps, DELTAS, sets, hidden, batch) output only, by time: by x; by
+    real* __restrict__ delta,               // (steps, batch | DELTAS, sets, hidden) output only, by time: by x; by
                                             // u where it differs from x's; by the parameters
-    real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, STATES, sets, hidden, batch) output
+    real* __restrict__ entering,            // ((steps + chunk - 1) // chunk, batch | STATES, sets, hidden) output
                                             // only, by the states before each chunk
     size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, size_type chunk,
     int per_step, int reverse, int guarded)

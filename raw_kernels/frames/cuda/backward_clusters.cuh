@@ -12,9 +12,9 @@ __device__ __forceinline__ void walk_back(
     const size_type piece = number / groups, square = (size_type)hidden * hidden;
     const Group group(number % groups, batch);
     const Place place(hidden, group);
-    const Walk own = group.walk(place.sample, hidden, batch);
+    const Walk own = group.walk(place.sample, hidden, chunks.sets);
     Stage<BackwardRows::ROWS, AHEAD> stage;
-    const size_type set = group.set, o = place.unit * batch + own.start;
+    const size_type set = group.set, width = own.width, o = own.start(P) + place.unit;
     Weights weights;
     weights.load(weight_hh + set * R * square, square, 1, hidden, hidden, place.first, place.lane);
     real* const held = buffers();
@@ -24,7 +24,7 @@ __device__ __forceinline__ void walk_back(
     real p[Q_EXTENT], g[P];
     load_unit(unit + set * Q * hidden + place.unit, hidden, p);
 #pragma unroll
-    for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * plane + o];
+    for (int i = 0; i < P; ++i) g[i] = boundary[piece * P * plane + i * width + o];
     // The steps at which any sample is not padded.
     const Span span = chunks.span(piece, own.sample), whole = chunks.whole(piece);
     Span moving = {whole.end, whole.begin};
@@ -34,16 +34,16 @@ __device__ __forceinline__ void walk_back(
     }
     const int count = same_in_warp(int(max(size_type(0), moving.end - moving.begin)));
     const size_type last = chunks.time(whole.end - 1), way = chunks.reverse ? plane : -plane;
-    DeltaRows deltas = {delta + last * D * plane + o, plane, way, place.owns};
+    DeltaRows deltas = {delta + last * D * plane + own.start(D) + place.unit, width, way, place.owns};
     const size_type behind = count ? whole.end - moving.end : whole.end - whole.begin;
     deltas.pad(behind);
-    BackwardRows rows = {gates + (last * K * plane + behind * K * way + o),
-                         state + (last * P * plane + behind * P * way + o), gradient + (last * plane + behind * way + o),
-                         initial + o, plane, way};
+    const size_type begin = last * plane + behind * way;
+    BackwardRows rows = {gates + (begin * K + own.start(K) + place.unit), state + (begin * P + o),
+                         gradient + (begin + own.start(1) + place.unit), initial + o, width, way};
     real now[P];
 #pragma unroll
     for (int i = 0; i < P; ++i)
-        now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * plane] : real(0);
+        now[i] = Cell::reads_before & Cell::reads_after & 1 << i && count ? rows.state[i * width] : real(0);
     const bool has_first = moving.begin == 0;
     const auto fetch = [&](int a, bool last) { rows.fetch(stage, a, has_first && last, per_step); };
     stage.fill(count, fetch);
@@ -92,6 +92,6 @@ __device__ __forceinline__ void walk_back(
     deltas.pad(whole.end - whole.begin - behind - count);
     if (place.owns) {
 #pragma unroll
-        for (int i = 0; i < P; ++i) entering[piece * P * plane + i * plane + o] = g[i];
+        for (int i = 0; i < P; ++i) entering[piece * P * plane + i * width + o] = g[i];
     }
 }

@@ -14,13 +14,12 @@ __device__ __forceinline__ void walk_tiles(
     for (int e = threadIdx.x; e < padded(R * hidden) * M; e += BLOCK) deltas[e] = real(0);
     for (size_type item = blockIdx.x; item < chunks.reduced() * tiles; item += gridDim.x) {
         const size_type piece = item / tiles;
-        const Tile tile(item % tiles, hidden, batch, M);
+        const Tile tile(item % tiles, hidden, chunks.sets, batch, M);
         const Span whole = chunks.whole(piece);
         matrix.values = weight_hh + tile.set * R * hidden * hidden;
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
-                carried[i * hidden * M + e] =
-                    boundary[(piece * P + i) * plane + e / M * batch + tile.start + e % M];
+                carried[i * hidden * M + e] = boundary[piece * P * plane + tile.element(P, i, e / M, e % M)];
         __syncthreads();
         for (size_type s = whole.end - 1; s >= whole.begin; --s) {
             const size_type t = chunks.time(s);
@@ -28,28 +27,29 @@ __device__ __forceinline__ void walk_tiles(
             for (int e = threadIdx.x; e < hidden * M; e += BLOCK) {
                 const int j = e / M, m = e % M;
                 if (m >= tile.count) continue;
-                const size_type b = tile.first + m, o = j * batch + tile.start + m;
+                const size_type b = tile.first + m;
                 real kept[K_EXTENT], before[P], after[P], g[P], p[Q_EXTENT];
                 real by_x[G] = {}, by_u[U_EXTENT] = {}, by_before[P], by_p[Q_EXTENT] = {};
                 if (t < chunks.lengths[b]) {
 #pragma unroll
-                    for (int k = 0; k < K; ++k) kept[k] = gates[(t * K + k) * plane + o];
+                    for (int k = 0; k < K; ++k) kept[k] = gates[t * K * plane + tile.element(K, k, j, m)];
 #pragma unroll
                     for (int i = 0; i < P; ++i) {
-                        before[i] = Cell::reads_before >> i & 1 ? earlier[i * plane + o] : real(0);
-                        after[i] = Cell::reads_after >> i & 1 ? state[(t * P + i) * plane + o] : real(0);
+                        const size_type o = tile.element(P, i, j, m);
+                        before[i] = Cell::reads_before >> i & 1 ? earlier[o] : real(0);
+                        after[i] = Cell::reads_after >> i & 1 ? state[t * P * plane + o] : real(0);
                         g[i] = carried[i * hidden * M + e];
                     }
-                    if (PER_STEP) g[0] += gradient[t * plane + o];
+                    if (PER_STEP) g[0] += gradient[t * plane + tile.element(1, 0, j, m)];
                     load_unit(unit + tile.set * Q * hidden + j, hidden, p);
                     Cell::backward(g, kept, after, before, p, by_x, by_u, by_before, by_p);
 #pragma unroll
                     for (int i = 0; i < P; ++i) carried[i * hidden * M + e] = by_before[i];
                 }
                 for_each_sum(by_x, by_u, [&](int sum, real by_sum) { deltas[(sum * hidden + j) * M + m] = by_sum; });
-                real* const put = delta + t * D * plane + o;
+                real* const put = delta + t * D * plane + tile.element(D, 0, j, m);
 #pragma unroll
-                for (int d = 0; d < D; ++d) put[d * plane] = delta_row(by_x, by_u, by_p, d);
+                for (int d = 0; d < D; ++d) put[d * tile.width] = delta_row(by_x, by_u, by_p, d);
             }
             __syncthreads();
             matrix.multiply<M>(deltas, sums);
@@ -59,8 +59,7 @@ __device__ __forceinline__ void walk_tiles(
         }
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
-                entering[(piece * P + i) * plane + e / M * batch + tile.start + e % M] =
-                    carried[i * hidden * M + e];
+                entering[piece * P * plane + tile.element(P, i, e / M, e % M)] = carried[i * hidden * M + e];
         __syncthreads();
     }
 }

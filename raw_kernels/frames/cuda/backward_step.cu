@@ -23,28 +23,28 @@ __device__ __forceinline__ int recurrent_row(int sum)
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
-    const real* __restrict__ state,         // (STATES, sets, hidden, batch): after the step
-    const real* __restrict__ gates,         // (KEPT, sets, hidden, batch): of CELL_forward_step
-    const real* __restrict__ before,        // (STATES, sets, hidden, batch): before the step
+    const real* __restrict__ state,         // (batch | STATES, sets, hidden): after the step
+    const real* __restrict__ gates,         // (batch | KEPT, sets, hidden): of CELL_forward_step
+    const real* __restrict__ before,        // (batch | STATES, sets, hidden): before the step
     const real* __restrict__ weight,        // (sets, hidden, RECURRENT * hidden): W_hh transposed
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (sets, hidden, batch) if per_step else (0): by the step's output
-    const real* __restrict__ later,         // (DELTAS, sets, hidden, batch): delta of the step behind, or zeros
-    const real* __restrict__ carried,       // (STATES, sets, hidden, batch): by the states after the step, but for
+    const real* __restrict__ gradient,      // (batch | sets, hidden) if per_step else (0): by the step's output
+    const real* __restrict__ later,         // (batch | DELTAS, sets, hidden): delta of the step behind, or zeros
+    const real* __restrict__ carried,       // (batch | STATES, sets, hidden): by the states after the step, but for
                                             // what W_hh hands on of `later`
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ delta,               // (DELTAS, sets, hidden, batch) output only: by x; by u where it differs
+    real* __restrict__ delta,               // (batch | DELTAS, sets, hidden) output only: by x; by u where it differs
                                             // from x's; by the parameters
-    real* __restrict__ entering,            // (STATES, sets, hidden, batch) output only: by the states before the
+    real* __restrict__ entering,            // (batch | STATES, sets, hidden) output only: by the states before the
                                             // step, but for what W_hh hands on of `delta`
     size_type time, size_type hidden, size_type sets, size_type batch, size_type walks, int per_step)
 {
     __shared__ Shared shared;
-    const size_type plane = hidden * walks;
+    const size_type width = hidden * sets;
     for (size_type number = blockIdx.x; number < part_count(int(hidden), sets, batch); number += gridDim.x) {
-        const Part part(number, int(hidden), batch);
+        const Part part(number, int(hidden), sets, batch);
         const Own own(part);
-        const size_type o = own.element(part);
+        const size_type o = own.element(part, P);
         real kept[K_EXTENT], after[P], earlier[P], g[P], p[Q_EXTENT], by_output = real(0);
         real by_x[G] = {}, by_u[U_EXTENT] = {}, by_before[P], by_p[Q_EXTENT] = {};
         bool moves = false;
@@ -52,19 +52,19 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
             moves = time < lengths[part.sample + own.sample];
 #pragma unroll
             for (int i = 0; i < P; ++i) {
-                g[i] = carried[i * plane + o];
-                earlier[i] = Cell::reads_before >> i & 1 ? before[i * plane + o] : real(0);
-                after[i] = Cell::reads_after >> i & 1 ? state[i * plane + o] : real(0);
+                g[i] = carried[i * width + o];
+                earlier[i] = Cell::reads_before >> i & 1 ? before[i * width + o] : real(0);
+                after[i] = Cell::reads_after >> i & 1 ? state[i * width + o] : real(0);
             }
 #pragma unroll
-            for (int k = 0; k < K; ++k) kept[k] = gates[k * plane + o];
-            if (per_step) by_output = gradient[o];
+            for (int k = 0; k < K; ++k) kept[k] = gates[own.element(part, K) + k * width];
+            if (per_step) by_output = gradient[own.element(part, 1)];
             load_unit(unit + part.set * Q * hidden + part.unit + own.unit, int(hidden), p);
         }
         add_up(
             part, shared,
             [&](int j, int, int sum) { return weight + (part.set * hidden + j) * (R * hidden) + sum * hidden; },
-            [&](int sum) { return later + recurrent_row(sum) * plane + part.start; });
+            [&](int sum) { return later + part.start(D, recurrent_row(sum)); }, D * width);
         if (!own.takes) continue;
         g[0] += own.sum(shared, 0);
 #pragma unroll
@@ -74,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_backward_step(
             Cell::backward(g, kept, after, earlier, p, by_x, by_u, by_before, by_p);
         }
 #pragma unroll
-        for (int i = 0; i < P; ++i) entering[i * plane + o] = by_before[i];
+        for (int i = 0; i < P; ++i) entering[i * width + o] = by_before[i];
 #pragma unroll
-        for (int d = 0; d < D; ++d) delta[d * plane + o] = delta_row(by_x, by_u, by_p, d);
+        for (int d = 0; d < D; ++d) delta[own.element(part, D) + d * width] = delta_row(by_x, by_u, by_p, d);
     }
 }

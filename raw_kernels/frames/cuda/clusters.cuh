@@ -38,9 +38,9 @@ struct Group {
         count = int(min(size_type(SAMPLES), batch - first));
     }
 
-    __device__ __forceinline__ Walk walk(int sample, int hidden, size_type batch) const
+    __device__ __forceinline__ Walk walk(int sample, int hidden, size_type sets) const
     {
-        return Walk(set, first + min(sample, count - 1), hidden, batch);
+        return Walk(set, first + min(sample, count - 1), hidden, sets);
     }
 };
 

@@ -1,7 +1,7 @@
 // One direction of a layer of cells without recurrent gates: all states, and what is kept of each step for the way
 // back. A unit sees its own states alone: sets are units, and `hidden` is 1. Step s is time t = s, or steps - 1 - s
 // where `reverse`. A step with t >= lengths[b] leaves sample b's states; what it keeps is 0. A thread an element of
-// (sets, hidden, batch).
+// (batch, sets).
 
 #include "prelude.cuh"
 #include "activations.cuh"
@@ -12,24 +12,25 @@
 const int AHEAD = 4;
 
 extern "C" __global__ void CELL_forward(
-    const real* __restrict__ projected,     // (steps, GATES, sets, hidden, batch): W_ih x + b_ih
+    const real* __restrict__ projected,     // (steps, batch | GATES, sets, hidden): W_ih x + b_ih
     const real* __restrict__ weight_hh,     // (0)
     const real* __restrict__ bias_hh,       // (0)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ state,               // (steps, STATES, sets, hidden, batch) output only, by time
-    real* __restrict__ gates,               // (steps, KEPT, sets, hidden, batch) output only, by time
-    real* __restrict__ final,               // (STATES, sets, hidden, batch) output only, after the last step
+    real* __restrict__ state,               // (steps, batch | STATES, sets, hidden) output only, by time
+    real* __restrict__ gates,               // (steps, batch | KEPT, sets, hidden) output only, by time
+    real* __restrict__ final,               // (batch | STATES, sets, hidden) output only, after the last step
     size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
 {
     const size_type plane = hidden * walks;
     GRID_STRIDE(o, plane) {
-        const size_type length = lengths[o % batch];
+        const size_type b = o / sets, length = lengths[b], set = o % sets;
         real p[Q_EXTENT], now[P];
-        load_unit(unit + o / batch * Q, 1, p);
+        load_unit(unit + set * Q, 1, p);
+        const auto element = [&](int rows, int row) { return (b * rows + row) * sets + set; };
 #pragma unroll
-        for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
+        for (int i = 0; i < P; ++i) now[i] = initial[element(P, i)];
 #pragma unroll 1
         for (size_type begin = 0; begin < steps; begin += AHEAD) {
             real x[AHEAD][G];
@@ -37,7 +38,7 @@ extern "C" __global__ void CELL_forward(
             for (int a = 0; a < AHEAD; ++a) {
                 const size_type s = min(begin + a, steps - 1), t = reverse ? steps - 1 - s : s;
 #pragma unroll
-                for (int g = 0; g < G; ++g) x[a][g] = projected[(t * G + g) * plane + o];
+                for (int g = 0; g < G; ++g) x[a][g] = projected[t * G * plane + element(G, g)];
             }
 #pragma unroll
             for (int a = 0; a < AHEAD; ++a) {
@@ -49,13 +50,13 @@ extern "C" __global__ void CELL_forward(
 #pragma unroll
                 for (int i = 0; i < P; ++i) {
                     if (inside) now[i] = after[i];
-                    state[(t * P + i) * plane + o] = now[i];
+                    state[t * P * plane + element(P, i)] = now[i];
                 }
 #pragma unroll
-                for (int k = 0; k < K; ++k) gates[(t * K + k) * plane + o] = kept[k];
+                for (int k = 0; k < K; ++k) gates[t * K * plane + element(K, k)] = kept[k];
             }
         }
 #pragma unroll
-        for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+        for (int i = 0; i < P; ++i) final[element(P, i)] = now[i];
     }
 }

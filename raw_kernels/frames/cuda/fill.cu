@@ -47,9 +47,9 @@ struct Entry {
 };
 
 extern "C" __global__ void CELL_fill(
-    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
-    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
-    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ state,         // (steps, batch | STATES, sets, hidden): of CELL_forward
+    const real* __restrict__ gates,         // (steps, batch | KEPT, sets, hidden): of CELL_forward
+    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
     const long long* __restrict__ lengths,  // (batch)
@@ -65,14 +65,15 @@ extern "C" __global__ void CELL_fill(
             values[item] = entry.former == entry.later && entry.row == entry.column ? real(1) : real(0);
             continue;
         }
-        const size_type o = (set * hidden + entry.column) * batch + b;
+        const Walk walk(set, b, int(hidden), sets);
+        const size_type width = walk.width, o = walk.start(P) + entry.column;
         const bool start = t == (reverse ? steps - 1 : 0);
         const real* const earlier = start ? initial : state + (reverse ? t + 1 : t - 1) * P * plane;
         real kept[K_EXTENT], after[P], before[P], p[Q_EXTENT], a[A_EXTENT], x[P], d[P], w[R_EXTENT], by[P] = {};
-        for (int k = 0; k < K; ++k) kept[k] = gates[(t * K + k) * plane + o];
+        for (int k = 0; k < K; ++k) kept[k] = gates[t * K * plane + walk.start(K) + k * width + entry.column];
         for (int i = 0; i < P; ++i) {
-            after[i] = Cell::reads_after >> i & 1 ? state[(t * P + i) * plane + o] : real(0);
-            before[i] = Cell::reads_before >> i & 1 ? earlier[i * plane + o] : real(0);
+            after[i] = Cell::reads_after >> i & 1 ? state[t * P * plane + i * width + o] : real(0);
+            before[i] = Cell::reads_before >> i & 1 ? earlier[i * width + o] : real(0);
             x[i] = i == entry.later ? real(1) : real(0);
         }
         load_unit(unit + set * Q * hidden + entry.column, int(hidden), p);

@@ -23,15 +23,15 @@ const int WALKS_TOGETHER = TOGETHER, MANY_WALKS = MANY;
 #endif
 
 extern "C" __global__ void IN_CLUSTERS __launch_bounds__(BLOCK, 1) CELL_forward(
-    const real* __restrict__ projected,     // (steps, GATES, sets, hidden, batch): W_ih x + b_ih
+    const real* __restrict__ projected,     // (steps, batch | GATES, sets, hidden): W_ih x + b_ih
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ state,               // (steps, STATES, sets, hidden, batch) output only, by time
-    real* __restrict__ gates,               // (steps, KEPT, sets, hidden, batch) output only, by time
-    real* __restrict__ final,               // (STATES, sets, hidden, batch) output only, after the last step
+    real* __restrict__ state,               // (steps, batch | STATES, sets, hidden) output only, by time
+    real* __restrict__ gates,               // (steps, batch | KEPT, sets, hidden) output only, by time
+    real* __restrict__ final,               // (batch | STATES, sets, hidden) output only, after the last step
     size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, int reverse)
 {
     walk(projected, weight_hh, bias_hh, unit, initial, lengths, state, gates, final, int(steps), int(hidden),

@@ -9,10 +9,10 @@ __device__ __forceinline__ void walk(
 {
     const Group group(blockIdx.x / CLUSTER, batch);
     const Place place(hidden, group);
-    const Walk own = group.walk(place.sample, hidden, batch);
+    const Walk own = group.walk(place.sample, hidden, sets);
     Stage<G, AHEAD> stage;
     const size_type plane = hidden * walks, square = (size_type)hidden * hidden;
-    const size_type set = group.set, o = place.unit * batch + own.start;
+    const size_type set = group.set, width = own.width, o = own.start(P) + place.unit;
     Weights weights;
     weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place.first, place.lane);
     real* const held = buffers();
@@ -21,7 +21,7 @@ __device__ __forceinline__ void walk(
     for (int e = threadIdx.x; e < SAMPLES * VECTOR; e += BLOCK) {
         const int m = e / VECTOR, j = e % VECTOR;
         const bool is_there = j < hidden && m < group.count;
-        held[e] = is_there ? initial[j * batch + group.walk(m, hidden, batch).start] : real(0);
+        held[e] = is_there ? initial[group.walk(m, hidden, sets).start(P) + j] : real(0);
         held[SAMPLES * VECTOR + e] = real(0);
     }
     real bias[R], p[Q_EXTENT], now[P];
@@ -29,7 +29,7 @@ __device__ __forceinline__ void walk(
     for (int g = 0; g < R; ++g) bias[g] = bias_hh[(set * R + g) * hidden + place.unit];
     load_unit(unit + set * Q * hidden + place.unit, hidden, p);
 #pragma unroll
-    for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
+    for (int i = 0; i < P; ++i) now[i] = initial[i * width + o];
     const auto length_of = [&](size_type sample) {
         return int(max(size_type(0), min(lengths[sample], size_type(steps))));
     };
@@ -38,8 +38,8 @@ __device__ __forceinline__ void walk(
     for (int m = 0; m < group.count; ++m) longest = max(longest, length_of(group.first + m));
     longest = same_in_warp(longest);
     const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
-    ForwardRows rows = {projected + first * G * plane + o, state + first * P * plane + o,
-                        gates + first * K * plane + o, plane, way, place.owns};
+    ForwardRows rows = {projected + first * G * plane + own.start(G) + place.unit, state + first * P * plane + o,
+                        gates + first * K * plane + own.start(K) + place.unit, width, way, place.owns};
     if (reverse) rows.pad(now, steps - longest);
     const auto fetch = [&](int a, bool) { rows.fetch(stage, a); };
     stage.fill(longest, fetch);
@@ -72,6 +72,6 @@ __device__ __forceinline__ void walk(
     if (!reverse) rows.pad(now, steps - longest);
     if (place.owns) {
 #pragma unroll
-        for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+        for (int i = 0; i < P; ++i) final[i * width + o] = now[i];
     }
 }

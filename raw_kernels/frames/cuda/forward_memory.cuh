@@ -12,22 +12,21 @@ __device__ __forceinline__ void walk_tiles(
     real *const now = shared, *const others = now + padded(hidden) * M;
     real* const sums = others + (P - 1) * hidden * M;
     for (size_type number = blockIdx.x; number < tile_count(sets, batch, M); number += gridDim.x) {
-        const Tile tile(number, hidden, batch, M);
+        const Tile tile(number, hidden, sets, batch, M);
         matrix.values = weight_hh + tile.set * R * hidden * hidden;
         const real* const bias = bias_hh + tile.set * R * hidden;
         for (int e = threadIdx.x; e < padded(hidden) * M; e += BLOCK) now[e] = real(0);
         __syncthreads();
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
-                (i ? others + (i - 1) * hidden * M : now)[e] =
-                    initial[i * plane + e / M * batch + tile.start + e % M];
+                (i ? others + (i - 1) * hidden * M : now)[e] = initial[tile.element(P, i, e / M, e % M)];
         __syncthreads();
         real x[G];
         const auto fetch = [&](int s, int e) {
             const size_type t = reverse ? steps - 1 - s : s;
 #pragma unroll
             for (int g = 0; g < G; ++g)
-                x[g] = projected[(t * G + g) * plane + e / M * batch + tile.start + e % M];
+                x[g] = projected[t * G * plane + tile.element(G, g, e / M, e % M)];
         };
         for (int s = 0; s < steps; ++s) {
             const size_type t = reverse ? steps - 1 - s : s;
@@ -39,7 +38,7 @@ __device__ __forceinline__ void walk_tiles(
                 const int j = e / M, m = e % M;
                 if (m >= tile.count) continue;
                 if (e != own) fetch(s, e);
-                const size_type b = tile.first + m, o = j * batch + tile.start + m;
+                const size_type b = tile.first + m;
                 real u[R], p[Q_EXTENT], before[P], after[P], kept[K_EXTENT] = {};
 #pragma unroll
                 for (int i = 0; i < P; ++i)
@@ -54,17 +53,16 @@ __device__ __forceinline__ void walk_tiles(
 #pragma unroll
                 for (int i = 0; i < P; ++i) {
                     (i ? others + (i - 1) * hidden * M : now)[e] = after[i];
-                    state[(t * P + i) * plane + o] = after[i];
+                    state[t * P * plane + tile.element(P, i, j, m)] = after[i];
                 }
 #pragma unroll
-                for (int k = 0; k < K; ++k) gates[(t * K + k) * plane + o] = kept[k];
+                for (int k = 0; k < K; ++k) gates[t * K * plane + tile.element(K, k, j, m)] = kept[k];
             }
             __syncthreads();
         }
         for (int e = threadIdx.x; e < hidden * M; e += BLOCK)
             for (int i = 0; i < P && e % M < tile.count; ++i)
-                final[i * plane + e / M * batch + tile.start + e % M] =
-                    (i ? others + (i - 1) * hidden * M : now)[e];
+                final[tile.element(P, i, e / M, e % M)] = (i ? others + (i - 1) * hidden * M : now)[e];
         __syncthreads();
     }
 }

@@ -20,7 +20,7 @@ __device__ __forceinline__ void walk(
     Weights weights;
     for (size_type number = first_of(place.walk, walks); number < walks; number = next_of(number, walks)) {
         const Walk own = walk_of(number, hidden, sets, batch);
-        const size_type set = own.set, o = row * batch + own.start;
+        const size_type set = own.set, width = own.width, o = own.start(P) + row;
         weights.load(weight_hh + set * R * square, square, hidden, 1, hidden, place.first, place.lane);
         real bias[R], p[Q_EXTENT], now[P];
 #pragma unroll
@@ -28,11 +28,11 @@ __device__ __forceinline__ void walk(
             bias[g] = !place.owns ? real(0) : bias_hh[(set * R + g) * hidden + row];
         load_unit(unit + set * Q * hidden + row, hidden, p);
 #pragma unroll
-        for (int i = 0; i < P; ++i) now[i] = initial[i * plane + o];
+        for (int i = 0; i < P; ++i) now[i] = initial[i * width + o];
         const int length = same_in_warp(int(max(size_type(0), min(lengths[own.sample], size_type(steps)))));
         const size_type first = reverse ? steps - 1 : 0, way = reverse ? -plane : plane;
-        ForwardRows rows = {projected + first * G * plane + o, state + first * P * plane + o,
-                            gates + first * K * plane + o, plane, way, place.owns};
+        ForwardRows rows = {projected + first * G * plane + own.start(G) + row, state + first * P * plane + o,
+                            gates + first * K * plane + own.start(K) + row, width, way, place.owns};
         if (reverse) rows.pad(now, steps - length);
         if (place.owns) held[row] = now[0];
         place.wait();
@@ -68,7 +68,7 @@ __device__ __forceinline__ void walk(
         if (!reverse) rows.pad(now, steps - length);
         if (place.owns) {
 #pragma unroll
-            for (int i = 0; i < P; ++i) final[i * plane + o] = now[i];
+            for (int i = 0; i < P; ++i) final[i * width + o] = now[i];
         }
     }
 }

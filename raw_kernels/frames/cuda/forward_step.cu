@@ -14,30 +14,30 @@ const int UNITS = WARP_UNITS, ROWS_OF_UNIT = R, SAMPLES = WARP_SAMPLES, GROUPS =
 #include "frames/cuda/step.cuh"
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_step(
-    const real* __restrict__ projected,     // (GATES, sets, hidden, batch): W_ih x + b_ih of the step
+    const real* __restrict__ projected,     // (batch | GATES, sets, hidden): W_ih x + b_ih of the step
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ bias_hh,       // (sets, RECURRENT * hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ before,        // (STATES, sets, hidden, batch): before the step
+    const real* __restrict__ before,        // (batch | STATES, sets, hidden): before the step
     const long long* __restrict__ lengths,  // (batch)
-    real* __restrict__ state,               // (STATES, sets, hidden, batch) output only, after it
-    real* __restrict__ gates,               // (KEPT, sets, hidden, batch) output only
+    real* __restrict__ state,               // (batch | STATES, sets, hidden) output only, after it
+    real* __restrict__ gates,               // (batch | KEPT, sets, hidden) output only
     size_type time, size_type hidden, size_type sets, size_type batch, size_type walks)
 {
     __shared__ Shared shared;
-    const size_type plane = hidden * walks;
+    const size_type width = hidden * sets;
     for (size_type number = blockIdx.x; number < part_count(int(hidden), sets, batch); number += gridDim.x) {
-        const Part part(number, int(hidden), batch);
+        const Part part(number, int(hidden), sets, batch);
         const Own own(part);
-        const size_type o = own.element(part), row = part.set * R * hidden + part.unit + own.unit;
+        const size_type o = own.element(part, P), row = part.set * R * hidden + part.unit + own.unit;
         real x[G], u[R], p[Q_EXTENT], earlier[P], after[P], kept[K_EXTENT] = {};
         bool moves = false;
         if (own.takes) {
 #pragma unroll
-            for (int i = 0; i < P; ++i) after[i] = earlier[i] = before[i * plane + o];
+            for (int i = 0; i < P; ++i) after[i] = earlier[i] = before[i * width + o];
             moves = time < lengths[part.sample + own.sample];
 #pragma unroll
-            for (int g = 0; g < G; ++g) x[g] = projected[g * plane + o];
+            for (int g = 0; g < G; ++g) x[g] = projected[own.element(part, G) + g * width];
 #pragma unroll
             for (int g = 0; g < R; ++g) u[g] = bias_hh[row + g * hidden];
             load_unit(unit + part.set * Q * hidden + part.unit + own.unit, int(hidden), p);
@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_step(
         add_up(
             part, shared,
             [&](int j, int g, int) { return weight_hh + ((part.set * R + g) * hidden + j) * hidden; },
-            [&](int) { return before + part.start; });
+            [&](int) { return before + part.start(P, 0); }, P * width);
         if (!own.takes) continue;
         if (moves) {
 #pragma unroll
@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_forward_step(
             Cell::forward(x, u, earlier, p, after, kept);
         }
 #pragma unroll
-        for (int i = 0; i < P; ++i) state[i * plane + o] = after[i];
+        for (int i = 0; i < P; ++i) state[i * width + o] = after[i];
 #pragma unroll
-        for (int k = 0; k < K; ++k) gates[k * plane + o] = kept[k];
+        for (int k = 0; k < K; ++k) gates[own.element(part, K) + k * width] = kept[k];
     }
 }

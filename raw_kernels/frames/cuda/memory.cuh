@@ -71,20 +71,25 @@ struct Matrix {
     }
 };
 
-// Samples [first, first + count) with one set of weights, whose elements begin at `start` in (sets, hidden,
-// batch).
+// Samples [first, first + count) with one set of weights.
 struct Tile {
-    size_type set, first, start;
-    int count;
+    size_type set, first, width;
+    int count, hidden;
 
     // Tile `number` of those of M.
-    __device__ __forceinline__ Tile(size_type number, int hidden, size_type batch, int M)
+    __device__ __forceinline__ Tile(size_type number, int hidden, size_type sets, size_type batch, int M)
+        : width(sets * hidden), hidden(hidden)
     {
         const size_type tiles = (batch + M - 1) / M;
         set = number / tiles;
         first = number % tiles * M;
-        start = set * hidden * batch + first;
         count = int(min(size_type(M), batch - first));
+    }
+
+    // The element of a unit of sample m in row `row` of an array (batch, rows, sets, hidden).
+    __device__ __forceinline__ size_type element(int rows, int row, int unit, int m) const
+    {
+        return ((first + m) * rows + row) * width + set * hidden + unit;
     }
 };
 

@@ -19,12 +19,12 @@ const int IN_REGISTERS = COLUMNS, IN_TILE = TILE_COLUMNS;
 #endif
 
 extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_reduce(
-    const real* __restrict__ gates,         // (steps, KEPT, sets, hidden, batch): of CELL_forward
-    const real* __restrict__ state,         // (steps, STATES, sets, hidden, batch): of CELL_forward
-    const real* __restrict__ initial,       // (STATES, sets, hidden, batch): before step 0
+    const real* __restrict__ gates,         // (steps, batch | KEPT, sets, hidden): of CELL_forward
+    const real* __restrict__ state,         // (steps, batch | STATES, sets, hidden): of CELL_forward
+    const real* __restrict__ initial,       // (batch | STATES, sets, hidden): before step 0
     const real* __restrict__ weight_hh,     // (sets, RECURRENT * hidden, hidden)
     const real* __restrict__ unit,          // (sets, PARAMETERS * hidden): of each unit
-    const real* __restrict__ gradient,      // (steps, sets, hidden, batch) if per_step else (0): by each step's
+    const real* __restrict__ gradient,      // (steps, batch | sets, hidden) if per_step else (0): by each step's
                                             // output
     const long long* __restrict__ lengths,  // (batch)
     real* __restrict__ maps,                // ((steps + chunk - 1) // chunk - first, walks, STATES * hidden,
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 1) CELL_reduce(
                                             // power of two
     int* __restrict__ exponents,            // ((steps + chunk - 1) // chunk - first, walks, STATES * hidden)
                                             // output only, by column
-    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, STATES, sets, hidden, batch)
+    real* __restrict__ offsets,             // ((steps + chunk - 1) // chunk - first, batch | STATES, sets, hidden)
                                             // if per_step else (0) output only
     size_type steps, size_type hidden, size_type sets, size_type batch, size_type walks, size_type chunk,
     size_type first, int per_step, int reverse)

@@ -40,10 +40,10 @@ struct Reduction {
         return walk_of(number, hidden, chunks.sets, chunks.batch);
     }
 
-    // The gradient by step s's output of the walk whose elements begin at `start`, its units a batch apart.
-    __device__ __forceinline__ const real* step_gradient(size_type s, size_type start) const
+    // The gradient by step s's output of a walk's first unit.
+    __device__ __forceinline__ const real* step_gradient(size_type s, const Walk& walk) const
     {
-        return gradient + chunks.time(s) * hidden * chunks.walks + start;
+        return gradient + chunks.time(s) * hidden * chunks.walks + walk.start(1);
     }
 };
 
@@ -63,24 +63,25 @@ const int ROWS_READ = read_before(ROWS);
 // One step of one walk.
 struct Step {
     const real *gates, *now, *before, *unit;
-    int plane, batch, hidden;
+    int width, hidden;
 
-    // Step s of the walk with this set of weights, whose elements begin at `start`.
-    __device__ __forceinline__ Step(const Reduction& given, int s, int set, int start)
-        : plane(given.hidden * int(given.chunks.walks)), batch(int(given.chunks.batch)), hidden(given.hidden)
+    // Step s of a walk.
+    __device__ __forceinline__ Step(const Reduction& given, int s, const Walk& walk)
+        : width(int(walk.width)), hidden(given.hidden)
     {
         const Chunks& chunks = given.chunks;
-        gates = given.gates + chunks.time(s) * (K * plane) + start;
-        now = given.state + chunks.time(s) * (P * plane) + start;
-        before = (s ? given.state + chunks.time(s - 1) * (P * plane) : given.initial) + start;
-        unit = given.unit + set * Q * hidden + (Q ? opaque(0) : 0);
+        const int plane = hidden * int(chunks.walks);
+        gates = given.gates + chunks.time(s) * (K * plane) + walk.start(K);
+        now = given.state + chunks.time(s) * (P * plane) + walk.start(P);
+        before = (s ? given.state + chunks.time(s - 1) * (P * plane) : given.initial) + walk.start(P);
+        unit = given.unit + walk.set * Q * hidden + (Q ? opaque(0) : 0);
     }
 
     // Where row `row` of unit k lies.
     __device__ __forceinline__ const real* place(int row, int k) const
     {
         const real* const first = row < K ? gates : row < K + P ? now : before;
-        return first + ((row < K ? row : (row - K) % P) * plane + k * batch);
+        return first + ((row < K ? row : (row - K) % P) * width + k);
     }
 
     // The coefficients of unit k, from its rows.

@@ -30,13 +30,13 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
         __syncthreads();
         int since = 0;
         for (size_type s = span.end - 1; s >= span.begin; --s) {
-            const Step step(given, int(s), int(own.set), int(own.start));
+            const Step step(given, int(s), own);
             for (int k = self; k < hidden; k += threads) {
                 real rows[ROWS];
                 step.read(k, rows);
                 step.coefficients(k, rows, a + k * Cell::coefficients);
                 if (given.per_step && size >= start && size < start + width)
-                    columns[k * width + size - start] += given.step_gradient(s, own.start)[k * chunks.batch];
+                    columns[k * width + size - start] += given.step_gradient(s, own)[k];
             }
             __syncthreads();
             for (int place = self; place < hidden * width; place += threads) {
@@ -118,7 +118,7 @@ __device__ __forceinline__ void reduce(const Reduction& given, real* shared)
             const real value = columns[i * width + place / size];
             if (column < size) given.maps[(map * size + column) * size + i] = value;
             else if (column == size && given.per_step)
-                given.offsets[number * size * walks + element_of(i, own.start, hidden, walks, chunks.batch)] = value;
+                given.offsets[number * size * walks + element_of(i, own.start(P), hidden, chunks.sets)] = value;
         }
         for (int c = self; c < width && start + c < size; c += threads)
             given.exponents[map * size + start + c] = exponents[c];

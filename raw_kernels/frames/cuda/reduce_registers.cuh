@@ -1,4 +1,4 @@
-// The reduction in registers: a thread COLUMNS columns of one map, samples innermost; the column of the chunk's
+// The reduction in registers: a thread COLUMNS columns of one map, whose threads lie side by side; the column of the chunk's
 // own gradients has a thread of its own. WIDTH holds the hidden units, zeros around them. A block works with
 // one set of weights at a time, in shared memory.
 
@@ -50,18 +50,18 @@ __device__ __forceinline__ void fetch_unit(const Step& step, int k, Rows& rows)
 
 // A step back of a thread's columns, from step s to step `later`, the one that follows or s where none does.
 __device__ __forceinline__ void step_back(
-    const Reduction& given, const real* weights, int s, int later, int set, int start, bool entering, Rows& rows,
+    const Reduction& given, const real* weights, int s, int later, const Walk& walk, bool entering, Rows& rows,
     real (&columns)[P * WIDTH][COLUMNS])
 {
     const int hidden = given.hidden;
     real after[P * WIDTH][COLUMNS];
     if (entering) {
-        const real* here = given.step_gradient(s, start);
+        const real* here = given.step_gradient(s, walk);
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k)
-            if (k < hidden) columns[k][0] += here[k * given.chunks.batch];
+            if (k < hidden) columns[k][0] += here[k];
     }
-    const Step step(given, s, set, start), next(given, later, set, start);
+    const Step step(given, s, walk), next(given, later, walk);
 #pragma unroll
     for (int i = 0; i < P * WIDTH; ++i)
 #pragma unroll
@@ -156,17 +156,17 @@ struct Work {
         const int parts = parts_of(given), batch = int(given.chunks.batch), in_set = blocks(given);
         set = number / in_set;
         const size_type item = size_type(number % in_set) * BLOCK + threadIdx.x;
-        const int rest = int(item / batch);
-        sample = int(item % batch);
-        chunk = rest / parts;
-        start = rest % parts * COLUMNS;
+        const int rest = int(item / parts), part = int(item % parts);
+        sample = rest % batch;
+        chunk = rest / batch;
+        start = part * COLUMNS;
         exists = chunk < given.chunks.reduced();
-        entering = given.per_step && rest % parts == parts - 1;
+        entering = given.per_step && part == parts - 1;
     }
 
     __device__ __forceinline__ Walk walk(const Reduction& given) const
     {
-        return Walk(set, sample, given.hidden, given.chunks.batch);
+        return Walk(set, sample, given.hidden, given.chunks.sets);
     }
 
     // Parts of a map, the last of them its own gradients' column where there is one.
@@ -188,7 +188,6 @@ __device__ __forceinline__ void reduce_columns(
 {
     const Work work(given, number);
     const Walk own = work.walk(given);
-    const int set = int(own.set), first = int(own.start);
     const bool entering = work.entering;
     constexpr int SIZE = P * WIDTH;
     const Chunks& chunks = given.chunks;
@@ -204,14 +203,14 @@ __device__ __forceinline__ void reduce_columns(
             columns[i][c] = !entering && i % WIDTH < hidden && element == work.start + c ? real(1) : real(0);
     }
     if (STAGED && span.end > span.begin) {
-        const Step last(given, int(span.end) - 1, set, first);
+        const Step last(given, int(span.end) - 1, own);
 #pragma unroll
         for (int k = 0; k < WIDTH; ++k) fetch_unit(last, k, rows);
     }
     const int begin = int(span.begin);
 #pragma unroll 1
     for (int s = int(span.end) - 1; s >= begin; --s) {
-        step_back(given, weights, s, max(s - 1, begin), set, first, entering, rows, columns);
+        step_back(given, weights, s, max(s - 1, begin), own, entering, rows, columns);
         if ((s - begin) % RENORMALISED == 0 && !entering) renormalise(columns, exponents);
     }
     rows.wait<0>();
@@ -219,13 +218,13 @@ __device__ __forceinline__ void reduce_columns(
     const int start = done.start;
     const size_type walk = done.set * chunks.batch + done.sample, map = done.chunk * chunks.walks + walk;
     real* const offsets = given.offsets + done.chunk * size * chunks.walks;
-    const size_type origin = done.walk(given).start;
+    const size_type origin = done.walk(given).start(P), width = done.walk(given).width;
 #pragma unroll
     for (int i = 0; i < SIZE; ++i) {
         if (i % WIDTH >= hidden) continue;
         const int element = i / WIDTH * hidden + i % WIDTH;
         if (done.entering)
-            offsets[element_of(i / WIDTH, i % WIDTH, origin, hidden, chunks.walks, chunks.batch)] = columns[i][0];
+            offsets[origin + i / WIDTH * width + i % WIDTH] = columns[i][0];
 #pragma unroll
         for (int c = 0; c < COLUMNS; ++c)
             if (start + c < size) given.maps[(map * size + start + c) * size + element] = columns[i][c];

@@ -1,11 +1,11 @@
-// What a thread of a walk reads and writes at each step: the element of its unit and sample in each row, `plane` apart,
+// What a thread of a walk reads and writes at each step: the element of its unit and sample in each row, `width` apart,
 // and `way` from one step to the next, in the order in which the walk goes.
 
 // Of a walk forward: its inputs, and what it leaves.
 struct ForwardRows {
     const real* projected;
     real *state, *gates;
-    size_type plane, way;
+    size_type width, way;
     bool writes;
 
     // Fetches the next step's inputs to place a of a stage.
@@ -13,7 +13,7 @@ struct ForwardRows {
     __device__ __forceinline__ void fetch(Stage& stage, int a)
     {
 #pragma unroll
-        for (int g = 0; g < G; ++g) stage.fetch(a, g, projected + g * plane);
+        for (int g = 0; g < G; ++g) stage.fetch(a, g, projected + g * width);
         projected += G * way;
     }
 
@@ -21,9 +21,9 @@ struct ForwardRows {
     {
         if (writes) {
 #pragma unroll
-            for (int i = 0; i < P; ++i) state[i * plane] = now[i];
+            for (int i = 0; i < P; ++i) state[i * width] = now[i];
 #pragma unroll
-            for (int k = 0; k < K; ++k) gates[k * plane] = kept[k];
+            for (int k = 0; k < K; ++k) gates[k * width] = kept[k];
         }
         state += P * way;
         gates += K * way;
@@ -45,7 +45,7 @@ struct BackwardRows {
     static constexpr int ROWS = K + P + 1;
 
     const real *gates, *state, *gradient, *initial;
-    size_type plane, way;
+    size_type width, way;
 
     // Fetches those of the next step to place a of a stage: the first step, where `is_first`.
     template <class Stage>
@@ -53,11 +53,11 @@ struct BackwardRows {
     {
         const real* before = is_first ? initial : state + P * way;
 #pragma unroll
-        for (int k = 0; k < K; ++k) stage.fetch(a, k, gates + k * plane);
+        for (int k = 0; k < K; ++k) stage.fetch(a, k, gates + k * width);
 #pragma unroll
         for (int i = 0; i < P; ++i) {
-            if (Cell::reads_before >> i & 1) stage.fetch(a, K + i, before + i * plane);
-            else if (Cell::reads_after >> i & 1) stage.fetch(a, K + i, state + i * plane);
+            if (Cell::reads_before >> i & 1) stage.fetch(a, K + i, before + i * width);
+            else if (Cell::reads_after >> i & 1) stage.fetch(a, K + i, state + i * width);
         }
         if (per_step) stage.fetch(a, K + P, gradient);
         gates += K * way;
@@ -69,14 +69,14 @@ struct BackwardRows {
 // Of a walk back, what it leaves.
 struct DeltaRows {
     real* delta;
-    size_type plane, way;
+    size_type width, way;
     bool writes;
 
     __device__ __forceinline__ void put(const real* rows)
     {
         if (writes) {
 #pragma unroll
-            for (int d = 0; d < D; ++d) delta[d * plane] = rows[d];
+            for (int d = 0; d < D; ++d) delta[d * width] = rows[d];
         }
         delta += D * way;
     }

@@ -23,19 +23,24 @@ struct Shared {
 
 // A block's part of a step: units and samples from these on.
 struct Part {
-    size_type set, sample, start;
+    size_type set, sample, width;
     int unit, hidden, samples;
-    size_type batch;
 
-    __device__ __forceinline__ Part(size_type number, int hidden, size_type batch) : hidden(hidden), batch(batch)
+    __device__ __forceinline__ Part(size_type number, int hidden, size_type sets, size_type batch)
+        : width(sets * hidden), hidden(hidden)
     {
         const size_type bands = (hidden + BLOCK_UNITS - 1) / BLOCK_UNITS;
         const size_type tiles = (batch + BLOCK_SAMPLES - 1) / BLOCK_SAMPLES;
         unit = int(number % bands) * BLOCK_UNITS;
         sample = number / bands % tiles * BLOCK_SAMPLES;
         set = number / bands / tiles;
-        start = set * hidden * batch + sample;
         samples = int(min(size_type(BLOCK_SAMPLES), batch - sample));
+    }
+
+    // Unit 0 of the first sample in row `row` of an array (batch, rows, sets, hidden).
+    __device__ __forceinline__ size_type start(int rows, int row) const
+    {
+        return (sample * rows + row) * width + set * hidden;
     }
 };
 
@@ -52,15 +57,15 @@ struct Own {
 
     __device__ __forceinline__ explicit Own(const Part& part)
     {
-        unit = threadIdx.x / BLOCK_SAMPLES;
-        sample = threadIdx.x % BLOCK_SAMPLES;
-        takes = unit < BLOCK_UNITS && part.unit + unit < part.hidden && sample < part.samples;
+        unit = threadIdx.x % BLOCK_UNITS;
+        sample = threadIdx.x / BLOCK_UNITS;
+        takes = part.unit + unit < part.hidden && sample < part.samples;
     }
 
-    // Its element of (sets, hidden, batch).
-    __device__ __forceinline__ size_type element(const Part& part) const
+    // Its element in row 0 of an array (batch, rows, sets, hidden).
+    __device__ __forceinline__ size_type element(const Part& part, int rows) const
     {
-        return part.start + (part.unit + unit) * part.batch + sample;
+        return part.start(rows, 0) + sample * rows * part.width + part.unit + unit;
     }
 
     // The sum of row `row` of its unit.
@@ -90,9 +95,10 @@ __device__ __forceinline__ void share_out(real (&values)[LANES])
 }
 
 // Fills `shared.sums`. weights(unit, row, part) is where the terms of a part of a unit's row begin, `hidden` of them;
-// vectors(part) where those of the block's samples that they are multiplied with do, `batch` apart.
+// vectors(part) where those that they are multiplied with do, of the block's samples, which are `apart`.
 template <class Weights, class Vectors>
-__device__ __forceinline__ void add_up(const Part& at, Shared& shared, Weights weights, Vectors vectors)
+__device__ __forceinline__ void add_up(
+    const Part& at, Shared& shared, Weights weights, Vectors vectors, size_type apart)
 {
     const int lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, part = warp % PARTS;
     const int tile = warp / PARTS % TILES, first = warp / PARTS / TILES * UNITS;
@@ -108,9 +114,10 @@ __device__ __forceinline__ void add_up(const Part& at, Shared& shared, Weights w
         for (int p = 0; p < PARTS; ++p)
 #pragma unroll 4
             for (int e = threadIdx.x; e < whole * BLOCK_SAMPLES; e += BLOCK) {
-                const int m = e % BLOCK_SAMPLES, k = e / BLOCK_SAMPLES;
+                // Neighbouring lanes have the samples of a pack, then terms: all of a sector is used, and no bank twice.
+                const int k = e / QUAD % whole, m = e / QUAD / whole * QUAD + e % QUAD;
                 real* const place = &shared.vectors[m / QUAD * APART + p * TERMS + k].values[m % QUAD];
-                if (k < count && m < at.samples) copy_ahead(place, vectors(p) + (begin + k) * at.batch + m);
+                if (k < count && m < at.samples) copy_ahead(place, vectors(p) + m * apart + begin + k);
                 else *place = real(0);
             }
         end_group();

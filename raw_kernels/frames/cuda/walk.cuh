@@ -56,20 +56,23 @@ __device__ __forceinline__ void for_each_sum(const real* by_x, const real* by_u,
     }
 }
 
-// A walk: a sample's with one of the sets of weights. Its elements begin at `start` in (sets, hidden, batch), `batch`
-// apart.
+// A walk: a sample's with one of the sets of weights. Rows of a sample are `width` apart, of the units of all sets.
 struct Walk {
-    size_type set, sample, start;
+    size_type set, sample, width;
+    int hidden;
 
-    __device__ __forceinline__ Walk(size_type set, size_type sample, int hidden, size_type batch)
-        : set(set), sample(sample), start(start_of(set, sample, hidden, batch))
+    __device__ __forceinline__ Walk(size_type set, size_type sample, int hidden, size_type sets)
+        : set(set), sample(sample), width(sets * hidden), hidden(hidden)
     {
     }
+
+    // Its element 0 of a step in an array (batch, rows, sets, hidden).
+    __device__ __forceinline__ size_type start(int rows) const { return sample * rows * width + set * hidden; }
 };
 
 // Walk `number` of those of all sets.
 __device__ __forceinline__ Walk walk_of(size_type number, int hidden, size_type sets, size_type batch)
 {
     const size_type set = sets == 1 ? 0 : number / batch;
-    return Walk(set, number - set * batch, hidden, batch);
+    return Walk(set, number - set * batch, hidden, sets);
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from bppsa_cupy.devices.base import Device
 from bppsa_cupy.devices.host import HostDevice
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
 from bppsa_cupy.raw_kernels.kernel import Kernel, LaunchShape, Parameter, Variant
@@ -42,9 +43,11 @@ class EmulatedDevice(HostDevice):
     """
 
     name = "emulated"
+    units_innermost = True
     #: The orders, by `Library.run`; whether races are looked for.
     orders: tuple[int, ...] = (ASCENDING, DESCENDING)
     finds_races = False
+    _prepare_open = Device._prepare_open  # the host's runs the twin
 
     def __init__(self, architecture: str = LEAST, registers: int = 0) -> None:
         super().__init__()
