@@ -46,8 +46,8 @@ class Parameter(NamedTuple):
 
     role  "in" (read only), "out" (every element is written, none is read), "inout", or "scalar"
     size  for arrays: the number of elements, an expression over the kernel's scalar parameters
-    samples, rows  for arrays of walks, (..., samples, rows) on a GPU, the extents of these two axes, likewise;
-          the host holds samples innermost, (..., rows, samples)
+    samples, rows  for arrays of walks the extents of two axes, likewise: (..., samples, rows) on a GPU, and
+          (..., rows, samples) on the host
     """
 
     name: str
@@ -82,9 +82,10 @@ def read_parameters(name: str, text: str) -> tuple[Parameter, ...]:
     """The parameters of a kernel, as the signature of its CUDA C++ text gives them.
 
     Each array has a line of its own, with a comment that gives its shape, `(rows, 2 * hidden)` or
-    `(nnz, batch) if batched else (nnz)`, or of walks `(steps, batch | rows)`, in Python's expressions over the scalars, and for an array
+    `(nnz, batch) if batched else (nnz)`, in Python's expressions over the scalars, and for an array
     that is written its role, "output only" or "input and output"; any words may follow, also on lines
-    of comment below it. An array that is const is input.
+    of comment below it. An array that is const is input. A bar, `(steps, batch | rows)`, marks an array of
+    walks: the host has samples innermost, `(steps, rows, batch)`.
     """
     entries = SIGNATURE.findall(text)
     assert [entry for entry, _ in entries] == [name], f"{name}.cu has one entry, {name}"

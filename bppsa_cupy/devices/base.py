@@ -118,8 +118,10 @@ class Device(abc.ABC):
         return array
 
     def arrange(self, array: Array) -> Array:
-        """The memory of a C-contiguous array (..., rows, B) as an array of walks over time, of the same shape. On a
-        GPU neighbouring units are neighbours in memory, on the host neighbouring samples."""
+        """The memory of a C-contiguous array (..., rows, B) as an array of walks, of the same shape.
+
+        On a GPU neighbouring units are neighbours in memory, on the host neighbouring samples.
+        """
         if not self.units_innermost:
             return array
         *lead, rows, batch = array.shape
@@ -134,8 +136,8 @@ class Device(abc.ABC):
         return array.swapaxes(-1, -2) if self.units_innermost and array.ndim > 1 else array
 
     def multiply(self, left: Array, right: Array, out: Array, add: bool = False) -> None:
-        """out = left @ right, or that added to `out`: matrices of one dtype, each with an axis along which elements
-        are neighbours in memory, which of `out` is the last."""
+        """Set `out` to left @ right, or add it: matrices of one dtype, each with an axis along which elements
+        are neighbours in memory. Of `out` it is the last axis."""
         if add:
             out += left @ right
         else:
@@ -225,8 +227,8 @@ class Device(abc.ABC):
         """Check `arguments` once and return a call without arguments that launches the kernel.
 
         The call reads and writes the very arrays that were given, each time it is called. A launch
-        of no work is not made. Arrays of walks, of more than one axis, are those of `arrange`. Raises DeviceError
-        where a block takes more shared memory than there is.
+        of no work is not made. Arrays of walks, of more than one axis, are those of `arrange`.
+        Raises DeviceError where a block takes more shared memory than there is.
         """
         arguments = self._in_memory(kernel, arguments)
         variant, shape, checked = self._check_launch(kernel, arguments)

@@ -391,15 +391,15 @@ class CudaDevice(Device):
 
 
 def _apart(matrix: Any, axis: int) -> int:
-    """By how many elements neighbours along an axis are apart; of an axis of one element, so that none overlap."""
+    """By how many elements neighbours along an axis are apart; one element has a whole row for itself."""
     if matrix.shape[axis] > 1:
         return int(matrix.strides[axis]) // matrix.itemsize
     return max(1, matrix.shape[1 - axis])
 
 
 def _as_columns(matrix: Any) -> tuple[bool, int]:
-    """Whether cuBLAS is to transpose a matrix, which it takes for that of columns if rows are neighbours, and by how
-    many elements those are apart."""
+    """Whether cuBLAS is to transpose a matrix, which to it is its transpose where rows are contiguous; and by
+    how many elements rows, or else columns, are apart."""
     by_rows = matrix.shape[1] == 1 or matrix.strides[1] == matrix.itemsize
     return not by_rows, _apart(matrix, 0 if by_rows else 1)
 

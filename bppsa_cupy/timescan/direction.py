@@ -8,25 +8,7 @@ from dataclasses import dataclass
 from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.processors.sizes import StackSize
 from bppsa_cupy.timescan import products
-from bppsa_cupy.timescan.walk import Walk
-
-
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
-
-    weight_ih           (G H, I), I being the features of the inner layer's input
-    weight_hh           (R H, h), of R recurrent gates, h being the units of a head: of each unit, the weights
-                        of its own head's; None without such gates
-    bias_ih, bias_hh    (G H,) and (R H,)
-    unit                the cell's unit parameters, (H,) each
-    """
-
-    weight_ih: Array
-    weight_hh: Array | None
-    bias_ih: Array | None
-    bias_hh: Array | None
-    unit: tuple[Array, ...]
+from bppsa_cupy.timescan.walk import Walk, Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +53,12 @@ def stack_shapes(sizes: StackSize, device: Device) -> dict[str, tuple[int, ...]]
     shapes: dict[str, tuple[int, ...]] = {
         "input": (T, sizes.inputs, B),
         "projected": (T, cell.gates * H, B),
-        "sums": (max(products.workspace_size(device, T, B, cell.gates * H, width) for width in widths),),
+        "sums": (
+            max(
+                *(products.workspace_size(device, T, B, cell.gates * H, width) for width in widths),
+                *(products.gradients_size(device, size, width) for width in widths),
+            ),
+        ),
     }
     for direction in range(sizes.directions):
         shapes[f"by_input{direction}"] = (T, sizes.inputs, B)

@@ -7,10 +7,14 @@ import numpy as np
 
 from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.processors.models import estimates
-from bppsa_cupy.processors.sizes import SequenceProductSize
+from bppsa_cupy.processors.sizes import SequenceProductSize, WalkSize
+from bppsa_cupy.raw_kernels.sequence_gradient_sums import KERNEL as GRADIENT_SUMS
+from bppsa_cupy.raw_kernels.sequence_gradients import KERNEL as GRADIENTS
+from bppsa_cupy.raw_kernels.sequence_gradients import fits, padded, staged_count
 from bppsa_cupy.raw_kernels.sequence_project import KERNEL as PROJECT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import KERNEL as WEIGHT_GRADIENT
 from bppsa_cupy.raw_kernels.sequence_weight_gradient import TILE, tiles
+from bppsa_cupy.timescan.walk import Walk, Weights
 
 #: Steps times samples that one partial sum of a weight's gradient has at least: a host's thread is worth more
 #: of them than a GPU's block.
@@ -80,6 +84,49 @@ def _by_row(device: Device, array: Array) -> Array:
     """Some rows of an array of walks (T, rows, B) of a GPU as a matrix (T B, rows)."""
     steps, rows, batch = array.shape
     return device.memory_of(array).reshape(steps * batch, rows)
+
+
+def gradients_size(device: Device, size: WalkSize, inputs: int) -> int:
+    """Elements of the workspace of `gradients`, for an input of so many rows; 0 where it does not apply."""
+    rows, columns = size.cell.deltas * size.hidden, size.hidden + inputs
+    is_narrow = device.units_innermost and size.heads == 1 and size.cell.sums > 0
+    if not is_narrow or not fits(rows, columns, size.itemsize):
+        return 0
+    pieces = -(-size.steps * size.batch // staged_count(rows, columns, size.itemsize))
+    return max(1, min(device.workers, pieces)) * padded(rows) * padded(columns + 1)
+
+
+def gradients(
+    device: Device, walk: Walk, delta: Array, values: Array, workspace: Array, by: Weights
+) -> Launch:
+    """A call that overwrites all gradients by weights and biases of one direction on a GPU, of a layer
+    narrow enough for one read of what they follow from (`gradients_size`).
+
+    delta      (T, cell.deltas * H, B)
+    values     (T, rows, B), of which the layer's input are the first rows
+    workspace  flat, of at least `gradients_size` elements
+    """
+    size, cell, inputs = walk.size, walk.size.cell, by.weight_ih.shape[1]
+    rows, columns = cell.deltas * size.hidden, size.hidden + inputs
+    place = padded(rows) * padded(columns + 1)
+    parts = gradients_size(device, size, inputs) // place
+    partial, none = workspace[: parts * place], workspace[:0]
+    sources = device.asarray(np.array(cell.recurrent_rows, np.int32))
+    add_up = device.bind(
+        GRADIENTS, delta, walk.state, walk.initial, values, partial, size.steps, rows, size.state, size.hidden,
+        values.shape[1], inputs, size.batch, parts, staged_count(rows, columns, size.itemsize), walk.reverse,
+    )  # fmt: skip
+    finish = device.bind(
+        GRADIENT_SUMS, partial, sources, by.weight_ih, by.weight_hh, none if by.bias_ih is None else by.bias_ih,
+        none if by.bias_hh is None else by.bias_hh, parts, padded(rows), padded(columns + 1), cell.gates,
+        cell.sums, size.hidden, inputs, by.bias_ih is not None,
+    )  # fmt: skip
+
+    def call() -> None:
+        add_up()
+        finish()
+
+    return call
 
 
 def partial_sums(device: Device, steps: int, batch: int, rows: int, columns: int) -> int:

@@ -332,19 +332,27 @@ class Stack(StackPasses):
 
     def _bind_weights(self, d: Direction) -> list[Launch]:
         device, space, walk, by = self.device, self._workspace, d.walk, d.gradients
-        size, cell, heads = walk.size, walk.size.cell, walk.size.heads
-        launches = [products.weight_gradient(device, d.delta, 0, d.values, space, by.weight_ih, by.bias_ih)]
-        for first, rows in recurrent_rows(cell, size.hidden):
-            assert by.weight_hh is not None
-            weight, bias = by.weight_hh[rows], None if by.bias_hh is None else by.bias_hh[rows]
-            launches.append(
-                products.weight_gradient(
-                    device, d.delta, first, walk.state, space, weight, bias, walk.initial, walk.reverse, heads
-                )
-            )
+        size, cell = walk.size, walk.size.cell
+        if products.gradients_size(device, size, by.weight_ih.shape[1]):
+            launches = [products.gradients(device, walk, d.delta, d.values, space, by)]
+        else:
+            launches = [
+                products.weight_gradient(device, d.delta, 0, d.values, space, by.weight_ih, by.bias_ih),
+                *self._bind_recurrent_weights(d),
+            ]
         if by.unit:
             launches.append(self._unit_gradients(d.delta, cell, by.unit))
         return launches
+
+    def _bind_recurrent_weights(self, d: Direction) -> Iterator[Launch]:
+        walk, by, size = d.walk, d.gradients, d.walk.size
+        for first, rows in recurrent_rows(size.cell, size.hidden):
+            assert by.weight_hh is not None
+            weight, bias = by.weight_hh[rows], None if by.bias_hh is None else by.bias_hh[rows]
+            yield products.weight_gradient(
+                self.device, d.delta, first, walk.state, self._workspace, weight, bias, walk.initial,
+                walk.reverse, size.heads,
+            )  # fmt: skip
 
     def _unit_gradients(self, delta: Array, cell: CellForm, gradients: tuple[Array, ...]) -> Launch:
         """The gradients by the unit parameters: sums of their deltas over steps and samples."""

@@ -12,9 +12,9 @@ from bppsa_cupy.processors.sizes import WalkSize
 class Walk:
     """A cell that walks over steps s = 0, …, T - 1; step s is time t = s, or T - 1 - s where `reverse`.
 
-    Arrays are by time, and those of walks lie in memory as `Device.arrange` has them. G, P, K and Q are the cell's gates, states, kept rows and unit
-    parameters, of H units each, those of a head side by side, h = H / heads of them. A step with
-    t >= lengths[b] leaves a sample's state as it is.
+    Arrays with samples, B, lie in memory as `Device.arrange` has them. G, P, K and Q are the cell's gates,
+    states, kept rows and unit parameters, of H units each, those of a head side by side, h = H / heads of
+    them. A step with t >= lengths[b] leaves a sample's state as it is.
 
     weight_hh  (heads, G h, h)
     bias_hh    (heads, G h); zeros where there are no biases
@@ -55,3 +55,21 @@ class Walk:
     def or_none(self, array: Array | None) -> Array:
         """`array`, or what kernels take in its place where there is none."""
         return self.unit.reshape(-1)[:0] if array is None else array
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """Parameters of one direction of one inner layer, or the gradients by them; biases are None without.
+
+    weight_ih           (G H, I), I being the features of the inner layer's input
+    weight_hh           (R H, h), of R recurrent gates, h being the units of a head: of each unit, the weights
+                        of its own head's; None without such gates
+    bias_ih, bias_hh    (G H,) and (R H,)
+    unit                the cell's unit parameters, (H,) each
+    """
+
+    weight_ih: Array
+    weight_hh: Array | None
+    bias_ih: Array | None
+    bias_hh: Array | None
+    unit: tuple[Array, ...]

@@ -242,8 +242,9 @@ def make_cupy(
 
     def gemm(dtype: str) -> Callable[..., None]:
         def call(
-            handle: None, left_turned: int, right_turned: int, rows: int, columns: int, inner: int, factor: int,
-            left: int, left_apart: int, right: int, right_apart: int, before: int, out: int, apart: int,
+            handle: None, left_turned: int, right_turned: int, rows: int, columns: int, inner: int,
+            factor: int, left: int, left_apart: int, right: int, right_apart: int, before: int, out: int,
+            apart: int,
         ) -> None:  # fmt: skip
             def matrix(address: int, shape: tuple[int, int], turned: int, distance: int) -> np.ndarray:
                 down, across = shape[::-1] if turned else shape

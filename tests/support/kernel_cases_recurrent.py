@@ -123,3 +123,28 @@ def fills(rng: np.random.Generator) -> Iterator[Case]:
             yield case(
                 arrays, steps=steps, hidden=hidden, sets=sets, batch=batch, walks=walks, reverse=reverse
             )
+
+
+@cases_of("sequence_gradients")
+def all_gradients(rng: np.random.Generator) -> Iterator[Case]:
+    """Packs and single numbers, several turns and one, parts without work, pieces over the first step's end."""
+    for steps, delta_rows, hidden, inputs, batch, parts, staged in (
+        (1, 1, 1, 1, 1, 1, 1), (0, 3, 2, 1, 2, 2, 2), (9, 20, 20, 1, 16, 3, 7), (5, 20, 5, 3, 3, 4, 2),
+        (7, 80, 20, 38, 2, 2, 5), (4, 36, 9, 4, 1, 9, 3), (11, 12, 4, 4, 5, 1, 8),
+    ):  # fmt: skip
+        for reverse in (0, 1):
+            yield case(
+                steps=steps, delta_rows=delta_rows, state_rows=2 * hidden, hidden=hidden, inputs=inputs,
+                value_rows=inputs + 4 * reverse, batch=batch, parts=parts, staged=staged, reverse=reverse,
+            )  # fmt: skip
+
+
+@cases_of("sequence_gradient_sums")
+def sums_of_gradients(rng: np.random.Generator) -> Iterator[Case]:
+    for parts, gates, recurrent, hidden, inputs in ((1, 1, 1, 1, 1), (9, 3, 3, 5, 2), (20, 4, 2, 3, 0)):
+        for biased in (0, 1):
+            yield case(
+                {"sources": rng.permutation(gates + 1)[:recurrent]}, parts=parts,
+                rows=(gates + 1) * hidden + 2, columns=hidden + inputs + 3, gates=gates, recurrent=recurrent, hidden=hidden, inputs=inputs,
+                biased=biased,
+            )  # fmt: skip

@@ -95,7 +95,9 @@ struct Step {
     // The rows of unit k.
     __device__ __forceinline__ void read(int k, real* rows) const
     {
+        // Not known to the compiler, which else reads too many units ahead, and spills.
+        const int unit = G == 2 ? opaque(k) : k;
 #pragma unroll
-        for (int row = 0; row < ROWS; ++row) rows[row] = is_read(row) ? *place(row, k) : real(0);
+        for (int row = 0; row < ROWS; ++row) rows[row] = is_read(row) ? *place(row, unit) : real(0);
     }
 };

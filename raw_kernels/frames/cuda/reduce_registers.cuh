@@ -15,16 +15,9 @@ typedef Stage<STAGED ? ROWS_READ : 1, STAGED ? WIDTH : 1> Rows;
 const bool HALVED = sizeof(real) == 8 || (P > 1 && Q) || (!COPIES && G > 1);
 const int COLUMNS = IN_REGISTERS > 1 && HALVED ? IN_REGISTERS / 2 : IN_REGISTERS;
 
-// Whether a unit's rows are read while the one before it is multiplied; and whether those of a unit that is not
-// there are read too, as in fetch_unit: no branch then keeps loads from going ahead. As far as the compiler keeps
-// them in registers beside the columns, which for sm_120 are fewer.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-const bool ROOM_FOR_ALL = false;
-#else
-const bool ROOM_FOR_ALL = G > 2 && sizeof(real) == 4;
-#endif
+// Whether a unit's rows are read while the one before it is multiplied, as far as the compiler keeps them in
+// registers beside the columns.
 const bool READS_AHEAD = COPIES && (P == 1 || G > 2);
-const bool READS_ALL = READS_AHEAD && P == 1 && (ROWS_READ < 4 || ROOM_FOR_ALL);
 
 // Copies W_hh to shared memory as (gates, WIDTH, WIDTH), zeros around it.
 __device__ __forceinline__ void pad_weights(const real* __restrict__ weight_hh, int hidden, real* padded)
@@ -81,9 +74,8 @@ __device__ __forceinline__ void step_back(
             step.coefficients(min(k, hidden - 1), of_unit, a);
             fetch_unit(next, k, rows);
         } else if (READS_AHEAD) {
-            const auto unit = [&](int i) { return READS_ALL ? min(i, hidden - 1) : i; };
-            if (READS_ALL || k < hidden) step.coefficients(unit(k), ahead, a);
-            if (k + 1 < WIDTH && (READS_ALL || k + 1 < hidden)) step.read(unit(k + 1), ahead);
+            if (k < hidden) step.coefficients(k, ahead, a);
+            if (k + 1 < WIDTH && k + 1 < hidden) step.read(k + 1, ahead);
         } else if (k < hidden) {
             step.read(k, ahead);
             step.coefficients(k, ahead, a);
