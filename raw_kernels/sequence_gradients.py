@@ -3,7 +3,8 @@
 from bppsa_cupy.raw_kernels.kernel import MAXIMAL_GRID, LaunchShape, kernel
 from bppsa_cupy.system.compiled import compiled
 
-#: The side of a thread's tile, pieces in shared memory and threads of a block, as in the text; bytes of a piece.
+#: The side of a thread's tile, pieces in shared memory and threads of a block, as in the text; a piece's
+#: bytes.
 TILE, STAGES, THREADS, PIECE_BYTES = 4, 3, 512, 16 * 1024
 
 
@@ -13,8 +14,8 @@ def padded(count):
 
 
 def fits(delta_rows, columns, itemsize):
-    """Whether the threads of a block hold all sums, of so many columns beside that of ones, and a few rows of all
-    fit into its shared memory."""
+    """Whether the threads of a block hold all sums, of so many columns beside that of ones, and a piece a few
+    steps and samples."""
     rows, columns = padded(delta_rows), padded(columns + 1)
     return rows * columns <= THREADS * TILE**2 and 4 * (rows + columns) * itemsize <= PIECE_BYTES
 

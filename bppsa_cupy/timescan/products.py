@@ -113,13 +113,15 @@ def gradients(
     partial, none = workspace[: parts * place], workspace[:0]
     sources = device.asarray(np.array(cell.recurrent_rows, np.int32))
     add_up = device.bind(
-        GRADIENTS, delta, walk.state, walk.initial, values, partial, size.steps, rows, size.state, size.hidden,
-        values.shape[1], inputs, size.batch, parts, staged_count(rows, columns, size.itemsize), walk.reverse,
+        GRADIENTS, delta, walk.state, walk.initial, values, partial, size.steps, rows, size.state,
+        size.hidden, values.shape[1], inputs, size.batch, parts, staged_count(rows, columns, size.itemsize),
+        walk.reverse,
     )  # fmt: skip
     finish = device.bind(
-        GRADIENT_SUMS, partial, sources, by.weight_ih, by.weight_hh, none if by.bias_ih is None else by.bias_ih,
-        none if by.bias_hh is None else by.bias_hh, parts, padded(rows), padded(columns + 1), cell.gates,
-        cell.sums, size.hidden, inputs, by.bias_ih is not None,
+        GRADIENT_SUMS, partial, sources, by.weight_ih, by.weight_hh,
+        none if by.bias_ih is None else by.bias_ih, none if by.bias_hh is None else by.bias_hh,
+        parts, padded(rows), padded(columns + 1), cell.gates, cell.sums, size.hidden, inputs,
+        by.bias_ih is not None,
     )  # fmt: skip
 
     def call() -> None:

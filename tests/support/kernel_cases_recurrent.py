@@ -127,7 +127,7 @@ def fills(rng: np.random.Generator) -> Iterator[Case]:
 
 @cases_of("sequence_gradients")
 def all_gradients(rng: np.random.Generator) -> Iterator[Case]:
-    """Packs and single numbers, several turns and one, parts without work, pieces over the first step's end."""
+    """Packs and single numbers, several turns and one, parts without work, pieces across the first step."""
     for steps, delta_rows, hidden, inputs, batch, parts, staged in (
         (1, 1, 1, 1, 1, 1, 1), (0, 3, 2, 1, 2, 2, 2), (9, 20, 20, 1, 16, 3, 7), (5, 20, 5, 3, 3, 4, 2),
         (7, 80, 20, 38, 2, 2, 5), (4, 36, 9, 4, 1, 9, 3), (11, 12, 4, 4, 5, 1, 8),
@@ -145,6 +145,7 @@ def sums_of_gradients(rng: np.random.Generator) -> Iterator[Case]:
         for biased in (0, 1):
             yield case(
                 {"sources": rng.permutation(gates + 1)[:recurrent]}, parts=parts,
-                rows=(gates + 1) * hidden + 2, columns=hidden + inputs + 3, gates=gates, recurrent=recurrent, hidden=hidden, inputs=inputs,
+                rows=(gates + 1) * hidden + 2, columns=hidden + inputs + 3, gates=gates, recurrent=recurrent,
+                hidden=hidden, inputs=inputs,
                 biased=biased,
             )  # fmt: skip

@@ -17,7 +17,7 @@ const int COLUMNS = IN_REGISTERS > 1 && HALVED ? IN_REGISTERS / 2 : IN_REGISTERS
 
 // Whether a unit's rows are read while the one before it is multiplied, as far as the compiler keeps them in
 // registers beside the columns.
-const bool READS_AHEAD = COPIES && (P == 1 || G > 2);
+const bool READS_AHEAD = COPIES && G > 2;
 
 // Copies W_hh to shared memory as (gates, WIDTH, WIDTH), zeros around it.
 __device__ __forceinline__ void pad_weights(const real* __restrict__ weight_hh, int hidden, real* padded)
