@@ -2,6 +2,9 @@
 // takes as many turns as there are different words in one bank. Of 8 bytes half a warp accesses at once, of 16 a quarter: a
 // phase.
 //
+// Sectors of global memory: 32 bytes each. What a warp's threads access at once is a phase, and takes as many turns as
+// there are different sectors.
+//
 // Threads of a warp are taken to be at one place of the program together as often as they have come there since the
 // block's last barrier.
 
@@ -39,6 +42,14 @@ public:
         for (uintptr_t word = address / 4; word <= (address + bytes - 1) / 4; ++word) words.insert(word);
     }
 
+    // Of global memory: `address` is from the array's begin on.
+    void touch_global(const std::string& array, void* place, unsigned thread, uintptr_t address, size_t bytes)
+    {
+        if (!counts) return;
+        std::set<uintptr_t>& sectors = global[{array, place, times[{place, thread}]++, thread / 32}];
+        for (uintptr_t sector = address / 32; sector <= (address + bytes - 1) / 32; ++sector) sectors.insert(sector);
+    }
+
     // All threads have come to a barrier, or a block begins or the launch ends.
     void barrier()
     {
@@ -49,14 +60,20 @@ public:
             ++found.phases;
             found.turns += most;
         }
+        for (const auto& [key, sectors] : global) {
+            Counted& found = counted[std::get<0>(key)];
+            ++found.phases;
+            found.turns += sectors.size();
+        }
         phases.clear();
+        global.clear();
         times.clear();
     }
 
 private:
     bool counts;
     std::map<std::pair<void*, unsigned>, unsigned> times;
-    std::map<std::tuple<std::string, void*, unsigned, unsigned>, std::set<uintptr_t>> phases;
+    std::map<std::tuple<std::string, void*, unsigned, unsigned>, std::set<uintptr_t>> phases, global;
 };
 
 }  // namespace races

@@ -57,12 +57,12 @@ class Library:
             self._watch.restype = None
 
     def count_banks(self, counts: bool = True) -> None:
-        """Whether accesses to shared memory are counted from here on, where the library finds races."""
+        """Whether accesses to memory are counted from here on, where the library finds races."""
         self._handle.emulator_count_banks(int(counts))
 
     def banks(self, array: str) -> tuple[int, int]:
-        """Of an array of shared memory how often threads of a warp accessed it at once since `count_banks`,
-        and how many turns that took: as many, where no two of them met in a bank with different words."""
+        """Of an array how often threads of a warp accessed it at once since `count_banks`, and how many turns
+        that took: of shared memory the most words of a bank, of an array that is written its sectors."""
         counted = (ctypes.c_uint64 * 2)()
         self._handle.emulator_banks(array.encode(), counted)
         return counted[0], counted[1]

@@ -175,6 +175,7 @@ void touch(const void* address, size_t bytes, Kind kind, void* caller)
     Range* const range = range_of(at);
     if (!range) return;
     if (range->is_shared()) banks.touch(range->name, caller, clocks.current, at, bytes);
+    else banks.touch_global(range->name, caller, clocks.current, at - range->begin, bytes);
     const Access now = clocks.access(kind, uint32_t(static_cast<const char*>(caller) - __ehdr_start));
     range->each(at, bytes, [&](size_t cell) { range->touch(cell, now); });
 }
