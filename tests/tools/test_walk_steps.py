@@ -5,7 +5,7 @@ from bppsa_cupy.tools.on_gpu import walk_steps
 
 
 def test_walks_are_timed_per_cell_batch_size_and_direction() -> None:
-    found = list(walk_steps.time_walks(get_device("host"), ("rnn_tanh",), (1, 2), (3,), steps=6))
+    found = list(walk_steps.time_walks(get_device("host"), ("rnn_tanh",), (1, 2), (3,), steps=6, seconds=1e9))
     assert [(line["batch"], line["direction"]) for line in found] == [
         (1, "forward"), (1, "backward"), (2, "forward"), (2, "backward"),
     ]  # fmt: skip
