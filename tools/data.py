@@ -127,7 +127,7 @@ def run_audio(arguments: argparse.Namespace) -> None:
 
 def run_show(arguments: argparse.Namespace) -> None:
     """What a file holds, as text or JSON."""
-    sequences = read_sequences(arguments.file, foreign=True)
+    sequences = read_sequences(arguments.file)
     if not arguments.json:
         _print(arguments.file, sequences)
         return

@@ -160,7 +160,7 @@ def run_show(arguments: argparse.Namespace) -> None:
 
 def load_file(arguments: argparse.Namespace) -> JacobianRecords:
     """The records of the file that was named, whoever wrote it."""
-    return load_jacobians(arguments.file, sealed=not arguments.unsealed, foreign=True)
+    return load_jacobians(arguments.file, sealed=not arguments.unsealed)
 
 
 def describe(record: JacobianRecord) -> dict[str, Any]:

@@ -174,7 +174,7 @@ def run_show(arguments: argparse.Namespace) -> None:
     facts = {"file": str(arguments.file), "checksum": verify}
     print_facts = print_report
     try:
-        facts |= report(Plan.outline(arguments.file, verify=verify, foreign=True))
+        facts |= report(Plan.outline(arguments.file, verify=verify))
     except PlanError:
         if not holds_product(arguments.file):
             raise
@@ -189,11 +189,11 @@ def run_show(arguments: argparse.Namespace) -> None:
 def run_verify(arguments: argparse.Namespace) -> None:
     """Make all checks of the reader, and compare every product with one that is made anew."""
     try:
-        plan = Plan.load(arguments.file, foreign=True)
+        plan = Plan.load(arguments.file)
     except PlanError:
         if arguments.model is not None or not holds_product(arguments.file):
             raise
-        multiplications = PlannedProduct.load(arguments.file, foreign=True).multiplications
+        multiplications = PlannedProduct.load(arguments.file).multiplications
         check_products(arguments.file, {p for m in multiplications for p in (m.many, m.one)})
         print(f"{arguments.file}: sound: {counted(len(multiplications), 'product')}")
         return
@@ -224,7 +224,7 @@ def check_products(path: Path, products: Collection[Product]) -> None:
 def run_draw(arguments: argparse.Namespace) -> None:
     """A picture of one schedule."""
     check_picture(arguments.output)
-    plan = Plan.load(arguments.file, foreign=True)
+    plan = Plan.load(arguments.file)
     if not plan.chains:
         raise PlanError(f"{arguments.file}: the network has no run of layers to scan: there is none to draw")
     if not 0 <= arguments.chain < len(plan.chains):
@@ -245,7 +245,7 @@ def run_flops(arguments: argparse.Namespace) -> None:
         check_writable(arguments.json)
     if arguments.plot is not None:
         check_picture(arguments.plot)
-    plan = Plan.load(arguments.file, foreign=True)
+    plan = Plan.load(arguments.file)
     facts = {"file": str(arguments.file), **flops(plan, full=not arguments.planned_only)}
     print_flops(facts)
     if arguments.json is not None:

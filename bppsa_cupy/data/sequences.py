@@ -11,7 +11,6 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag
 from bppsa_cupy.data.dataset import Normalization, Raw
 from bppsa_cupy.errors import DataError, reason_of
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
@@ -71,15 +70,13 @@ def write_sequences(path: str | os.PathLike[str], sequences: Sequences, *, compr
                     write_array(group, "lengths", np.asarray(raw.lengths, np.int64))
 
 
-def read_sequences(path: str | os.PathLike[str], *, foreign: bool = False) -> Sequences:
+def read_sequences(path: str | os.PathLike[str]) -> Sequences:
     """What `write_sequences` wrote.
 
-    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
     Raises DataError where the file is missing, damaged or of another kind, or its arrays do not fit each
     other. Labels, lengths and values are left to `data.load`, which checks those of every layout.
     """
-    foreign = as_flag("read_sequences", "foreign", foreign, error=DataError)
-    with open_file(path, foreign=foreign, error=DataError) as file:
+    with open_file(path, error=DataError) as file:
         kind = attribute(file, "format", str, DataError)
         version = attribute(file, "format_version", int, DataError)
         if (kind, version) != (FORMAT, VERSION):

@@ -133,25 +133,19 @@ class Plan:
         write_plan(path, vars(self))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, foreign: bool = False) -> Plan:
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan that `save` wrote, everything checked.
 
-        foreign  the file may be anyone's: the HDF5 library, which a file can be made to break, reads it in a
-                 child process first, some 0.2 s and twice the reading
         Raises PlanError naming what is broken.
         """
-        return cls(**read_plan(path, foreign=as_flag("Plan.load", "foreign", foreign, error=PlanError)))
+        return cls(**read_plan(path))
 
     @classmethod
-    def outline(cls, path: str | os.PathLike[str], *, verify: bool = True, foreign: bool = False) -> Plan:
+    def outline(cls, path: str | os.PathLike[str], *, verify: bool = True) -> Plan:
         """Read what a saved plan holds, patterns and products by their sizes alone.
 
         verify   compare the SHA-256, which takes every byte
-        foreign  as in `load`; so is any file whose SHA-256 is not compared
         Raises PlanError as `load` does, but for what the arrays alone tell.
         """
-        verify, foreign = (
-            as_flag("Plan.outline", name, value, error=PlanError)
-            for name, value in (("verify", verify), ("foreign", foreign))
-        )
-        return cls(**read_outline(path, verify=verify, foreign=foreign))
+        verify = as_flag("Plan.outline", "verify", verify, error=PlanError)
+        return cls(**read_outline(path, verify=verify))

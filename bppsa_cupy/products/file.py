@@ -45,7 +45,6 @@ from bppsa_cupy.system.hdf5 import create, open_file, write_array
 
 FORMAT = "bppsa-product"
 FORMAT_VERSION = 2
-_FOLDERS = ("factors", "patterns", "products", "one_sample")
 
 
 def write_multiplications(
@@ -74,16 +73,13 @@ def write_multiplications(
         write_products(file, one, "one_sample")
 
 
-def read_multiplications(
-    path: str | os.PathLike[str], *, foreign: bool = False
-) -> tuple[list[Factor], list[Multiplication]]:
+def read_multiplications(path: str | os.PathLike[str]) -> tuple[list[Factor], list[Multiplication]]:
     """The factors and multiplications that `write_multiplications` wrote.
 
-    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a map out
     of range, a product that is missing.
     """
-    with open_file(path, sealed=True, foreign=foreign, error=PlanError) as file:
+    with open_file(path, sealed=True, error=PlanError) as file:
         groups, patterns, multiplications = _read(file, read_patterns, read_product)
         return list(map(_read_factor, groups, patterns)), multiplications
 
@@ -92,8 +88,8 @@ def read_outline(
     path: str | os.PathLike[str], *, verify: bool = True
 ) -> tuple[list[tuple[PatternOutline, bool]], list[Multiplication]]:
     """The factors and multiplications by sizes, without reading an array; for each factor also whether its
-    values are in another order than its pattern. The file may be anyone's; `verify` compares its SHA-256."""
-    with open_file(path, verify=verify, foreign=True, unread=_FOLDERS, error=PlanError) as file:
+    values are in another order than its pattern. `verify` compares the SHA-256."""
+    with open_file(path, verify=verify, error=PlanError) as file:
         groups, patterns, multiplications = _read(file, read_pattern_outlines, read_product_outline)
         factors = [(pattern, "order" in group) for group, pattern in zip(groups, patterns, strict=True)]
         return factors, multiplications
@@ -102,7 +98,7 @@ def read_outline(
 def holds_product(path: str | os.PathLike[str]) -> bool:
     """Whether a file says that it holds a planned product; nothing else of it is checked."""
     try:
-        with open_file(path, verify=False, unread=_FOLDERS, error=PlanError) as file:
+        with open_file(path, verify=False, error=PlanError) as file:
             return text(file, "format") == FORMAT
     except PlanError:
         return False

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 import scipy.sparse
 
-from bppsa_cupy.arguments import as_flag, as_integer, as_output
+from bppsa_cupy.arguments import as_integer, as_output
 from bppsa_cupy.csr import Pattern
 from bppsa_cupy.devices import Array, Device, Launch, device_of, get_device
-from bppsa_cupy.errors import PlanError, ShapeError
+from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.products.factors import Factor, arrays_of, common_device, data_of, factor_of
 from bppsa_cupy.products.file import read_multiplications, write_multiplications
 from bppsa_cupy.products.multiplications import Multiplication, plan_multiplications
@@ -211,18 +211,13 @@ class PlannedProduct:
         write_multiplications(path, self._given, self.multiplications)
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], device: str | Device | None = None, *, foreign: bool = False
-    ) -> PlannedProduct:
+    def load(cls, path: str | os.PathLike[str], device: str | Device | None = None) -> PlannedProduct:
         """Read a product that `save` wrote, everything checked.
 
         device   as in `plan_product`
-        foreign  the file may be anyone's: the HDF5 library, which a file can be made to break, reads it in a
-                 child process first, some 0.2 s and twice the reading
         Raises PlanError naming what is broken, DeviceError where the device is missing.
         """
-        foreign = as_flag("PlannedProduct.load", "foreign", foreign, error=PlanError)
-        return cls(*read_multiplications(path, foreign=foreign), device)
+        return cls(*read_multiplications(path), device)
 
     def __repr__(self) -> str:
         shapes = " · ".join(str(factor.shape) for factor in self.factors)

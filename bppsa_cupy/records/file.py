@@ -80,26 +80,19 @@ def save_jacobians(
                 _write_samples(group)
 
 
-def load_jacobians(
-    path: str | os.PathLike[str], *, sealed: bool = True, foreign: bool = False
-) -> JacobianRecords:
+def load_jacobians(path: str | os.PathLike[str], *, sealed: bool = True) -> JacobianRecords:
     """The records of a file of `save_jacobians`, with NumPy data, in the order they were given.
 
     sealed   False for a file that another program wrote, or rewrote: what its values and attributes hold
              is then taken as it is, and damage may go unseen
-    foreign  the file may be anyone's: the HDF5 library, which a file can be made to break, reads it in a
-             child process first, some 0.2 s and twice the reading; so it does any that is not sealed
 
     Raises JacobianFileError where the file is missing, damaged, truncated or of another kind.
     """
-    sealed, foreign = (
-        as_flag("load_jacobians", name, value, error=JacobianFileError)
-        for name, value in (("sealed", sealed), ("foreign", foreign))
-    )
+    sealed = as_flag("load_jacobians", "sealed", sealed, error=JacobianFileError)
     patterns: dict[tuple, Pattern] = {}
     lengths: dict[h5py.Dataset, np.ndarray] = {}
     unsealed = "if it is trusted, read it by load_jacobians(path, sealed=False) or with --unsealed"
-    with open_file(path, sealed=sealed, foreign=foreign, error=JacobianFileError, unsealed=unsealed) as file:
+    with open_file(path, sealed=sealed, error=JacobianFileError, unsealed=unsealed) as file:
         kind, version = file.attrs.get("format"), file.attrs.get("format_version")
         if kind != FORMAT:
             raise JacobianFileError(

@@ -6,7 +6,7 @@ import hashlib
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -17,7 +17,6 @@ from bppsa_cupy.errors import BppsaError, reason_of
 from bppsa_cupy.system.files import whole_file
 from bppsa_cupy.system.interrupts import interruptible, interrupts_deferred
 from bppsa_cupy.system.memory import LARGE, free_host_memory
-from bppsa_cupy.system.trial import try_reading
 
 #: A sealed file begins with a user block of this many bytes, which the HDF5 library skips.
 USER_BLOCK = 512
@@ -65,8 +64,6 @@ def open_file(
     *,
     sealed: bool = True,
     verify: bool = True,
-    foreign: bool = False,
-    unread: Sequence[str] = (),
     error: type[BppsaError] = BppsaError,
     unsealed: str = "write it again",
 ) -> Iterator[h5py.File]:
@@ -74,9 +71,6 @@ def open_file(
 
     sealed    the file was sealed by `create`: its user block is checked before the HDF5 library sees it
     verify    check the SHA-256 too (2 GB/s); without it a damaged file may read as another one
-    foreign   the file may be anyone's, who can make a seal as well: it is read in a child process first
-              (`try_reading`), as is any file whose seal is missing or not checked
-    unread    groups of the root whose arrays the block does not read
     unsealed  what to do about a file that should have a seal and has none, for the error
     What is checked and what is read is one file, whoever writes another one of its name meanwhile.
     Raises `error`, one sentence that names the path and the cause, where the file is missing, is not
@@ -91,8 +85,6 @@ def open_file(
         while file is None:
             with open(path, "rb") as raw:
                 _check(raw, sealed, verify, error, unsealed)
-                if foreign or not (sealed and verify):
-                    try_reading(path, unread, error=error)
                 file = _opened(path, raw)
         with file:
             yield file

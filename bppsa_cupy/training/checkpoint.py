@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bppsa_cupy.arguments import as_flag, as_integer
+from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import CheckpointError
 from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.system.hdf5 import attribute, create, open_file, read_array, write_array
@@ -91,15 +91,13 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
                     group[key].attrs["scalar"] = 1
 
 
-def load_checkpoint(path: str | os.PathLike[str], *, foreign: bool = False) -> Checkpoint:
+def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     """The checkpoint that `save_checkpoint` wrote: equal values, arrays of equal bits, names in their order.
 
-    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
     Tuples come back as lists. Raises CheckpointError where the file is missing, damaged, truncated or
     of another kind.
     """
-    foreign = as_flag("load_checkpoint", "foreign", foreign, error=CheckpointError)
-    with open_file(path, foreign=foreign, error=CheckpointError) as file:
+    with open_file(path, error=CheckpointError) as file:
         kind = attribute(file, "format", str, CheckpointError)
         version = attribute(file, "format_version", int, CheckpointError)
         if (kind, version) != (FORMAT, VERSION):

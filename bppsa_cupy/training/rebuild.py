@@ -17,17 +17,13 @@ from bppsa_cupy.training.checkpoint import Checkpoint, load_checkpoint
 BESIDE = ("type", "input_shape")
 
 
-def load_network(
-    path: str | os.PathLike[str], device: str | Device = "auto", *, foreign: bool = False
-) -> Sequential:
+def load_network(path: str | os.PathLike[str], device: str | Device = "auto") -> Sequential:
     """The network of a checkpoint, with its parameters, buffers and masks, in training mode.
-
-    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
 
     What is beside a network's geometry (`forward_method` of recurrent layers) is its default. Raises
     CheckpointError as `network_of` does, and where the file is missing, damaged or of another kind.
     """
-    return network_of(load_checkpoint(path, foreign=foreign), device)
+    return network_of(load_checkpoint(path), device)
 
 
 def network_of(checkpoint: Checkpoint, device: str | Device = "auto") -> Sequential:

@@ -40,16 +40,10 @@ def snapshot(
 
 
 def restore_from(
-    network: Sequential,
-    optimizer: Optimizer,
-    path: Path,
-    settings: Settings,
-    dataset: Dataset,
-    *,
-    foreign: bool = False,
+    network: Sequential, optimizer: Optimizer, path: Path, settings: Settings, dataset: Dataset
 ) -> int:
-    """`restore` from the checkpoint at `path`, which an error names; `foreign` is as in `load_checkpoint`."""
-    checkpoint = load_checkpoint(path, foreign=foreign)
+    """`restore` from the checkpoint at `path`, which an error names."""
+    checkpoint = load_checkpoint(path)
     try:
         return restore(network, optimizer, checkpoint, settings, dataset)
     except BppsaError as error:

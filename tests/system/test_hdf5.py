@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bppsa_cupy.errors import BppsaError, PlanError
+from bppsa_cupy.plan import Plan
 from bppsa_cupy.system import hdf5
 
 ARRAYS = {
@@ -83,6 +84,7 @@ def test_a_missing_folder_is_named(tmp_path):
 #: A full disk, played by the limit on a file's size; in a process of its own, which must end well.
 FULL_DISK = """
 import numpy as np, resource, signal, sys
+from bppsa_cupy.plan import Plan
 from bppsa_cupy.system import hdf5
 from bppsa_cupy.errors import PlanError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -252,3 +254,26 @@ def test_attributes_are_checked(tmp_path):
                 hdf5.attribute(file, name, wrong, PlanError)
         with pytest.raises(PlanError, match="'none' of / is missing"):
             hdf5.attribute(file, "none", int, PlanError)
+
+
+def test_what_is_no_path_and_no_file_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path, message in (
+        (tmp_path / "pipe", "pipe is no regular file"),
+        (0, "0 is no path"),
+        (None, "None is"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            Plan.load(path)
+
+
+def test_an_array_that_does_not_fit_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(hdf5, "LARGE", 100)
+    monkeypatch.setattr(hdf5, "free_host_memory", lambda: 1000)
+    with hdf5.create(tmp_path / "a.h5") as file:
+        hdf5.write_array(file, "small", np.zeros(100))
+        hdf5.write_array(file, "large", np.zeros(200))
+    with hdf5.open_file(tmp_path / "a.h5") as file:
+        hdf5.read_array(file, "small", kinds="f", error=BppsaError)
+        with pytest.raises(BppsaError, match=r"a.h5: /large takes 1600 bytes, 1000 are free"):
+            hdf5.read_array(file, "large", kinds="f", error=BppsaError)

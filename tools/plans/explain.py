@@ -94,7 +94,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
     if arguments.balance is not None or arguments.size is not None:
         raise PlanError("--balance and --size are of simulated ranks: give --ranks P,P,… with them")
     options = cli.taken(arguments, "model", "workers", "batch_size", "memory_limit")
-    facts = explain(Plan.load(arguments.file, foreign=True), **options, progress=True)
+    facts = explain(Plan.load(arguments.file), **options, progress=True)
     facts = {"file": str(arguments.file), **facts}
     if arguments.json is not None:
         cli.write_json(arguments.json, facts)

@@ -61,7 +61,7 @@ def run_simulation(arguments: argparse.Namespace) -> None:
         pattern = Pattern.dense(*2 * (arguments.size or 8,))
         facts = explain_equal(pattern, arguments.equal, arguments.batch_size or 1, **options)
     else:
-        plan = Plan.load(arguments.file, foreign=True)
+        plan = Plan.load(arguments.file)
         facts = explain_ranks(
             plan, arguments.batch_size or plan.batch_size, **options, balance=arguments.balance or BALANCES[0]
         )

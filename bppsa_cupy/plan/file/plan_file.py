@@ -84,25 +84,21 @@ def write_plan(path: str | os.PathLike[str], plan: Mapping[str, Any]) -> None:
 # ---- reading ----
 
 
-def read_plan(path: str | os.PathLike[str], *, verify: bool = True, foreign: bool = False) -> dict[str, Any]:
+def read_plan(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
     """The fields of a Plan that `write_plan` wrote, by name.
 
     verify   compare the SHA-256 of the file first; everything else is checked in any case
-    foreign  the file may be anyone's: the HDF5 library reads it in a child process first
 
     Raises PlanError naming what is broken: a damaged, truncated or foreign file, another version, a
     pattern that is not its digest's, a map out of range, an illegal step.
     """
-    with open_file(path, verify=verify, foreign=foreign, error=PlanError) as file:
+    with open_file(path, verify=verify, error=PlanError) as file:
         return _read(file, read_patterns, read_product)
 
 
-def read_outline(
-    path: str | os.PathLike[str], *, verify: bool = True, foreign: bool = False
-) -> dict[str, Any]:
+def read_outline(path: str | os.PathLike[str], *, verify: bool = True) -> dict[str, Any]:
     """The fields of a Plan by name, patterns and products by their sizes alone: `Plan.outline`."""
-    unread = ("patterns", "products")
-    with open_file(path, verify=verify, foreign=foreign, unread=unread, error=PlanError) as file:
+    with open_file(path, verify=verify, error=PlanError) as file:
         return _read(file, read_pattern_outlines, read_product_outline)
 
 
