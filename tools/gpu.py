@@ -52,6 +52,11 @@ PYTEST = (
     "-m", "gpu", "-v", "-W", "default", "-p", "no:cacheprovider", "-p", "missing_packages",
     "--continue-on-collection-errors",
 )  # fmt: skip
+#: Folders of tests that have some for a GPU, by value.
+TESTED = (
+    "timescan", "layers", "training", "devices", "products", "network", "scan", "functional", "cells",
+    "pipeline", "records", "jacobians", "raw_kernels",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,9 @@ def make_parts() -> list[Part]:
     """All parts in order of value. The last one takes the time that is left."""
     twins, compiled = (PYTHON, "tests/support/kernels_on_device.py"), (PYTHON, "tools/gpu.py", "--compile")
     small = ("--device", "emulated", "--small", "--like", "sgd_step|relu_vjp", "--processes", "1")
-    small_walks = ("--hidden", "4,6", "--batch", "1,2", "--steps", "12", "--long", "2", "40", "5")
-    walks, profile = module("benchmarks.walks"), module("benchmarks.step_profile")
+    walks, profile = module("on_gpu.walk_steps"), module("on_gpu.step_profile")
     on_host = ("--device", "host", "--like", "RNN T10", "--steps", "2")
+    tiny = ("--device", "host", "--hidden", "3", "--steps", "6")
     sections = [word for section in SECTIONS for word in ("--section", section)]
     ncu = (
         "ncu", "--clock-control", "none", "--kernel-name", f"regex:^({PROFILED})$", "--launch-count", "40",
@@ -92,11 +97,11 @@ def make_parts() -> list[Part]:
     captures = module("on_gpu.captures")
     memcheck = ("compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", *captures)
     workers = ("-n", "16", "--dist", "worksteal") if importlib.util.find_spec("xdist") else ()
-    tests = (PYTHON, "-m", "pytest", *PYTEST, *workers, "tests")
+    tests = (PYTHON, "-m", "pytest", *PYTEST, *workers, *(f"tests/{folder}" for folder in TESTED))
     return [
         Part("machine", 10, ("nvidia-smi",)),
         Part("ahead", 60, compiled, (*compiled, "--like", "sgd_step")),
-        Part("walks", 25, walks, (*walks, "--device", "host", *small_walks)),
+        Part("walks", 30, (*walks, "--steps", "1000"), (*walks, *tiny)),
         Part("captures", 30, captures),
         steps("paper", 60),
         steps("images", 80),
@@ -110,7 +115,7 @@ def make_parts() -> list[Part]:
             "train", 20, "--model", "lenet5", "--batch-size", "256", "--methods", "bp", "linear", "blelloch",
             "--repeats", "5",
         ),
-        Part("tests", TOTAL, tests, (PYTHON, "-m", "pytest", *PYTEST, "--collect-only", "-q", "tests")),
+        Part("tests", TOTAL, tests, (*tests, "--collect-only", "-q")),
     ]  # fmt: skip
 
 
@@ -164,8 +169,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_parts(parts: Sequence[Part], tree: Path, out: Path, dry_run: bool = False) -> list[Outcome]:
     """Run one part after the other until TOTAL seconds have passed; write summary.json after each."""
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
+    out.mkdir(parents=True, exist_ok=True)
+    for name in ("log.txt", "results.jsonl"):
+        (out / name).unlink(missing_ok=True)
     deadline, outcomes = time.monotonic() + TOTAL, []
     for part in parts:
         command, limit = part.command, min(part.seconds, deadline - time.monotonic())

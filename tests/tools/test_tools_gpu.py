@@ -26,9 +26,10 @@ from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Variant
 from bppsa_cupy.tools import bench, gpu
-from bppsa_cupy.tools.benchmarks import step_profile, steps, walks
+from bppsa_cupy.tools.benchmarks import steps
 from bppsa_cupy.tools.benchmarks.harness import BenchmarkError
 from bppsa_cupy.tools.gpu import Part
+from bppsa_cupy.tools.on_gpu import step_profile, walk_steps
 
 
 def python(name: str, text: str, seconds: float = 60.0) -> Part:
@@ -184,16 +185,15 @@ def test_machine_code_made_without_a_gpu_is_used_by_cupy(
 
 
 @pytest.mark.long
-def test_each_walk_has_a_line(
+def test_a_walk_that_fails_has_its_error(
     told: Callable[[], list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--device", "host", "--hidden", "4,6", "--batch", "1,2", "--steps", "12"]
-    assert walks.main([*words, "--long", "2", "40", "5"]) == 0
-    found = told()
-    assert len(found) == 2 * 3 * 2 * 2 + 3 * 3 and all(line["nanoseconds_per_step"] > 0 for line in found)
-    assert {line["chunk"] for line in found} == {12, 5}
-    monkeypatch.setattr(walks, "time_launches", lambda *_: 1 / 0)
-    assert walks.main(words) == 1 and "ZeroDivisionError" in told()[0]["error"]
+    words = ["--device", "host", "--cells", "rnn_tanh", "--hidden", "3", "--steps", "6"]
+    assert walk_steps.main(words) == 0
+    assert len(found := told()) == 2 * 3 and all(line["ns_per_step"] > 0 for line in found)
+    monkeypatch.setattr(walk_steps, "_time_launch", lambda *_: 1 / 0)
+    assert walk_steps.main(words) == 1
+    assert all("ZeroDivisionError" in line["error"] for line in told())
 
 
 @pytest.mark.long

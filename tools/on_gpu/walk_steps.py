@@ -1,21 +1,44 @@
-"""Nanoseconds per step of each walk over time, forward and backward, by cell, batch size and hidden size."""
+"""Nanoseconds per step of each walk over time, forward and backward, by cell, batch size and hidden size.
+
+Each line is a JSON object.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device, Launch
+from bppsa_cupy.devices import Array, Device, Launch, get_device
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.timescan import Walk, WalkSize, serial
+from bppsa_cupy.tools import cli
+from bppsa_cupy.tools.on_gpu.lines import tell
 
 CELLS = ("rnn_tanh", "gru", "lstm")
 BATCHES, HIDDEN, STEPS = (1, 16, 64), (20, 64, 128, 256, 512), 256
 #: Timed runs of a walk, after one that loads its kernel and one that warms it up.
 RUNS = 5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 where every walk ran, 1 where one raised: its line has the error."""
+    parser = argparse.ArgumentParser(prog="walk_steps", description=__doc__)
+    parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
+    parser.add_argument("--cells", nargs="+", choices=CELLS, default=CELLS)
+    parser.add_argument("--hidden", type=cli.positive_list, default=HIDDEN)
+    parser.add_argument("--steps", type=cli.positive, default=STEPS)
+    arguments = parser.parse_args(argv)
+    failed = False
+    device, cells = get_device(arguments.device), arguments.cells
+    for line in time_walks(device, cells, hidden=arguments.hidden, steps=arguments.steps):
+        failed = failed or "error" in line
+        tell(**line)
+    return int(failed)
 
 
 def time_walks(
@@ -32,7 +55,8 @@ def time_walks(
     ------
     dict
         The cell, direction, batch size, hidden size, nanoseconds per step (median and least) and the way. A
-        case that begins more than `seconds` after the first has "left_out" instead of the times.
+        case that begins more than `seconds` after the first has "left_out" instead of the times, one that
+        fails has "error".
     """
     started = time.monotonic()
     for units in hidden:
@@ -43,8 +67,11 @@ def time_walks(
                     yield {**case, "left_out": f"{seconds} s are over"}
                     continue
                 size = WalkSize(FORMS[name], steps, batch, units, 4)
-                for direction, launch in _bind_passes(device, size).items():
-                    yield {**case, "direction": direction, **_time_launch(device, launch, steps)}
+                try:
+                    for direction, launch in _bind_passes(device, size).items():
+                        yield {**case, "direction": direction, **_time_launch(device, launch, steps)}
+                except Exception as error:  # the other walks still count
+                    yield {**case, "error": f"{type(error).__name__}: {error}"}
 
 
 def _bind_passes(device: Device, size: WalkSize) -> dict[str, Launch]:
@@ -89,3 +116,7 @@ def _time_launch(device: Device, launch: Launch, steps: int) -> dict[str, Any]:
     timed = found[2:]
     way = serial.told(launch).removeprefix(", ") or "by blocks"
     return {"ns_per_step": round(float(np.median(timed)), 1), "least": round(min(timed), 1), "way": way}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 where all was profiled, 1 where a side failed: its line has the error."""
     parser = argparse.ArgumentParser(prog="step_profile", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
-    parser.add_argument("--like", nargs="+", default=["RNN T1000", "vgg11 pruned by 97% B=16"])
-    parser.add_argument("--steps", type=cli.positive, default=200)
+    parser.add_argument("--like", nargs="+", default=["RNN T1000", "RNN T30000", "vgg11 pruned by 97% B=16"])
+    parser.add_argument("--steps", type=cli.positive, default=50)
     parser.add_argument("--once", action="store_true")
     arguments = parser.parse_args(argv)
     failed = False
