@@ -14,7 +14,7 @@ from bppsa_cupy.system.optional import need
 need("bppsa_cupy.torch", "torch", "PyTorch", (2, 4))  # whose torch.library registers what the modules take
 
 from bppsa_cupy.torch.analysis import jacobians  # noqa: E402
-from bppsa_cupy.torch.convert import convert, revert  # noqa: E402
+from bppsa_cupy.torch.convert import ModuleReport, convert, report, revert  # noqa: E402
 from bppsa_cupy.torch.linear_layers import (  # noqa: E402
     LRU,
     QRNN,
@@ -43,11 +43,13 @@ __all__ = [
     "LinearCellLayer",
     "MinGRU",
     "MinLSTM",
+    "ModuleReport",
     "PeepholeSRU",
     "PrunedConv2d",
     "PrunedLinear",
     "convert",
     "jacobians",
     "linear_scan",
+    "report",
     "revert",
 ]

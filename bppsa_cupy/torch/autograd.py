@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
 from bppsa_cupy.torch.engine_layer import Arguments, EngineLayer, engine_layer_of
+from bppsa_cupy.torch.graphs import is_recorded
 from bppsa_cupy.torch.passes import go_back, go_forward
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
 
@@ -258,10 +259,11 @@ def run(
     states: Sequence[torch.Tensor],
     parameters: Sequence[torch.Tensor],
 ) -> Sequence[torch.Tensor]:
-    """Output and last states: by autograd's function, or in a graph that torch.compile makes by the operator,
-    which costs more a call and is opaque to it."""
-    if torch.compiler.is_compiling():
+    """Output and last states: by autograd's function; where PyTorch records the call by the operator, which
+    costs more."""
+    if is_recorded():
         keep = torch.is_grad_enabled() and any(t.requires_grad for t in (x, *states, *parameters))
+        keep = keep or torch.jit.is_tracing()  # the graph serves calls with gradients and without
         text = "|".join(map(str, arguments))
         outputs = torch.ops.bppsa_cupy.over_time(x, lengths, list(states), list(parameters), text, keep)
         return outputs[:-1]

@@ -8,33 +8,25 @@ from typing import Any
 import torch
 
 from bppsa_cupy.errors import DeviceError, PassError, ShapeError
+from bppsa_cupy.torch.graphs import is_recorded
 
 DTYPES = (torch.float32, torch.float64)
 
 
-def check_arguments(module: Any, place: str = "") -> None:
-    """Raise ShapeError where a module of torch.nn's has what the engine has not.
-
-    place  of the module in a model, by its name there
-    """
-    p, proj_size = module.dropout, getattr(module, "proj_size", 0)
+def check_arguments(module: Any) -> None:
+    """Raise ShapeError where a module has arguments that the engine does not take."""
+    name, p, proj_size = type(module).__name__, module.dropout, getattr(module, "proj_size", 0)
     if proj_size:
         raise ShapeError(
-            f"{_told(module, place)} has proj_size={proj_size}: bppsa_cupy.torch takes 0 alone; take "
-            "torch.nn's LSTM"
+            f"{name} has proj_size={proj_size}: bppsa_cupy.torch takes 0 alone; take torch.nn's LSTM"
         )
     if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
-        raise ShapeError(f"{_told(module, place)} has dropout={p!r}: it takes a probability from 0 to 1")
-
-
-def _told(module: Any, place: str) -> str:
-    name = type(module).__name__
-    return f"{place} ({name})" if place else name
+        raise ShapeError(f"{name} has dropout={p!r}: it takes a probability from 0 to 1")
 
 
 def is_plain(module: Any, x: Any, parameters: Sequence[torch.Tensor]) -> bool:
     """Whether a call without states needs no other check: of a batch of sequences on the CPU, without
-    dropout, and not inside of torch.compile or torch.func."""
+    dropout, which PyTorch does not record and torch.func does not transform."""
     weight = parameters[0]
     dtype = weight.dtype
     if dtype not in DTYPES or not isinstance(x, torch.Tensor) or x.dtype != dtype or not x.is_cpu:
@@ -45,11 +37,13 @@ def is_plain(module: Any, x: Any, parameters: Sequence[torch.Tensor]) -> bool:
     shape, dropout = x.shape, module.dropout
     return (
         len(shape) == 3
+        and shape[0] > 0
+        and shape[1] > 0
         and shape[2] == module.input_size
         and type(dropout) is float
         and dropout == 0
         and not getattr(module, "proj_size", 0)
-        and not torch.compiler.is_compiling()
+        and not is_recorded()
         and not torch._C._are_functorch_transforms_active()
     )
 
@@ -74,11 +68,14 @@ def check_tensors(
         raise DeviceError(f"{name} lies on {weight.device}: it takes cpu or cuda, as after module.to('cpu')")
     for tensor in (x, *states):
         if tensor.dtype != dtype:
-            what = "input" if tensor is x else "hx"
-            autocast = ", outside of torch.autocast" if torch.is_autocast_enabled(weight.device.type) else ""
+            what, cure = "input" if tensor is x else "hx", ""
+            if torch.is_autocast_enabled(kind := weight.device.type):
+                cure = f" inside of torch.autocast({kind!r}, enabled=False)"
+            elif tensor.dtype in DTYPES:
+                cure = f", or convert model: model.to({tensor.dtype})"
             raise ShapeError(
                 f"RNN {what} dtype ({tensor.dtype}) does not match weight dtype ({dtype}). Convert "
-                f"{what}: {what}.to({dtype}){autocast}, or convert model: model.to({tensor.dtype})"
+                f"{what}: {what}.to({dtype}){cure}"
             )
     for tensor in (x, *states, *parameters):
         if not (on_host and tensor.is_cpu) and tensor.device != weight.device:
@@ -105,6 +102,11 @@ def check_sequence(module: Any, x: torch.Tensor) -> None:
             f"{type(module).__name__}: Expected input to be 2D or 3D, got {x.dim()}D: it takes "
             f"{'(B, T' if module.batch_first else '(T, B'}, {module.input_size}), or without a batch "
             f"(T, {module.input_size})"
+        )
+    if 0 in x.shape[:-1]:
+        raise ShapeError(
+            f"{type(module).__name__} got input of shape {tuple(x.shape)}: it takes at least one "
+            "sequence and one step"
         )
     if x.shape[-1] != module.input_size:
         raise ShapeError(

@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch.nn.utils.parametrize import is_parametrized
 
 from bppsa_cupy.arguments import as_instance, as_number, is_one_of
 from bppsa_cupy.errors import ShapeError
-from bppsa_cupy.torch import checks
-from bppsa_cupy.torch.modules import GRU, LSTM, RNN
+from bppsa_cupy.torch.modules import GRU, LSTM, RNN, OverTime
 from bppsa_cupy.torch.pruned import Pruned
-from bppsa_cupy.torch.pruning import SPARSE, fill_up, find_pruned, thin_out
+from bppsa_cupy.torch.pruning import SPARSE, fill_up, find_pruned, thin_out, why_dense
 
 Model = TypeVar("Model", bound=torch.nn.Module)
+Kind = type[Any]
 
 #: torch.nn's modules, and those that take their places.
-PAIRS: dict[type[torch.nn.Module], type[torch.nn.Module]] = {
-    torch.nn.RNN: RNN,
-    torch.nn.GRU: GRU,
-    torch.nn.LSTM: LSTM,
+PAIRS: dict[Kind, Kind] = {torch.nn.RNN: RNN, torch.nn.GRU: GRU, torch.nn.LSTM: LSTM}
+
+#: What a subclass may define and still compute what torch.nn's class does.
+HARMLESS = {"_apply", "all_weights", "extra_repr", "flatten_parameters", "reset_parameters", "step"}
+COMPUTING = {"__call__", "__getattr__", "__getattribute__"} | {
+    name
+    for kind in (OverTime, torch.nn.RNNBase)
+    for name in vars(kind)
+    if not name.startswith("__") and name not in HARMLESS
 }
+
+logger = logging.getLogger("bppsa_cupy.torch")
+
+
+class ModuleReport(NamedTuple):
+    """Whether a module runs on this package's kernels.
+
+    name       the module's path in the model, "" for the model itself
+    kind       the module's class
+    converted  whether it does
+    reason     why it does not, else ""
+    """
+
+    name: str
+    kind: str
+    converted: bool
+    reason: str
 
 
 def convert(model: Model, *, back: bool = False, sparse: str | float | None = None) -> Model:
@@ -33,38 +58,149 @@ def convert(model: Model, *, back: bool = False, sparse: str | float | None = No
             torch.nn.utils.prune masks, or without one those that are 0 now. Kept positions stay as they are,
             but for a `weight_mask` that changes
 
-    The modules stay the objects they are, with their parameters, hooks, names and state dicts: an optimizer
-    that knows the parameters goes on. Subclasses of torch.nn's are left as they are, and so are convolutions
-    whose padding is not of zeros, and a model whose modules are all converted. Raises ShapeError where it has
-    no such module at all, where one has proj_size, where a pruned weight is computed by a parametrization,
-    for masks of other values than 0 and 1, and for another `sparse`; nothing is changed then.
+    The modules stay the objects they are, with their parameters, parametrizations, hooks, names and state
+    dicts: an optimizer that knows the parameters goes on. Instances of a subclass are converted where it
+    computes what torch.nn's class computes, and stay instances of the subclass. The logger
+    "bppsa_cupy.torch" names what is converted, and what is not and why; `report` returns the same.
+
+    Raises ShapeError where the model has no such module at all, where a pruned weight is computed by a
+    parametrization, for masks of other values than 0 and 1, and for another `sparse`. Nothing is changed
+    then.
     """
     as_instance("convert", "model", model, torch.nn.Module, "a torch.nn.Module")
-    targets = {ours: theirs for theirs, ours in PAIRS.items()} if back else PAIRS
-    found = {name: module for name, module in model.named_modules() if type(module) in targets}
     masks = {} if sparse is None or back else find_pruned(model, _checked_share(sparse))
     thin = [m for m in model.modules() if isinstance(m, Pruned)] if back else []
-    if not found and not masks and not thin:
-        present = {type(module) for module in model.modules()}
-        if sparse is not None or present & {*targets.values(), *(SPARSE if back else SPARSE.values())}:
-            return model
-        kinds = Counter(type(module).__name__ for module in model.modules())
-        kept = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        package = "bppsa_cupy.torch" if back else "torch.nn"
-        raise ShapeError(
-            f"{'revert' if back else 'convert'} takes a model with a {package}.RNN, GRU or LSTM in it, and "
-            f"got one of {kept}: give the model that holds them"
-        )
-    if not back:
-        for name, module in found.items():
-            checks.check_arguments(module, name)
-    for module in found.values():
-        module.__class__ = targets[type(module)]
+    _check_kinds(model, back, sparse is not None)
+    for module in model.modules():
+        if back and isinstance(module, OverTime):
+            module.__class__ = _torch_class(module)
+        elif not back and _is_convertible(module):
+            module.__class__ = _converted_class(type(module), is_parametrized(module))
     for module, mask in masks.items():
         thin_out(module, mask)
     for module in thin:
         fill_up(module)
+    if not back:
+        _log(report(model) if sparse is not None else _of_recurrent(model))
     return model
+
+
+def revert(model: Model) -> Model:
+    """`convert` back: every module of bppsa_cupy.torch becomes torch.nn's; the model. Weights outside of a
+    mask are 0 from then on."""
+    return convert(model, back=True)
+
+
+def report(model: torch.nn.Module) -> list[ModuleReport]:
+    """Whether each recurrent module of a model, and each Conv2d and Linear with weights that are 0, runs on
+    this package's kernels, and why not."""
+    as_instance("report", "model", model, torch.nn.Module, "a torch.nn.Module")
+    rows = _of_recurrent(model)
+    for name, module in model.named_modules():
+        reason = why_dense(module)
+        if reason is not None:
+            rows.append(ModuleReport(name, type(module).__name__, not reason, reason))
+    return rows
+
+
+def _of_recurrent(model: torch.nn.Module) -> list[ModuleReport]:
+    return [
+        ModuleReport(name, type(module).__name__, not reason, reason)
+        for name, module in model.named_modules()
+        if isinstance(module, (OverTime, torch.nn.RNNBase, torch.nn.RNNCellBase))
+        for reason in [_obstacle(module)]
+    ]
+
+
+def _log(rows: list[ModuleReport]) -> None:
+    for row in rows:
+        place = f"{row.name} ({row.kind})" if row.name else row.kind
+        if row.converted:
+            logger.info("%s runs on bppsa_cupy", place)
+        else:
+            logger.warning("%s stays PyTorch's: %s", place, row.reason)
+    if not any(row.converted for row in rows):
+        logger.warning("convert changed no module")
+
+
+def _obstacle(module: torch.nn.Module) -> str:
+    """Why a recurrent module is not converted; "" where it is, or can be."""
+    if isinstance(module, OverTime):
+        return ""
+    base = next((kind for kind in PAIRS if isinstance(module, kind)), None)
+    if base is None:
+        cell = "it does one step of a recurrence; torch.nn.RNN, GRU and LSTM take a sequence"
+        return cell if isinstance(module, torch.nn.RNNCellBase) else "it is no torch.nn.RNN, GRU or LSTM"
+    if module.proj_size:
+        return f"proj_size={module.proj_size} is not supported"
+    kinds = type(module).__mro__
+    changed = {name for kind in kinds[: kinds.index(base)] for name in vars(kind)} | set(vars(module))
+    names = sorted(changed & COMPUTING)
+    return f"it has its own {', '.join(names)}" if names else ""
+
+
+def _is_convertible(module: torch.nn.Module) -> bool:
+    return isinstance(module, tuple(PAIRS)) and not isinstance(module, OverTime) and not _obstacle(module)
+
+
+def _converted_class(kind: Any, parametrized: bool) -> Kind:
+    """The class of ours for instances of this one."""
+    if parametrized:  # PyTorch makes a class for each such module, whose properties are the parameters
+        return _with_properties(kind, _converted_class(kind.__bases__[0], False))
+    return PAIRS.get(kind) or _converted_subclass(kind)
+
+
+def _torch_class(module: OverTime) -> Kind:
+    """The class that a module of ours had; without one, as of a cell, its own."""
+    kind = type(module)
+    if is_parametrized(module):
+        base = kind.__bases__[0]
+        return _with_properties(kind, vars(base)["torch_class"]) if "torch_class" in vars(base) else kind
+    return vars(kind).get("torch_class") or kind
+
+
+def _with_properties(kind: Kind, base: Kind) -> Kind:
+    """A class with this one's attributes and another base."""
+    attributes = dict(vars(kind))
+    for name in ("__dict__", "__weakref__"):
+        attributes.pop(name, None)
+    return type(kind.__name__, (base,), attributes)
+
+
+@cache
+def _converted_subclass(kind: Any) -> Kind:
+    """A subclass of torch.nn's class, on ours."""
+    ours = next(ours for theirs, ours in PAIRS.items() if issubclass(kind, theirs))
+    names = ("__doc__", "__module__", "__qualname__")
+    attributes = {name: getattr(kind, name) for name in names}
+    attributes |= {"torch_class": kind, "__reduce_ex__": _reduce}
+    return type(kind.__name__, (kind, ours), attributes)
+
+
+def _reduce(module: Any, protocol: Any) -> Any:
+    """What pickle and copy take of an instance of a converted subclass, which has no name to be found by."""
+    make, arguments, *rest = module.torch_class.__reduce_ex__(module, protocol)
+    is_usual = make.__name__ == "__newobj__"
+    return (_new, (module.torch_class,), *rest) if is_usual else (make, arguments, *rest)
+
+
+def _new(kind: Any) -> torch.nn.Module:
+    converted: Any = _converted_subclass(kind)
+    return converted.__new__(converted)
+
+
+def _check_kinds(model: torch.nn.Module, back: bool, is_sparse: bool) -> None:
+    """Raise ShapeError where a model has nothing that could be converted."""
+    takes = (*PAIRS, OverTime, *SPARSE) if back else (*PAIRS, OverTime)
+    if is_sparse or any(isinstance(module, takes) for module in model.modules()):
+        return
+    kinds = Counter(type(module).__name__ for module in model.modules())
+    listed = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    package = "bppsa_cupy.torch" if back else "torch.nn"
+    raise ShapeError(
+        f"{'revert' if back else 'convert'} takes a model with a {package}.RNN, GRU or LSTM in it, and "
+        f"got one of {listed}: give the model that holds them"
+    )
 
 
 def _checked_share(sparse: Any) -> float | None:
@@ -73,9 +209,3 @@ def _checked_share(sparse: Any) -> float | None:
         return None
     takes = "'auto', or a share of zeros from 0 to 1, as 0.9"
     return as_number("convert", "sparse", sparse, lambda share: 0 <= share <= 1, takes)
-
-
-def revert(model: Model) -> Model:
-    """`convert` back: every module of bppsa_cupy.torch becomes torch.nn's; the model. Weights outside of a
-    mask are 0 from then on."""
-    return convert(model, back=True)

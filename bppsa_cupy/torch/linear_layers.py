@@ -16,6 +16,7 @@ from bppsa_cupy.layers import formulas
 from bppsa_cupy.torch import cell_functions, checks
 from bppsa_cupy.torch.autograd import run
 from bppsa_cupy.torch.engine_layer import mode_of
+from bppsa_cupy.torch.graphs import is_proxy, record_call
 from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.scan import linear_scan
 
@@ -44,7 +45,9 @@ class LinearOverTime(torch.nn.Module):
         super().__init__()
         self.layer = self.engine(*arguments, **options)
         self._cell = formulas.cell_on(self.layer, _LIBRARY)
-        for name, shape in self.layer.parameter_shapes().items():
+        shapes = self.layer.parameter_shapes()
+        self._names = tuple(shapes)
+        for name, shape in shapes.items():
             empty = torch.empty(shape, device=device, dtype=dtype)
             self.register_parameter(name, torch.nn.Parameter(empty))
         self.reset_parameters()
@@ -77,7 +80,9 @@ class LinearOverTime(torch.nn.Module):
 
         Raises ShapeError and DeviceError naming both sides.
         """
-        parameters = dict(self.named_parameters())
+        if is_proxy(input):
+            return record_call(self, input, hx)
+        parameters = {name: getattr(self, name) for name in self._names}
         states = [] if hx is None else [hx]
         if isinstance(input, PackedSequence):
             return self._over_pack(input, hx, parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -18,6 +18,7 @@ from bppsa_cupy.torch import checks
 from bppsa_cupy.torch.autograd import apply, is_without_derivatives, run
 from bppsa_cupy.torch.dropout import with_dropout
 from bppsa_cupy.torch.engine_layer import Arguments, engine_layer_of, mode_of
+from bppsa_cupy.torch.graphs import is_exported, is_proxy, record_call
 from bppsa_cupy.torch.packs import repack, unpack
 from bppsa_cupy.torch.passes import go_forward
 
@@ -38,6 +39,8 @@ class OverTime(torch.nn.Module):
     bidirectional: bool
     dropout: Any
     _flat_weights_names: list[str]
+    #: The module of torch.nn whose place it takes.
+    torch_class: ClassVar[Any] = None
 
     @property
     def _components(self) -> int:
@@ -65,6 +68,10 @@ class OverTime(torch.nn.Module):
             else:
                 y, *after = apply(engine, None, 0, input, *parameters)
             return y, _state(after)
+        if is_proxy(input):
+            return record_call(self, input, hx)
+        if self.torch_class is not None and is_exported():
+            return self.torch_class.forward(self, input, hx)
         checks.check_arguments(self)
         states = [] if hx is None else self._states(hx)
         if isinstance(input, PackedSequence):
@@ -165,75 +172,25 @@ def _state(after: list[torch.Tensor]) -> Any:
     return after[0] if len(after) == 1 else tuple(after)
 
 
-class RNN(OverTime, torch.nn.RNNBase):
-    """torch.nn.RNN, with its arguments, parameters and results. Raises ShapeError for another
-    nonlinearity than "tanh" or "relu"."""
+class RNN(OverTime, torch.nn.RNN):
+    """torch.nn.RNN, with its arguments, parameters and results."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        nonlinearity: str = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        if nonlinearity not in ("tanh", "relu"):
-            raise ShapeError(f"RNN got nonlinearity={nonlinearity!r}: it takes 'tanh' or 'relu'")
-        super().__init__(
-            f"RNN_{nonlinearity.upper()}", input_size, hidden_size, num_layers, bias, batch_first, dropout,
-            bidirectional, device=device, dtype=dtype,
-        )  # fmt: skip
-        self.nonlinearity = nonlinearity
-        checks.check_arguments(self)
+    torch_class = torch.nn.RNN
 
 
-class GRU(OverTime, torch.nn.RNNBase):
+class GRU(OverTime, torch.nn.GRU):
     """torch.nn.GRU, with its arguments, parameters and results."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            "GRU", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional,
-            device=device, dtype=dtype,
-        )  # fmt: skip
-        checks.check_arguments(self)
+    torch_class = torch.nn.GRU
 
 
-class LSTM(OverTime, torch.nn.RNNBase):
+class LSTM(OverTime, torch.nn.LSTM):
     """torch.nn.LSTM, with its arguments, parameters and results. Raises ShapeError for proj_size."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(
-            "LSTM", input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, proj_size,
-            device=device, dtype=dtype,
-        )  # fmt: skip
+    torch_class = torch.nn.LSTM
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         checks.check_arguments(self)
 
 

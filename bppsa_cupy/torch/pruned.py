@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,7 @@ from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
 from bppsa_cupy.torch.batches import is_batched
 from bppsa_cupy.torch.checks import DTYPES
+from bppsa_cupy.torch.graphs import is_proxy, is_recorded, record_call
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
 
 #: The name of the buffer with the kept positions of a module whose zeros were taken for a mask; no state dict
@@ -48,6 +49,11 @@ class Pruned(torch.nn.Module):
 
     bias: Any
 
+    def __getattr__(self, name: str) -> Any:
+        if name == "weight" and "weight_orig" in self._parameters:
+            return self.weight_mask.to(self.weight_orig.dtype) * self.weight_orig
+        return super().__getattr__(name)
+
     def _layer(self, mask: np.ndarray) -> Weighted:
         """The engine's layer. Raises ShapeError where it has none."""
         raise NotImplementedError
@@ -63,6 +69,8 @@ class Pruned(torch.nn.Module):
 
     def forward(self, input: Any) -> torch.Tensor:
         """PyTorch's output."""
+        if is_proxy(input):
+            return record_call(self, input)
         weight = self._parameters.get("weight_orig", self._parameters.get("weight"))
         mask = mask_of(self)
         if weight is None or mask is None:
@@ -135,25 +143,51 @@ def is_taken(x: Any, weight: torch.Tensor, bias: Any) -> bool:
         and all(tensor.dtype == weight.dtype and tensor.device == weight.device for tensor in tensors)
         and (weight.is_cpu or weight.is_cuda)
         and not torch.is_autocast_enabled(weight.device.type)
-        and not torch.compiler.is_compiling()
+        and not is_recorded()
         and not torch._C._are_functorch_transforms_active()
     )
 
 
-#: By module: its mask and what else its layer follows from, and the layer. The mask is held, so that no other
-#: has its identity.
-_layers: MutableMapping[torch.nn.Module, tuple[torch.Tensor, Any, ByList]] = WeakKeyDictionary()
+class Known(NamedTuple):
+    """The layer of a module, and what it follows from. It holds the mask, so that no other mask has its
+    identity."""
+
+    mask: torch.Tensor
+    key: Any
+    digest: bytes | None
+    by_list: ByList
+
+
+_layers: MutableMapping[torch.nn.Module, Known] = WeakKeyDictionary()
 
 
 def _by_list(module: Pruned, mask: torch.Tensor) -> ByList:
     """The engine's layer, made anew where the mask or the module's arguments have changed."""
     key = (mask.data_ptr(), mask._version, mask.device, module.bias is None, module.extra_repr())
-    known = _layers.get(module)
-    if known is None or known[0] is not mask or known[1] != key:
+    digest, known = _digest(module, mask), _layers.get(module)
+    if known is None or known.mask is not mask or known.key != key or digest not in (None, known.digest):
         layer = module._layer(mask.detach().cpu().numpy() != 0)
         index = mask.detach().reshape(-1).nonzero().reshape(-1)
-        known = _layers[module] = mask, key, ByList(layer, pool_of(layer), index)
-    return known[2]
+        known = _layers[module] = Known(mask, key, digest, ByList(layer, pool_of(layer), index))
+    return known.by_list
+
+
+def _digest(module: Pruned, mask: torch.Tensor) -> bytes | None:
+    """The products of a weight_mask's rows with random numbers, which tell what is written into
+    `weight_mask.data`: that changes no version. None where it is not computed."""
+    if "weight_mask" not in module._buffers or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return None
+    rows = mask.detach().flatten(1)
+    rows = rows if rows.dtype in DTYPES else rows.float()
+    numbers = _random_numbers(rows.shape[1], str(rows.dtype).removeprefix("torch."))
+    if rows.is_cpu:
+        return (rows.numpy() @ numbers).tobytes()
+    return (rows @ torch.from_numpy(numbers).to(rows.device)).cpu().numpy().tobytes()
+
+
+@cache
+def _random_numbers(count: int, dtype: str) -> np.ndarray:
+    return np.random.default_rng(0).uniform(1, 2, count).astype(dtype)
 
 
 class ByListPass(torch.autograd.Function):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.nn.utils.parametrize import is_parametrized
+from torch.nn.utils.prune import BasePruningMethod
 
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.processors.models import estimates
@@ -63,6 +64,23 @@ def find_pruned(model: torch.nn.Module, share: float | None) -> dict[torch.nn.Mo
     return found
 
 
+def why_dense(module: torch.nn.Module) -> str | None:
+    """Why a module with weights that are 0 computes with all of them; "" where it does not; None for other
+    modules."""
+    if isinstance(module, Pruned):
+        return ""
+    weight = getattr(module, "weight", None)
+    if not isinstance(module, tuple(SPARSE)) or not isinstance(weight, torch.Tensor) or weight.is_meta:
+        return None
+    if isinstance(weight, torch.nn.parameter.UninitializedParameter) or bool((weight != 0).all()):
+        return None
+    if type(module) not in SPARSE:
+        return "it is of a subclass, or has a parametrization"
+    if getattr(module, "padding_mode", "zeros") != "zeros":
+        return f"padding_mode={module.padding_mode!r} is not supported"
+    return f"{float((weight == 0).float().mean()):.1%} of its weights are 0"
+
+
 def _is_sparse(kind: type[torch.nn.Module], kept: torch.Tensor, share: float | None) -> bool:
     weights, count = kept.numel(), int(kept.sum())
     if share is not None:
@@ -71,15 +89,43 @@ def _is_sparse(kind: type[torch.nn.Module], kept: torch.Tensor, share: float | N
     return (of_one if kind is torch.nn.Linear else of_more) * count < weights
 
 
+class DeferredMask(BasePruningMethod):
+    """The hook of torch.nn.utils.prune in a converted module, whose passes read mask and weight themselves.
+    Their product is computed where `module.weight` is read."""
+
+    def __init__(self, method: Any) -> None:
+        self.method, self._tensor_name, self.PRUNING_TYPE = method, "weight", method.PRUNING_TYPE
+
+    def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
+        pass
+
+    def compute_mask(self, t: torch.Tensor, default_mask: torch.Tensor) -> torch.Tensor:
+        return self.method.compute_mask(t, default_mask)
+
+    def remove(self, module: torch.nn.Module) -> None:
+        self.method(module, None)
+        self.method.remove(module)
+
+
 def thin_out(module: torch.nn.Module, mask: torch.Tensor | None) -> None:
     """Let a module go by its mask, or by this one, (weight's shape) bool."""
     module.__class__ = next(ours for theirs, ours in SPARSE.items() if type(module) is theirs)
     if mask is not None:
         module.register_buffer(KEPT, mask, persistent=False)
+    hooks: Any = module._forward_pre_hooks
+    for key, hook in hooks.items():
+        if isinstance(hook, BasePruningMethod) and hook._tensor_name == "weight":
+            hooks[key] = DeferredMask(hook)
+            vars(module).pop("weight", None)
 
 
 def fill_up(module: Pruned) -> None:
     """Let a module be torch.nn's again."""
+    hooks: Any = module._forward_pre_hooks
+    for key, hook in hooks.items():
+        if isinstance(hook, DeferredMask):
+            hooks[key] = hook.method
+            hook.method(module, None)
     module.__class__ = next(theirs for theirs, ours in SPARSE.items() if type(module) is ours)  # type: ignore[assignment]
     mask = module._buffers.pop(KEPT, None)
     if mask is not None:

@@ -7,9 +7,11 @@ from typing import Any
 import torch
 
 from bppsa_cupy.devices import Device
-from bppsa_cupy.errors import DeviceError, ShapeError
+from bppsa_cupy.errors import DeviceError, PassError, ShapeError
 from bppsa_cupy.timescan import linear_scan as engine
 from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
+from bppsa_cupy.torch.batches import is_batched, mapped, over_batched
+from bppsa_cupy.torch.graphs import is_recorded
 
 Optional = torch.Tensor | None
 
@@ -46,7 +48,9 @@ def linear_scan(
         raise DeviceError(f"linear_scan got tensors on {b.device}: it takes cpu or cuda")
     if a.ndim < 3:
         a = a.reshape((1,) * (3 - a.ndim) + tuple(a.shape))
-    if torch.compiler.is_compiling():
+    if torch._C._are_functorch_transforms_active():
+        return _TransformedScan.apply(a, b, h0, lengths, resets, reverse)
+    if is_recorded():
         return scan_operator(a, b, h0, lengths, resets, reverse)
     return _Scan.apply(a, b, h0, lengths, resets, reverse)
 
@@ -99,12 +103,58 @@ class _Scan(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return _gradients(ctx, gradient, go_back)
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise PassError("linear_scan has no forward-mode derivatives: use reverse mode, as torch.func.jacrev")
+
+
+class _TransformedScan(torch.autograd.Function):
+    """The scan as torch.func takes it, whose gradients are scans that it transforms in turn."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> torch.Tensor:
+        return go_forward(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: torch.Tensor) -> None:
+        _keep(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return _gradients(ctx, gradient, None)
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, a: Any, b: Any, h0: Any, lengths: Any, resets: Any, reverse: bool) -> Any:
+        """All entries as sequences of one batch, B of each entry after those of the entry before."""
+        batch = b.shape[0] if dims[1] is None else b.movedim(dims[1], 0).shape[1]
+        a, by_a = _with_batch(a, dims[0], 3, batch)
+        resets, by_resets = _with_batch(resets, dims[4], 2, batch)
+        tensors, places = (a, b, h0, lengths, resets), (by_a, *dims[1:4], by_resets)
+        # Without entries of its own, what serves all samples of an entry serves all entries.
+        axes = [
+            None if dim is None and tensor is not None and len(tensor) == 1 else 0
+            for tensor, dim in zip(tensors, places, strict=True)
+        ]
+        axes[1:4] = 0, 0, 0
+
+        def call(*merged: Any) -> tuple[torch.Tensor]:
+            return (_TransformedScan.apply(*merged, reverse),)
+
+        (h,), (place,) = mapped(call, info.batch_size, tensors, places, axes, (0,))
+        return h, place
+
+    jvp = _Scan.jvp
+
 
 def _gradients(ctx: Any, gradient: torch.Tensor, back: Any) -> Any:
     """The gradients by the arguments; made of differentiable scans where they are to be differentiated."""
     a, h0, lengths, resets, h = ctx.saved_tensors
-    if torch.is_grad_enabled():
-        found = _differentiable(a, h, gradient, h0, lengths, resets, ctx.reverse)
+    if back is None or torch.is_grad_enabled() or is_batched(gradient):
+
+        def differentiable(gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return _differentiable(a, h, gradient, h0, lengths, resets, ctx.reverse)
+
+        found = over_batched(differentiable, [gradient])
     else:
         found = back(a, h, gradient, h0, lengths, resets, ctx.reverse)
     return found[0], found[1], None if h0 is None else found[2], None, None, None
@@ -118,8 +168,8 @@ def _differentiable(
     lengths: Optional,
     resets: Optional,
     reverse: bool,
-) -> tuple[torch.Tensor, torch.Tensor, Optional]:
-    """The gradients by a, b and h0, of scans and products: g_t = gradient_t + conj(a_{t+1}) g_{t+1}."""
+) -> tuple[torch.Tensor, ...]:
+    """Gradients by a, b and a given h0, of scans and products: g_t = gradient_t + conj(a_{t+1}) g_{t+1}."""
     batch, steps, hidden = h.shape
     # Where nothing that is not finite may enter: at resets, and after each sample's end.
     cut = torch.zeros((1, steps, 1), dtype=torch.bool, device=h.device)
@@ -145,7 +195,7 @@ def _differentiable(
         former = torch.cat([h[:, 1:], before] if reverse else [before, h[:, :-1]], 1)[:, :steps]
         by_h0 = (factors * enters)[:, -1 if reverse else 0] if steps else none[:, 0]
     by_a = enters * former.conj().masked_fill(cut, 0)
-    return by_a.sum_to_size(a.shape), by_b, None if h0 is None else by_h0
+    return (by_a.sum_to_size(a.shape), by_b, *(() if h0 is None else (by_h0,)))
 
 
 @torch.library.custom_op("bppsa_cupy::linear_scan", mutates_args=())
@@ -186,6 +236,17 @@ def _(a: torch.Tensor, h: torch.Tensor, *others: Any) -> list[torch.Tensor]:
         torch.empty(shape, dtype=h.dtype, device=h.device)
         for shape in (a.shape, h.shape, (h.shape[0], h.shape[2]))
     ]
+
+
+def _with_batch(tensor: Optional, dim: int | None, ndim: int, batch: int) -> tuple[Optional, int | None]:
+    """A mapped tensor, its entries first and (B, ...) of `ndim` axes, and where its entries lie. A tensor
+    that is not mapped stays (1, ...) where it serves all samples."""
+    if tensor is None or dim is None:
+        return tensor if tensor is None or tensor.dim() == ndim else tensor.unsqueeze(0), dim
+    entries = tensor.movedim(dim, 0)
+    if entries.dim() == ndim:
+        entries = entries.unsqueeze(1)
+    return entries.expand(len(entries), batch, *entries.shape[2:]), 0
 
 
 def _keep(ctx: Any, inputs: Any, output: torch.Tensor) -> None:

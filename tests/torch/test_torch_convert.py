@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
 import torch
 from marks import some
+from torch.nn.utils import parametrizations
+from torch.nn.utils.parametrize import is_parametrized, remove_parametrizations
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-from torch_cases import assert_same
+from torch_cases import assert_same, flat, gradients
 
-import bppsa_cupy as bp
 import bppsa_cupy.torch as ours
+from bppsa_cupy.torch.modules import OverTime
 
 
 class LanguageModel(torch.nn.Module):
@@ -107,17 +111,124 @@ def test_the_root_itself_and_every_kind_of_it() -> None:
     assert (ours.convert(relu)(x)[0] - expected).abs().max() < 1e-14
 
 
-def test_nothing_is_changed_where_a_module_is_refused() -> None:
-    model = torch.nn.ModuleDict({"first": torch.nn.GRU(3, 4), "second": torch.nn.LSTM(3, 4, proj_size=2)})
-    with pytest.raises(bp.ShapeError, match=r"second \(LSTM\) has proj_size=2"):
+class Unchanged(torch.nn.GRU):
+    """A subclass as libraries have it: its own constructor, and torch.nn's forward."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, 4, batch_first=True)
+        self.label = "encoder"
+
+    def reset_parameters(self) -> None:
+        for parameter in self.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+
+
+class Doubling(torch.nn.GRU):
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        return super().forward(2 * input, hx)
+
+
+def norm(module: torch.nn.Module, name: str = "weight_norm") -> Any:
+    return getattr(parametrizations, name)(module, "weight_hh_l0")
+
+
+CONVERTED = {
+    "weight norm": lambda: norm(torch.nn.GRU(3, 4)),
+    "spectral norm": lambda: norm(torch.nn.LSTM(3, 4), "spectral_norm").eval(),
+    "orthogonal": lambda: norm(torch.nn.RNN(3, 4, nonlinearity="relu"), "orthogonal"),
+    "subclass": lambda: Unchanged(3),
+    "weight norm of a subclass": lambda: norm(Unchanged(3)),
+}
+
+
+@pytest.mark.parametrize("make", CONVERTED.values(), ids=CONVERTED)
+def test_parametrizations_and_subclasses_are_converted(make: Any) -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(torch.nn.Sequential(make()).double())
+    (theirs, model), x = models, torch.randn(5, 2, 3, dtype=torch.float64, requires_grad=True)
+    kind, names = type(theirs[0]), list(theirs.state_dict())
+    for _ in range(2):
         ours.convert(model)
-    assert type(model["first"]) is torch.nn.GRU
+        assert isinstance(model[0], OverTime) and list(model.state_dict()) == names
+        found = [flat(each(x)) for each in models]
+        assert_same(*found)
+        assert_same(*(gradients(each, y, x) for each, y in zip(models, found, strict=True)))
+    assert [row.converted for row in ours.report(model)] == [True]
+    if isinstance(theirs[0], Unchanged) and not is_parametrized(theirs[0]):
+        for copied in (copy.deepcopy(model[0]), pickle.loads(pickle.dumps(model[0]))):
+            assert isinstance(copied, Unchanged) and type(copied) is type(model[0])
+            assert copied.label == "encoder" and torch.equal(copied(x)[0], model[0](x)[0])
+    ours.revert(model)
+    assert not isinstance(model[0], OverTime) and type(model[0]).__name__ == kind.__name__
+    if is_parametrized(model[0]):
+        remove_parametrizations(ours.convert(model)[0], "weight_hh_l0")
+        theirs_again = ours.revert(model)[0]
+        assert type(theirs_again) is kind.__bases__[0]
+    assert_same(flat(model(x)), found[0])
 
 
-def test_subclasses_are_left_alone() -> None:
-    class Own(torch.nn.GRU):
-        pass
+def test_what_stays_pytorchs_is_reported_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.ModuleDict(
+        {
+            "first": torch.nn.GRU(3, 4),
+            "second": torch.nn.LSTM(3, 4, proj_size=2),
+            "third": Doubling(3, 4),
+            "fourth": torch.nn.GRUCell(3, 4),
+        }
+    )
+    with caplog.at_level("INFO", "bppsa_cupy.torch"):
+        assert ours.convert(model) is model
+    kinds = [ours.GRU, torch.nn.LSTM, Doubling, torch.nn.GRUCell]
+    assert [type(module) for module in model.values()] == kinds
+    rows = ours.report(model)
+    assert [row.name for row in rows if not row.converted] == ["second", "third", "fourth"]
+    for record, row, word in zip(
+        caplog.records, rows, ("", "proj_size=2", "forward", "one step"), strict=True
+    ):
+        assert word in row.reason and row.reason in record.getMessage() and row.name in record.getMessage()
+        assert (record.levelname == "INFO") == row.converted
 
-    model = torch.nn.ModuleList([Own(3, 4), torch.nn.GRU(3, 4)])
-    ours.convert(model)
-    assert [type(module) for module in model] == [Own, ours.GRU]
+
+def test_a_conversion_by_zeros_that_converts_nothing_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    torch.nn.utils.prune.l1_unstructured(model[0], "weight", 0.25)
+    ours.convert(model, sparse=0.5)
+    assert "25.0%" in caplog.text and "no module" in caplog.text
+    ours.convert(model, sparse=0.2)
+    assert [row[:3] for row in ours.report(model)] == [("0", "PrunedLinear", True)]
+
+
+class Encoder(torch.nn.Module):
+    """As programs use the classes of their modules: to pick the state, initialise and begin."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.rnn = getattr(torch.nn, kind)(3, 4, 2)
+
+    def begin_state(self, batch: int) -> Any:
+        state = torch.zeros(2, batch, 4, dtype=torch.float64)
+        return (state, state + 1) if isinstance(self.rnn, torch.nn.LSTM) else state
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        _, h = self.rnn(x, self.begin_state(x.shape[1]))
+        return h[0] if isinstance(self.rnn, torch.nn.LSTM) else h
+
+
+def initialise(module: torch.nn.Module) -> None:
+    if isinstance(module, (torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM)):
+        for parameter in module.parameters():
+            torch.nn.init.constant_(parameter, 0.1)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_programs_that_ask_for_the_class(kind: str) -> None:
+    model = ours.convert(Encoder(kind).double().apply(initialise))
+    expected = Encoder(kind).double().apply(initialise)
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    assert_same([model(x)], [expected(x)])
+    for each in (model, expected):
+        torch.nn.init.uniform_(each.rnn.weight_hh_l1, -9, 9)
+        each.apply(initialise)
+    assert_same([ours.convert(model)(x)], [expected(x)])

@@ -230,6 +230,7 @@ def test_a_batched_gradient_is_one_pass_but_for_parameters(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@torch._dynamo.config.patch(allow_rnn=True)
 def test_compiled_models_have_theirs_or_say_so(backend: str) -> None:
     torch.compiler.reset()  # else sizes are symbols where other tests compiled for others
     theirs, module = pair("GRU", 3, 4, 2)

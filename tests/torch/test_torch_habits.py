@@ -250,6 +250,7 @@ def test_weights_that_are_computed() -> None:
 
 
 @pytest.mark.parametrize("cls", [ours.LSTM, ours.GRU])
+@torch._dynamo.config.patch(allow_rnn=True)
 def test_a_compiled_model_holds_the_pass_as_one_operator(cls) -> None:
     module = cls(3, 4, 2, bidirectional=True).double()
     model = torch.compile(module, backend="aot_eager", fullgraph=True)

@@ -90,6 +90,34 @@ def test_compiled_modules_give_the_same() -> None:
     torch.testing.assert_close(by_compiled, torch.autograd.grad(module(x)[0].sum(), x))
 
 
+@pytest.mark.parametrize("name", [*MODULES, "PeepholeSRU"])
+def test_transforms_of_torch_func(name: str) -> None:
+    """Gradients of samples and of ensembles, against autograd's entry by entry."""
+    torch.manual_seed(0)
+    sizes = (4,) if name == "RGLRU" else (4, 4)
+    module = getattr(bt, name)(*sizes, dtype=torch.float64, **MODULES.get(name, {}))
+    xs = torch.randn(3, 2, 5, 4, dtype=torch.float64)
+    weights = {key: torch.stack([p, 1.1 * p, p - 0.1]).detach() for key, p in module.named_parameters()}
+
+    def loss(values: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(module, values, (x,))[0].square().sum()
+
+    by_weights, by_x = torch.vmap(torch.func.grad(loss, argnums=(0, 1)))(weights, xs)
+    for entry in range(3):
+        values = {key: w[entry].clone().requires_grad_() for key, w in weights.items()}
+        x = xs[entry].clone().requires_grad_()
+        expected = torch.autograd.grad(loss(values, x), [*values.values(), x])
+        for got, wanted in zip([*by_weights.values(), by_x], expected, strict=True):
+            torch.testing.assert_close(got[entry], wanted)
+
+
+def test_a_weight_that_is_computed() -> None:
+    module, x = bt.MinGRU(3, 4, dtype=torch.float64), torch.randn(2, 5, 3, dtype=torch.float64)
+    expected = module(x)[0]
+    torch.nn.utils.parametrizations.weight_norm(module, "weight_ih_l0")
+    torch.testing.assert_close(module(x)[0], expected)
+
+
 def test_weights_of_a_min_gru_that_scans_logarithms() -> None:
     """By the formulas of Feng et al. 2024, appendix B.3."""
     weight, to_out = torch.randn(8, 3, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)

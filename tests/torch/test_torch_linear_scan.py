@@ -75,6 +75,57 @@ def test_no_gradient_is_made_of_what_needs_none() -> None:
     assert by_b.shape == b.shape
 
 
+CALLS = {
+    "all": ((0, 0, 0, 0, 0), (3, 2, 4, 2), False),
+    "reverse": ((0, 0, 0, 0, None), (3, 2, 4, 2), True),
+    "one factor for all samples": ((0, 0, None, None, None), (3, 1, 1, 2), False),
+    "factors of a unit": ((0, None, None, 0, 0), (3, 2), False),
+    "terms": ((None, 0, None, None, None), (1, 1, 2), True),
+    "first states": ((None, None, 0, None, None), (2, 4, 2), False),
+    "marks": ((None, 0, 0, None, 0), (2, 4, 2), False),
+}
+
+
+@pytest.mark.parametrize("case", CALLS)
+def test_mapped_and_differentiated_by_torch_func(case: str) -> None:
+    dims, shape, reverse = CALLS[case]
+    torch.manual_seed(0)
+    given = [
+        torch.rand(shape, dtype=torch.float64),
+        torch.randn((3, 2, 4, 2), dtype=torch.float64),
+        torch.randn((3, 2, 2), dtype=torch.float64),
+        torch.tensor([[4, 3], [2, 1], [4, 4]]),
+        torch.rand(3, 2, 4) < 0.3 if dims[4] is not None or case == "reverse" else RESETS.expand(3, 4),
+    ]
+    given[1:] = [t if dim == 0 else t[0] for t, dim in zip(given[1:], dims[1:], strict=True)]
+
+    def loss(*tensors: torch.Tensor) -> torch.Tensor:
+        return linear_scan(*tensors[:3], reverse, *tensors[3:]).sin().sum()
+
+    found = torch.vmap(torch.func.grad(loss, argnums=(0, 1, 2)), in_dims=dims)(*given)
+    for entry in range(3):
+        tensors = [t if dim is None else t[entry] for t, dim in zip(given, dims, strict=True)]
+        leaves = [tensor.clone().requires_grad_() for tensor in tensors[:3]]
+        whole = leaves[0].reshape((1,) * (3 - leaves[0].ndim) + tuple(leaves[0].shape))
+        expected = scan_of_torch(whole, *leaves[1:], reverse, *tensors[3:]).sin().sum()
+        for got, wanted in zip(found, torch.autograd.grad(expected, leaves), strict=True):
+            torch.testing.assert_close(got[entry], wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
+def test_batched_gradients_and_forward_mode() -> None:
+    given = tensors(torch.float64)
+
+    def scan(*given: torch.Tensor) -> torch.Tensor:
+        return linear_scan(*given, resets=RESETS)
+
+    rows = torch.autograd.functional.jacobian(scan, given, vectorize=True)
+    torch.testing.assert_close(rows, torch.autograd.functional.jacobian(scan, given))
+    torch.testing.assert_close(torch.func.jacrev(scan, argnums=(0, 1, 2))(*given), rows)
+    with pytest.raises(bp.PassError, match="reverse mode"):
+        torch.func.jvp(scan, given, given)
+
+
 @pytest.mark.parametrize(
     "a, message",
     [

@@ -127,6 +127,40 @@ def test_a_mask_that_changes_is_followed() -> None:
         torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("write", ["mul_", "copy_", "swap", "numpy"])
+def test_a_mask_that_is_written_past_autograd_is_followed(write: str) -> None:
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
+    x = torch.randn(2, 2, 8, 8, dtype=torch.float64)
+    results(net, x)
+    for one in (theirs, net):
+        for index in (0, 2, 4):
+            mask = one[index].weight_mask
+            new = (torch.rand(mask.shape, generator=torch.Generator().manual_seed(index)) < 0.1).to(
+                mask.dtype
+            )
+            if write == "swap":  # as many weights in each row
+                new = mask.flatten(1).flip(1).reshape(mask.shape)
+            if write == "numpy":
+                mask.numpy()[...] = new.numpy()
+            else:
+                mask.data.mul_(new) if write == "mul_" else mask.data.copy_(new)
+    for a, b in zip(results(theirs, x), results(net, x), strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12)
+
+
+def test_a_converted_module_has_pytorchs_weight_and_hooks() -> None:
+    theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
+    for one in (theirs, net):
+        with torch.no_grad():
+            one[0].weight_orig.add_(1)
+        one(torch.zeros(1, 2, 8, 8, dtype=torch.float64))
+        assert prune.is_pruned(one[0])
+    assert torch.equal(net[0].weight, theirs[0].weight)
+    (kind,) = (type(hook) for hook in theirs[0]._forward_pre_hooks.values())
+    (hook,) = ours.revert(net)[0]._forward_pre_hooks.values()
+    assert type(hook) is kind and torch.equal(net[0].weight, theirs[0].weight)
+
+
 def test_a_mask_in_the_memory_of_an_earlier_one_is_another() -> None:
     theirs, net = thinned("prune"), ours.convert(thinned("prune"), sparse="auto")
     x, memory = torch.randn(3, 2, 8, 8, dtype=torch.float64), np.empty((5, 96))
