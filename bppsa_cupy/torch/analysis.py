@@ -44,7 +44,7 @@ def jacobians(
             and direction; of layers that `bp` has too they are sparse, with a pattern from geometry (and from
             the mask of torch.nn.utils.prune); of others dense, by autograd. What is computed between
             layers, and a layer of integers, has none.
-            Or, with h0, a step of a recurrence: h_next = step(x_t, h), whose Jacobians by h torch.func gives
+            Or, with h0, a step of a recurrence: h_next = step(x_t, h), whose Jacobians by h autograd gives
     x       a batch, as the model takes it: axis 0 is the batch, of sequences axis 1 where a recurrent module
             is not batch_first. For a step (T, B, ...), or (T, ...) where h0 has no batch
     h0      for a step: the state before the first one, (B, S), (S,) without a batch, or a tuple of such

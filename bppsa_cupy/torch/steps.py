@@ -1,8 +1,11 @@
-"""The Jacobians of a recurrence that is written in PyTorch, by torch.func."""
+"""The Jacobians of a recurrence that is written in PyTorch, by autograd."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -50,29 +53,77 @@ def jacobians_of_steps(
             "fewer steps, or samples"
         )
     name = name_of(step)
-
-    def flat_step(x_t: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-        parts = h.split(sizes, -1)
-        result = step(x_t, tuple(parts) if isinstance(h0, (tuple, list)) else parts[0])
-        return _joined(name, result, states)
-
+    is_tuple = isinstance(h0, (tuple, list))
     matrices = np.empty((len(x), batch, total, total), str(dtype).removeprefix("torch."))
-    h = torch.cat([state.detach() for state in states], -1)
-    basis = torch.eye(total, dtype=dtype, device=h.device)
-    basis = basis[:, None].expand(total, batch, total) if batched else basis
-    with torch.no_grad():
+    before = [state.detach().clone() for state in states]
+
+    def call(x_t: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        h = tuple(state.clone() for state in before)  # a step may write into its arguments
+        return _checked_states(name, step(x_t.clone(), h if is_tuple else h[0]), states)
+
+    with torch.inference_mode(False), torch.enable_grad():
         for t, x_t in enumerate(x.detach()):
-            traced: Any = torch.func.vjp(lambda state, x_t=x_t: flat_step(x_t, state), h)
-            h, back = traced[0].detach(), traced[1]
-            if not t and batch > 1:
-                _check_samples(name, back, h)
-            by_output = torch.func.vmap(lambda cotangent, back=back: back(cotangent)[0])(basis)
-            matrices[t] = by_output.reshape(total, batch, total).permute(1, 2, 0).cpu().numpy()
+            before = [state.detach().requires_grad_() for state in before]
+            after = call(x_t)
+            try:
+                if not t and batch > 1:
+                    _check_samples(name, after, before)
+                matrices[t] = _matrices(after, before, batch).cpu().numpy()
+            except RuntimeError as cause:
+                if isinstance(cause, PassError):
+                    raise
+                place = _failing_line(call, x_t, before)
+                raise PassError(
+                    f"jacobians: PyTorch has no gradient of {name} at {place}: {str(cause).splitlines()[0]}"
+                ) from cause
+            before = list(after)
     return step_records(name, matrices)
 
 
-def _joined(name: str, result: Any, states: Any) -> torch.Tensor:
-    """The state after a step as one tensor. Raises ShapeError unless it is of the shapes before it."""
+def _failing_line(call: Callable[[Any], Any], x_t: Any, before: Sequence[torch.Tensor]) -> str:
+    """The file and line of the operation whose gradient fails, as anomaly detection finds it."""
+    with (
+        warnings.catch_warnings(record=True) as caught,
+        torch.autograd.set_detect_anomaly(True, check_nan=False),
+    ):
+        warnings.simplefilter("always")
+        with suppress(RuntimeError):
+            after = torch.cat(call(x_t), -1)
+            _gradients(after, before, torch.ones_like(after))
+    text = "\n".join(str(warning.message) for warning in caught)
+    lines = re.findall(r'File "(.*)", line (\d+)', text)
+    return ":".join(lines[-1]) if lines else "an unknown line"
+
+
+def _matrices(after: Sequence[torch.Tensor], before: Sequence[torch.Tensor], batch: int) -> torch.Tensor:
+    """The transposed Jacobians (B, S, S) of a step's result by the state before it."""
+    joined = torch.cat(tuple(after), -1)
+    total = joined.shape[-1]
+    if not joined.requires_grad:
+        return joined.new_zeros(batch, total, total)
+    basis = torch.eye(total, dtype=joined.dtype, device=joined.device)
+    basis = basis[:, None].expand(total, batch, total) if joined.dim() == 2 else basis
+
+    def back(by_output: torch.Tensor, **options: Any) -> torch.Tensor:
+        return torch.cat(_gradients(joined, before, by_output, **options), -1)
+
+    try:
+        rows = back(basis, is_grads_batched=True)
+    except RuntimeError:  # an operation whose backward pass torch.vmap does not take
+        rows = torch.stack([back(by_output) for by_output in basis])
+    return rows.reshape(total, batch, total).permute(1, 2, 0)
+
+
+def _gradients(
+    result: torch.Tensor, before: Sequence[torch.Tensor], by_output: torch.Tensor, **options: Any
+) -> tuple[torch.Tensor, ...]:
+    return torch.autograd.grad(
+        result, before, by_output, retain_graph=True, allow_unused=True, materialize_grads=True, **options
+    )
+
+
+def _checked_states(name: str, result: Any, states: Any) -> tuple[torch.Tensor, ...]:
+    """The state after a step. Raises ShapeError unless it is of the shapes before it."""
     after = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     shapes = [tuple(state.shape) for state in states]
     if [tuple(part.shape) if isinstance(part, torch.Tensor) else None for part in after] != shapes:
@@ -81,15 +132,17 @@ def _joined(name: str, result: Any, states: Any) -> torch.Tensor:
             f"jacobians: {name}(x_t, h) gave {told} for h of {', '.join(map(_shown, states))}: a step "
             "gives the next state, of the same shapes"
         )
-    return torch.cat(after, -1)
+    return after
 
 
-def _check_samples(name: str, back: Callable[..., Any], h: torch.Tensor) -> None:
+def _check_samples(name: str, after: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> None:
     """Raise PassError where the state of one sample follows the state of another before it."""
-    weights = torch.cos(torch.arange(h.shape[1], dtype=h.dtype, device=h.device))
-    cotangent = torch.zeros_like(h)
-    cotangent[0] = weights
-    if bool(back(cotangent)[0][1:].any()):
+    joined = torch.cat(tuple(after), -1)
+    if not joined.requires_grad:
+        return
+    cotangent = torch.zeros_like(joined)
+    cotangent[0] = torch.cos(torch.arange(joined.shape[1], dtype=joined.dtype, device=joined.device))
+    if any(bool(part[1:].any()) for part in _gradients(joined, before, cotangent)):
         raise PassError(
             f"jacobians: {name} couples the samples of a batch, so that none has a Jacobian of its own: take "
             "a step that keeps them apart, or a batch of one"

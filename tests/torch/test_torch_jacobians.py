@@ -190,6 +190,68 @@ def test_states_that_are_tuples_and_cells_of_pytorch() -> None:
     np.testing.assert_allclose(found.dense(), ours.jacobians(module, x).dense(), atol=1e-13)
 
 
+def by_lstm(x, states):
+    _, (h, c) = by_lstm.module(x[None], tuple(state[None] for state in states))
+    return h[0], c[0]
+
+
+def in_place(x, h):
+    h.mul_(0.5)
+    h[:, 0] = x[:, 0] + h[:, 1]
+    return torch.tanh(h.flip(1))
+
+
+def counting(x, h):
+    counting.seen.add_(1)
+    return torch.tanh(h * counting.seen + x[:, :1])
+
+
+def summing(x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(0.9 * h + x.sum(-1, keepdim=True))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+@pytest.mark.parametrize("converted", [False, True])
+def test_steps_as_programs_write_them(converted) -> None:
+    torch.manual_seed(0)
+    by_lstm.module = nn.LSTM(2, 3).to(F64)
+    if converted:
+        ours.convert(by_lstm.module)
+    x, states = torch.randn(4, 2, 2, dtype=F64), list(torch.randn(2, 2, 3, dtype=F64))
+    kept = [x.clone(), *(state.clone() for state in states)]
+    for step in (by_lstm, in_place, counting, torch.jit.script(summing)):
+        count = 2 if step is by_lstm else 1
+        before = states[:count]
+        counting.seen = torch.zeros((), dtype=F64)
+        found = ours.jacobians(step, x, tuple(before) if count > 1 else before[0]).dense()
+        assert step is not counting or counting.seen == 4
+        for t, x_t in enumerate(x):
+
+            def call(*h, step=step, x_t=x_t, t=t):
+                counting.seen = torch.full((), t, dtype=F64)
+                after = step(x_t.clone(), h if len(h) > 1 else h[0].clone())
+                return torch.cat(after if isinstance(after, tuple) else (after,), -1)
+
+            whole = torch.autograd.functional.jacobian(call, tuple(before))
+            for sample in range(2):
+                expected = torch.cat([part[sample, :, sample] for part in whole], -1)
+                np.testing.assert_allclose(found[t, sample], expected.T, atol=1e-14)
+            before = list(call(*before).detach().split(3, -1))
+    assert all(map(torch.equal, kept, [x, *states]))
+
+
+def test_a_step_without_gradients_names_its_line() -> None:
+    def step(x, h):
+        y = torch.exp(h)
+        z = y * h
+        y.add_(1)
+        return z
+
+    line = step.__code__.co_firstlineno + 2
+    with pytest.raises(bp.PassError, match=rf"test_torch_jacobians.py:{line}"):
+        ours.jacobians(step, X, X[0])
+
+
 def test_the_exponents_of_a_linear_recurrence() -> None:
     weight = torch.diag(torch.tensor([0.5, 2.0, 1.0], dtype=F64))
     records = ours.jacobians(
