@@ -1,165 +1,43 @@
-"""The emulator gives CUDA's meaning to what kernels take from the language; oracles are NumPy's."""
+"""The emulator runs CUDA's language as a GPU does, and finds the mistakes that tests of kernels rely on."""
 
 from __future__ import annotations
 
-import ctypes
-import math
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from emulator.build import compile_text
-from emulator.device import LEAST, EmulatedDevice
-from emulator.library import Library
+from emulator.build import EmulationError, compiler
+from emulator.device import EmulatedDevice, RaceDevice
 from emulator.text_kernel import array_in, array_inout, array_out, scalar, text_kernel
-from marks import some
+from executors import make_device
 from tolerances import assert_close
 
-from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
-from bppsa_cupy.raw_kernels.kernel import LaunchShape, Variant
+from bppsa_cupy.errors import DeviceError
 
+TESTS = Path(__file__).parents[1]
 LANES = np.arange(32)
+OUT, GIVEN = array_out("out", "real", "64"), array_inout("given", "real", "64")
+SHARED = "__shared__ real held[64]; const int t = threadIdx.x; held[t] = t; "
 
 
-def run(
-    emulated: EmulatedDevice, body: str, count: int, dtype: str = "int32", **launch: object
-) -> np.ndarray:
-    """The `out` array, of `count` elements, that `body` leaves."""
-    kind = {"int32": "int32", "int64": "int64", "float32": "real", "float64": "real"}[dtype]
-    out = np.zeros(count, dtype)
-    emulated.launch(text_kernel(body, array_out("out", kind, str(count)), **launch), out)
+def run(body: str, device: type[EmulatedDevice], **launch: int) -> np.ndarray:
+    """The 64 values of `out` that `body` writes."""
+    make_device("emulated")  # skips where there is no g++
+    out, given = np.zeros(64, np.float32), np.arange(64, dtype=np.float32)
+    device().launch(text_kernel(body, OUT, GIVEN, **{"block": 64, **launch}), out, given)
     return out
 
 
-def test_positions_of_threads_and_blocks(emulated: EmulatedDevice) -> None:
-    body = """
-    unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    out[block * blockDim.x * blockDim.y * blockDim.z + thread] =
-        threadIdx.x + 10 * threadIdx.y + 100 * threadIdx.z
-        + 1000 * (blockIdx.x + 10 * blockIdx.y + 100 * blockIdx.z);
-    """
-    shape = LaunchShape((2, 3, 4), (5, 3, 2))
-    z, y, x = np.indices((2, 3, 5)).reshape(3, -1)
-    c, b, a = np.indices((4, 3, 2)).reshape(3, -1)
-    expected = 1000 * (a + 10 * b + 100 * c)[:, None] + (x + 10 * y + 100 * z)
-    np.testing.assert_array_equal(run(emulated, body, 720, launch=lambda s: shape), expected.ravel())
-
-
-def test_dynamic_and_static_shared_memory(emulated: EmulatedDevice) -> None:
-    body = """
-    extern __shared__ __align__(16) long long reversed[];
-    __shared__ int last;
-    reversed[blockDim.x - 1 - threadIdx.x] = threadIdx.x;
-    if (threadIdx.x == 7) last = 100 * blockIdx.x;
-    __syncthreads();
-    out[blockIdx.x * blockDim.x + threadIdx.x] = int(reversed[threadIdx.x]) + last;
-    """
-    out = run(emulated, body, 66, grid=2, block=33, shared_bytes=33 * 8)
-    np.testing.assert_array_equal(out.reshape(2, 33), [32 - np.arange(33), 132 - np.arange(33)])
-
-
-def test_shared_memory_is_nan_in_every_block(emulated: EmulatedDevice) -> None:
-    """That of a function template too."""
-    text = """
-    #include "prelude.cuh"
-    template <int N> __device__ __forceinline__ bool was_nan()
-    {
-        __shared__ real held[N];
-        const bool found = held[1] != held[1];
-        held[1] = real(1);
-        return found;
-    }
-    extern "C" __global__ void probe(int* __restrict__ out, const real* __restrict__ unused)
-    {
-        extern __shared__ real dynamic[];
-        __shared__ real fixed[4];
-        out[blockIdx.x] = fixed[1] != fixed[1] && dynamic[1] != dynamic[1] && was_nan<2>() && was_nan<4>();
-        __syncthreads();
-        fixed[1] = dynamic[1] = real(1);
-    }
-    """.replace("\n    ", "\n")
-    for real in ("float32", "float64"):
-        reals = array_in("unused", "real", "0")
-        kernel = text_kernel(text, array_out("out", "int32", "3"), reals, grid=3, block=1, shared_bytes=16)
-        out = np.zeros(3, np.int32)
-        emulated.launch(kernel, out, np.zeros(0, real))
-        assert out.tolist() == [1, 1, 1]
-
-
-def test_barriers_with_a_vote(emulated: EmulatedDevice) -> None:
-    body = """
-    int odd = __syncthreads_count(threadIdx.x & 1);
-    int any = __syncthreads_or(threadIdx.x == 39), none = __syncthreads_or(0);
-    int every = __syncthreads_and(threadIdx.x < 40), not_every = __syncthreads_and(threadIdx.x != 3);
-    out[threadIdx.x] = odd + 1000 * (any + 10 * none + 100 * every + 1000 * not_every);
-    """
-    np.testing.assert_array_equal(run(emulated, body, 40, block=40), 20 + 1000 * 101)
-
-
-def test_a_barrier_waits_for_living_threads_only(emulated: EmulatedDevice) -> None:
-    body = """
-    __shared__ int first;
-    out[threadIdx.x] = -1;
-    if (threadIdx.x >= 20) return;
-    if (threadIdx.x == 0) first = 5;
-    __syncthreads();
-    out[threadIdx.x] = first;
-    """
-    np.testing.assert_array_equal(run(emulated, body, 50, block=50), [5] * 20 + [-1] * 30)
-
-
-@pytest.mark.parametrize(
-    "call, source",
-    [
-        ("__shfl_sync(0xffffffffu, value, 5)", np.full(32, 5)),
-        ("__shfl_sync(0xffffffffu, value, threadIdx.x + 35)", (LANES + 3) % 32),
-        ("__shfl_sync(0xffffffffu, value, 3, 8)", LANES // 8 * 8 + 3),
-        ("__shfl_up_sync(0xffffffffu, value, 3)", np.where(LANES >= 3, LANES - 3, LANES)),
-        ("__shfl_up_sync(0xffffffffu, value, 1, 4)", np.where(LANES % 4 >= 1, LANES - 1, LANES)),
-        ("__shfl_down_sync(0xffffffffu, value, 30)", np.where(LANES < 2, LANES + 30, LANES)),
-        ("__shfl_down_sync(0xffffffffu, value, 2, 16)", np.where(LANES % 16 < 14, LANES + 2, LANES)),
-        ("__shfl_xor_sync(0xffffffffu, value, 31)", 31 - LANES),
-        ("__shfl_xor_sync(0xffffffffu, value, 4, 4)", np.where(LANES & 4, LANES ^ 4, LANES)),
-    ],
-)
-@pytest.mark.parametrize("dtype", some("int32", "float64", long=("int64", "float32")))
-def test_shuffles(emulated: EmulatedDevice, call: str, source: np.ndarray, dtype: str) -> None:
-    kind = "real" if dtype.startswith("float") else {"int32": "int", "int64": "long long"}[dtype]
-    body = f"{kind} value = ({kind})threadIdx.x * 3; out[threadIdx.x] = {call};"
-    np.testing.assert_array_equal(run(emulated, body, 32, dtype), 3 * source)
-
-
-def test_votes_of_a_warp_with_a_tail(emulated: EmulatedDevice) -> None:
-    body = """
-    unsigned ballot = __ballot_sync(0xffffffffu, threadIdx.x % 3 == 0);
-    int any = __any_sync(0xffffffffu, threadIdx.x == 33), every = __all_sync(0xffffffffu, threadIdx.x >= 32);
-    __syncwarp();
-    out[threadIdx.x] = __popc(ballot) + 100 * any + 1000 * every;
-    """
-    out = run(emulated, body, 37, block=37)
-    np.testing.assert_array_equal(out, [11] * 32 + [2 + 1100] * 5)
-
-
-def test_two_halves_of_a_warp_shuffle_apart(emulated: EmulatedDevice) -> None:
-    body = """
-    int value = threadIdx.x;
-    if (threadIdx.x < 16)
-        for (int bits = 8; bits; bits /= 2) value += __shfl_xor_sync(0x0000ffffu, value, bits);
-    else
-        for (int bits = 1; bits < 16; bits *= 2) value += __shfl_xor_sync(0xffff0000u, value, bits);
-    out[threadIdx.x] = value;
-    """
-    np.testing.assert_array_equal(run(emulated, body, 32), [120] * 16 + [376] * 16)
-
-
-def test_block_sum_by_shuffles_and_shared_memory(emulated: EmulatedDevice, rng: np.random.Generator) -> None:
-    """A reduction as kernels write it, in a block of the largest size."""
+def test_a_block_sum_by_shuffles_and_shared_memory(
+    emulated: EmulatedDevice, rng: np.random.Generator
+) -> None:
     text = """
     #include "prelude.cuh"
     template <typename T> __device__ __forceinline__ T warp_sum(T value)
     {
-    #pragma unroll
         for (int delta = 16; delta > 0; delta >>= 1) value += __shfl_down_sync(0xffffffffu, value, delta);
         return value;
     }
@@ -181,84 +59,157 @@ def test_block_sum_by_shuffles_and_shared_memory(emulated: EmulatedDevice, rng: 
         assert_close(out, values.astype(np.float64).sum(keepdims=True), length=1024, scale=1.0)
 
 
-def test_atomics(emulated: EmulatedDevice) -> None:
+def test_atomics_and_votes(emulated: EmulatedDevice) -> None:
     body = """
+    unsigned ballot = __ballot_sync(0xffffffffu, threadIdx.x % 3 == 0);
+    int odd = __syncthreads_count(threadIdx.x & 1);
     atomicAdd(out, 2); atomicSub(out + 1, 1); atomicMax(out + 2, threadIdx.x);
-    atomicMin(out + 3, -int(threadIdx.x));
-    atomicOr(out + 4, 1 << threadIdx.x % 8); atomicAnd(out + 5, ~(1 << threadIdx.x % 4));
-    atomicXor(out + 6, 1);
-    atomicExch(out + 7, 9); atomicCAS(out + 8, 0, 4); atomicAdd(reals, 0.5);
+    atomicOr(out + 3, 1 << threadIdx.x % 8); atomicExch(out + 4, odd); atomicCAS(out + 5, 0, 4);
+    if (threadIdx.x == 0) out[6] = __popc(ballot);
     """
-    out = np.array([0, 0, 0, 0, 0, 15, 0, 0, 0], np.int32)
-    reals = np.zeros(1)
-    kernel = text_kernel(body, array_inout("out", "int32", "9"), array_inout("reals", "real", "1"), block=40)
-    emulated.launch(kernel, out, reals)
-    assert out.tolist() == [80, -40, 39, -39, 255, 0, 0, 9, 4]
-    assert reals[0] == 20
+    out = np.zeros(7, np.int32)
+    emulated.launch(text_kernel(body, array_inout("out", "int32", "7"), block=40), out)
+    assert out.tolist() == [80, -40, 39, 255, 20, 4, 11]
 
 
-def test_arithmetic(emulated: EmulatedDevice) -> None:
-    body = """
-    float4 four = make_float4(1.0f, 2.0f, 3.0f, 4.0f);
-    out[0] = rsqrt(4.0) + rsqrtf(0.25f) + fma(2.0, 3.0, 1.0) + fmaf(1.0f, 2.0f, 3.0f);
-    out[1] = tanhf(0.5f); out[2] = tanh(0.5); out[3] = expf(1.0f); out[4] = exp(1.0);
-    out[5] = ldexp(0.75, -3);
-    out[6] = min(3, 5) + max(3u, 5u) + min(7LL, 2LL) + max(1.5f, -2.0f) + min(0.25, 1.0);
-    out[7] = __popc(255u) + 100 * __ffs(8) + 10000 * __clz(1) + 1e6 * __popcll(~0ull);
-    out[8] = __float_as_int(1.0f) == 0x3f800000 && __int_as_float(0x40000000) == 2.0f;
-    out[9] = isnan(__longlong_as_double(__double_as_longlong(NAN))) && isinf(INFINITY) && isfinite(1.0f);
-    out[10] = four.x + 10 * four.y + 100 * four.z + 1000 * four.w; out[11] = __umulhi(1u << 31, 6u);
-    """
-    expected = [
-        0.5 + 2 + 7 + 5, np.tanh(np.float32(0.5)), math.tanh(0.5), np.exp(np.float32(1)), math.e, 0.75 / 8,
-        3 + 5 + 2 + 1.5 + 0.25, 8 + 400 + 310000 + 64e6, 1, 1, 4321, 3,
-    ]  # fmt: skip
-    assert_close(
-        run(emulated, body, 12, "float64", block=1), np.array(expected, float).astype("f4"), length=10**8
-    )
+#: A body with a place for what orders its accesses, what does, and what does not.
+RACES = {
+    "threads of two warps": (SHARED + "ORDER; out[t] = held[t ^ 32];", "__syncthreads()", "__syncwarp()"),
+    "threads of a warp": (SHARED + "ORDER; out[t] = held[t ^ 1];", "__syncwarp()", ""),
+    "a read before the next write": (
+        SHARED + "__syncthreads(); const real value = held[63 - t]; ORDER; held[t] = value; out[t] = value;",
+        "__syncthreads()", "__syncwarp()",
+    ),
+    "an asynchronous copy": (
+        "__shared__ real held[64]; const int t = threadIdx.x; cp_async(held + t, given + t);"
+        "cp_async_commit_group(); ORDER; out[t] = held[t];",
+        "cp_async_wait_group(0)", "cp_async_wait_group(1)",
+    ),
+    "an atomic and a plain access": (
+        "out[threadIdx.x] = 1; atomicAdd(given, 1.0f); ORDER; if (threadIdx.x == 40) out[0] = given[0];",
+        "__syncthreads()", "",
+    ),
+}  # fmt: skip
 
 
-def test_constant_memory_and_device_functions(emulated: EmulatedDevice) -> None:
+@pytest.mark.parametrize("name", RACES)
+def test_a_race_is_an_error(name: str) -> None:
+    body, ordered, unordered = RACES[name]
+    run(body.replace("ORDER", ordered), RaceDevice)
+    with pytest.raises(EmulationError, match=r"a race on .* and nothing orders them"):
+        run(body.replace("ORDER", unordered), RaceDevice)
+
+
+def test_blocks_race_without_an_atomic() -> None:
+    body = "out[threadIdx.x + 32 * blockIdx.x] = 1; if (threadIdx.x == 5) given[PLACE] = blockIdx.x;"
+    run(body.replace("PLACE", "blockIdx.x"), RaceDevice, grid=2, block=32)
+    with pytest.raises(EmulationError, match=r"a race on given\[7\]: .* of block 0 .* of block 1"):
+        run(body.replace("PLACE", "7"), RaceDevice, grid=2, block=32)
+
+
+def test_a_write_to_another_block_of_a_cluster_needs_the_clusters_barrier() -> None:
+    make_device("emulated")
     text = """
-__constant__ int offsets[3] = {5, 6, 7};
-static __device__ __noinline__ int shifted(int value) { return value + offsets[value % 3]; }
-extern "C" __global__ void probe(int* __restrict__ out) { out[threadIdx.x] = shifted(threadIdx.x); }
+    #include "prelude.cuh"
+    extern "C" __global__ void __cluster_dims__(2, 1, 1) probe(real* __restrict__ out)
+    {
+        extern __shared__ real held[];
+        const int t = threadIdx.x, rank = blockIdx.x % 2, i = 32 * blockIdx.x + t;
+        held[t] = -1;
+        barrier_cluster_arrive(); barrier_cluster_wait();
+        *mapa(held + (t ^ 1), 1 - rank) = i;
+        ORDER;
+        out[i] = held[t];
+    }
+    """.replace("\n    ", "\n")
+    barrier, out = "barrier_cluster_arrive(); barrier_cluster_wait()", np.zeros(128, np.float32)
+
+    def launch(order: str) -> None:
+        kernel = text_kernel(
+            text.replace("ORDER", order), array_out("out", "real", "128"), grid=4, shared_bytes=256
+        )
+        RaceDevice(architecture="sm_90").launch(kernel, out)
+
+    launch(barrier)
+    np.testing.assert_array_equal(
+        out.reshape(4, 32), np.arange(128).reshape(4, 32)[[1, 0, 3, 2]][:, LANES ^ 1]
+    )
+    with pytest.raises(EmulationError, match="a race on byte"):
+        launch("__syncthreads()")
+
+
+#: Mistakes, and what the error names.
+MISTAKES = {
+    "a missing barrier": (SHARED + "out[t] = held[(t + 1) % 64];", {}, r"out\[\d+\] is .* a race"),
+    "an output that is not written": (
+        "if (threadIdx.x < 62) out[threadIdx.x] = 1;", {}, r"out\[62\] .* 2 of 64",
+    ),
+    "a write behind an array": ("out[threadIdx.x + 1] = 1;", {}, "out was written outside its 64 elements"),
+    "a write before an array": ("out[int(threadIdx.x) - 1] = 1;", {}, "out was written outside its 64"),
+    "a barrier in a branch": (
+        "if (threadIdx.x < 8) __syncthreads(); else __syncwarp(~0xffu);\n"
+        "__syncthreads(); out[threadIdx.x] = 1;",
+        {"block": 32}, "threads 0 to 7 wait at __syncthreads",
+    ),
+    "lanes that never come": (
+        "out[threadIdx.x] = 1; if (threadIdx.x < 16) __shfl_xor_sync(~0u, 1.0f, 1); else __syncthreads();",
+        {"block": 32}, "0 to 15 wait at __shfl_xor_sync",
+    ),
+    "a block too large": ("out[0] = 1;", {"block": 1025}, "1025"),
+    "parameters that differ": (
+        'extern "C" __global__ void probe(double* out, double* given) {}', {}, "does not compile",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_an_error(name: str) -> None:
+    body, launch, message = MISTAKES[name]
+    with pytest.raises(EmulationError, match=message):
+        run(body, EmulatedDevice, **launch)
+
+
+def test_arrays_of_a_bad_launch_are_refused(emulated: EmulatedDevice) -> None:
+    kernel = text_kernel("", array_in("values", "real", "rows * 2 + 1"), scalar("rows"))
+    with pytest.raises(EmulationError, match=r"values has 10 elements, .* 11"):
+        emulated.launch(kernel, np.zeros(10), 5)
+    kernel, memory = text_kernel("out[0] = 1;", GIVEN, OUT, block=1), np.zeros(100)
+    with pytest.raises(EmulationError, match="given and out overlap"):
+        emulated.launch(kernel, memory[:64], memory[36:])
+    with pytest.raises(DeviceError, match="65540 bytes of shared memory, 65536 are"):
+        run("extern __shared__ char held[]; held[0] = 1;", EmulatedDevice, shared_bytes=65540)
+
+
+@pytest.mark.long
+def test_every_kernel_is_clean_under_the_sanitizers() -> None:
+    """AddressSanitizer and UBSan see reads out of bounds, which the device itself does not."""
+    program = compiler()
+    if program is None:
+        pytest.skip("the emulated device needs g++")
+    library = subprocess.check_output([program, "-print-file-name=libasan.so"], encoding="utf-8").strip()
+    if not os.path.isabs(library):
+        pytest.skip("g++ has no AddressSanitizer: install its libasan")
+    environment = os.environ | {
+        "LD_PRELOAD": library,
+        # Python itself keeps memory until it ends, and fibers have no fake stacks.
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
+        "BPPSA_EMULATOR_SANITIZE": "1",
+        "PYTHONPATH": os.pathsep.join([str(TESTS / "support"), os.environ.get("PYTHONPATH", "")]).rstrip(":"),
+    }
+
+    def sanitized(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)
+
+    fault = """
+import numpy as np
+from emulator.device import EmulatedDevice
+from emulator.text_kernel import array_in, array_out, text_kernel
+arrays = array_in("values", "real", "32"), array_out("out", "real", "32")
+EmulatedDevice().launch(
+    text_kernel("out[threadIdx.x] = values[threadIdx.x + 1];", *arrays), np.ones(32), np.ones(32))
 """
-    out = np.zeros(6, np.int32)
-    emulated.launch(text_kernel(text, array_out("out", "int32", "6"), block=6), out)
-    assert out.tolist() == [5, 7, 9, 8, 10, 12]
-
-
-def test_scalars_arrive_by_type(emulated: EmulatedDevice) -> None:
-    body = "out[0] = double(size); out[1] = flag; out[2] = fraction; out[3] = narrow == real(0.1);"
-    kernel = text_kernel(
-        body, array_out("out", "real", "4"), scalar("size"), scalar("flag", "flag"),
-        scalar("fraction", "double"), scalar("narrow", "real_value"), block=1,
-    )  # fmt: skip
-    for dtype in (np.float32, np.float64):
-        out = np.zeros(4, dtype)
-        emulated.launch(kernel, out, 2**40, -3, 0.25, 0.1)
-        assert out.tolist() == [2**40, -3, 0.25, 1]
-
-
-def test_only_the_declared_size_of_an_array_is_reached(emulated: EmulatedDevice) -> None:
-    """Buffers hold the capacity of a plan; a smaller batch leaves the rest as it was."""
-    out = np.full(10, 3, np.int32)
-    emulated.launch(text_kernel("out[threadIdx.x] = 1;", array_out("out", "int32", "4"), block=4), out)
-    assert out.tolist() == [1] * 4 + [3] * 6
-
-
-def test_ucontext_gives_the_same(
-    emulated: EmulatedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The portable switch of fibers, for machines without the assembly of the quick one."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    kernel = text_kernel(
-        "int value = threadIdx.x; __syncthreads(); out[threadIdx.x] = __shfl_xor_sync(~0u, value, 1);",
-        array_out("out", "int32", "64"), block=64,
-    )  # fmt: skip
-    path = compile_text(kernel.source(Variant()), "probe", kernel.parameters, ("EMULATOR_UCONTEXT",))
-    out = np.zeros(64, np.int32)
-    library = Library("probe", path, ARCHITECTURES[LEAST])
-    library.run([ctypes.c_void_p(out.ctypes.data)], kernel.launch({}))
-    np.testing.assert_array_equal(out, np.arange(64) ^ 1)
+    assert "heap-buffer-overflow" in sanitized("-c", fault).stderr
+    kernels = str(TESTS / "raw_kernels" / "test_kernel_pairs.py")
+    done = sanitized("-m", "pytest", "-qs", "-k", "emulat", "-p", "no:cacheprovider", kernels)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -29,10 +29,10 @@ def test_sectors_are_counted(racing: RaceDevice, place: str, sectors: int) -> No
     body = f"const int i = threadIdx.x; out[{place}] = 1;"
     kernel = text_kernel(body, array_out("out", "int32", "256"), block=32)
     library = load(kernel, Variant(), racing.architecture, 0, True)
-    library.count_banks()
+    library.count_sectors()
     racing.launch(kernel, np.zeros(256, np.int32))
-    assert library.banks("out") == (1, sectors)
-    library.count_banks(False)
+    assert library.sectors("out") == (1, sectors)
+    library.count_sectors(False)
 
 
 #: Cell, hidden size: walks within a warp, by places of one lane, of several, and of several units.
@@ -57,9 +57,9 @@ def test_walks_write_neighbours(racing: RaceDevice, name: str, hidden: int, verb
                      drawn.astype(np.int32) if parameter.type == "int32" else drawn)  # fmt: skip
     facts = racing.facts_of_launch(scalars | {"per_step": 0}, 4)
     library = load(kernel, kernel.variant_for(Variant(), facts), racing.architecture, 0, True)
-    library.count_banks()
+    library.count_sectors()
     racing.launch(kernel, *given)
     written = next(p for p in kernel.parameters if p.name == ("state" if verb == "forward" else "delta"))
-    phases, sectors = library.banks(written.name)
-    library.count_banks(False)
+    phases, sectors = library.sectors(written.name)
+    library.count_sectors(False)
     assert 0 < phases and sectors <= eval(written.size, {}, scalars) / 8 + phases

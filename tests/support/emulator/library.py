@@ -56,15 +56,14 @@ class Library:
             self._watch = handle.emulator_watch
             self._watch.restype = None
 
-    def count_banks(self, counts: bool = True) -> None:
-        """Whether accesses to memory are counted from here on, where the library finds races."""
-        self._handle.emulator_count_banks(int(counts))
+    def count_sectors(self, counts: bool = True) -> None:
+        """Whether sectors of accesses are counted from here on, where the library finds races."""
+        self._handle.emulator_count_sectors(int(counts))
 
-    def banks(self, array: str) -> tuple[int, int]:
-        """Of an array how often threads of a warp accessed it at once since `count_banks`, and how many turns
-        that took: of shared memory the most words of a bank, of an array that is written its sectors."""
+    def sectors(self, array: str) -> tuple[int, int]:
+        """Writes of warps to an array since `count_sectors`, and the 32-byte sectors that they took."""
         counted = (ctypes.c_uint64 * 2)()
-        self._handle.emulator_banks(array.encode(), counted)
+        self._handle.emulator_sectors(array.encode(), counted)
         return counted[0], counted[1]
 
     def check_shape(self, shape: LaunchShape) -> None:

@@ -6,13 +6,13 @@
 // races of what the kernel did in it, whether values differ or not.
 
 #include "races.hpp"
+#include "sectors.hpp"
 
 #include <stdio.h>
 
 #include <string>
 #include <vector>
 
-#include "banks.hpp"
 #include "clocks.hpp"
 
 extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start[];
@@ -22,7 +22,7 @@ namespace races {
 namespace {
 
 Clocks clocks;
-Banks banks;
+Sectors sectors;
 void (*report)(const char*, ...);
 bool atomic;
 
@@ -174,8 +174,7 @@ void touch(const void* address, size_t bytes, Kind kind, void* caller)
     const uintptr_t at = reinterpret_cast<uintptr_t>(address);
     Range* const range = range_of(at);
     if (!range) return;
-    if (range->is_shared()) banks.touch(range->name, caller, clocks.current, at, bytes);
-    else banks.touch_global(range->name, caller, clocks.current, at - range->begin, bytes);
+    if (!range->is_shared()) sectors.touch(range->name, caller, clocks.current, at - range->begin, bytes);
     const Access now = clocks.access(kind, uint32_t(static_cast<const char*>(caller) - __ehdr_start));
     range->each(at, bytes, [&](size_t cell) { range->touch(cell, now); });
 }
@@ -192,14 +191,14 @@ void add_shared(char* shared, size_t bytes, unsigned rank)
 void finish()
 {
     ranges.clear();
-    banks.barrier();
+    sectors.barrier();
     clocks.current = nobody;
 }
 
 void start_cluster(size_t first, unsigned blocks, unsigned threads)
 {
     clocks.start_cluster(first, blocks, threads);
-    banks.barrier();
+    sectors.barrier();
     for (Range& range : ranges) {
         if (range.owner == of_each) range.cells.resize(range.words() * blocks);
         if (range.is_shared() && !range.reads.empty()) {
@@ -220,7 +219,7 @@ void end()
 void block_barrier(unsigned rank)
 {
     clocks.block_barrier(rank);
-    banks.barrier();
+    sectors.barrier();
 }
 
 void cluster_arrive() { clocks.cluster_arrive(); }
@@ -228,7 +227,7 @@ void cluster_arrive() { clocks.cluster_arrive(); }
 void cluster_barrier()
 {
     clocks.cluster_barrier();
-    banks.barrier();
+    sectors.barrier();
 }
 
 void warp_barrier(unsigned first, unsigned lanes) { clocks.warp_barrier(first, lanes); }
@@ -260,16 +259,16 @@ extern "C" __attribute__((visibility("default"))) void emulator_watch(
     ranges.emplace_back(name, address, bytes, word, is_shared ? of_each : of_none);
 }
 
-// Whether accesses to shared memory are counted from here on, by banks; forgets what was counted.
-extern "C" __attribute__((visibility("default"))) void emulator_count_banks(int counts)
+// Whether sectors are counted from here on; forgets earlier counts.
+extern "C" __attribute__((visibility("default"))) void emulator_count_sectors(int counts)
 {
-    emulator::races::banks = emulator::races::Banks(counts != 0);
+    emulator::races::sectors = emulator::races::Sectors(counts != 0);
 }
 
-// How many accesses of phases there were to this array of shared memory, and how many turns they took.
-extern "C" __attribute__((visibility("default"))) void emulator_banks(const char* name, uint64_t counted[2])
+// How many accesses of warps to this array there were, and how many sectors they took.
+extern "C" __attribute__((visibility("default"))) void emulator_sectors(const char* name, uint64_t counted[2])
 {
-    const auto& found = emulator::races::banks.counted[name];
+    const auto& found = emulator::races::sectors.counted[name];
     counted[0] = found.phases;
     counted[1] = found.turns;
 }

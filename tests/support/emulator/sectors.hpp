@@ -1,7 +1,3 @@
-// Banks of shared memory: 32 of them, 4 bytes wide, one word of each at a time. What a warp's threads access at once
-// takes as many turns as there are different words in one bank. Of 8 bytes half a warp accesses at once, of 16 a quarter: a
-// phase.
-//
 // Sectors of global memory: 32 bytes each. What a warp's threads access at once is a phase, and takes as many turns as
 // there are different sectors.
 //
@@ -27,23 +23,14 @@ struct Counted {
     uint64_t phases = 0, turns = 0;
 };
 
-class Banks {
+class Sectors {
 public:
     std::map<std::string, Counted> counted;  // by array
 
-    explicit Banks(bool counts = false) : counts(counts) {}
+    explicit Sectors(bool counts = false) : counts(counts) {}
 
+    // `address` is from the array's begin on.
     void touch(const std::string& array, void* place, unsigned thread, uintptr_t address, size_t bytes)
-    {
-        if (!counts) return;
-        const unsigned threads = unsigned(128 / std::max(bytes, size_t(4)));
-        const unsigned time = times[{place, thread}]++;
-        std::set<uintptr_t>& words = phases[{array, place, time, thread / threads}];
-        for (uintptr_t word = address / 4; word <= (address + bytes - 1) / 4; ++word) words.insert(word);
-    }
-
-    // Of global memory: `address` is from the array's begin on.
-    void touch_global(const std::string& array, void* place, unsigned thread, uintptr_t address, size_t bytes)
     {
         if (!counts) return;
         std::set<uintptr_t>& sectors = global[{array, place, times[{place, thread}]++, thread / 32}];
@@ -53,19 +40,11 @@ public:
     // All threads have come to a barrier, or a block begins or the launch ends.
     void barrier()
     {
-        for (const auto& [key, words] : phases) {
-            unsigned in_bank[32] = {}, most = 0;
-            for (uintptr_t word : words) most = std::max(most, ++in_bank[word % 32]);
-            Counted& found = counted[std::get<0>(key)];
-            ++found.phases;
-            found.turns += most;
-        }
         for (const auto& [key, sectors] : global) {
             Counted& found = counted[std::get<0>(key)];
             ++found.phases;
             found.turns += sectors.size();
         }
-        phases.clear();
         global.clear();
         times.clear();
     }
@@ -73,7 +52,7 @@ public:
 private:
     bool counts;
     std::map<std::pair<void*, unsigned>, unsigned> times;
-    std::map<std::tuple<std::string, void*, unsigned, unsigned>, std::set<uintptr_t>> phases, global;
+    std::map<std::tuple<std::string, void*, unsigned, unsigned>, std::set<uintptr_t>> global;
 };
 
 }  // namespace races
