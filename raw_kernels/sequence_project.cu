@@ -1,7 +1,9 @@
 // One matrix times the values of every step and sample: out_t = W values_t + bias, or Wᵀ values_t + bias
-// where `transposed`. A thread an output.
+// where `transposed`. A thread an output; a matrix that fits lies in shared memory, neighbouring outputs side by side.
 
 #include "prelude.cuh"
+
+const int STAGED = 32 * 1024 / int(sizeof(real));
 
 extern "C" __global__ void sequence_project(
     const real* __restrict__ values,  // (steps, batch | rows): its first `inputs` rows
@@ -11,13 +13,24 @@ extern "C" __global__ void sequence_project(
     size_type steps, size_type rows, size_type inputs, size_type outputs, size_type batch,
     int transposed, int biased)
 {
+    __shared__ real staged[STAGED];
     const size_type by_input = transposed ? outputs : 1, by_output = transposed ? 1 : inputs;
+    const bool fits = outputs * inputs <= STAGED;
+    const int width = int(outputs), depth = int(inputs);
+    for (int e = threadIdx.x; fits && e < width * depth; e += blockDim.x)
+        staged[transposed ? e : e % depth * width + e / depth] = weight[e];
+    __syncthreads();
     GRID_STRIDE(item, steps * outputs * batch) {
         const size_type o = item % outputs;
-        const real* value = values + item / outputs * rows;
-        const real* entry = weight + o * by_output;
+        const real* const value = values + item / outputs * rows;
         real sum = biased ? bias[o] : real(0);
-        for (size_type i = 0; i < inputs; ++i, ++value, entry += by_input) sum += *entry * *value;
+        if (fits) {
+#pragma unroll 4
+            for (int i = 0; i < depth; ++i) sum += staged[i * width + int(o)] * value[i];
+        } else {
+            const real* const entry = weight + o * by_output;
+            for (size_type i = 0; i < inputs; ++i) sum += entry[i * by_input] * value[i];
+        }
         out[item] = sum;
     }
 }

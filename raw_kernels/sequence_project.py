@@ -128,4 +128,13 @@ def sequence_project(values, weight, bias, out, steps, rows, inputs, outputs, ba
     by(values, weight, bias, out, steps, rows, inputs, outputs, batch, transposed, biased)
 
 
-KERNEL = kernel(sequence_project, lambda s: one_thread_per(s["steps"] * s["outputs"] * s["batch"]))
+#: Blocks at most, of which each copies the matrix.
+BLOCKS = 1024
+
+
+def _launch(s):
+    shape = one_thread_per(s["steps"] * s["outputs"] * s["batch"])
+    return shape._replace(grid=(min(shape.grid[0], BLOCKS), 1, 1))
+
+
+KERNEL = kernel(sequence_project, _launch)
