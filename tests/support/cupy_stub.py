@@ -279,7 +279,8 @@ def make_cupy(
     cupy.asnumpy = lambda value: value.get()
     cupy.from_dlpack = lambda value: np.from_dlpack(value).view(ndarray)
     cupy.RawModule = RawModule
-    cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 5)
+    pool = SimpleNamespace(free_bytes=lambda: 5, free_all_blocks=lambda: None)
+    cupy.get_default_memory_pool = lambda: pool
     cupy.cuda = SimpleNamespace(
         runtime=SimpleNamespace(
             getDeviceCount=count,

@@ -235,6 +235,27 @@ def test_a_side_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) ->
         next(parts)
 
 
+@pytest.mark.long
+@pytest.mark.usefixtures("pytorch")
+def test_our_steps_run_on_the_stand_in(stub: CudaDevice) -> None:
+    words = [
+        "steps",
+        "--quick",
+        "--device",
+        "cuda",
+        "--against",
+        "none",
+        "--cases",
+        "paper",
+        "--repeats",
+        "1",
+    ]
+    (rows,) = steps.run(bench.parser().parse_args(words))
+    by_quantity = {row.quantity: row for row in rows}
+    assert "one CUDA graph" in (by_quantity["step, captured"].note or "")
+    assert {"step, plain", "memory, captured", "forward", "backward", "optimizer"} < by_quantity.keys()
+
+
 def test_differences_are_relative_to_norms() -> None:
     wanted = {"loss": np.array(2.0), "w": np.array([3.0, 4.0]), "b": np.zeros(2)}
     assert steps.difference(wanted, wanted) == 0

@@ -86,7 +86,12 @@ def run(arguments: argparse.Namespace) -> Iterator[list[Row]]:
         if case.kind not in arguments.cases or arguments.like not in case.name:
             continue
         started = time.perf_counter()
-        rows = measure_case(case, arguments, failed)
+        try:
+            rows = measure_case(case, arguments, failed)
+        except Exception as error:  # the other cases still count
+            failed.append(f"{case.name}: {type(error).__name__}: {error}")
+            cli.warn(failed[-1])
+            continue
         print(f"{case.name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
         yield rows
     if failed:
@@ -204,8 +209,8 @@ class TorchStep(Workload):
     def __init__(self, case: Case, device: str, tf32: bool = False) -> None:
         import torch
 
-        network = case.make_network(device)
-        self.device, self.where, self.tf32 = network.device, torch_device(network.device), tf32
+        network, self.device, self.tf32 = case.make_network("host"), get_device(device), tf32
+        self.where = torch_device(self.device)
         self.reset()
         torch.backends.cudnn.benchmark = True
         self.recurrent = case.kind != "images"
@@ -310,7 +315,12 @@ def measure_case(case: Case, arguments: argparse.Namespace, failed: list[str]) -
             failed.append(f"{case.name}, {name}: {type(error).__name__}: {error}")
             cli.warn(failed[-1])
     try:
-        return _rows(case, sides, memory if device.name == "cuda" else {}, arguments)
+        notes = _differences(sides)
+        for name, make in (CAPTURED, CapturedStep), (PLAIN, PlainStep):
+            if name in sides and sides[name].network.masks:
+                # Gradients that were read are written for all weights from then on, pruned ones too.
+                sides[name] = _built(make, case, arguments.device)
+        return _rows(case, sides, notes, memory if device.name == "cuda" else {}, arguments)
     finally:
         sides.clear()
         _release(device)
@@ -325,17 +335,27 @@ def _built(make: Callable[[Case, str], Any], case: Case, device: str) -> Any:
     return side
 
 
+def _differences(sides: Mapping[str, Any]) -> dict[str, str]:
+    """What rows say of each side's difference to PyTorch without TF32."""
+    if EAGER not in sides:
+        return {}
+    wanted, notes = sides[EAGER].result(), {}
+    for name, side in sides.items():
+        apart = difference(side.result(), wanted)
+        verdict = "" if apart <= TOLERANCE else f", more than {TOLERANCE:g}"
+        notes[name] = f"differs by {apart:.1e}{verdict}"
+    return notes
+
+
 def _rows(
-    case: Case, sides: Mapping[str, Any], memory: Mapping[str, float], arguments: argparse.Namespace
+    case: Case,
+    sides: Mapping[str, Any],
+    differences: Mapping[str, str],
+    memory: Mapping[str, float],
+    arguments: argparse.Namespace,
 ) -> list[Row]:
-    notes = {name: side.note() for name, side in sides.items()}
-    if EAGER in sides:
-        wanted = sides[EAGER].result()
-        for name, side in sides.items():
-            apart = difference(side.result(), wanted)
-            verdict = "" if apart <= TOLERANCE else f", more than {TOLERANCE:g}"
-            notes[name] = f"{notes[name]}; differs by {apart:.1e}{verdict}".removeprefix("; ")
     seconds = interleave(sides, arguments.case_seconds)
+    notes = {n: "; ".join(filter(None, (side.note(), differences.get(n)))) for n, side in sides.items()}
     rivals = [name for name in sides if name not in (CAPTURED, PLAIN)]
     exact = [name for name in rivals if TF32 not in name]
     strongest = min(exact, key=lambda name: float(np.median(seconds[name])), default=None)
@@ -377,7 +397,9 @@ def difference(ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray])
 def interleave(sides: Mapping[str, Any], limit: float) -> dict[str, list[float]]:
     """Seconds of a step of each side, one sample per round. A sample is some steps in a row, without a wait
     between them, from an idle device to an idle one."""
-    once = {name: _sample(side, 1) for name, side in sides.items()}
+    for side in sides.values():
+        _sample(side, 2)  # what was captured may have to be captured again
+    once = {name: _sample(side, 2) for name, side in sides.items()}
     numbers = {name: max(1, int(SAMPLE_SECONDS / seconds)) for name, seconds in once.items()}
     found: dict[str, list[float]] = {name: [] for name in sides}
     started = time.perf_counter()
