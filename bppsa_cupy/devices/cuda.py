@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
-from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, Launch, RefusedError
+from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, Launch, RefusedError, T
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
 from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS, active_clusters, tells_clusters
 from bppsa_cupy.devices.order import branches, predecessors
@@ -151,6 +151,8 @@ class CudaDevice(Device):
             return self.xp.asnumpy(array)
 
     def fetch(self, array: Any) -> Callable[[], np.ndarray]:
+        if self.capturing:
+            raise CaptureError("nothing can wait for a copy that a graph makes: fetch it after the launch")
         while self._copies and self._copies[0][0].done:
             self._copies.popleft()
         with self.naming_memory:
@@ -194,6 +196,9 @@ class CudaDevice(Device):
         event = self.xp.cuda.Event(disable_timing=True)
         event.record()
         return event
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        return super().remember((self.xp.cuda.runtime.getDevice(), key), make)
 
     def address(self, array: Any) -> int:
         return int(array.data.ptr)
@@ -328,7 +333,7 @@ class CudaDevice(Device):
         """A pool for the memory of arrays that captures make. Graphs that never run at once may share one."""
         return self.xp.cuda.MemoryPool()
 
-    def capture(self, record: Launch, pool: Any = None) -> Replay:
+    def capture(self, record: Callable[[], object], pool: Any = None) -> Replay:
         """The graph of what `record` launches on the current stream, and on streams that wait for it; none of
         it is made, or counted. If that fails, no stream is left in a capture.
 

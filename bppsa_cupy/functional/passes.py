@@ -148,7 +148,7 @@ def begin(
     if pool is None:
         pool = pool_of(layer)
     key = device.queue, x.dtype.char, x.shape, addresses, keep
-    slot = pool.find(key)
+    slot = None if device.capturing else pool.find(key)
     if slot is None:
         slot = _new_slot(layer, pool, key, device, x.dtype, arrays)
         slot.ctx.keeps = keep
@@ -173,7 +173,7 @@ def _new_slot(
         of_pool = pool.gradients[place]
         return layer.context(device, dtype, own, of_pool, masks, (), module_buffers=own_buffers)
 
-    return pool.take(key, shapes, own, make)
+    return pool.take(key, shapes, own, make, device.capturing)
 
 
 def run(

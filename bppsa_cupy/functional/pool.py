@@ -24,12 +24,13 @@ Key = tuple[Hashable, str, Shape, Hashable, bool]
 @dataclass(eq=False)
 class Slot:
     """A context of one layer, with the shapes of its passes, and the bytes of its buffers as `Pool.measure`
-    found them."""
+    found them. `captured` says that a graph works on it, to which it belongs from then on."""
 
     ctx: Context
     key: Key
     shapes: Shapes
     nbytes: int = -1
+    captured: bool = False
 
     @property
     def place(self) -> Hashable:
@@ -66,10 +67,18 @@ class Pool:
         return None
 
     def take(
-        self, key: Key, shapes: Shapes, parameters: dict[str, Array], make: Callable[[], Context]
+        self,
+        key: Key,
+        shapes: Shapes,
+        parameters: dict[str, Array],
+        make: Callable[[], Context],
+        device_captures: bool = False,
     ) -> Slot:
-        """A context to use on these parameters, of a key that `find` has none of: made, or bound anew."""
+        """A context to use on these parameters, of a key that `find` has none of: made, or bound anew. In a
+        capture it is a new one, which the graph keeps."""
         with self.lock:
+            if device_captures:
+                return Slot(make(), key, shapes, captured=True)
             if self._free_bytes + self._used_bytes >= SPARE * self._peak:
                 for number, slot in enumerate(self._free):
                     if slot.place == key[:2]:
@@ -99,6 +108,8 @@ class Pool:
             return
         with self.lock:
             self._used_bytes -= slot.nbytes
+            if slot.captured:
+                return
             self._free.append(slot)
             self._free_bytes += slot.nbytes
             while self._free_bytes + self._used_bytes > SPARE * self._peak:

@@ -29,11 +29,10 @@ def take_lengths(device: Device, lengths: Any, batch: int, steps: int) -> Array:
     """`lengths` (B,) as int64 on the device. Raises ShapeError naming sample, length and T.
 
     It is a copy. For those of the host nothing waits; for those of a GPU, which are looked at on the host,
-    it waits until the GPU has made them. In a capture, where nothing can
-    wait, they are taken as they are.
+    it waits until the GPU has made them. In a capture, where nothing can wait, they are not checked.
     """
     if device.capturing:
-        return lengths
+        return device.asarray(lengths, dtype=np.int64)
     if isinstance(lengths, device.xp.ndarray) or is_on_gpu(lengths):
         array = device.asarray(lengths)
         check_lengths(device.to_host(array), batch, steps)

@@ -111,7 +111,8 @@ def gradients(
     place = padded(rows) * padded(columns + 1)
     parts = gradients_size(device, size, inputs) // place
     partial, none = workspace[: parts * place], workspace[:0]
-    sources = device.asarray(np.array(cell.recurrent_rows, np.int32))
+    own = cell.recurrent_rows
+    sources = device.remember(("recurrent rows", own), lambda: device.asarray(np.array(own, np.int32)))
     add_up = device.bind(
         GRADIENTS, delta, walk.state, walk.initial, values, partial, size.steps, rows, size.state,
         size.hidden, values.shape[1], inputs, size.batch, parts, staged_count(rows, columns, size.itemsize),

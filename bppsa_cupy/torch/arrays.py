@@ -46,10 +46,23 @@ def on_host(call: Callable[..., Result], *arguments: Any) -> Result:
 @contextmanager
 def on_gpu_of(tensor: torch.Tensor) -> Iterator[Device]:
     """Work on the tensor's GPU, which the block is given as the engine's device, on PyTorch's current stream.
-    Raises DeviceError without CuPy."""
+    While PyTorch captures a graph, memory comes from its private pool. Raises DeviceError without CuPy."""
     device, where = get_device("cuda"), tensor.device
     with device.on_stream(where.index, torch.cuda.current_stream(where).cuda_stream):
-        yield device
+        if device.capturing:
+            with device.xp.cuda.using_allocator(_allocator(device).malloc):
+                yield device
+        else:
+            yield device
+
+
+@cache
+def _allocator(device: Device) -> Any:
+    """PyTorch's memory as an allocator of CuPy's: a capture of PyTorch's forbids cudaMalloc to all others."""
+    return device.xp.cuda.PythonFunctionAllocator(
+        lambda size, number: torch.cuda.caching_allocator_alloc(size, number),
+        lambda address, number: torch.cuda.caching_allocator_delete(address),
+    )
 
 
 def array_of(tensor: torch.Tensor) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from contextlib import nullcontext
 
 import numpy as np
@@ -12,7 +13,7 @@ from marks import some
 
 import bppsa_cupy as bp
 from bppsa_cupy.devices import Device, get_device
-from bppsa_cupy.devices.base import Graphs
+from bppsa_cupy.devices.base import CaptureError, Graphs
 from bppsa_cupy.devices.cuda import MOST_GRAPHS, MOST_LAUNCHES, CudaDevice
 from bppsa_cupy.raw_kernels import KERNELS
 
@@ -149,3 +150,97 @@ def test_steps_of_a_network_on_graphs_are_those_of_the_host(
         for ours, theirs in zip(*found, strict=True):
             np.testing.assert_allclose(theirs, ours, rtol=1e-10, atol=1e-12)
     assert len(Graph.made) > graphs + 4
+
+
+# ---- what a capture does to what is around it ----
+
+
+@pytest.mark.parametrize(
+    "layer", [bp.LSTM(3, 5, 2, outputs="all"), bp.GRU(3, 5), bp.MinGRU(3, 5), bp.Linear(3, 5)]
+)
+def test_functions_go_into_a_capture_of_another_library(
+    layer: bp.layers.base.Layer, stub: CudaDevice, rng: np.random.Generator
+) -> None:
+    """Passes captured by others, whose pool gives the memory, are replayed on other values, also after passes
+    of the same layer that are not captured."""
+    cuda, shape = stub.xp.cuda, (2, 3) if isinstance(layer, bp.Linear) else (2, 9, 3)
+    own = {name: stub.asarray(rng.standard_normal(s)) for name, s in layer.parameter_shapes().items()}
+    x, found = stub.asarray(rng.standard_normal(shape)), {}
+
+    def run() -> None:
+        y, saved = bp.functional.forward(layer, own, x, device=stub)
+        found["y"], found["by"] = y, bp.functional.vjp(saved, y)
+
+    run()
+    stream, pool = cuda.Stream(non_blocking=True), cuda.MemoryPool()
+    with stream, cuda.using_allocator(pool.malloc):
+        stream.begin_capture()
+        run()
+        graph = stream.end_capture()
+    captured = dict(found)
+    for _ in range(2):
+        x[...] = stub.asarray(rng.standard_normal(shape))
+        run()
+        graph.launch(cuda.get_current_stream())
+        pairs = [(captured["y"], found["y"]), (captured["by"].input, found["by"].input)]
+        pairs += [(captured["by"].parameters[name], array) for name, array in found["by"].parameters.items()]
+        for ours, theirs in pairs:
+            np.testing.assert_allclose(stub.to_host(ours), stub.to_host(theirs), rtol=1e-12, atol=1e-13)
+
+
+def test_captures_are_told_by_their_stream(stub: CudaDevice) -> None:
+    """A thread beside a capture makes its launches."""
+    array, out = stub.asarray(np.arange(-2.0, 2.0)), stub.zeros(4, np.float64)
+    stream = stub.xp.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        assert stub.capturing
+        with stub.xp.cuda.Stream(non_blocking=True):
+            assert not stub.capturing
+        stub.launch(KERNELS["relu_forward"], array, out, 4)
+        graph = stream.end_capture()
+    assert not stub.to_host(out).any()
+    graph.launch(stream)
+    assert np.array_equal(stub.to_host(out), [0, 0, 0, 1])
+
+
+def test_a_capture_refuses_the_host(stub: CudaDevice) -> None:
+    """Arrays of the host, and memory of the default pool, whose graph would outlive them."""
+    array = stub.zeros(4, np.float64)
+    for wrong in (lambda: stub.asarray(np.ones(4)), lambda: stub.to_host(array), lambda: stub.fetch(array)()):
+        with pytest.raises((CaptureError, RuntimeError)):
+            stub.capture(wrong)
+    assert not stub.capturing
+
+
+def test_arrays_of_another_gpu_are_refused(stub: CudaDevice) -> None:
+    array = stub.zeros(4, np.float64)
+    array.gpu = 1
+    with pytest.raises(bp.DeviceError, match=r"GPU 1 .* GPU 0"):
+        stub.asarray(array)
+
+
+def test_copies_that_nobody_waits_for_keep_their_memory(stub: CudaDevice) -> None:
+    array, memory = stub.zeros(4, np.float64), []
+    pinned, stub.pinned = stub.pinned, lambda *of: memory.append(weakref.ref(host := pinned(*of))) or host
+    stub.fetch(array)
+    assert memory[0]() is not None, "the copy may still run"
+    stub.synchronize()
+    stub.fetch(array)
+    assert memory[0]() is None
+
+
+def test_a_pass_goes_on_behind_its_other_stream(stub: CudaDevice, rng: np.random.Generator) -> None:
+    """A way back on another stream than its forward pass waits for it, and the next pass for that."""
+    net = bp.Sequential([bp.Linear(3, 2)], (3,), dtype="float64", device=stub)
+    streams = [stub.xp.cuda.Stream(non_blocking=True) for _ in range(2)]
+    waited: list[tuple[object, object]] = []
+    for stream in streams:
+        stream.wait_event = lambda event, own=stream: waited.append((own, event._stream))
+    with streams[0]:
+        y = net.forward(rng.standard_normal((4, 3)))
+    with streams[1]:
+        net.backward(y)
+    with streams[0]:
+        net.forward(rng.standard_normal((4, 3)), into=net.last_pass)
+    assert waited == [(streams[1], streams[0]), (streams[0], streams[1])]

@@ -201,7 +201,7 @@ def make_cupy(
         if needed > free:
             raise OutOfMemoryError(needed)
         Memory.take(needed)
-        return np.empty(shape, dtype).view(ndarray)
+        return Memory.keep(np.empty(shape, dtype).view(ndarray))
 
     def asarray(value: Any, dtype: Any = None) -> ndarray:
         if isinstance(value, ndarray):

@@ -26,7 +26,7 @@ class ndarray(np.ndarray):
             with np.errstate(all="ignore"):  # no values are there yet
                 made = options.get("out") or (np.empty_like(getattr(ufunc, method)(*bare, **options)),)
             stream.add(lambda: getattr(ufunc, method)(*bare, **{**options, "out": made}))
-            return on_device(made[0])
+            return on_device(Memory.keep(made[0]))
         result = getattr(ufunc, method)(*bare, **options)
         if "out" not in options:
             Memory.take(result.nbytes)
@@ -103,6 +103,7 @@ def made_by(make: Callable[[], Any], arrays: Sequence[Any]) -> Any:
     array = np.asarray(made)
     if array.size and not any(isinstance(a, np.ndarray) and np.may_share_memory(array, a) for a in arrays):
         Memory.take(array.nbytes)
+        Memory.keep(array)
         if Stream.current[-1].capture is not None:
             Stream.current[-1].add(lambda: array.__setitem__(..., make()))
     return array.view(ndarray)

@@ -39,7 +39,10 @@ OF_RUNTIME, OF_CODE, OF_BLAS = OTHERS
 
 
 class MemoryPool:
-    """A pool of its own."""
+    """A pool of its own, whose memory stays as long as it does: graphs hold addresses."""
+
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
 
     def malloc(self, size: int) -> None: ...
 
@@ -71,6 +74,13 @@ class Memory:
         if cls.most is not None and cls.taken >= cls.most:
             raise OutOfMemoryError(what) if isinstance(what, int) else OTHERS[what]
         cls.taken += 1
+
+    @classmethod
+    def keep(cls, array: Any) -> Any:
+        """Let the pool that is entered hold an array that was made."""
+        if cls.pools:
+            cls.pools[-1].__self__.arrays.append(array)
+        return array
 
     @classmethod
     @contextmanager
