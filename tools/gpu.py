@@ -285,11 +285,12 @@ def make_tree(root: Path, folder: Path) -> Path:
 
 
 def environment(tree: Path, cache: Path | None) -> dict[str, str]:
-    """What the parts see: the tree before all else, its tests for plugins of pytest, and machine code. They
-    write nothing into the checkout."""
+    """What the parts see: the tree before all else, its tests for plugins of pytest, and machine code."""
     others = os.environ.get("PYTHONPATH")
     path = os.pathsep.join([str(tree), str(tree / "tests" / "support"), *([others] if others else [])])
-    found = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
+    found = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    # Without bytecode each part would compile all modules again.
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
     return found if cache is None else {**found, "XDG_CACHE_HOME": str(cache)}
 
 
