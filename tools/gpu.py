@@ -110,9 +110,9 @@ def make_parts() -> list[Part]:
         Part("memcheck", 25, memcheck),
         Part("profile", 20, profile, (*profile, *on_host)),
         steps("grid", 80),
-        bench("spgemm", 25, "--against", "cupyx", "--repeats", "3", rehearsed=("--against", "none")),
+        bench("spgemm", 50, "--against", "cupyx", "--repeats", "3", rehearsed=("--against", "none")),
         bench(
-            "train", 20, "--model", "lenet5", "--batch-size", "256", "--methods", "bp", "linear", "blelloch",
+            "train", 30, "--model", "lenet5", "--batch-size", "256", "--methods", "bp", "linear", "blelloch",
             "--repeats", "5",
         ),
         Part("tests", TOTAL, tests, (*tests, "--collect-only", "-q")),
