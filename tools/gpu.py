@@ -54,8 +54,8 @@ PYTEST = (
 )  # fmt: skip
 #: Folders of tests that have some for a GPU, by value.
 TESTED = (
-    "timescan", "layers", "training", "devices", "products", "network", "scan", "functional", "cells",
-    "pipeline", "records", "jacobians", "raw_kernels",
+    "timescan", "layers", "training", "devices", "torch", "products", "network", "scan", "functional",
+    "cells", "pipeline", "records", "jacobians", "raw_kernels",
 )  # fmt: skip
 
 

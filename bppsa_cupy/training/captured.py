@@ -19,6 +19,7 @@ from bppsa_cupy.devices import Array, get_device
 from bppsa_cupy.devices.cuda import CudaDevice, Replay
 from bppsa_cupy.distributed import BatchSequential
 from bppsa_cupy.errors import BppsaError, DeviceError
+from bppsa_cupy.layers.embedding import Embedding
 from bppsa_cupy.layers.walk import walk
 from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.network.backward import METHODS
@@ -109,8 +110,8 @@ class CapturedStep:
 
     Notes
     -----
-    Newton iterations, masked layers that multiply by all weights, gradient hooks and networks over ranks are
-    not captured. If a capture fails, the step
+    Newton iterations, embeddings, masked layers that multiply by all weights, gradient hooks and networks
+    over ranks are not captured. If a capture fails, the step
     warns (RuntimeWarning) and runs launch by launch. A step that raises an error changes neither parameters,
     buffers nor the optimizer's state. Memory: each of the 8 latest input shapes has its own activations.
 
@@ -439,6 +440,8 @@ def _obstacle_in(current: Pass | None) -> str:
         if stack is not None and stack.graphs is None:
             return f"layer {walker.place} iterates, and the host waits for its error"
     for place in walk(current.architecture, current.layers):
+        if isinstance(place.layer, Embedding):
+            return f"layer {place.path} sorts its indices, and CuPy waits for the order"
         if isinstance(place.layer, Weighted) and place.ctx is not None and place.layer.waits(place.ctx):
             return f"layer {place.path} multiplies by masked weights, and the host looks for NaN in its input"
     return ""
