@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import cupy_stub
-import numpy as np
 import pytest
 from cupy_fixtures import install, no_device_is_kept, stub  # noqa: F401  fixtures
 from nvrtc import nvrtc
 
 from bppsa_cupy.devices import cubins
 from bppsa_cupy.devices.cubins import OPTIONS, machine_code
-from bppsa_cupy.devices.cuda import CudaDevice
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import VARIANTS, Variant
-from bppsa_cupy.system import compilation
 
 RELU = KERNELS["relu_fill"]
 
@@ -72,14 +66,6 @@ def test_a_damaged_file_is_made_anew(cupy: ModuleType, damage: bytes | None) -> 
     assert list(file.parent.iterdir()) == [file]
 
 
-def test_without_a_folder_that_can_be_written_each_process_compiles(
-    cupy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "cuda").write_text("a file where the folder would be")
-    file = machine_code(cupy, RELU, VARIANTS[0])
-    assert tmp_path not in file.parents and file.read_bytes().startswith(cupy_stub.Nvrtc.HEADER)
-
-
 def test_what_does_not_compile_is_told_with_the_versions(
     cupy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,79 +74,6 @@ def test_what_does_not_compile_is_told_with_the_versions(
     with pytest.raises(DeviceError, match=rf"relu_fill does not compile {words}.*#error"):
         machine_code(cupy, RELU, VARIANTS[0])
     assert not list(tmp_path.rglob("*.cubin"))
-
-
-def test_ptx_of_a_gpu_that_is_newer_is_kept_as_text(
-    cupy: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        cupy.cuda.compiler, "compile_using_nvrtc", lambda *_, **options: (".version 8.7", None)
-    )
-    assert machine_code(cupy, RELU, VARIANTS[0]).read_bytes() == b".version 8.7"
-
-
-def test_a_compilation_is_announced_and_a_kept_file_is_not(
-    cupy: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(compilation, "PATIENCE", 0.0)
-    monkeypatch.setattr(compilation, "_NOTICE", compilation._Notice())
-    monkeypatch.delenv("BPPSA_QUIET", raising=False)
-    machine_code(cupy, RELU, VARIANTS[0])
-    assert f"relu_fill, … (kept in {tmp_path / 'cuda'})" in capsys.readouterr().err
-    monkeypatch.setattr(compilation, "_NOTICE", compilation._Notice())
-    machine_code(cupy, RELU, VARIANTS[0])
-    assert capsys.readouterr().err == ""
-
-
-PROCESS = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[3])
-import cupy_stub
-from bppsa_cupy.devices.cubins import machine_code
-from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.kernel import VARIANTS
-
-folder, cupy = Path(sys.argv[1]), cupy_stub.make_cupy()
-compile = cupy.cuda.compiler.compile_using_nvrtc
-
-def together(*arguments, **options):
-    (folder / f"began-{sys.argv[2]}").touch()
-    while len(list(folder.glob("began-*"))) < 2:
-        time.sleep(0.01)
-    return compile(*arguments, **options)
-
-cupy.cuda.compiler.compile_using_nvrtc = together
-print(machine_code(cupy, KERNELS["relu_fill"], VARIANTS[0]))
-"""
-
-
-def test_two_processes_compile_at_once(tmp_path: Path) -> None:
-    """Both compile, both have a whole file, and one is left."""
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
-    arguments = [sys.executable, "-c", PROCESS, str(tmp_path)]
-    processes = [
-        subprocess.Popen(
-            [*arguments, str(number), str(Path(__file__).parents[1] / "support")],
-            env=environment,
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-        )
-        for number in range(2)
-    ]
-    said = [process.communicate(timeout=120)[0].strip() for process in processes]
-    assert said[0] == said[1] and [process.returncode for process in processes] == [0, 0]
-    (file,) = (tmp_path / "bppsa-cupy" / "cuda").iterdir()
-    assert str(file) == said[0]
-    assert file.read_bytes() == cupy_stub.Nvrtc.HEADER + RELU.source(VARIANTS[0]).encode()
-
-
-def test_a_launch_takes_the_kept_file(stub: CudaDevice, tmp_path: Path) -> None:
-    values = stub.empty((3, 1), np.float64)
-    stub.launch(RELU, stub.asarray(np.array([[1.0, -1.0, 2.0]])), values, 3, 1)
-    np.testing.assert_array_equal(stub.to_host(values), [[1], [0], [1]])
-    (file,) = (tmp_path / "cuda").iterdir()
-    assert file.name.startswith("relu_fill-") and file.suffix == ".cubin"
 
 
 @pytest.mark.skipif(nvrtc() is None, reason="NVRTC is missing: install nvidia-cuda-nvrtc-cu12")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import cupy_stub
 import numpy as np
@@ -18,8 +18,7 @@ from tolerances import assert_close
 import bppsa_cupy as bp
 from bppsa_cupy import conversion, devices
 from bppsa_cupy.devices import cubins, get_device
-from bppsa_cupy.devices.cubins import OPTIONS
-from bppsa_cupy.devices.cuda import CudaDevice, import_cupyx_sparse, stream_at
+from bppsa_cupy.devices.cuda import CudaDevice, stream_at
 from bppsa_cupy.errors import DeviceError
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.kernel import Variant
@@ -48,14 +47,6 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, count: int, words: str) 
     assert get_device("auto") is get_device("host")
 
 
-def test_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, devices=-1, driver=11080)
-    words = "the driver knows CUDA 11 at most and CuPy is made for CUDA 12: install a driver for CUDA 12"
-    with pytest.raises(DeviceError, match=words):
-        get_device("cuda")
-    assert_auto_takes_the_host(monkeypatch, words)
-
-
 def assert_auto_takes_the_host(monkeypatch: pytest.MonkeyPatch, words: str) -> None:
     """And says so the first time, with these words."""
     monkeypatch.setattr(conversion, "_said", set())
@@ -64,9 +55,14 @@ def assert_auto_takes_the_host(monkeypatch: pytest.MonkeyPatch, words: str) -> N
     assert get_device("auto") is get_device("host")
 
 
-def test_a_cupy_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, version="12.3.0")
-    words = r"CuPy is 12\.3\.0: install CuPy 13 or newer"
+@pytest.mark.parametrize(
+    "options, words",
+    [({"devices": -1, "driver": 11080}, "CUDA 11 at most.* CUDA 12"), ({"version": "12.3.0"}, "12.3.0.* 13")],
+)
+def test_a_driver_or_a_cupy_that_is_too_old(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, object], words: str
+) -> None:
+    install(monkeypatch, **options)
     with pytest.raises(DeviceError, match=words):
         get_device("cuda")
     assert_auto_takes_the_host(monkeypatch, words)
@@ -100,18 +96,6 @@ def test_with_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     device = get_device("auto")
     assert isinstance(device, CudaDevice) and device.name == "cuda"
     assert get_device("cuda") is device and get_device(device) is device
-
-
-def test_cupyx_is_asked_for_with_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cupyx", "cupyx.scipy", "cupyx.scipy.sparse"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["cupyx"].scipy = sys.modules["cupyx.scipy"]
-    sys.modules["cupyx.scipy"].sparse = sys.modules["cupyx.scipy.sparse"]
-    install(monkeypatch)
-    assert import_cupyx_sparse() is sys.modules["cupyx.scipy.sparse"]
-    install(monkeypatch, devices=0)
-    with pytest.raises(DeviceError, match="finds 0 GPUs"):
-        import_cupyx_sparse()
 
 
 def test_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,15 +167,6 @@ def test_arguments_reach_the_kernel(name: str, stub: CudaDevice, rng: np.random.
         for parameter, actual, wanted in zip(kernel.parameters, given, expected, strict=True):
             if parameter.is_array:
                 assert_close(stub.to_host(actual), wanted, what=parameter.name)
-
-
-def test_a_variant_is_compiled_once_with_the_options(stub: CudaDevice) -> None:
-    before = len(cupy_stub.Nvrtc.compiled)
-    for dtype in (np.float32, np.float32, np.float64):
-        stub.launch(RELU, stub.zeros((2, 3), dtype), stub.empty((3, 2), dtype), 3, 2)
-    made = cupy_stub.Nvrtc.compiled[before:]
-    assert [text.splitlines()[0] for text, _ in made] == ["typedef float real;", "typedef double real;"]
-    assert {options for _, options in made} == {OPTIONS}
 
 
 def test_a_sequence_is_captured_at_its_second_call(stub: CudaDevice) -> None:

@@ -173,36 +173,33 @@ def test_a_sequence_keeps_its_order(device: Device) -> None:
 # ---- arguments that do not fit ----
 
 
-def test_the_number_of_arguments(device: Device) -> None:
-    with pytest.raises(ShapeError, match="relu_fill got 3 arguments: it takes 4"):
-        device.bind(RELU, *relu_arguments(device)[:3])
-
-
-def test_one_real_dtype(device: Device) -> None:
+def with_other(device: Device, place: int, array: object) -> list:
+    """The arguments of a launch of ReLU, with another array at `place`."""
     arguments = relu_arguments(device)
-    arguments[1] = device.empty((3, 2), np.float64)
-    with pytest.raises(ShapeError, match="relu_fill: values is float64: it takes float32"):
-        device.bind(RELU, *arguments)
+    arguments[place] = array
+    return arguments
 
 
-@pytest.mark.parametrize("dtype", ["int32", "float16"])
-def test_a_real_is_float32_or_float64(device: Device, dtype: str) -> None:
-    with pytest.raises(ShapeError, match=f"relu_fill: output is {dtype}: it takes float32 or float64"):
-        device.bind(RELU, *relu_arguments(device, dtype))
+REFUSED = {
+    "a missing argument": (RELU, lambda d: relu_arguments(d)[:3], "3 arguments.* 4"),
+    "two real types": (RELU, lambda d: with_other(d, 1, d.empty((3, 2), np.float64)), "float64.*float32"),
+    "an integer for a real": (RELU, lambda d: relu_arguments(d, "int32"), "output is int32"),
+    "a half for a real": (RELU, lambda d: relu_arguments(d, "float16"), "output is float16"),
+    "strides": (RELU, lambda d: with_other(d, 0, d.empty((3, 2), "f4").T), "output is not C-contiguous"),
+    "a signed index": (
+        GATHER, lambda d: [d.empty(3, "f4"), d.asarray(np.zeros(3, "i8")), d.empty(3, "f4"), 3, 3], "int64"
+    ),
+    "a narrow index": (
+        GATHER, lambda d: [d.empty(3, "f4"), d.asarray(np.zeros(3, "u1")), d.empty(3, "f4"), 3, 3], "uint8"
+    ),
+}  # fmt: skip
 
 
-def test_an_index_is_unsigned(device: Device) -> None:
-    values = device.empty(3, np.float32)
-    for dtype in ("int64", "uint8"):
-        with pytest.raises(ShapeError, match=f"gather_fill: map is {dtype}: it takes uint32 or uint64"):
-            device.bind(GATHER, values, device.asarray(np.zeros(3, dtype)), device.empty(3, np.float32), 3, 3)
-
-
-def test_arrays_are_contiguous(device: Device) -> None:
-    arguments = relu_arguments(device)
-    arguments[0] = device.empty((3, 2), np.float32).T
-    with pytest.raises(ShapeError, match="relu_fill: output is not C-contiguous: copy it first"):
-        device.bind(RELU, *arguments)
+@pytest.mark.parametrize("name", REFUSED)
+def test_arguments_that_do_not_fit_are_refused(device: Device, name: str) -> None:
+    kernel, arguments, message = REFUSED[name]
+    with pytest.raises(ShapeError, match=message):
+        device.bind(kernel, *arguments(device))
 
 
 def test_a_launch_that_was_checked_is_checked_again_where_it_differs(device: Device) -> None:

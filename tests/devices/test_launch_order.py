@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
-from graph_capture import Capturing, Mark
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,42 +95,3 @@ def test_a_branch_goes_on_where_one_waits_for_its_last():
     assert branches([(), (), (0, 1), (), (3,)], 8) == [0, 1, 0, 2, 2]
     assert branches([(), (), (), (), (0,), (1,)], 3) == [0, 1, 2, 0, 1, 2], "the one left alone longest"
     assert branches([], 3) == []
-
-
-# ---- what a capture of streams becomes ----
-
-
-def test_a_capture_forks_and_joins():
-    first, second = Capturing(), Capturing()
-    first.begin_capture()
-    first.add("a")
-    Mark(first).wait(second)
-    first.add("b")
-    second.add("c")
-    Mark(second).wait(first)
-    first.add("d")
-    graph = first.ended()
-    assert graph.nodes == ["a", "b", "c", "d"] and graph.longest == 3
-    assert graph.edges == [(0, 1), (0, 2), (1, 3), (2, 3)]
-    assert first.capture is second.capture is None
-
-
-def test_a_stream_that_is_not_joined_ends_no_capture():
-    first, second = Capturing(), Capturing()
-    first.begin_capture()
-    Mark(first).wait(second)
-    second.add("a")
-    with pytest.raises(AssertionError, match="node 0 is on a stream that was not joined"):
-        first.ended()
-
-
-def test_streams_of_two_captures_do_not_meet():
-    first, second = Capturing(), Capturing()
-    first.begin_capture()
-    second.begin_capture()
-    with pytest.raises(AssertionError, match="another's event"):
-        Mark(first).wait(second)
-
-
-def test_an_event_outside_of_captures_is_none_of_a_graph():
-    assert not Mark(Capturing()).wait(Capturing())

@@ -25,6 +25,7 @@ from bppsa_cupy.processors import models
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.training.loop import train as train_network
 from bppsa_cupy.training.settings import Settings
+from bppsa_cupy.training.state import restore, snapshot
 
 pytestmark = pytest.mark.long
 
@@ -128,11 +129,38 @@ def test_a_call_that_runs_out_is_as_if_it_had_not_been_made(
     assert failed == set(range(CALLS)), "every call takes memory at some time"
 
 
+def drawn_dataset() -> Dataset:
+    shape, rng = CASES["images, bp"].input_shape, np.random.default_rng(0)
+    inputs = rng.standard_normal((4, *shape)).astype(np.float32)
+    return Dataset("drawn", shape, 3, Split(inputs, np.array([0, 1, 2, 0]), None), None, None)
+
+
+def test_a_checkpoint_is_restored_whole_or_not_at_all(stub: CudaDevice) -> None:
+    case, dataset = CASES["images, bp"], drawn_dataset()
+    net, optimizer = case.make(stub)
+    settings = Settings(method="bp", batch_size=2, iterations=1)
+    train_network(net, dataset, optimizer, settings)
+    checkpoint, after = snapshot(net, optimizer, settings, dataset, 1, 2), state_of(net, optimizer)
+    with Memory.ending_after(None):
+        restore(*case.make(stub), checkpoint, settings, dataset)
+        net, optimizer = case.make(stub)
+        Memory.taken = 0
+        restore(net, optimizer, checkpoint, settings, dataset)
+        count = Memory.taken
+    assert count
+    for most in range(count):
+        net, optimizer = case.make(stub)
+        before = state_of(net, optimizer)
+        with Memory.ending_after(most), pytest.raises(DeviceError, match=NAMED):
+            restore(net, optimizer, checkpoint, settings, dataset)
+        assert state_of(net, optimizer) == before, most
+        restore(net, optimizer, checkpoint, settings, dataset)
+        assert {**state_of(net, optimizer), "version": 0} == {**after, "version": 0}, most
+
+
 def test_training_ends_behind_a_whole_step(stub: CudaDevice) -> None:
     """Wherever memory runs out; training that has made none goes on as if nothing had been."""
-    rng, case = np.random.default_rng(0), CASES["images, bp"]
-    inputs = rng.standard_normal((4, *case.input_shape)).astype(np.float32)
-    dataset = Dataset("drawn", case.input_shape, 3, Split(inputs, np.array([0, 1, 2, 0]), None), None, None)
+    case, dataset = CASES["images, bp"], drawn_dataset()
 
     def train(net: bp.Sequential, optimizer: bp.Optimizer, iterations: int) -> dict[str, Any]:
         settings = Settings(method="bp", batch_size=2, clip=0.1, iterations=iterations)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from cupy_fixtures import no_device_is_kept, stub  # noqa: F401  fixtures
@@ -19,7 +17,6 @@ from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.frames.form import CellForm
-from bppsa_cupy.raw_kernels.frames.steps import MOST_GATES
 from bppsa_cupy.timescan import WalkSize
 from bppsa_cupy.timescan.serial import check_shared
 
@@ -31,26 +28,6 @@ REALS = {
     "rnn_tanh_forward": 2, "rnn_tanh_backward": 3, "gru_forward": 4, "gru_backward": 5, "lstm_forward": 6,
     "lstm_backward": 7,
 }  # fmt: skip
-
-
-@pytest.mark.parametrize("itemsize", [4, 8])
-@pytest.mark.parametrize("name", REALS)
-def test_a_walk_counts_its_own_reals(name: str, itemsize: int) -> None:
-    sizes = {"steps": 3, "batch": 2, "sets": 1, "chunk": 3, "hidden": 700}
-    sizes |= {"itemsize": itemsize, "shared_bytes": SHARED_BYTES}
-    assert KERNELS[name].launch(sizes).shared_bytes == REALS[name] * 700 * itemsize
-
-
-@pytest.mark.parametrize("hidden", [20, 21, 64, 224])
-@pytest.mark.parametrize("name", ["rnn_tanh_reduce", "gru_reduce", "lstm_reduce"])
-def test_a_reduction_stays_within_48_kib_with_wider_slices_in_float32(name: str, hidden: int) -> None:
-    sizes = {"steps": 9, "batch": 1, "sets": 1, "chunk": 3, "first": 1, "per_step": 1, "hidden": hidden}
-    sizes["shared_bytes"] = SHARED_BYTES
-    single, double = (KERNELS[name].launch({**sizes, "itemsize": itemsize}) for itemsize in (4, 8))
-    assert max(single.shared_bytes, double.shared_bytes) <= 48 * 1024
-    assert single.block[1] >= double.block[1] and single.grid[0] <= double.grid[0]
-    if hidden <= 20:
-        assert 2 * single.shared_bytes == double.shared_bytes
 
 
 @pytest.mark.long
@@ -95,15 +72,6 @@ def test_what_does_not_fit_is_said_before_anything_is_launched(cell: CellForm, s
         check_shared(device, WalkSize(cell, 5, 2, hidden + 2, 4))
     for other in (stub, get_device("host")):
         check_shared(other, WalkSize(cell, 5, 2, 10**5, 4))
-
-
-def test_a_cell_of_many_gates_is_held_to_what_a_block_can_have(stub: CudaDevice) -> None:
-    cell = replace(FORMS["lstm"], name="gated", gates=MOST_GATES + 1)
-    check_shared(stub, WalkSize(cell, 5, 2, 200, 4))
-    with pytest.raises(
-        DeviceError, match=rf"gated_forward takes \d+ bytes of shared memory, {227 * 1024} are"
-    ):
-        check_shared(stub, WalkSize(cell, 5, 2, 10**4, 4))
 
 
 def test_a_network_that_does_not_fit_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import json
 import os
 import subprocess
@@ -16,9 +15,8 @@ import numpy as np
 import pytest
 from numba.extending import intrinsic
 
-from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.cells import FORMS
-from bppsa_cupy.system.function_digest import NoDigestError, function_digest, global_names
+from bppsa_cupy.system.function_digest import NoDigestError, function_digest
 
 
 def made(text, **room):
@@ -162,11 +160,3 @@ def test_every_function_of_the_engine_has_one_digest_in_all_processes():
     # Of each kind of function that cells are given, built-in cells have their own.
     of_cells = next(digests for name, digests in found.items() if "frames.host.fill." in name)
     assert len(of_cells) == len(set(of_cells)) >= len(FORMS)
-
-
-def test_names_of_globals_are_those_that_dis_tells():
-    many = made(f"def f(x): return x.a + {' + '.join(f'name_{k}.b' for k in range(700))}")
-    functions = [kernel.twin for kernel in KERNELS.values()]
-    for code in [many.__code__] + [getattr(one, "py_func", one).__code__ for one in functions]:
-        told = [i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"]
-        assert global_names(code) == told

@@ -139,45 +139,6 @@ def test_a_truncated_file_is_found(tmp_path, sealed, length):
         hdf5.read_array(file, "x", kinds="f", error=PlanError)
 
 
-def test_appended_bytes_are_found(tmp_path):
-    path = tmp_path / "a.h5"
-    write(path)
-    path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(PlanError, match="truncated or damaged"), hdf5.open_file(path, error=PlanError):
-        pass
-
-
-def test_a_file_that_is_written_over_while_it_is_checked_is_read(tmp_path, monkeypatch):
-    path, newer, seal = tmp_path / "a.h5", tmp_path / "newer.h5", hdf5._seal
-    write(path)
-    with hdf5.create(newer) as file:
-        hdf5.write_array(file, "x", np.arange(3000.0))
-
-    def written_over(raw):
-        if newer.exists():
-            os.replace(newer, path)
-        return seal(raw)
-
-    monkeypatch.setattr(hdf5, "_seal", written_over)
-    with hdf5.open_file(path) as file:
-        assert hdf5.read_array(file, "x", kinds="f", error=BppsaError).size == 3000
-
-
-def test_what_is_written_behind_the_check_is_checked(tmp_path, monkeypatch):
-    path, damaged, check = tmp_path / "a.h5", tmp_path / "damaged.h5", hdf5._check
-    write(path)
-    damaged.write_bytes(path.read_bytes() + b"\0")
-
-    def written_over(*arguments):
-        check(*arguments)
-        if damaged.exists():
-            os.replace(damaged, path)
-
-    monkeypatch.setattr(hdf5, "_check", written_over)
-    with pytest.raises(BppsaError, match="truncated or damaged"), hdf5.open_file(path):
-        pass
-
-
 def test_without_verify_only_the_digest_is_skipped(tmp_path):
     path = tmp_path / "a.h5"
     write(path)

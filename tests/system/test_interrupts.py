@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -74,58 +73,11 @@ def test_a_build_that_is_interrupted_leaves_nothing(tmp_path):
         assert list((tmp_path / point).iterdir()) == []
 
 
-def test_a_signal_takes_effect_between_two_arrays(tmp_path):
-    written = []
-    with pytest.raises(KeyboardInterrupt), create(tmp_path / "x.h5") as file:
-        write_array(file, "a", [1, 2])
-        os.kill(os.getpid(), signal.SIGINT)
-        written.append("b follows")
-        write_array(file, "b", [3])
-        written.append("b")
-    assert written == ["b follows"]
-    assert list(tmp_path.iterdir()) == []
-    interrupts.interruptible()
-    with pytest.raises(KeyboardInterrupt):
-        os.kill(os.getpid(), signal.SIGINT)
-
-
 def test_a_signal_after_the_last_array_leaves_no_file(tmp_path):
     with pytest.raises(KeyboardInterrupt), create(tmp_path / "x.h5") as file:
         write_array(file, "a", [1, 2])
         os.kill(os.getpid(), signal.SIGINT)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_signal_that_a_callback_lost_is_raised_again():
-    with interrupts.one_interrupt():
-        for _ in range(3):
-            try:
-                os.kill(os.getpid(), signal.SIGINT)
-                first = True
-            except KeyboardInterrupt:
-                first = False
-        assert first, "only the first one raises"
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.interruptible()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_threads_of_a_command_write_files(tmp_path):
-    paths = [tmp_path / name for name in "ab"]
-    with interrupts.one_interrupt(), ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda path: files.write_text(path, "whole"), paths))
-    assert [path.read_text() for path in paths] == ["whole"] * 2
-
-
-def test_an_ignored_signal_stays_ignored(tmp_path):
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with interrupts.one_interrupt(), interrupts.interrupts_deferred():
-            os.kill(os.getpid(), signal.SIGINT)
-            interrupts.interruptible()
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 # ---- a file of text, step by step ----

@@ -1,7 +1,6 @@
 """Compiled functions as parts of one program: what is emitted, who may call them, what is left as it was."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -11,8 +10,6 @@ import pytest
 from numba.core.registry import cpu_target
 from numba.np import arrayobj
 
-from bppsa_cupy.raw_kernels.product_terms import _groups
-from bppsa_cupy.raw_kernels.twins.scans.batched import GROUP
 from bppsa_cupy.raw_kernels.twins.simd.addresses import address_of, call_at
 from bppsa_cupy.system.compiled import compiled, part
 
@@ -35,37 +32,6 @@ def halves(size):
 @part()
 def quarters(size):
     return halves(size).sum()
-
-
-@part(parallel=True)
-def in_parallel(values):
-    for i in numba.prange(values.size):
-        values[i] = square(values[i])
-
-
-def test_machine_code_is_emitted_once_for_all_that_is_called(monkeypatch):
-    halves(1)  # and with it, once in a process, Numba's allocator
-    emitted = []
-    monkeypatch.setattr(
-        codegen, "_add_module", lambda module: emitted.append(codegen._engine.add_module(module))
-    )
-    assert quarters(8) == 2
-    assert len(emitted) == 1
-    values = np.arange(5.0)
-    in_parallel(values)
-    assert values.tolist() == [0, 1, 4, 9, 16]
-    assert len(emitted) == 2
-
-
-def test_what_is_inlined_into_a_loop_counts_no_references():
-    """A loop over terms reads each array by a function with conditions: counting took half of its time."""
-    sums, z = part()(_groups.py_func), np.uint64
-    ends, places = np.array([0, 1, 3], np.uint32), np.arange(3, dtype=np.uint32)
-    a, c = np.ones(3 * GROUP), np.zeros(2 * GROUP)
-    sums(z(0), z(2), ends, places, places, a, a, c, z(GROUP), True, True, False)
-    assert c.tolist() == [1] * GROUP + [2] * GROUP
-    (program,) = sums.programs.values()
-    assert not re.search(r"call .*@NRT_incref\(", program.library.get_llvm_str())
 
 
 def test_a_part_is_called_by_python_and_by_functions_of_others_too():

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy.jacobians import base
 from bppsa_cupy.jacobians.linear import LinearJacobian
 from bppsa_cupy.system import memory
 from bppsa_cupy.tools import cli
@@ -72,20 +71,6 @@ def test_the_limit_of_the_address_space(machine, monkeypatch):
     assert memory.free_host_memory() == 3 * page
 
 
-@pytest.mark.parametrize("known", [{}, {"SC_PHYS_PAGES": 3, "SC_PAGE_SIZE": 4096}])
-def test_other_systems(machine, monkeypatch, known, tmp_path):
-    """macOS has no SC_AVPHYS_PAGES and no /proc; a system may know neither."""
-
-    def sysconf(name):
-        if name not in known:
-            raise ValueError("unrecognized configuration name")
-        return known[name]
-
-    (tmp_path / "proc" / "meminfo").unlink()
-    monkeypatch.setattr(os, "sysconf", sysconf)
-    assert memory.free_host_memory() == (3 * 4096 if known else memory.sys.maxsize)
-
-
 # ---- who asks ----
 
 
@@ -113,15 +98,6 @@ def test_the_memory_to_make_a_pattern_is_known_before():
         finally:
             tracemalloc.stop()
         assert 0.7 < jacobian.bytes_to_make() / peak < 1.4, (jacobian, jacobian.bytes_to_make(), peak)
-
-
-def test_a_pattern_that_does_not_fit_is_refused_before_it_is_made(monkeypatch):
-    net = bp.Sequential([bp.Linear(30, 20)], (30,), device="host")
-    monkeypatch.setattr(base, "LARGE", 0)
-    monkeypatch.setattr(base, "free_host_memory", lambda: 1000)
-    monkeypatch.setattr(LinearJacobian, "make_entries", None)
-    with pytest.raises(bp.DeviceError, match="takes 20400 bytes to make, 1000 are free"):
-        net.plan()
 
 
 @pytest.mark.parametrize("text", ["", "Unable to allocate 618. MiB\nfor an array"])

@@ -117,23 +117,6 @@ def test_any_name_of_a_file(tmp_path, name):
     assert names(tmp_path) == [name]
 
 
-def test_a_file_taken_for_abandoned_before_its_lock_is_made_anew(tmp_path, monkeypatch):
-    """The moment between making a file and locking it, in which another writer removes it."""
-    lock, seen = temporary._lock, []
-
-    def first_removed(descriptor, kind):
-        if kind == fcntl.LOCK_SH and not seen:
-            seen.extend(names(tmp_path))
-            (tmp_path / seen[0]).unlink()
-        return lock(descriptor, kind)
-
-    monkeypatch.setattr(temporary, "_lock", first_removed)
-    with whole_file(tmp_path / "a.txt") as file:
-        assert file.exists() and [file.name] != seen
-        file.write_text("whole", encoding="utf-8")
-    assert names(tmp_path) == ["a.txt"]
-
-
 def test_writers_of_one_name_never_disturb_each_other(tmp_path):
     path, start, failed = tmp_path / "a.txt", Barrier(4), []
 
@@ -153,18 +136,3 @@ def test_writers_of_one_name_never_disturb_each_other(tmp_path):
         thread.join()
     assert not failed
     assert names(tmp_path) == ["a.txt"]
-
-
-def test_a_reader_of_hdf5_is_not_kept_out(tmp_path, monkeypatch):
-    """The library locks a file that it reads, when the writer may still hold its own lock on it."""
-    path, read, replace = tmp_path / "a.h5", [], os.replace
-
-    def replace_and_read(source, target):
-        replace(source, target)
-        with hdf5.open_file(path) as file:
-            read.append(hdf5.read_array(file, "x", kinds="i", error=BppsaError).tolist())
-
-    monkeypatch.setattr(os, "replace", replace_and_read)
-    with hdf5.create(path) as file:
-        hdf5.write_array(file, "x", np.arange(3))
-    assert read == [[0, 1, 2]]
