@@ -69,27 +69,6 @@ def test_rows_that_are_kept_beside_states_that_are_read(emulated: Device) -> Non
     assert_passes(cell, emulated)
 
 
-@pytest.mark.long
-def test_every_way_over_time_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    ways = []
-
-    class Told(bp.Sequential):
-        def backward(self, *arguments: Any, **options: Any) -> Any:
-            result = super().backward(*arguments, **options)
-            forward, back = self.last_pass.layers[0].forward_ways[0], self.last_backward.backward_ways[0]
-            ways.append((len(arguments[0]), forward.split()[1], back.split(": ")[1].split()[0].strip(",")))
-            return result
-
-    monkeypatch.setattr(cell_check, "Sequential", Told)
-    bp.check_cell(SLOW, "host")
-    assert ways == [
-        (2, "serial", "serial"),
-        (19, "serial", "serial"),
-        (2, "newton", "chunked"),
-        (19, "newton", "chunked"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("method", "message"),
     [

@@ -8,17 +8,13 @@ import re
 import subprocess
 import sys
 import traceback
-from itertools import chain, combinations
 
 import numpy as np
 import pytest
 import sympy
-from hypothesis import given
-from hypothesis import strategies as st
 
 import bppsa_cupy as bp
 from bppsa_cupy.cells import Cell, ctrnn
-from bppsa_cupy.cells.cut import nearest_cut
 from bppsa_cupy.cells.definitions import DEFINITIONS, LINEAR_DEFINITIONS
 from bppsa_cupy.raw_kernels.cells import FORMS
 from bppsa_cupy.raw_kernels.kernel import FOLDER
@@ -219,46 +215,3 @@ for call in (lambda: bp.Cell("own", gates=["h"], states=["h"], step=None), lambd
 
 
 # ---- what is kept ----
-
-
-@st.composite
-def graphs(draw):
-    """A graph of up to 8 nodes, each with edges from earlier ones, its sources, sinks and free nodes."""
-    count = draw(st.integers(2, 8))
-    operands = {
-        node: tuple(other for other in range(node) if draw(st.integers(0, 2)) == 0) for node in range(count)
-    }
-    chosen = st.sets(st.integers(0, count - 1), max_size=3)
-    return operands, draw(chosen), draw(chosen), draw(chosen)
-
-
-@given(graphs())
-def test_the_cut_is_the_smallest_and_nearest(graph) -> None:
-    operands, sources, sinks, free = graph
-
-    def reached(cut) -> set[int]:
-        """Sinks that a path from a source leads to, and the nodes behind `cut` that lead to them."""
-        found: set[int] = set()
-        for node in operands:
-            if node not in cut and (node in sources or any(other in found for other in operands[node])):
-                found.add(node)
-        return found & sinks
-
-    def behind(cut) -> int:
-        """Nodes that must be formed again, from the cut, for the sinks."""
-        needed = set(sinks) - cut
-        for node in reversed(operands):
-            if node in needed:
-                needed |= set(operands[node]) - cut
-        return len(needed)
-
-    nodes = [node for node in operands if node not in free]
-    cuts = [
-        set(cut)
-        for cut in chain.from_iterable(combinations(nodes, size) for size in range(len(nodes) + 1))
-        if not reached(set(cut) | free)
-    ]
-    found = nearest_cut(operands, sources, sinks, free)
-    smallest = len(cuts[0])
-    assert found in cuts and len(found) == smallest
-    assert behind(found | free) == min(behind(cut | free) for cut in cuts if len(cut) == smallest)

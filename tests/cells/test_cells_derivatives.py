@@ -7,14 +7,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import sympy
 import torch
 from cell_cases import FORMULAS, drawn_cells, every_function_cell
 from hypothesis import given, settings
 from tolerances import assert_close
 
 from bppsa_cupy import CellError, check_cell
-from bppsa_cupy.cells import Cell, sigmoid
+from bppsa_cupy.cells import Cell
 from bppsa_cupy.cells.definitions import DEFINITIONS
 from bppsa_cupy.cells.probe import Points, probe_points
 
@@ -140,37 +139,6 @@ def test_the_check_sees_a_block_that_is_not_said() -> None:
 def test_no_more_is_kept_than_the_way_back_takes(name: str, kept: int, separate: tuple[int, ...]) -> None:
     form = Cell.built_in(name).form
     assert (form.kept, form.separate) == (kept, separate)
-
-
-def test_gru_keeps_its_gates_and_the_recurrent_sum() -> None:
-    form = Cell.built_in("gru").form
-    points = probe_points(form, 9)
-    r, z = (1 / (1 + np.exp(-points.x[gate] - points.u[gate])) for gate in (0, 1))
-    n = np.tanh(points.x[2] + r * points.u[2])
-    _, kept = form.functions.forward(*points)
-    for found, expected in zip(kept, (r, z, n, points.u[2]), strict=True):
-        assert_close(found, expected, 4)
-
-
-def test_lstm_keeps_its_gates_and_forms_the_tanh_of_c_again() -> None:
-    form = Cell.built_in("lstm").form
-    points = probe_points(form, 9)
-    sums = [x + u for x, u in zip(points.x, points.u, strict=True)]
-    _, kept = form.functions.forward(*points)
-    for gate, (found, total) in enumerate(zip(kept, sums, strict=True)):
-        assert_close(found, np.tanh(total) if gate == 2 else 1 / (1 + np.exp(-total)), 4)
-    assert (form.after, form.before) == ((1,), (1,))
-    assert form.cuda.count("tanh_of(after[1])") == 2
-
-
-def test_a_mixture_takes_one_fused_product() -> None:
-    def step(x, u, s, p):
-        z = sigmoid(x.z + u.z)
-        return {"h": (1 - z) * sympy.tanh(x.n + u.n) + z * s.h}
-
-    cell = Cell("mixed", gates=["z", "n"], states=["h"], step=step)
-    assert "after[0] = n + z * (before[0] - n);" in cell.form.cuda
-    check_cell(cell)
 
 
 def test_relu_keeps_nan_and_has_no_gradient_at_0() -> None:

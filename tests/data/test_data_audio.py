@@ -57,12 +57,6 @@ def test_mono_gives_half_the_coefficients_and_the_mean_of_channels():
     assert one.shape == (1 + 400 // 32, 4)
 
 
-def test_a_constant_coefficient_becomes_zero():
-    found = features.normalize(np.array([[0.1, 1], [0.1, 3], [0.1, 5]], np.float32))
-    np.testing.assert_array_equal(found[:, 0], 0)
-    np.testing.assert_allclose(found[:, 1], [-np.sqrt(1.5), 0, np.sqrt(1.5)], rtol=1e-6)
-
-
 @pytest.mark.parametrize("options", [(1, 64, 32), (20, 64, 32, 10), (5, 0, 32), (5, 64, 0)])
 def test_settings_out_of_range_are_refused(options):
     with pytest.raises(DataError, match="n_mfcc must be 2 to n_mels"):
@@ -180,20 +174,6 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     assert len(computed) == 2 + 1 + 2
     assert (tmp_path / "f.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
     assert {path.name for path in tmp_path.iterdir()} == {"clips", "whole.h5", "f.h5"}
-
-
-def test_kept_features_are_of_the_same_settings_and_bytes(tmp_path):
-    cache = finished.FinishedArrays(tmp_path / "f.h5")
-    tree(tmp_path / "clips", {**clips_of([400, 100, 64, 333]), "z/bad.wav": b""})
-    with pytest.raises(DataError):
-        make_audio(tmp_path / "clips", tmp_path / "f.h5", SMALL, workers=1)
-    (tmp_path / "clips/z/bad.wav").unlink()
-    (tmp_path / "clips/a/0.wav").write_bytes(wav(500, seed=9))
-    other = Mfcc(4, 64, 32, n_mels=10)
-    made = make_audio(tmp_path / "clips", tmp_path / "f.h5", other, test_fraction=0)
-    fresh = make_audio(tmp_path / "clips", tmp_path / "g.h5", other, test_fraction=0)
-    np.testing.assert_array_equal(made.train.inputs, fresh.train.inputs)
-    assert not cache.folder.exists()
 
 
 def test_an_output_that_cannot_be_written_is_refused(tmp_path):

@@ -82,11 +82,6 @@ def test_what_is_no_image_and_what_is_no_name_are_refused():
 # ---- loading beside computing ----
 
 
-@given(items=st.lists(st.integers(), max_size=9))
-def test_items_come_in_their_order(items):
-    assert list(ahead(iter(items))) == items
-
-
 def test_the_next_item_is_made_while_this_one_is_worked_on_and_none_further():
     made, second = [], threading.Event()
 

@@ -6,8 +6,6 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bppsa_cupy.data import load
 from bppsa_cupy.errors import DataError
@@ -44,6 +42,16 @@ def changed(content: bytes, offset: int, value: bytes) -> bytes:
     return bytes(array)
 
 
+def changed_entry(name: str) -> bytes:
+    """An archive of which this entry does not begin as NumPy's arrays do."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive())) as source, zipfile.ZipFile(stream, "w") as file:
+        for entry in source.namelist():
+            content = source.read(entry)
+            file.writestr(entry, b"\x92" + content[1:] if entry == f"{name}.npy" else content)
+    return stream.getvalue()
+
+
 DAMAGED = {
     "compression method 99": changed(archive(), 8, struct.pack("<H", 99)),
     "encrypted": changed(archive(), 6, struct.pack("<H", 1)),
@@ -56,6 +64,8 @@ DAMAGED = {
     "size beyond int64": with_header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (%d,), }\n" % 2**80),
     "header that stops": with_header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (("),
     "header of brackets": with_header(b"(" * 5000),
+    "an entry that is no array": changed_entry("x"),
+    "labels that are no array": changed_entry("y"),
     "cut": archive()[:-30],
     "empty": b"",
 }
@@ -67,16 +77,3 @@ def test_damaged_archives_are_refused_by_name(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"damaged\.npz"):
         load(str(path))
-
-
-@given(st.data())
-def test_any_changed_byte_is_refused_or_read(tmp_path_factory, data):
-    content = bytearray(archive())
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path_factory.getbasetemp() / "changed.npz"
-    path.write_bytes(bytes(content))
-    try:
-        load(str(path))
-    except DataError:
-        pass

@@ -51,20 +51,8 @@ def test_values_are_autograds(case, batch, device, dtype, rng):
         assert_close(ours.astype(dtype), expected[sample])
 
 
-def test_values_follow_the_parameters(case, device, rng):
-    layer = case.make()
-    jacobian = layer.jacobian(case.input_shape)
-    for seed in (1, 2):
-        ctx = make_context(layer, device, np.float64, case.input_shape, seed, training=False)
-        x = rng.standard_normal((1, *case.input_shape))
-        layer.forward(ctx, device.asarray(x))
-        values = filled(jacobian, device, ctx, 1).reshape(-1)
-        expected = transposed_jacobians(reference_module(case, ctx), x)[0]
-        assert_close(jacobian.pattern.to_scipy(values).toarray(), expected)
-
-
-def test_pattern_is_of_the_geometry_alone(case, device, rng):
-    layer, again = case.make(), case.make()
+def test_pattern_is_of_the_geometry_alone(case, rng):
+    layer, again, device = case.make(), case.make(), get_device("host")
     pattern = layer.jacobian(case.input_shape).pattern
     assert pattern.shape == (np.prod(case.input_shape), np.prod(layer.output_shape(case.input_shape)))
     ctx = make_context(layer, device, np.float64, case.input_shape)

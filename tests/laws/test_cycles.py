@@ -1,9 +1,7 @@
 """Passes leave no reference cycles, so that reference counts free their memory without the collector."""
 
 import gc
-import random
 import types
-import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -12,8 +10,6 @@ import torch
 
 import bppsa_cupy as bp
 import bppsa_cupy.torch as bt
-from bppsa_cupy.functional.pool import pool_of
-from bppsa_cupy.timescan import Stack
 
 Step = Callable[[int], object]
 RNG = np.random.default_rng(0)
@@ -105,27 +101,3 @@ def test_nothing_waits_for_the_collector(name: str) -> None:
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-
-
-def test_stacks_of_former_lengths_are_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[weakref.ref[Stack]] = []
-    begin = Stack.__init__
-
-    def noted(self, *arguments):
-        made.append(weakref.ref(self))
-        begin(self, *arguments)
-
-    monkeypatch.setattr(Stack, "__init__", noted)
-    layer = bp.LSTM(4, 3, 2)
-    weights, lengths = parameters(layer), random.Random(0)
-    gc.disable()
-    try:
-        for _ in range(60):
-            y, saved = bp.functional.forward(layer, weights, values(2, lengths.randint(20, 99), 4))
-            bp.functional.vjp(saved, y)
-        del saved
-        live = [stack for ref in made if (stack := ref()) is not None]
-    finally:
-        gc.enable()
-    held = [stack for slot in pool_of(layer)._free for stack in slot.ctx.stacks.values()]
-    assert len(made) > 40 and set(live) == set(held) and len(live) < 9

@@ -15,9 +15,6 @@ from tolerances import assert_close
 import bppsa_cupy as bp
 from bppsa_cupy.devices import get_device
 from bppsa_cupy.raw_kernels import KERNELS
-from bppsa_cupy.raw_kernels.twins.convolution.indirect import BY_PATCHES, BY_ROWS, BY_SAMPLES, choose_way
-from bppsa_cupy.raw_kernels.twins.convolution.winograd import is_quicker, is_quicker_for_weights
-from bppsa_cupy.raw_kernels.twins.products.tiles import lanes_of
 
 DTYPES = some(np.dtype("float32"), long=[np.dtype("float64")])
 
@@ -70,14 +67,6 @@ def run(case, x, weight, bias, gradient):
     return y, dx, dw, db
 
 
-def test_cases_by_tiles_go_by_tiles():
-    for name, batch, before, after, side, kernel, stride, padding, groups in CASES[-5:]:
-        out, rest = side + 2 * padding - 2, ((kernel,) * 2, (stride,) * 2, (1, 1), (padding,) * 2)
-        sizes = before // groups, after // groups, (out, out), *rest
-        by_weights = is_quicker_for_weights(batch, *sizes)
-        assert by_weights if "weights" in name else is_quicker(*sizes), name
-
-
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_way_agrees_with_pytorch(case, dtype, rng):
@@ -94,37 +83,19 @@ def test_every_way_agrees_with_pytorch(case, dtype, rng):
         assert_close(ours, wanted.numpy(), count, what=name)
 
 
-#: side, features; the ways of one sample and of 16 (float32 with 16 lanes; fewer lanes choose rows earlier).
-WAYS = [(4, 256, BY_PATCHES, BY_SAMPLES), (8, 64, BY_ROWS, BY_SAMPLES), (32, 8, BY_ROWS, BY_ROWS)]
+#: batch, channels, features and side of convolutions by patches, rows, samples and tiles.
+ALONE = [(16, 5, 256, 4), (16, 5, 64, 8), (16, 5, 8, 32), (19, 10, 9, 9)]
 
 
-@pytest.mark.parametrize(("side", "features", "alone", "together"), WAYS)
+@pytest.mark.parametrize(("batch", "channels", "features", "side"), ALONE)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_sample_has_the_same_bits_alone_and_among_others(side, features, alone, together, dtype, rng):
-    if lanes_of(np.dtype(dtype).itemsize) == 16:
-        assert choose_way(1, features, side, 1, 16) == alone
-        assert choose_way(16, features, side, 1, 16) == together
-    case = (16, 5, features, side, 3, 1, 1, 1)
-    x, weight, bias, gradient = draw(case, dtype, rng)
-    y, dx, _, _ = run(case, x, weight, bias, gradient)
-    for sample in (0, 15):
-        one = slice(sample, sample + 1)
-        own_y, own_dx, _, _ = run((1, *case[1:]), x[one].copy(), weight, bias, gradient[one].copy())
-        np.testing.assert_array_equal(own_y, y[one])
-        np.testing.assert_array_equal(own_dx, dx[one])
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_sample_has_the_same_bits_by_tiles_alone_and_among_others(dtype, rng):
-    case = (19, 10, 9, 9, 3, 1, 1, 1)
-    assert is_quicker(10, 9, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1))
-    x, weight, bias, gradient = draw(case, dtype, rng)
-    y, dx, _, _ = run(case, x, weight, bias, gradient)
-    for samples in (slice(0, 1), slice(15, 16), slice(3, 17), slice(7, 12)):
-        count = samples.stop - samples.start
-        own_y, own_dx, _, _ = run(
-            (count, *case[1:]), x[samples].copy(), weight, bias, gradient[samples].copy()
-        )
+def test_a_sample_has_the_same_bits_alone_and_among_others(batch, channels, features, side, dtype, rng):
+    rest = (channels, features, side, 3, 1, 1, 1)
+    x, weight, bias, gradient = draw((batch, *rest), dtype, rng)
+    y, dx, _, _ = run((batch, *rest), x, weight, bias, gradient)
+    for samples in (slice(0, 1), slice(batch - 1, batch), slice(3, batch - 2)):
+        case = samples.stop - samples.start, *rest
+        own_y, own_dx, _, _ = run(case, x[samples].copy(), weight, bias, gradient[samples].copy())
         np.testing.assert_array_equal(own_y, y[samples])
         np.testing.assert_array_equal(own_dx, dx[samples])
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -17,7 +16,6 @@ from recurrent_reference import compare, reference_of
 from tolerances import assert_close
 
 import bppsa_cupy as bp
-from bppsa_cupy.raw_kernels.frames.host.teams import TOGETHER, together
 
 LAYERS = {
     "RNN": lambda *a, **k: bp.RNN(*a, **k),
@@ -262,47 +260,6 @@ def test_sizes(name, sizes, batch, dtype, ragged):
     compared(net, batch=batch, steps=4, ragged=ragged)
 
 
-@pytest.fixture
-def on_threads():
-    """A call that runs a function on so many threads."""
-    before = numba.get_num_threads()
-
-    def run(count, function):
-        numba.set_num_threads(count)
-        try:
-            return function()
-        finally:
-            numba.set_num_threads(before)
-
-    return run
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_blocks_go_together_as_far_as_every_thread_has_some(threads):
-    for blocks in range(1, 20):
-        for walks in range(1, 4):
-            fitting = [
-                count
-                for count in range(1, TOGETHER + 1)
-                if blocks % count == 0 and (count == 1 or blocks // count * walks >= threads)
-            ]
-            assert together(threads, blocks, walks) == fitting[-1]
-
-
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
-@pytest.mark.parametrize("batch", [48, 64, 67])
-def test_the_number_of_threads_changes_no_bit(batch, on_threads, rng):
-    net = bp.Sequential([bp.LSTM(3, 5)], input_shape=(21, 3), seed=0, **IN_FLOAT64)
-    x, g = rng.standard_normal((batch, 21, 3)), rng.standard_normal((batch, 21, 5))
-
-    def run():
-        output = net.forward(x)
-        by_input = net.backward(g, input_gradient=True)
-        return [array.tobytes() for array in (output, by_input, *net.gradients.values())]
-
-    assert on_threads(1, run) == on_threads(2, run)
-
-
 X = np.zeros((2, 5, 3), "float32")
 
 
@@ -390,12 +347,6 @@ def test_an_lstm_takes_a_pair_of_states():
         lstm.backward(np.zeros((2, 5, 2)), state_gradients={0: state})
 
 
-def test_a_network_without_recurrent_layers_refuses_lengths():
-    plain = bp.Sequential([bp.Linear(3, 2)], (5, 3), device="host")
-    with pytest.raises(bp.ShapeError, match="no layer of the network is recurrent"):
-        plain.forward(X, lengths=[5, 5])
-
-
 def test_a_state_on_its_own_is_that_of_the_only_recurrent_layer(rng):
     x, state = np.zeros((2, 5, 3)), rng.standard_normal((1, 2, 4))
     one = net(dtype="float64")
@@ -418,20 +369,6 @@ def test_the_forward_method_is_shown_and_changes_no_fingerprint():
     assert "forward_method='newton'" in repr(layers[1])
     assert type(layers[1])(**layers[1].config()).forward_method == "newton"
     assert net(layers[0]).fingerprint == net(layers[1]).fingerprint
-
-
-def test_an_open_number_of_steps_is_at_least_one():
-    with pytest.raises(bp.ShapeError, match=r"it takes \(B, T, 3\) with B and T of at least 1"):
-        net(steps=None).forward(X[:, :0])
-
-
-def test_too_little_memory_is_said_before_anything_is_taken(monkeypatch):
-    network = net()
-    monkeypatch.setattr(network.device, "free_memory", lambda: 1000)
-    allocated = network.device.allocated
-    with pytest.raises(bp.DeviceError, match=r"takes \d+ more bytes, 1000 are free"):
-        network.forward(X)
-    assert network.device.allocated == allocated
 
 
 @pytest.mark.parametrize("method", ["newton", "quasi-newton"])

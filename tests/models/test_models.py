@@ -16,8 +16,8 @@ SIZES = {
 }  # fmt: skip
 
 
-#: Of some 20 million parameters, most of which is memory.
-LARGE = "alexnet", "vgg16"
+#: Of many parameters or many layers.
+LARGE = "alexnet", "vgg16", "resnet110", "resnet224", "resnet362"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import prune
+from torch_resnet import ResNet
 
 import bppsa_cupy as bp
 from bppsa_cupy.models import build_model
 from bppsa_cupy.plan import Plan
 from bppsa_cupy.tools.plan import main
-from bppsa_cupy.tools.torch_modules import PadShortcut
 
 
 class Vgg(nn.Module):
@@ -32,36 +32,6 @@ class Vgg(nn.Module):
         return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
 
 
-class Block(nn.Module):
-    def __init__(self, before, channels, stride):
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, channels, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(channels)
-        self.shortcut = PadShortcut(channels, stride) if stride > 1 else nn.Sequential()
-
-    def forward(self, x):
-        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
-        return torch.relu(y + self.shortcut(x))
-
-
-class ResNet20(nn.Module):
-    """As public CIFAR programs lay it out: conv1, bn1, layer1 to layer3, linear."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)
-        self.layer1 = nn.Sequential(*(Block(16, 16, 1) for _ in range(3)))
-        self.layer2 = nn.Sequential(Block(16, 32, 2), Block(32, 32, 1), Block(32, 32, 1))
-        self.layer3 = nn.Sequential(Block(32, 64, 2), Block(64, 64, 1), Block(64, 64, 1))
-        self.linear = nn.Linear(64, 10)
-
-    def forward(self, x):
-        y = self.layer3(self.layer2(self.layer1(torch.relu(self.bn1(self.conv1(x))))))
-        return self.linear(y.mean((2, 3)))
-
-
 def pruned(make, how):
     torch.manual_seed(0)
     model = make()
@@ -74,7 +44,7 @@ def pruned(make, how):
     return model.eval()
 
 
-@pytest.mark.parametrize(("name", "make"), [("vgg11", Vgg), ("resnet20", ResNet20)])
+@pytest.mark.parametrize(("name", "make"), [("vgg11", Vgg), ("resnet20", lambda: ResNet(20))])
 def test_pruned_models_load_by_order(name, make):
     net, x = build_model(name, device="host").eval(), torch.randn(1, 3, 32, 32)
     for how in ("removed", "pruned"):
@@ -123,7 +93,7 @@ def test_a_pruned_gru_loads_whatever_the_order():
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_plan_build_from_a_pruned_checkpoint_of_pytorch(tmp_path, nested):
-    model = pruned(ResNet20, "pruned")
+    model = pruned(lambda: ResNet(20), "pruned")
     state = {f"module.{name}": array for name, array in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     content = {"state_dict": state, "optimizer": optimizer.state_dict(), "epoch": 3} if nested else state

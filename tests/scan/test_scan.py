@@ -1,6 +1,5 @@
 """The numeric scan against dense NumPy products, for every schedule, length and kind of product."""
 
-import sys
 from functools import partial
 
 import numpy as np
@@ -148,25 +147,6 @@ def test_a_batch_beyond_the_buffers_is_refused_wherever_it_is_given():
     ):
         with pytest.raises(bp.PlanError, match="a batch of 5 was given, the plan's buffers hold 4"):
             call(5)
-
-
-def test_launches_are_kept_for_so_many_batch_sizes(monkeypatch, rng):
-    monkeypatch.setattr(sys.modules[NumericScan.__module__], "MAXIMAL_RUNS", 2)
-    made, device = [], HostDevice()
-
-    def sequence(launches):
-        made.append(launches)
-        return HostDevice.sequence(device, launches)
-
-    monkeypatch.setattr(device, "sequence", sequence)
-    plan = plan_of(small_network(), batch_size=4)
-    scan = NumericScan(device, np.dtype(np.float64), plan.chains[0], plan.schedule(0, "linear"), 4)
-    for batch, bound in [(1, 1), (2, 2), (1, 2), (3, 3), (2, 3), (1, 4)]:
-        for k in scan.elements_read:
-            scan.element(k, batch)[...] = 1
-        scan.vector(1, batch)[...] = 1
-        scan.run(batch)
-        assert len(made) == bound
 
 
 def test_positions_beyond_two_to_the_31_are_reached(tmp_path):

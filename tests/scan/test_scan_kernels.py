@@ -1,4 +1,4 @@
-"""The scan's kernels against SciPy and NumPy, on every device."""
+"""The scan's twins against SciPy and NumPy; the CUDA texts are compared with the twins."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,14 @@ def dense(pattern, data, sample):
     return pattern.to_scipy(column.astype(np.float64)).toarray()
 
 
-@pytest.fixture(params=[1, 3, 35])
+@pytest.fixture(params=[1, 35])
 def batch(request):
     return request.param
+
+
+@pytest.fixture
+def device():
+    return get_device("host")
 
 
 def assert_product(a, a_data, b, b_data, c, c_data, batch, tolerance):
@@ -59,41 +64,6 @@ def test_csr_spmv(device, dtype, rng, batch, tolerance, batched, affine, rows, c
     for sample in range(batch):
         expected = dense(matrix, data, sample) @ x[:, sample] + (addend[:, sample] if affine else 0)
         np.testing.assert_allclose(device.to_host(y)[:, sample], expected, rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize("flags", FLAGS)
-@pytest.mark.parametrize("rows, columns", [(6, 9), (1, 1), (30, 21)])
-def test_product_with_a_diagonal(device, dtype, rng, batch, tolerance, flags, rows, columns):
-    matrix = random_pattern(rng, rows, columns, 0.4)
-    left, right = Pattern.diagonal(rows), Pattern.diagonal(columns)
-    data = values(rng, matrix.nnz, batch, flags[1], dtype)
-    scale = values(rng, rows, batch, flags[0], dtype)
-    c = device.empty((matrix.nnz, batch), dtype)
-    device.launch(
-        KERNELS["product_scale_rows"], device.upload_index(matrix.indptr), device.asarray(scale),
-        device.asarray(data), c, rows, matrix.nnz, batch, *flags,
-    )  # fmt: skip
-    assert_product(left, scale, matrix, data, matrix, device.to_host(c), batch, tolerance)
-
-    scale = values(rng, columns, batch, flags[0], dtype)
-    c = device.empty((matrix.nnz, batch), dtype)
-    device.launch(
-        KERNELS["product_scale_columns"], device.upload_index(matrix.indices), device.asarray(data),
-        device.asarray(scale), c, columns, matrix.nnz, batch, flags[1], flags[0],
-    )  # fmt: skip
-    assert_product(matrix, data, right, scale, matrix, device.to_host(c), batch, tolerance)
-
-
-@pytest.mark.parametrize("flags", FLAGS)
-def test_product_of_dense_blocks(device, dtype, rng, batch, tolerance, flags):
-    a, b, c = Pattern.dense(5, 7), Pattern.dense(7, 3), Pattern.dense(5, 3)
-    a_data, b_data = (values(rng, p.nnz, batch, f, dtype) for p, f in zip((a, b), flags, strict=True))
-    result = device.empty((c.nnz, batch), dtype)
-    device.launch(
-        KERNELS["product_dense"], device.asarray(a_data), device.asarray(b_data), result,
-        5, 7, 3, batch, *flags,
-    )  # fmt: skip
-    assert_product(a, a_data, b, b_data, c, device.to_host(result), batch, tolerance)
 
 
 @pytest.mark.parametrize("kind", ["full rows", "general"])

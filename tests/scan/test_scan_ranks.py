@@ -12,7 +12,7 @@ from scan_cases import METHODS, only_own, random_chain, random_partition
 import bppsa_cupy as bp
 from bppsa_cupy.plan import with_input_gradient
 from bppsa_cupy.scan import NumericScan, make_chain, plan_scan
-from bppsa_cupy.scan.ranks import FIRST_TAG, RankScan
+from bppsa_cupy.scan.ranks import RankScan
 
 
 @settings(max_examples=15)
@@ -143,56 +143,3 @@ def test_memory_is_checked_before_a_byte_is_taken(affine):
         held = own.union(*({step.left, step.right, step.out} for step in scan.steps))
         injected = sum(scan.chain_plan.chain.length(end) for begin, end in held if begin)
         assert needed == scan.memory.total_bytes + affine * injected * CAPACITY * 8
-
-
-def test_launches_are_bound_once_a_batch_size_and_progress_is_made():
-    def part(group):
-        device = CountingDevice()
-        scan = network_scan(group, device=device)
-        bound = []
-        for batch in (2, 3, 2, CAPACITY, 3):
-            for k in scan.elements_read:
-                scan.element(k, batch)[...] = 1
-            if scan.has_gradient:
-                scan.vector(1, batch)[...] = 1
-            scan.run(batch)
-            bound.append(len(device.sequences))
-        each = bound[0]
-        assert 0 not in device.sequences
-        assert bool(each) is (group.rank < 3) and bound == [each, 2 * each, 2 * each, 3 * each, 3 * each]
-        assert group.progressed == 5 * each
-        with pytest.raises(bp.PlanError, match="a batch of 5 was given, the plan's buffers hold 4"):
-            scan.run(CAPACITY + 1)
-
-    Exchange(4).play(part)
-
-
-@pytest.mark.parametrize("name", ["linear", "blelloch"])
-def test_a_step_waits_for_what_it_reads_alone_and_what_is_there_is_sent(name):
-    """Times are numbers of steps that a rank has made; what is sent keeps its order."""
-
-    def part(group):
-        device = CountingDevice()
-        scan = network_scan(group, name, device)
-        group.clock = lambda: device.run
-        for k in scan.elements_read:
-            scan.element(k, 1)[...] = 1
-        if scan.has_gradient:
-            scan.vector(1, 1)[...] = 1
-        scan.run(1)
-        read = {step.left: at for at, step in reversed([*enumerate(scan.steps)])}
-        made = {step.out: at + 1 for at, step in enumerate(scan.steps)}
-        sent, latest = [], 0
-        awaited = []
-        for place, message in enumerate(scan.placement.messages()):
-            tag = FIRST_TAG + 2 * place
-            if message.source == group.rank:
-                latest = max(latest, made.get(message.segment, 0))
-                sent.append(("sent", tag, latest))
-            if message.target == group.rank:
-                awaited.append(("awaited", tag, read.get(message.segment, len(scan.steps))))
-        assert [event for event in group.events if event[0] == "sent"] == sent
-        assert sorted(event for event in group.events if event[0] == "awaited") == awaited
-        return len(sent)
-
-    assert sum(Exchange(3).play(part)) >= 2

@@ -102,6 +102,7 @@ def test_processes_share_forms_and_keep_them_apart(tmp_path):
     assert ran(tmp_path, "go", 1, 2) == (0, [[2.0, 3.0], [2.0, 3.0], 3])
 
 
+@pytest.mark.long
 def test_an_edit_of_a_source_is_compiled_anew_and_the_older_form_stays(tmp_path):
     """Edits of the function's own file, and of one that it calls, that leave length and time as they were."""
     texts = {
@@ -125,6 +126,7 @@ def test_an_edit_of_a_source_is_compiled_anew_and_the_older_form_stays(tmp_path)
         assert (found.strip(), len([*kept.rglob("own.f-*")])) == (value, forms)
 
 
+@pytest.mark.long
 def test_a_form_has_its_constants_where_its_function_was_loaded_as_a_part_of_another(tmp_path):
     """An array's dtype is a constant that its function's wrapper for Python alone asks for."""
     (tmp_path / "own.py").write_text(

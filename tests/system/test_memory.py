@@ -127,6 +127,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before) // 3)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc is not glibc's")
 def test_scratch_memory_is_not_made_anew_at_each_step():
     """Some megabytes a launch, which are thousands of pages."""

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 import bppsa_cupy as bp
-from bppsa_cupy.data import load
 from bppsa_cupy.tools import jacobians, plan, train
-from bppsa_cupy.training.loop import train as run
-from bppsa_cupy.training.settings import Settings
 
 FACTORY = """
 import bppsa_cupy as bp
@@ -31,30 +28,6 @@ def file(tmp_path, monkeypatch):
     images[np.arange(50), 0, labels] += 4
     np.savez("data.npz", x_train=images[:34], y_train=labels[:34], x_test=images[34:], y_test=labels[34:])
     return "tiny.py:tiny"
-
-
-def trained(file, epochs, resume=None, checkpoint=None):
-    network = bp.models.build_model(file, seed=3, device="host")
-    optimizer = bp.SGD(network.parameters, lr=0.05, momentum=0.9)
-    settings = Settings(epochs=epochs, batch_size=16, checkpoint=checkpoint)
-    return network, run(network, load("data.npz"), optimizer, settings, resume=resume)
-
-
-def test_resuming_gives_the_same_bits_buffers_included(file, tmp_path):
-    whole, history = trained(file, 3)
-    trained(file, 1, checkpoint=tmp_path / "c.h5")
-    rest, resumed = trained(file, 3, resume=tmp_path / "c.h5")
-    assert resumed.rows == history.rows[3:]
-    expected = whole.state_dict()
-    assert expected["1.num_batches_tracked"] == expected["3.body.1.num_batches_tracked"] == 9
-    assert all(np.array_equal(expected[name], array) for name, array in rest.state_dict().items())
-
-
-def test_evaluation_leaves_the_buffers_alone(file):
-    network, _ = trained(file, 1)
-    before = network.buffers.to_host()
-    network.eval().forward(np.ones((2, 1, 8, 8), "float32"))
-    assert all(np.array_equal(before[name], array) for name, array in network.buffers.to_host().items())
 
 
 def test_the_commands_take_either_mode(file, capsys):

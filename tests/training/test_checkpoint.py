@@ -68,15 +68,6 @@ def test_save_then_load_is_the_identity(tmp_path, dtype):
         assert_same(load_checkpoint(tmp_path / "c.h5"), checkpoint)
 
 
-def test_a_generator_goes_on_where_it_was(tmp_path):
-    generator = np.random.default_rng(0)
-    generator.random(7)
-    save_checkpoint(tmp_path / "c.h5", make(random_state=generator.bit_generator.state))
-    again = np.random.default_rng()
-    again.bit_generator.state = load_checkpoint(tmp_path / "c.h5").random_state
-    assert generator.random() == again.random()
-
-
 def test_values_must_be_json(tmp_path):
     save_checkpoint(tmp_path / "c.h5", make(random_state={"seed": np.int64(3), "rate": np.float32(0.5)}))
     assert load_checkpoint(tmp_path / "c.h5").random_state == {"seed": 3, "rate": 0.5}
@@ -99,23 +90,6 @@ def test_check_names_what_differs():
         assert phrase in str(caught.value)
     with pytest.raises(CheckpointError, match="layer 2 Linear is in the checkpoint, not in the network"):
         checkpoint.check({**NETWORK, "layers": layers[:2]}, "float32")
-
-
-def test_damaged_files_are_refused(tmp_path):
-    path = tmp_path / "c.h5"
-    save_checkpoint(path, make())
-    good = path.read_bytes()
-    for position in np.random.default_rng(0).choice(len(good) * 8, 100, replace=False):
-        bad = bytearray(good)
-        bad[position // 8] ^= 1 << (position % 8)
-        path.write_bytes(bad)
-        with pytest.raises(CheckpointError, match=r"c\.h5"):
-            load_checkpoint(path)
-    path.write_bytes(good[:-100])
-    with pytest.raises(CheckpointError, match="truncated or damaged"):
-        load_checkpoint(path)
-    with pytest.raises(CheckpointError, match="does not exist"):
-        load_checkpoint(tmp_path / "none.h5")
 
 
 @pytest.mark.parametrize(

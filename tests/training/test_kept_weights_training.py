@@ -2,7 +2,6 @@
 walked."""
 
 import copy
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,9 +9,6 @@ import torch
 from torch.nn.utils import parametrizations, prune
 
 import bppsa_cupy as bp
-from bppsa_cupy.training.checkpoint import load_checkpoint
-
-FILES = Path(__file__).parents[1] / "support" / "files"
 
 OPTIMIZERS = {
     "SGD": {"lr": 0.05},
@@ -202,34 +198,3 @@ def test_an_array_that_somebody_holds_is_read_before_each_pass_and_written_at_ea
     dense.forward(x)
     for record, wanted in zip(net.transposed_jacobians(), dense.transposed_jacobians(), strict=True):
         np.testing.assert_array_equal(record.data, wanted.data)
-
-
-def test_files_of_a_time_when_pruned_networks_kept_dense_gradients_go_on():
-    """A checkpoint after three steps of Adam, with dense state, and a plan for 6 samples; losses of the two
-    steps after them, and of a pass by the plan, are those that were found then."""
-    net = bp.Sequential(
-        [bp.Conv2d(1, 3, 3, padding=1), bp.ReLU(), bp.Flatten(), bp.Linear(27, 4)],
-        (1, 3, 3), dtype="float64", device="host",
-    )  # fmt: skip
-    checkpoint = load_checkpoint(FILES / "pruned_by_all_weights_checkpoint.h5")
-    net.set_masks(checkpoint.masks)
-    net.load_state_dict(checkpoint.parameters)
-    optimizer = bp.Adam(net.parameters, lr=0.01)
-    optimizer.load_state_dict(checkpoint.optimizer)
-    assert net.by_kept_weights == ("0", "3")
-
-    def loss_of_step(seed, method):
-        rng = np.random.default_rng(seed)
-        x, labels = rng.standard_normal((6, 1, 3, 3)), rng.integers(0, 4, 6)
-        loss, gradient = bp.cross_entropy(net.forward(x), labels)
-        net.backward(gradient, method=method)
-        optimizer.step(net.gradients)
-        return float(loss)
-
-    losses = [loss_of_step(3, "bp"), loss_of_step(4, "bp")]
-    net.use(bp.Plan.load(FILES / "pruned_by_all_weights_plan.h5"))
-    losses.append(loss_of_step(9, "blelloch"))
-    np.testing.assert_allclose(
-        losses, [1.3954229726978349, 1.3899852250238514, 1.3796555054394508], rtol=1e-13
-    )
-    assert np.abs(net.gradients["0.weight"]).sum() == pytest.approx(0.02000432812564719, rel=1e-12)

@@ -22,12 +22,22 @@ def test_cross_entropy_equals_pytorch(batch, classes, seed):
     np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-11, atol=1e-15)
 
 
-def test_cross_entropy_on_every_device(device, dtype, rng):
-    scores = rng.standard_normal((7, 5)).astype(dtype)
-    labels = rng.integers(0, 5, 7)
-    loss, gradient = bp.cross_entropy(device.asarray(scores), labels, device=device)
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("lengths", [None, [4, 3, 1]])
+def test_cross_entropy_on_every_device(device, dtype, smoothing, lengths, rng):
+    shape = (3,) if lengths is None else (3, 4)
+    scores, labels = rng.standard_normal((*shape, 5)).astype(dtype), rng.integers(0, 5, shape)
+    if lengths is not None:
+        labels[1, 2] = -100
+    given_scores = device.asarray(scores)
+    loss, gradient = bp.cross_entropy(
+        given_scores, labels, lengths=lengths, label_smoothing=smoothing, device=device
+    )
+    if lengths is not None:
+        labels[1, 3] = labels[2, 1:] = -100
     theirs = torch.tensor(scores.astype(np.float64), requires_grad=True)
-    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels))
+    flat, targets = theirs.reshape(-1, 5), torch.tensor(labels.ravel())
+    expected = torch.nn.functional.cross_entropy(flat, targets, label_smoothing=smoothing)
     expected.backward()
     np.testing.assert_allclose(float(loss), expected.item(), rtol=10 * np.finfo(dtype).eps)
     assert device.to_host(gradient).dtype == dtype
@@ -69,30 +79,6 @@ def test_a_loss_at_every_step_equals_pytorch(batch, steps, classes, ragged, igno
     np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-11, atol=1e-15)
 
 
-@pytest.mark.parametrize("ignored", [0, 2])
-def test_the_first_and_the_last_class_are_ignored(ignored, rng):
-    scores, labels = rng.standard_normal((6, 3)), np.array([0, 1, 2, 2, 0, 1])
-    loss, gradient = bp.cross_entropy(scores, labels, ignore_index=ignored)
-    theirs = torch.tensor(scores, requires_grad=True)
-    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels), ignore_index=ignored)
-    expected.backward()
-    np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-12)
-    np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-11, atol=1e-15)
-
-
-def test_ignored_labels_on_every_device(device, dtype, rng):
-    scores = rng.standard_normal((3, 4, 5)).astype(dtype)
-    labels = rng.integers(0, 5, (3, 4))
-    labels[1, 2] = -100
-    loss, gradient = bp.cross_entropy(device.asarray(scores), labels, lengths=[4, 3, 1], device=device)
-    labels[1, 3] = labels[2, 1:] = -100
-    theirs = torch.tensor(scores.astype(np.float64), requires_grad=True)
-    expected = torch.nn.functional.cross_entropy(theirs.transpose(1, 2), torch.tensor(labels))
-    expected.backward()
-    np.testing.assert_allclose(float(loss), expected.item(), rtol=10 * np.finfo(dtype).eps)
-    np.testing.assert_allclose(device.to_host(gradient), theirs.grad, atol=10 * np.finfo(dtype).eps)
-
-
 @given(
     st.integers(1, 5), st.integers(1, 4), st.integers(1, 6), st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     st.integers(0, 2**31),
@@ -113,16 +99,6 @@ def test_label_smoothing_equals_pytorch(batch, steps, classes, smoothing, seed):
     expected.backward()
     np.testing.assert_allclose(float(loss), expected.item(), rtol=1e-11, atol=1e-13)
     np.testing.assert_allclose(gradient, theirs.grad, rtol=1e-10, atol=1e-15)
-
-
-def test_label_smoothing_on_every_device(device, dtype, rng):
-    scores, labels = rng.standard_normal((7, 5)).astype(dtype), rng.integers(0, 5, 7)
-    loss, gradient = bp.cross_entropy(device.asarray(scores), labels, label_smoothing=0.2, device=device)
-    theirs = torch.tensor(scores.astype(np.float64), requires_grad=True)
-    expected = torch.nn.functional.cross_entropy(theirs, torch.tensor(labels), label_smoothing=0.2)
-    expected.backward()
-    np.testing.assert_allclose(float(loss), expected.item(), rtol=10 * np.finfo(dtype).eps)
-    np.testing.assert_allclose(device.to_host(gradient), theirs.grad, atol=10 * np.finfo(dtype).eps)
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.1, np.nan, None])
@@ -194,18 +170,8 @@ def test_lengths_take_labels_by_step():
 
 @pytest.mark.parametrize("shape", [(3,), (0, 3), (2, 0), (2, 0, 3), (1, 1, 1, 1)])
 def test_scores_that_are_refused(shape):
-    with pytest.raises(bp.ShapeError, match="it takes"):
+    with pytest.raises(bp.ShapeError):
         bp.cross_entropy(np.zeros(shape), np.zeros(shape[:1], int))
-
-
-def test_target_of_another_shape_is_refused():
-    with pytest.raises(bp.ShapeError, match=r"target of shape \(2, 2\): the output has \(2, 3\)"):
-        bp.mse_loss(np.zeros((2, 3)), np.zeros((2, 2)))
-
-
-def test_an_output_without_an_element_is_refused():
-    with pytest.raises(bp.ShapeError, match=r"an output of shape \(0, 3\): it has no element"):
-        bp.mse_loss(np.zeros((0, 3)), np.zeros((0, 3)))
 
 
 def test_scores_come_as_lists_and_by_dlpack():
@@ -216,18 +182,16 @@ def test_scores_come_as_lists_and_by_dlpack():
 
 
 @pytest.mark.parametrize(
-    "target, message",
+    "output, target, message",
     [
-        (np.array([["1", "2"]]), "got an array of <U1: it takes numbers"),
-        (np.array([[1, None]]), "got an array of object"),
-        (np.ma.masked_array([[1.0, 2.0]], [[1, 0]]), "got an array as a masked array"),
+        (np.zeros((2, 3)), np.zeros((2, 2)), r"\(2, 2\).*\(2, 3\)"),
+        (np.zeros((0, 3)), np.zeros((0, 3)), r"\(0, 3\)"),
+        (np.zeros((1, 2)), np.array([["1", "2"]]), "<U1"),
+        (np.zeros((1, 2)), np.array([[1, None]]), "object"),
+        (np.zeros((1, 2)), np.ma.masked_array([[1.0, 2.0]], [[1, 0]]), "masked array"),
+        (np.array([[1, 2]]), [[0.5, 0.5]], "int64.*float32"),
     ],
 )
-def test_targets_are_numbers(target, message):
+def test_targets_that_are_refused(output, target, message):
     with pytest.raises(bp.ShapeError, match=message):
-        bp.mse_loss(np.zeros((1, 2)), target)
-
-
-def test_an_integer_output_is_refused():
-    with pytest.raises(bp.ShapeError, match="mse_loss got an output of int64: it takes float32"):
-        bp.mse_loss(np.array([[1, 2]]), [[0.5, 0.5]])
+        bp.mse_loss(output, target)

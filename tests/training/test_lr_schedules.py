@@ -1,6 +1,5 @@
 """Learning-rate schedules against PyTorch's, in texts, and in training that resumes."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -12,19 +11,12 @@ from torch.optim import lr_scheduler
 from training_cases import dataset, make, torch_batches  # noqa: F401
 
 import bppsa_cupy as bp
-from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
+from bppsa_cupy.training.checkpoint import load_checkpoint
 from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
 
 PER_EPOCH = 4
-
-
-def by_epoch(scheduler, *args):
-    """A scheduler of PyTorch's that is made of epochs, as one of steps."""
-    return lambda optimizer, last: lr_scheduler.LambdaLR(
-        optimizer, lambda step: scheduler(step // PER_EPOCH, *args)
-    )
 
 
 def warm(steps):
@@ -184,57 +176,12 @@ def test_training_is_pytorchs(dataset):
     np.testing.assert_allclose(history.losses, losses, rtol=1e-8)
 
 
-@pytest.mark.parametrize("stop", [1, 4, 6])
-def test_resuming_gives_the_same_bits(dataset, tmp_path, stop):
-    def run(net, resume=None, **more):
-        options = {"epochs": 3, "batch_size": 16, "lr_schedule": "step:2:0.5,warmup:2,cosine:12"}
-        groups = [{"params": "0", "lr": 0.3}]
-        optimizer = bp.SGD(net.parameters, lr=0.1, momentum=0.9, groups=groups)
-        return train(
-            net,
-            dataset,
-            optimizer,
-            Settings(**{**options, "augment": "crop-flip", "label_smoothing": 0.2, **more}),
-            resume,
-        )
-
-    file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
-    whole, first, second = make("float32"), make("float32"), make("float32", seed=9)
-    expected = run(whole)
-    run(first, iterations=stop, checkpoint=file)
-    assert load_checkpoint(file).recipe == {
-        "lr_schedule": "step:2:0.5,warmup:2,cosine:12", "augment": "crop-flip", "label_smoothing": 0.2,
-    }  # fmt: skip
-    rest = run(second, resume=file, log=log)
-    assert np.array_equal(rest.losses, expected.losses[stop:])
-    assert np.array_equal(whole.parameters.flat, second.parameters.flat)
-    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    assert [row["lr"] for row in rows] == [row["lr"] for row in expected.rows[stop:]]
-    for other, message in (
-        ({"lr_schedule": None}, "lr_schedule step:2:0.5,warmup:2,cosine:12 and None is asked for"),
-        ({"augment": None}, "augment crop-flip and None is asked for"),
-        ({"label_smoothing": 0.1}, "label_smoothing 0.2 and 0.1 is asked for"),
-    ):
-        with pytest.raises(bp.CheckpointError, match=message):
-            run(make("float32"), resume=file, **other)
-
-
-def test_a_checkpoint_without_further_settings_still_loads(dataset, tmp_path):
-    """As versions wrote it that had neither schedules nor groups."""
-    import h5py
-
-    from bppsa_cupy.system import hdf5
-
-    net, file = make(), tmp_path / "new.h5"
-    train(net, dataset, bp.SGD(net.parameters), Settings(batch_size=16, checkpoint=file))
-    state = load_checkpoint(file)
-    del state.optimizer["groups"]
-    save_checkpoint(file, state)
-    with h5py.File(file) as source, hdf5.create(tmp_path / "old.h5") as target:
-        target.attrs.update({name: value for name, value in source.attrs.items() if name != "recipe"})
-        for name in source:
-            source.copy(name, target)
-    again = make(seed=5)
-    settings = Settings(batch_size=16, epochs=2)
-    history = train(again, dataset, bp.SGD(again.parameters), settings, resume=tmp_path / "old.h5")
-    assert [row["step"] for row in history.rows] == [5, 6, 7, 8]
+@pytest.mark.parametrize("other", [{"lr_schedule": None}, {"augment": None}, {"label_smoothing": 0.1}])
+def test_a_checkpoint_of_another_recipe_is_refused(dataset, tmp_path, other):
+    recipe = {"lr_schedule": "step:2:0.5", "augment": "crop-flip", "label_smoothing": 0.2}
+    settings = Settings(batch_size=16, iterations=1, checkpoint=tmp_path / "c.h5", **recipe)
+    net = make()
+    train(net, dataset, bp.SGD(net.parameters), settings)
+    assert load_checkpoint(tmp_path / "c.h5").recipe == recipe
+    with pytest.raises(bp.CheckpointError, match=next(iter(other))):
+        train(net, dataset, bp.SGD(net.parameters), replace(settings, **other), tmp_path / "c.h5")

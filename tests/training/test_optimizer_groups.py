@@ -88,15 +88,6 @@ def test_every_parameter_has_the_rate_of_its_group(owners, width, seed):
         assert np.all(parameters[f"{k}.weight"] == -[1.0, 0.5, 0.25, 2.0][owner])
 
 
-def test_large_steps_are_cut_inside_groups(rng):
-    device, shapes = get_device("host"), {"0.weight": (70001,), "1.weight": (130003,), "2.weight": (99,)}
-    parameters, gradients = filled(device, "float64", rng, shapes), filled(device, "float64", rng, shapes)
-    before, slope = parameters.to_host(), gradients.to_host()
-    bp.SGD(parameters, lr=0.5, groups=[{"params": 1, "lr": 0.25}]).step(gradients)
-    for name, array in parameters.to_host().items():
-        np.testing.assert_allclose(array, before[name] - (0.25 if name[0] == "1" else 0.5) * slope[name])
-
-
 @pytest.mark.parametrize("ours, theirs, options, groups", CASES)
 def test_a_checkpoint_goes_on_with_the_groups(rng, tmp_path, ours, theirs, options, groups):
     device = get_device("host")
@@ -118,16 +109,6 @@ def test_a_checkpoint_goes_on_with_the_groups(rng, tmp_path, ours, theirs, optio
         kept = copy.to_host()
     optimizer.step(gradients)
     assert all(np.array_equal(array, kept[name]) for name, array in parameters.to_host().items())
-
-
-def test_a_state_without_groups_is_of_none(rng):
-    parameters = filled(get_device("host"), "float32", rng)
-    state = bp.SGD(parameters).state_dict()
-    del state["groups"]
-    grouped = bp.SGD(parameters, groups=[{"params": 0, "lr": 1}])
-    assert grouped.differing_hyperparameters(state)["groups"][0] == []
-    grouped.load_state_dict(state)
-    assert grouped.groups == []
 
 
 @pytest.mark.parametrize(

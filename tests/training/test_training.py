@@ -53,44 +53,25 @@ def test_scans_give_the_curve_of_back_propagation(dataset, method):
     np.testing.assert_allclose(history.losses, expected.losses, rtol=1e-10)
 
 
-@pytest.mark.parametrize("stop", [1, 4, 6, 11])
-@pytest.mark.parametrize("maker", [optimizer_of, lambda net: bp.Adam(net.parameters)])
-def test_resuming_gives_the_same_bits(dataset, tmp_path, stop, maker):
+@pytest.mark.parametrize("stop", [1, 6])
+def test_resuming_gives_the_same_bits_and_one_log(dataset, tmp_path, stop):
     whole, first, second = make("float32"), make("float32"), make("float32", seed=9)
-    expected = train(whole, dataset, maker(whole), Settings(epochs=3, batch_size=16))
+    expected = train(whole, dataset, optimizer_of(whole), Settings(epochs=3, batch_size=16))
     file, log = tmp_path / "state.h5", tmp_path / "log.jsonl"
     train(
         first,
         dataset,
-        maker(first),
+        optimizer_of(first),
         Settings(epochs=3, iterations=stop, batch_size=16, checkpoint=file, log=log),
     )
-    rest = train(second, dataset, maker(second), Settings(epochs=3, batch_size=16, log=log), resume=file)
+    rest = train(
+        second, dataset, optimizer_of(second), Settings(epochs=3, batch_size=16, log=log), resume=file
+    )
     assert np.array_equal(rest.losses, expected.losses[stop:])
     assert all(np.array_equal(whole.parameters[name], second.parameters[name]) for name in whole.parameters)
     logged = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     assert [row["step"] for row in logged] == list(range(1, 13))
     assert [row["loss"] for row in logged] == list(expected.losses)
-
-
-def test_resuming_draws_the_same_dropout_and_keeps_the_masks(dataset, tmp_path):
-    def pruned(seed):
-        layers = [bp.Flatten(), bp.Linear(36, 20), bp.ReLU(), bp.Dropout(0.3), bp.Linear(20, 3)]
-        net = bp.Sequential(layers, (1, 6, 6), seed=seed, device="host")
-        bp.prune(net, 0.6)
-        return net
-
-    file = tmp_path / "state.h5"
-    whole, expected = run(dataset, pruned(0), epochs=3)
-    run(dataset, pruned(0), epochs=3, iterations=6, checkpoint=file)
-    again = pruned(5)
-    with pytest.raises(bp.CheckpointError, match="layer 1 Linear: weight_mask"):
-        run(dataset, again, resume=file, epochs=3)
-    again.set_masks(whole.masks)
-    _, rest = run(dataset, again, resume=file, epochs=3)
-    assert np.array_equal(rest.losses, expected.losses[6:])
-    assert np.array_equal(whole.parameters.flat, again.parameters.flat)
-    assert 0 < (whole.state_dict()["1.weight"] != 0).mean() < 0.41
 
 
 def test_the_log_has_one_object_an_iteration(dataset, tmp_path):

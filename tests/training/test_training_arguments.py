@@ -7,10 +7,8 @@ import pytest
 
 import bppsa_cupy as bp
 from bppsa_cupy.data import Dataset, Split
-from bppsa_cupy.plan.compare import differences
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
 from bppsa_cupy.training.loop import train
-from bppsa_cupy.training.schedules import RateSchedule
 from bppsa_cupy.training.settings import Settings
 from bppsa_cupy.training.state import restore, snapshot
 
@@ -48,12 +46,6 @@ def test_settings(settings, words):
         Settings(**settings)
 
 
-def test_a_text_is_taken_as_a_path(tmp_path):
-    settings = Settings(checkpoint=str(tmp_path / "c.h5"), iterations=1)
-    train(NET, DATA, bp.SGD(NET.parameters), settings)
-    assert load_checkpoint(tmp_path / "c.h5").step == 1
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -68,11 +60,6 @@ def test_train(given, words):
     own = {"trained": NET, "dataset": DATA, "optimizer": bp.SGD(NET.parameters), "settings": Settings()}
     with pytest.raises(bp.BppsaError, match=words):
         train(**{**own, **given})
-
-
-def test_schedules():
-    with pytest.raises(bp.BppsaError, match="a schedule got its text of bytes"):
-        RateSchedule.read(b"cosine")
 
 
 # ---- optimizers ----
@@ -130,32 +117,10 @@ def test_parts_begin_and_end_where_arrays_do(part):
         optimizer().step(NET.gradients, part)
 
 
-def test_a_part_with_a_step_is_refused_after_one_without():
-    sgd = optimizer()
-    sgd.step(NET.gradients, slice(0, 16))
-    with pytest.raises(bp.BppsaError, match=r"SGD got part=slice\(0, 16, 2\)"):
-        sgd.step(NET.gradients, slice(0, 16, 2))
-
-
 @pytest.mark.parametrize("ask", [bp.SGD.fetch_blocked, lambda sgd, part: sgd.step(NET.gradients, part)])
 def test_a_part_is_a_slice(ask):
     with pytest.raises(bp.BppsaError, match="SGD got part of int: it takes a slice of `flat`, or None"):
         ask(optimizer(), 3)
-
-
-@pytest.mark.parametrize(
-    ("groups", "words"),
-    [
-        ([{"params": None}], "group 0 got params of NoneType: it takes a name, or a list"),
-        ([{"params": [np.ones(2)]}], "group 0 got params=array.*: it takes an integer of at least 0"),
-        ([{"params": "0", "lr": "x"}], "SGD got lr='x'"),
-        ([{"params": "0", "lr": [1.0]}], r"SGD got lr=\[1.0\]"),
-        ([{"params": "0", "momentum": None}], "SGD got momentum=None"),
-    ],
-)
-def test_groups(groups, words):
-    with pytest.raises(bp.BppsaError, match=words):
-        bp.SGD(NET.parameters, groups=groups)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +190,3 @@ def test_steps_of_a_checkpoint_count_from_0(tmp_path):
     save_checkpoint(tmp_path / "c.h5", state)
     with pytest.raises(bp.CheckpointError, match=r"c\.h5 got epoch=-1: it takes an integer of at least 0"):
         load_checkpoint(tmp_path / "c.h5")
-
-
-def test_layers_of_a_file_that_are_none_differ():
-    assert differences({"layers": 3}, {"layers": [{"type": "ReLU"}]})[0].startswith("layers 3 in the plan")

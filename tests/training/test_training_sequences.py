@@ -66,9 +66,8 @@ def test_sizes_of_the_paper_are_the_defaults():
 
 
 @pytest.mark.usefixtures("pytorch")
-@pytest.mark.parametrize("clip", [None, 0.5])
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("name", ["bits", "padded"])
+@pytest.mark.parametrize(("name", "clip"), [("bits", None), ("padded", 0.5)])
 def test_the_curve_is_pytorchs(request, model, name, clip):
     dataset = load(request.getfixturevalue(name))
     settings = Settings(epochs=3, batch_size=8, seed=2, clip=clip)

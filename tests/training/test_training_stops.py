@@ -3,7 +3,6 @@
 import importlib
 import json
 from dataclasses import replace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from training_cases import dataset, make, optimizer_of, run  # noqa: F401
 import bppsa_cupy as bp
 from bppsa_cupy.data import Dataset, Split, load
 from bppsa_cupy.training.checkpoint import load_checkpoint, save_checkpoint
-from bppsa_cupy.training.loop import evaluate, train
+from bppsa_cupy.training.loop import train
 from bppsa_cupy.training.settings import Settings
 
 
@@ -118,23 +117,6 @@ def test_too_little_memory_leaves_the_checkpoint_of_an_epoch(dataset, tmp_path, 
     assert found == ([0, 0, 1, 1, 2, 2] if "thread" in seam else [0, 1, 2])
 
 
-def test_an_evaluation_that_stops_leaves_the_mode(dataset, monkeypatch):
-    net = make()
-    monkeypatch.setattr(net, "forward", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(net, dataset.test, 8)
-    assert net.training
-
-
-def test_a_checkpoint_of_another_run_is_not_called_good(dataset, checkpoint):
-    def poison(network):
-        network.parameters["4.weight"][...] = np.inf
-
-    with pytest.raises(bp.NonFiniteError) as caught:
-        run(dataset, epochs=1, checkpoint=checkpoint, gradient_hook=poison)
-    assert "last good" not in str(caught.value)
-
-
 # ---- failed starts ----
 
 
@@ -187,21 +169,3 @@ def test_what_differs_is_said_and_nothing_is_set(dataset, checkpoint, act, messa
     with pytest.raises(bp.CheckpointError, match=message):
         run(dataset, net, resume=checkpoint, epochs=2)
     assert all(np.array_equal(net.parameters[name], before[name]) for name in before)
-
-
-def test_another_momentum_is_named(dataset, checkpoint):
-    net = make()
-    optimizer = bp.SGD(net.parameters, lr=0.05)
-    with pytest.raises(
-        bp.CheckpointError, match=r"keeps velocity, this one no array: give momentum 0\.9, not 0"
-    ):
-        train(net, dataset, optimizer, Settings(batch_size=16), resume=checkpoint)
-
-
-def test_equal_values_of_another_type_are_equal(dataset, tmp_path):
-    """JSON has a list for Adam's tuple of betas."""
-    net, file = make(), tmp_path / "state.h5"
-    train(net, dataset, bp.Adam(net.parameters), Settings(batch_size=16, checkpoint=file))
-    again = make()
-    history = train(again, dataset, bp.Adam(again.parameters), Settings(batch_size=16, epochs=2), resume=file)
-    assert [row["step"] for row in history.rows] == [5, 6, 7, 8]
