@@ -21,7 +21,7 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     """--ppv, --pipeline and what belongs to them."""
     group = parser.add_argument_group(
         "pipeline", "stages of the network that work on several batches; one process acts for all, or "
-        "mpiexec -n STAGES starts a process a stage, or fewer that interleave several each",
+        "mpiexec -n STAGES starts a process per stage",
     )  # fmt: skip
     add_ppv(group)
     group.add_argument(

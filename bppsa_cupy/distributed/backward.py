@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from bppsa_cupy.devices import Array
+from bppsa_cupy.devices import Array, Launch
 from bppsa_cupy.distributed.group import Group
 from bppsa_cupy.distributed.scans import RankScans
 from bppsa_cupy.layers import Residual
-from bppsa_cupy.layers.stack import Deferred
+from bppsa_cupy.layers.stack import backward_input_first
 from bppsa_cupy.network.backward import METHODS, Backward
 from bppsa_cupy.network.passes import Pass
 from bppsa_cupy.network.run_scans import RunScans
@@ -81,7 +81,7 @@ class _Walk:
         self.holder: int | None = None
         self._group, self._owners, self._current = group, owners, current
         self._input_gradient, self._inside = input_gradient, inside
-        self._deferred = Deferred()
+        self._later: list[Launch] = []
 
     def wants(self, index: int) -> bool:
         """Whether the gradient by the input of layer `index`, by the output of the one before it, is
@@ -89,8 +89,8 @@ class _Walk:
         return self._current.whole.section.wants(index, self._input_gradient)
 
     def back_through(self, layers: range) -> None:
-        """Cross layers by their VJPs; parameter gradients wait for `finish`, but for those inside of blocks
-        that are scanned."""
+        """Cross layers by their VJPs; parameter gradients wait for `finish` where that costs no work twice,
+        but for those inside of blocks that are scanned."""
         current = self._current
         for index in reversed(layers):
             if not self.wants(index + 1):
@@ -104,8 +104,7 @@ class _Walk:
             if self._inside is not None and isinstance(layer, Residual):
                 self.gradient = self._inside.cross(current.whole, index, gradient, self.wants(index))
             else:
-                self._deferred.add(layer, ctx, gradient)
-                self.gradient = layer.backward_by_input(ctx, gradient, self.wants(index))
+                self.gradient = backward_input_first(layer, ctx, gradient, self.wants(index), self._later)
 
     def move_to(self, index: int, boundary: int) -> None:
         """Bring the gradient to the rank of layer `index`; it is by the input of layer `boundary`."""
@@ -124,7 +123,8 @@ class _Walk:
     def finish(self) -> Array | None:
         """Write the parameter gradients that are left; the gradient by the input, on every rank, where it is
         asked for."""
-        self._deferred.run()
+        for write in self._later:
+            write()
         if not self._input_gradient:
             return None
         current = self._current

@@ -53,11 +53,5 @@ def as_bits(device: Device, mask: np.ndarray, dtype: np.dtype) -> Array:
 
 def hold(values: Array, bits: Array) -> None:
     """Set to 0 what these bits hold at 0, in place."""
-    if is_writable(values):
-        kept = values.view(bits.dtype)
-        kept &= bits
-
-
-def is_writable(array: Array) -> bool:
-    """Whether an array can be set: one of a `DryDevice`, which computes nothing, cannot."""
-    return bool(getattr(array.flags, "writeable", True))
+    kept = values.view(bits.dtype)
+    kept &= bits

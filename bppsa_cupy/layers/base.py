@@ -33,12 +33,6 @@ class Scratch:
         """Those of the layer at `place` inside of this one."""
         return self._inside.setdefault(place, Scratch())
 
-    def every(self) -> Iterator[Array]:
-        """All arrays, those inside among them."""
-        yield from self.arrays.values()
-        for inner in self._inside.values():
-            yield from inner.every()
-
 
 class StepJacobians(NamedTuple):
     """The transposed Jacobians of every step of one inner layer and direction of a recurrent layer.
@@ -290,15 +284,6 @@ class Layer(abc.ABC):
         gradient by the input is wanted, else None. A scan over layers calls the former alone."""
         self.parameter_gradients(ctx, gradient)
         return self.vjp(ctx, gradient) if want_input else None
-
-    def backward_by_input(self, ctx: Any, gradient: Array, want_input: bool) -> Array | None:
-        """The first half of a `backward` in two: the gradient by the input, where it is wanted."""
-        return self.vjp(ctx, gradient) if want_input else None
-
-    def backward_by_weights(self, ctx: Any, gradient: Array) -> None:
-        """The other half, later: every parameter's gradient, `gradient` and the buffers that `ctx` has of the
-        first half being as they were. Law: both together leave what `backward` leaves, to the bit."""
-        self.parameter_gradients(ctx, gradient)
 
     def step_jacobians(self, ctx: Any, gradient: Array | None) -> Iterable[StepJacobians]:
         """The transposed Jacobians of a recurrent layer's state by the one before, of each inner layer and

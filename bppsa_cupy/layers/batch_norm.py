@@ -153,18 +153,6 @@ class BatchNorm(Normalization, abc.ABC):
         sums = self._sums(ctx, gradient, (ctx.gradients["weight"], ctx.gradients["bias"]))
         return self._through_input(ctx, gradient, sums) if want_input else None
 
-    def backward_by_weights(self, ctx: Context, gradient: Array) -> None:
-        if not self.affine or not ctx.saved["coupled"]:
-            super().backward_by_weights(ctx, gradient)
-            return
-        for name, found in zip(("weight", "bias"), self._scratch(ctx), strict=True):
-            ctx.gradients[name][...] = found
-
-    def backward_by_input(self, ctx: Context, gradient: Array, want_input: bool) -> Array | None:
-        if not want_input and self.affine and ctx.saved["coupled"]:
-            self._sums(ctx, gradient, self._scratch(ctx))
-        return super().backward_by_input(ctx, gradient, want_input)
-
     def _sums(self, ctx: Context, gradient: Array, into: tuple[Array, Array]) -> tuple[Array, Array]:
         """The channels' sums that are the gradients by γ and β."""
         x, mean, inverse = (ctx.saved[name] for name in ("input", "mean", "inverse_std"))

@@ -335,21 +335,14 @@ class LinearRecurrent(Recurrent):
     # ---- backward ----
 
     def backward(self, ctx: LinearContext, gradient: Array, want_input: bool) -> Array | None:
-        result = self.backward_by_input(ctx, gradient, want_input)
-        self.backward_by_weights(ctx, gradient)
-        return result
-
-    def backward_by_input(self, ctx: LinearContext, gradient: Array, want_input: bool) -> Array | None:
         self._go_back(ctx, gradient)
-        return self._by_input(ctx, 0) if want_input else None
-
-    def backward_by_weights(self, ctx: LinearContext, gradient: Array) -> None:
+        result = self._by_input(ctx, 0) if want_input else None
         for walk in self.walks():
             self.weight_gradients(ctx, walk)
+        return result
 
     def parameter_gradients(self, ctx: LinearContext, gradient: Array) -> None:
-        self._go_back(ctx, gradient)
-        self.backward_by_weights(ctx, gradient)
+        self.backward(ctx, gradient, False)
 
     def vjp(self, ctx: LinearContext, gradient: Array) -> Array:
         self._go_back(ctx, gradient)

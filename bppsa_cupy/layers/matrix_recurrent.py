@@ -219,14 +219,6 @@ class MatrixRecurrent(Recurrent):
         self._weight_gradients(ctx, stack)
         return self._input_gradient(ctx, stack) if want_input else None
 
-    def backward_by_input(self, ctx: MatrixContext, gradient: Array, want_input: bool) -> Array | None:
-        stack = self._go_back(ctx, gradient)
-        return self._input_gradient(ctx, stack) if want_input else None
-
-    def backward_by_weights(self, ctx: MatrixContext, gradient: Array) -> None:
-        assert ctx.stack is not None
-        self._weight_gradients(ctx, ctx.stack)
-
     def parameter_gradients(self, ctx: MatrixContext, gradient: Array) -> None:
         self._weight_gradients(ctx, self._go_back(ctx, gradient))
 

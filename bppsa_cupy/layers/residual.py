@@ -212,19 +212,6 @@ class Residual(Layer):
 
         return self.backward_by(ctx, gradient, want_input, by_vjps)
 
-    def backward_by_input(self, ctx: ResidualContext, gradient: Array, want_input: bool) -> Array | None:
-        stacks = self.stacks(ctx.input_shape)
-
-        def by_input(branch: str, gradient: Array, want_input: bool) -> Array | None:
-            inner, by_outputs = ctx.inner[branch], ctx.by_outputs[branch]
-            return stacks[branch].backward_by_input(inner, gradient, want_input, by_outputs)
-
-        return self.backward_by(ctx, gradient, want_input, by_input)
-
-    def backward_by_weights(self, ctx: ResidualContext, gradient: Array) -> None:
-        for branch, stack in self.stacks(ctx.input_shape).items():
-            stack.backward_by_weights(ctx.inner[branch], ctx.by_outputs[branch])
-
     def backward_by(
         self, ctx: ResidualContext, gradient: Array, want_input: bool, cross: BranchCrossing
     ) -> Array | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from bppsa_cupy.arguments import as_list
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers.base import Context, Layer, Shape
 
@@ -19,23 +19,6 @@ Draws = Callable[[int], tuple[int, int, int]]
 #: Goes back through a layer: its index, the gradient by its output, and whether the one by its input is
 #: wanted, which is given then.
 Crossing = Callable[[int, Array, bool], Array | None]
-
-
-class Deferred:
-    """Gradients by parameters that a way back leaves for later."""
-
-    def __init__(self) -> None:
-        self._left: list[tuple[Layer, Context, Array]] = []
-
-    def add(self, layer: Layer, ctx: Context, gradient: Array) -> None:
-        """Leave those of a layer, which follow from the gradient by its output."""
-        self._left.append((layer, ctx, gradient))
-
-    def run(self) -> None:
-        """Write what is left, in the order that it was added in."""
-        for layer, ctx, gradient in self._left:
-            layer.backward_by_weights(ctx, gradient)
-        self._left.clear()
 
 
 class LayerStack:
@@ -193,21 +176,6 @@ class LayerStack:
                 break
         return result
 
-    def backward_by_input(
-        self, contexts: Sequence[Context], gradient: Array, want_input: bool, by_outputs: dict[int, Array]
-    ) -> Array | None:
-        """The first half of a `backward` in two, which leaves `by_outputs` to the second."""
-
-        def cross(index: int, gradient: Array, wanted: bool) -> Array | None:
-            return self.layers[index].backward_by_input(contexts[index], gradient, wanted)
-
-        return self.backward(contexts, gradient, want_input, by_outputs, cross=cross)
-
-    def backward_by_weights(self, contexts: Sequence[Context], by_outputs: Mapping[int, Array]) -> None:
-        """The second half: the parameters' gradients of the layers that the first one went through."""
-        for index, gradient in by_outputs.items():
-            self.layers[index].backward_by_weights(contexts[index], gradient)
-
     @staticmethod
     def _names(of_layers: Iterable[Iterable[str]]) -> tuple[str, ...]:
         return tuple(f"{index}.{name}" for index, own in enumerate(of_layers) for name in own)
@@ -222,6 +190,17 @@ def forward_through(
         return layer.forward(ctx, x)
     except ShapeError as error:
         raise error.at(place) from error
+
+
+def backward_input_first(
+    layer: Layer, ctx: Context, gradient: Array, want_input: bool, later: list[Launch]
+) -> Array | None:
+    """`layer.backward`, but calls that write the layer's parameter gradients are appended to `later` where
+    they share no work with the gradient by the input. Both ways give the same bits."""
+    if type(layer).backward is not Layer.backward:
+        return layer.backward(ctx, gradient, want_input)
+    later.append(partial(layer.parameter_gradients, ctx, gradient))
+    return layer.vjp(ctx, gradient) if want_input else None
 
 
 def _by_name(of_layers: Iterable[Mapping[str, Value]]) -> dict[str, Value]:

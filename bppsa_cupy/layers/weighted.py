@@ -19,7 +19,7 @@ import numpy as np
 from bppsa_cupy.devices import Array
 from bppsa_cupy.geometry import Conv2dGeometry
 from bppsa_cupy.layers import kept_weights
-from bppsa_cupy.layers.arguments import as_mask, hold, is_writable
+from bppsa_cupy.layers.arguments import as_mask, hold
 from bppsa_cupy.layers.base import Context, Layer, Shape, uniform_fan_in
 from bppsa_cupy.layers.kept_weights import KeptWeights
 
@@ -126,7 +126,7 @@ class Weighted(Layer):
         x, weight = ctx.saved["input"], ctx.gradients["weight"]
         own = weight if weight.ndim == 1 else ctx.buffer("kept_gradient", (kept.index.size,))
         kept.weight_gradient(ctx, self.samples(x), self.samples(gradient), own, ctx.gradients.get("bias"))
-        if own is not weight and is_writable(weight):
+        if own is not weight:
             weight[...] = 0
             weight.reshape(-1)[kept.on(ctx.device, "index")[0]] = own
 

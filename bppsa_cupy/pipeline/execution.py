@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -18,7 +17,7 @@ from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
 from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
 from bppsa_cupy.pipeline.placement import Placement
 from bppsa_cupy.pipeline.rows import Rows
-from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, WEIGHTS, Action, PipelineSchedule
+from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
 from bppsa_cupy.pipeline.stage_state import StageState
 from bppsa_cupy.pipeline.trace import Trace
@@ -28,15 +27,10 @@ from bppsa_cupy.training.steps import Row, Work
 
 
 class _Alive(NamedTuple):
-    """A pass between its forward and its backward action.
-
-    given     what entered the stage
-    returned  what was given for the way back, between its halves
-    """
+    """A pass between its forward and its backward action, and what entered the stage."""
 
     current: StagePass
     given: Parcel
-    returned: Parcel = ()
 
 
 class Execution:
@@ -45,7 +39,6 @@ class Execution:
     network  whose parameters, gradients and buffers the stages work on
     stages   those of this process
     whole    whether the last run left everything as a whole number of steps does: see `_Run.close`
-    received by stage the bytes of what entered it from other ranks, in the last run
     """
 
     def __init__(
@@ -59,7 +52,6 @@ class Execution:
         self.network, self._group, self._trace = network, group, trace
         self.placement, self.stages = placement, stages
         self._last, self.whole = len(placement.stages) - 1, True
-        self.received: Mapping[int, int] = Counter()
         arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
         self.parts = {
             stage: StageState(
@@ -121,11 +113,9 @@ class _Run:
         for part in self._parts.values():
             part.begin()
             part.stash = Stash(network.parameters.flat[part.own]) if schedule.kind.stashes else None
-        self._links: Links = LocalLinks(copies=schedule.kind.splits)
+        self._links: Links = LocalLinks()
         if execution._group is not None and execution._group.size > 1:
-            self._links = RankLinks(
-                execution._group, network.dtype, self._last + 1, self._awaited(execution._group.rank)
-            )
+            self._links = RankLinks(execution._group, network.dtype, self._awaited(execution._group.rank))
         self.rows = Rows(work, self._links, execution.stages.start, self._last)
 
     # ---- actions ----
@@ -133,7 +123,7 @@ class _Run:
     def pass_through(self, action: Action) -> None:
         """Run an action that is no update."""
         begun = self._ready = time.perf_counter()
-        {FORWARD: self._forward, BACKWARD: self._backward, WEIGHTS: self._by_weights}[action.kind](action)
+        (self._forward if action.kind == FORWARD else self._backward)(action)
         self._trace(action, begun)
 
     def update(self, actions: Sequence[Action]) -> None:
@@ -227,23 +217,10 @@ class _Run:
         self._ready = time.perf_counter()
         weights = nullcontext() if part.stash is None else part.stash.back(action.batch)
         with weights:
-            part.stage.backward_by_input(
-                current, given, lambda parcel: self._links.put(BACKWARD, stage, key, parcel)
-            )
-            self._alive[(stage, *key)] = alive._replace(returned=given)
-            if not self._schedule.kind.splits:
-                self._by_weights(action)
-
-    def _by_weights(self, action: Action) -> None:
-        """The second half of a way back."""
-        stage = action.stage
-        alive = self._alive.pop((stage, action.batch, action.micro), None)
-        if alive is None:
-            return
-        part, current = self._parts[stage], alive.current
-        part.stage.backward_by_weights(current)
+            part.stage.backward(current, given, lambda parcel: self._links.put(BACKWARD, stage, key, parcel))
+        del self._alive[(stage, *key)]
         if stage < self._last:
-            self._links.done(BACKWARD, stage, alive.returned)
+            self._links.done(BACKWARD, stage, given)
         if stage > 0:
             self._links.done(FORWARD, stage, alive.given)
         current.gradient = None
@@ -272,7 +249,7 @@ class _Run:
         if self._work.sizes:
             for stage in reversed(self._execution.stages):
                 self.rows.tell(stage, len(self._work.sizes) - 1)
-        self._execution.received = self._links.finish()
+        self._links.finish()
         self._ended = True
 
     def close(self) -> bool:
@@ -304,4 +281,4 @@ class _Run:
             size = samples.stop - samples.start
             if size and 0 <= target <= self._last and target in self._parts:
                 shapes = boundaries[max(target, action.stage)].of_batch(size, steps)
-                yield Awaited(action.rank, action.kind, target, key, shapes)
+                yield Awaited(action.stage, action.kind, target, key, shapes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -66,24 +66,19 @@ class Links(abc.ABC):
         """What the next stage has told of a batch; waits for it."""
 
     @abc.abstractmethod
-    def finish(self) -> Counter[int]:
-        """Return when all that was put has been taken: by stage the bytes of the buffers for what it took."""
+    def finish(self) -> None:
+        """Return when all that was put has been taken."""
 
 
 @dataclass
 class LocalLinks(Links):
-    """Between stages of one process.
+    """Between stages of one process."""
 
-    copies  whether activations are copied too: where a stage's ways back are split, the one after it reads
-            them longer than it does itself
-    """
-
-    copies: bool = False
     _parcels: dict[tuple[int, int, tuple[int, int]], Parcel] = field(default_factory=dict)
     _reports: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
 
     def put(self, kind: int, stage: int, key: tuple[int, int], parcel: Parcel) -> None:
-        if kind == BACKWARD or self.copies:
+        if kind == BACKWARD:
             parcel = tuple(array.copy() for array in parcel)
         self._parcels[kind, stage, key] = parcel
 
@@ -99,22 +94,20 @@ class LocalLinks(Links):
     def told(self, stage: int, batch: int) -> np.ndarray:
         return self._reports.pop((stage + 1, batch))
 
-    def finish(self) -> Counter[int]:
+    def finish(self) -> None:
         assert not self._parcels
-        return Counter()
 
 
 class RankLinks(Links):
-    """Between ranks of a group, of p ranks stage s on rank s mod p: sends do not wait, and of each rank the
-    next parcel is awaited before the present one is worked on.
+    """Between ranks of a group, rank r with stage r: sends do not wait, and from each rank the next parcel is
+    awaited before the present one is worked on.
 
     dtype     of activations and gradients
-    stages    of the pipeline
-    expected  what this rank will take, of each source in the order in which it sends
+    expected  what this rank will take, from each source in the order in which it sends
     """
 
-    def __init__(self, group: Group, dtype: np.dtype, stages: int, expected: Iterable[Awaited]) -> None:
-        self._group, self._dtype, self._stages = group, dtype, stages
+    def __init__(self, group: Group, dtype: np.dtype, expected: Iterable[Awaited]) -> None:
+        self._group, self._dtype = group, dtype
         self._expected: dict[int, deque[Awaited]] = defaultdict(deque)
         for awaited in expected:
             self._expected[awaited.source].append(awaited)
@@ -124,12 +117,9 @@ class RankLinks(Links):
         for source in list(self._expected):
             self._post(source)
 
-    def _rank(self, stage: int) -> int:
-        return stage % self._group.size
-
     def _tag(self, kind: int, target: int, index: int) -> int:
         """Of an array of a parcel for a stage."""
-        return FIRST + 2 * (index * self._stages + target) + kind
+        return FIRST + 2 * (index * self._group.size + target) + kind
 
     def _post(self, source: int) -> None:
         """Await the next parcel of a rank, if there is one."""
@@ -154,7 +144,7 @@ class RankLinks(Links):
                 array = self._copied(stage, array, MOST_SENT * len(parcel))
             else:
                 array = self._group.device.xp.ascontiguousarray(array)
-            handle = self._group.isend(array, self._rank(target), self._tag(kind, target, index))
+            handle = self._group.isend(array, target, self._tag(kind, target, index))
             if kind == BACKWARD:
                 self._sending[stage].append((array, handle))
 
@@ -172,9 +162,7 @@ class RankLinks(Links):
         return copy
 
     def take(self, kind: int, stage: int, key: tuple[int, int]) -> Parcel:
-        source = self._rank(stage - 1 if kind == FORWARD else stage + 1)
-        while (kind, stage, key) not in self._posted:  # what was sent before it is taken later
-            self._post(source)
+        source = stage - 1 if kind == FORWARD else stage + 1
         parcel, handles = self._posted.pop((kind, stage, key))
         self._post(source)
         for handle in handles:
@@ -186,18 +174,13 @@ class RankLinks(Links):
             self._free[kind, stage, tuple(array.shape)].append(array)
 
     def report(self, stage: int, batch: int, values: np.ndarray) -> None:
-        self._group.isend(values, self._rank(stage - 1), REPORTS)
+        self._group.isend(values, stage - 1, REPORTS)
 
     def told(self, stage: int, batch: int) -> np.ndarray:
         values = np.empty(2)
-        self._group.receive(values, self._rank(stage + 1), REPORTS)
+        self._group.receive(values, stage + 1, REPORTS)
         return values
 
-    def finish(self) -> Counter[int]:
+    def finish(self) -> None:
         self._group.finish()
         self._sending.clear()
-        taken: Counter[int] = Counter()
-        for (kind, stage, _), arrays in self._free.items():
-            if kind != SENT:
-                taken[stage] += sum(array.nbytes for array in arrays)
-        return taken

@@ -1,4 +1,4 @@
-"""One rank's stages of a pipelined network, with the interface of Sequential."""
+"""One rank's stage of a pipelined network, with the interface of Sequential."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ RELAY = 1
 
 
 class StageSequential(SharedSequential):
-    """A network of which this rank has stages, of p ranks every p-th; made by `Pipeline`.
+    """A network of which this rank has one stage; made by `Pipeline`.
 
     Every rank calls `forward`, `state_dict`, `load_state_dict` and the optimizer's `state_dict` with the same
-    arguments, in the same order. `parameters`, `gradients` and `buffers` are those of the stages, by the
+    arguments, in the same order. `parameters`, `gradients` and `buffers` are those of the stage, by the
     names of the whole network; `state_dict` is whole. `forward` is for evaluation: the output is given to
     all ranks, and no pass is kept; the pipeline's own passes go back. Raises what `SharedSequential` raises.
     """
@@ -35,7 +35,7 @@ class StageSequential(SharedSequential):
     def __init__(self, network: Sequential, group: Group, placement: Placement) -> None:
         shapes, dtype = network.architecture.parameter_shapes(), network.dtype
         owners = {
-            name: stage % group.size
+            name: stage
             for names in (placement.parameter_names, placement.buffer_names)
             for stage, own in enumerate(names)
             for name in own
@@ -45,11 +45,8 @@ class StageSequential(SharedSequential):
         super().__init__(network, group, parameters, gradients, buffers, Backward(), ppv=placement.ppv)
         self.placement = placement
         arrays = parameters, gradients, parameters.masks, buffers
-        stages = [
-            Stage(placement, number, self.device, dtype, *arrays)
-            for number in range(group.rank, len(placement.stages), group.size)
-        ]
-        self._evaluations = [(stage, stage.new_pass()) for stage in stages]
+        self._stage = Stage(placement, group.rank, self.device, dtype, *arrays)
+        self._evaluation = self._stage.new_pass()
 
     def forward(
         self, x: Any, lengths: Any = None, states: Any = None, *, into: Pass | None = None, keep: bool = True
@@ -70,23 +67,20 @@ class StageSequential(SharedSequential):
         self.parameters.apply_masks()
         group.finish()
         taken = None if lengths is None else take_lengths(self.device, lengths, batch, steps)
-        last, made = len(self.placement.stages) - 1, (given,)
-        for stage, evaluation in self._evaluations:
-            number = stage.number
-            if number > 0 and group.size > 1:
-                shapes = self.placement.boundaries[number].of_batch(batch, steps)
-                made = tuple(self.device.empty(shape, self.dtype) for shape in shapes)
-                for array in made:
-                    group.receive(array, (number - 1) % group.size, RELAY)
-            made = stage.forward(evaluation, made, lengths=taken, training=False)
-            made = tuple(map(xp.ascontiguousarray, made))
-            if number < last and group.size > 1:
-                for array in made:
-                    group.isend(array, (number + 1) % group.size, RELAY)
-        if group.rank != last % group.size:
+        number, last, made = group.rank, group.size - 1, (given,)
+        if number > 0:
+            shapes = self.placement.boundaries[number].of_batch(batch, steps)
+            made = tuple(self.device.empty(shape, self.dtype) for shape in shapes)
+            for array in made:
+                group.receive(array, number - 1, RELAY)
+        made = self._stage.forward(self._evaluation, made, lengths=taken, training=False)
+        made = tuple(map(xp.ascontiguousarray, made))
+        if number < last:
+            for array in made:
+                group.isend(array, number + 1, RELAY)
             shape = (steps if size is None else size for size in self.output_shape)
             made = (self.device.empty((batch, *shape), self.dtype),)
-        group.broadcast(made[0], last % group.size)
+        group.broadcast(made[0], last)
         return made[0]
 
     def backward(self, *_: Any, **__: Any) -> NoReturn:

@@ -13,10 +13,9 @@ from bppsa_cupy.layers.batch_norm import BatchNorm
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.execution import Execution
 from bppsa_cupy.pipeline.items import Item
-from bppsa_cupy.pipeline.memory import StageMemory, check_free, measured_memory, stage_memory
 from bppsa_cupy.pipeline.network import StageSequential
 from bppsa_cupy.pipeline.placement import Placement
-from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, checked_ranks, make_schedule
+from bppsa_cupy.pipeline.schedules import SCHEDULES, check_schedule, make_schedule
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.training.optimizer import Optimizer
 from bppsa_cupy.training.settings import Settings
@@ -31,14 +30,11 @@ class Pipeline:
                same seed or state, and `network` is this rank's part
     ppv        where it is cut, as `Placement` takes it: K cuts make K + 1 stages
     schedule   one of SCHEDULES: "stale" (the paper's section 3), "none" (non-pipelined), "gpipe", "1f1b",
-               "pipedream", "stale-1f1b", "interleaved-1f1b", "zb-h1", "interleaved-zb"
-    group      of K + 1 ranks, one a stage, which run at the same time, or of p where each has (K + 1) / p
-               stages, rank r the stages r, r + p, …, by a schedule that interleaves; None lets this process
-               act for all, with the same values
+               "pipedream", "stale-1f1b"
+    group      of K + 1 ranks, one per stage, which run at the same time; None runs all stages in this
+               process, with the same values
     micro_batches  of a batch, for schedules that have them: they differ by one sample at most, and weigh by
-               their size; a multiple of the ranks where the schedule interleaves
-    ranks      that the schedule is for where this process acts for all: by default one a stage; where it
-               interleaves, the most that have several stages each
+               their size
     predict    whether forward passes with stale weights take W − lr · s · velocity in place of the weights
                W, s their staleness; for SGD with momentum
     non_pipelined_after  steps after which training goes on by the schedule "none" (the paper's section 4,
@@ -66,7 +62,6 @@ class Pipeline:
         predict: bool = False,
         non_pipelined_after: int | None = None,
         trace: Trace | None = None,
-        ranks: int | None = None,
     ) -> None:
         as_instance("Pipeline", "a network", net, Sequential, "a Sequential", error=BppsaError)
         for name, value, kind in (("group", group, Group), ("trace", trace, Trace)):
@@ -86,25 +81,18 @@ class Pipeline:
         self.group, self.trace = group, trace
         self.network = net
         if group is not None:
-            if group.size != self.stages and not SCHEDULES[schedule].interleaves:
+            if group.size != self.stages:
                 raise DistributedError(
                     f"the pipeline has {self.stages} stages by ppv {self.placement.ppv} and the group "
                     f"{group.size} ranks: start {self.stages}, one a stage, or give {group.size - 1} cuts"
                 )
-            if ranks not in (None, group.size):
-                raise DistributedError(
-                    f"ranks={ranks} was given and the group has {group.size}: leave ranks out with a group"
-                )
-            ranks = group.size
-        self.ranks = checked_ranks(schedule, self.stages, micro_batches, ranks)
-        if group is not None:
             self.network = StageSequential(net, group, self.placement)
         self._execution = self._new_execution()
         self._broken_at: int | None = None
 
     def _new_execution(self) -> Execution:
         group = self.group
-        own = range(self.stages) if group is None else range(group.rank, self.stages, group.size)
+        own = range(self.stages) if group is None else range(group.rank, group.rank + 1)
         return Execution(self.placement, self.network, own, group, self.trace)
 
     @property
@@ -137,21 +125,6 @@ class Pipeline:
                 f"{batch_size / self.micro_batches:.4g} samples, and not of the batch",
                 stacklevel=4,  # where `train` was called
             )
-        if None not in self.placement.architecture.input_shape:
-            self._check_memory(optimizer, batch_size)
-
-    def _check_memory(self, optimizer: Optimizer, batch_size: int) -> None:
-        device, execution = self.network.device, self._execution
-        needed = stage_memory(
-            self.placement, self.schedule, batch_size, self.network.dtype, micro=self.micro_batches,
-            device=device.name, over_ranks=self.group is not None, predict=self.predict, ranks=self.ranks,
-        )  # fmt: skip
-        held = sum(own.of_passes for own in self.memory(optimizer).values())
-        check_free(execution.stages, needed, held, device.free_memory(), device.name)
-
-    def memory(self, optimizer: Optimizer) -> dict[int, StageMemory]:
-        """The bytes that each stage of this process holds, between calls of `train`."""
-        return measured_memory(self._execution, optimizer)
 
     def _items(self) -> Iterator[Item]:
         return (item for items in self.placement.stages for item in items)
@@ -169,7 +142,7 @@ class Pipeline:
         self._check_whole(work.optimizer)
         name = self.schedule_at(work.first - 1)
         micro = self.micro_batches if SCHEDULES[name].micro else 1
-        schedule = make_schedule(name, self.stages, len(work.sizes), micro, self.ranks)
+        schedule = make_schedule(name, self.stages, len(work.sizes), micro)
         history = work.history
         if work.sizes and work.sizes[0] > history.largest_batch:
             history.ran, history.largest_batch = self._what_runs(name), work.sizes[0]
@@ -201,7 +174,7 @@ class Pipeline:
 
     def _what_runs(self, name: str) -> dict[str, Any]:
         """As `what_ran`."""
-        how = "simulated by one process" if self.group is None else f"on {self.ranks} ranks"
+        how = "simulated by one process" if self.group is None else f"on {self.stages} ranks"
         kind, parts, stages = SCHEDULES[name], self.micro_batches, f"{self.stages} stages"
         micro = f" of {parts} micro-batches" if kind.micro and parts > 1 else ""
         predicted = ", with predicted weights" if self.predict and kind.stale else ""

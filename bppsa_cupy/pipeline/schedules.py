@@ -1,13 +1,12 @@
-"""Pipeline schedules: which rank goes forward or back through which stage on which batch, and when it updates
-the stage's parameters. Plain integers, made without a device.
+"""Pipeline schedules: which stage runs forward or backward on which batch, and when it updates its weights.
+Plain integers, made without a device.
 
-Stages are numbered from 0 here; the paper's stage i is stage i − 1. There are K + 1 of them with K cuts. Of p
-ranks rank r has the stages r, r + p, r + 2 p, …
+Stages are numbered from 0 here; the paper's stage i is stage i − 1. There are K + 1 of them with K cuts. Over
+ranks, rank r runs stage r.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,10 +18,10 @@ from bppsa_cupy.arguments import as_integer
 from bppsa_cupy.errors import BppsaError
 
 #: What an action does.
-FORWARD, BACKWARD, UPDATE, WEIGHTS = range(4)
-KINDS = ("forward", "backward", "update", "weights")
+FORWARD, BACKWARD, UPDATE = range(3)
+KINDS = ("forward", "backward", "update")
 #: Columns of a schedule's table.
-CYCLE, RANK, KIND, STAGE, BATCH, MICRO = range(6)
+CYCLE, KIND, STAGE, BATCH, MICRO = range(5)
 
 
 @dataclass(frozen=True)
@@ -30,20 +29,15 @@ class ScheduleKind:
     """What schedules of one name have in common.
 
     summary   what it does, in a line
-    micro     whether a batch is cut into micro-batches, whose gradients are one update
-    stale     whether forward passes miss updates, and the backward pass takes the parameters of its own time
-    stashes   whether the backward pass takes the parameters of its forward pass, of which copies are kept
-    splits    whether a backward action is by the stage's input alone, and the gradients by its weights are an
-              action of their own (WEIGHTS), which waits for a rank that would be idle
-    interleaves  whether a rank has several stages
+    micro     whether a batch is cut into micro-batches, whose gradients make one update
+    stale     whether forward passes miss updates, and the backward pass uses the present parameters
+    stashes   whether the backward pass uses copies of the parameters of its forward pass
     """
 
     summary: str
     micro: bool = False
     stale: bool = False
     stashes: bool = False
-    splits: bool = False
-    interleaves: bool = False
 
     @property
     def overlaps(self) -> bool:
@@ -53,9 +47,9 @@ class ScheduleKind:
 
 #: The schedules there are, by name.
 SCHEDULES = {
-    "none": ScheduleKind("one batch at a time, each rank waiting for the others"),
+    "none": ScheduleKind("one batch at a time, each stage waiting for the others"),
     "stale": ScheduleKind(
-        "a forward and a backward stage a cycle on every rank, with stale weights (the paper's section 3)",
+        "a forward and a backward pass a cycle on every stage, with stale weights (the paper's section 3)",
         stale=True,
     ),
     "gpipe": ScheduleKind(
@@ -66,38 +60,20 @@ SCHEDULES = {
         "batches, forward and backward in turn, at the weights of the forward pass", stashes=True
     ),
     "stale-1f1b": ScheduleKind("batches, forward and backward in turn, with stale weights", stale=True),
-    "interleaved-1f1b": ScheduleKind(
-        "micro-batches, forward and backward in turn, on ranks of several stages (Narayanan et al. 2021)",
-        micro=True,
-        interleaves=True,
-    ),
-    "zb-h1": ScheduleKind(
-        "1f1b with the gradients by weights put where ranks would be idle (ZB-H1, Qi et al. 2024)",
-        micro=True,
-        splits=True,
-    ),
-    "interleaved-zb": ScheduleKind(
-        "interleaved-1f1b with the gradients by weights put where ranks would be idle",
-        micro=True,
-        splits=True,
-        interleaves=True,
-    ),
 }
 
 
 class Action(NamedTuple):
     """A row of a schedule's table.
 
-    cycle  actions of one rank in one cycle follow each other; what a rank sends is there in a later cycle
-    rank   which rank acts: the one of the stage
-    kind   FORWARD, BACKWARD, UPDATE or WEIGHTS
+    cycle  actions of a stage in the same cycle follow each other; what a stage sends arrives in a later cycle
+    kind   FORWARD, BACKWARD or UPDATE
     stage  of which stage
     batch  of the batches that are run, from 0
     micro  of the batch's micro-batches; 0 of an update
     """
 
     cycle: int
-    rank: int
     kind: int
     stage: int
     batch: int
@@ -110,20 +86,18 @@ class PipelineSchedule:
 
     name     one of SCHEDULES
     stages   K + 1
-    ranks    that share the stages
     batches  that go through
     micro    micro-batches of a batch
-    table    (actions, 6) int64: cycle, rank, kind, stage, batch, micro; in an order in which one process can
-             run them, and each rank its own
+    table    (actions, 5) int64: cycle, kind, stage, batch, micro; in an order in which one process can run
+             them, and each rank its stage
 
-    Laws: every micro-batch goes once forward and once back through each stage, in two halves where the
-    schedule splits, and after the last one of a batch the stage is updated, in the order of the batches. What
-    an action takes from another stage was made in an earlier cycle.
+    Laws: every micro-batch goes once forward and once back through each stage, and after the last one of a
+    batch the stage is updated, in the order of the batches. What an action takes from another stage was made
+    in an earlier cycle.
     """
 
     name: str
     stages: int
-    ranks: int
     batches: int
     micro: int
     table: np.ndarray
@@ -138,16 +112,12 @@ class PipelineSchedule:
         return int(self.table[-1, CYCLE]) + 1 if len(self.table) else 0
 
     @cached_property
-    def _by_rank(self) -> list[np.ndarray]:
-        return [self.table[self.table[:, RANK] == rank] for rank in range(self.ranks)]
-
-    @cached_property
     def _by_stage(self) -> list[np.ndarray]:
         return [self.table[self.table[:, STAGE] == stage] for stage in range(self.stages)]
 
-    def actions(self, rank: int | None = None) -> Iterator[Action]:
-        """The actions of a rank, or of all, in order."""
-        table = self.table if rank is None else self._by_rank[rank]
+    def actions(self, stage: int | None = None) -> Iterator[Action]:
+        """The actions of a stage, or of all, in order."""
+        table = self.table if stage is None else self._by_stage[stage]
         return (Action(*row) for row in table.tolist())
 
     def missed_updates(self, stage: int) -> np.ndarray:
@@ -162,17 +132,9 @@ class PipelineSchedule:
 
     def live_passes(self, stage: int) -> int:
         """The most forward passes of a stage that are alive at once, each from its forward action to the end
-        of its backward one, or of that by weights."""
-        return self._most(stage, FORWARD, WEIGHTS if self.kind.splits else BACKWARD)
-
-    def pending_passes(self, stage: int) -> int:
-        """The most backward passes of a stage that are under way at once: between their two halves, where
-        the schedule splits them."""
-        return self._most(stage, BACKWARD, WEIGHTS) if self.kind.splits else 1
-
-    def _most(self, stage: int, begin: int, end: int) -> int:
+        of its backward one."""
         kinds = self._by_stage[stage][:, KIND]
-        alive = np.cumsum((kinds == begin).astype(np.int64) - (kinds == end))
+        alive = np.cumsum((kinds == FORWARD).astype(np.int64) - (kinds == BACKWARD))
         return int(alive.max(initial=0))
 
     def stashed_versions(self, stage: int) -> int:
@@ -199,45 +161,31 @@ def staleness(name: str, stages: int, stage: int) -> int:
     return {"stale": 2 * behind, "stale-1f1b": behind, "pipedream": behind}.get(name, 0)
 
 
-def live_passes(name: str, stages: int, stage: int, micro: int = 1, ranks: int | None = None) -> int:
+def live_passes(name: str, stages: int, stage: int, micro: int = 1) -> int:
     """The passes of a stage that are alive at once while the pipeline is full: of micro-batches where the
     schedule has them."""
     if name == "gpipe":
         return micro
     if name == "1f1b":
         return min(stages - stage, micro)
-    if SCHEDULES[name].micro:
-        return make_schedule(name, stages, 1, micro, ranks).live_passes(stage)
     return staleness(name, stages, stage) + 1
 
 
-def make_schedule(
-    name: str, stages: int, batches: int, micro: int = 1, ranks: int | None = None
-) -> PipelineSchedule:
-    """The schedule of that name.
-
-    ranks  by default one a stage; where the schedule interleaves, the most that have several stages each
-
-    Raises BppsaError for an unknown one, and for numbers that do not fit.
-    """
+def make_schedule(name: str, stages: int, batches: int, micro: int = 1) -> PipelineSchedule:
+    """The schedule of that name. Raises BppsaError for an unknown one, and for numbers that do not fit."""
     check_schedule(name, micro)
     stages = as_integer("a pipeline", "stages", stages, 1, error=BppsaError)
     batches = as_integer("a pipeline", "batches", batches, 0, error=BppsaError)
-    ranks = checked_ranks(name, stages, micro, ranks)
     if name == "stale":
         rows = list(_stale(stages, batches))
     elif SCHEDULES[name].overlaps:
-        rows = list(
-            _played([_in_turn_of_batches(stages - 1 - stage, batches, stage) for stage in range(stages)])
-        )
+        rows = list(_played([_batches_in_turn(stage, stages, batches) for stage in range(stages)]))
     else:
-        rows = _repeated(
-            list(_played([_order(name, stages, ranks, micro, r) for r in range(ranks)])), batches
-        )
-    table = np.array(rows, np.int64).reshape(-1, 6)
-    # Of a cycle updates come last.
-    order = np.lexsort((table[:, STAGE], table[:, KIND], table[:, KIND] == UPDATE, table[:, CYCLE]))
-    return PipelineSchedule(name, stages, ranks, batches, micro, table[order])
+        rows = _repeated(list(_played([_order(name, stages, micro, s) for s in range(stages)])), batches)
+    table = np.array(rows, np.int64).reshape(-1, 5)
+    # Within a cycle updates come last.
+    order = np.lexsort((table[:, STAGE], table[:, KIND], table[:, CYCLE]))
+    return PipelineSchedule(name, stages, batches, micro, table[order])
 
 
 def check_schedule(name: str, micro: int) -> None:
@@ -252,42 +200,15 @@ def check_schedule(name: str, micro: int) -> None:
         )
 
 
-def checked_ranks(name: str, stages: int, micro: int, ranks: int | None) -> int:
-    """The ranks of a schedule, as asked for or by default. Raises BppsaError where stages or micro-batches do
-    not fit them."""
-    kind = SCHEDULES[name]
-    if ranks is None:
-        several = (count for count in range(stages // 2, 1, -1) if stages % count == 0)
-        ranks = next(several, 1) if kind.interleaves else stages
-    ranks = as_integer("a pipeline", "ranks", ranks, 1, error=BppsaError)
-    if stages != ranks and not kind.interleaves and name != "none":
-        takes = ", ".join(known for known, other in SCHEDULES.items() if other.interleaves)
-        raise BppsaError(
-            f"{stages} stages were asked for on {ranks} ranks and the schedule {name!r} has a stage a rank: "
-            f"take {takes} for several"
-        )
-    if stages % ranks:
-        raise BppsaError(
-            f"{stages} stages were asked for on {ranks} ranks by the schedule {name!r}: each has as many, so "
-            f"cut the network into a multiple of {ranks}"
-        )
-    if kind.interleaves and micro % ranks:
-        raise BppsaError(
-            f"{micro} micro-batches were asked for and the schedule {name!r} takes them in groups of as many "
-            f"as there are ranks: take a multiple of {ranks}"
-        )
-    return ranks
-
-
 def _stale(stages: int, batches: int) -> Iterator[Action]:
     """Section 3: in cycle t the paper's stage i goes forward on batch t − i + 1 and back on batch
     t − 2 K − 1 + i, all forward passes before the updates."""
     for stage in range(stages):
         for batch in range(batches):
             cycle = batch + 2 * (stages - 1) - stage
-            yield Action(batch + stage, stage, FORWARD, stage, batch)
-            yield Action(cycle, stage, BACKWARD, stage, batch)
-            yield Action(cycle, stage, UPDATE, stage, batch)
+            yield Action(batch + stage, FORWARD, stage, batch)
+            yield Action(cycle, BACKWARD, stage, batch)
+            yield Action(cycle, UPDATE, stage, batch)
 
 
 class _Turn(NamedTuple):
@@ -300,37 +221,31 @@ class _Turn(NamedTuple):
 
 
 def _played(orders: list[list[_Turn]]) -> Iterator[Action]:
-    """Each rank's actions one after another, one a cycle, as soon as their input is there; an update is in
+    """Each stage's actions in order, at most one per cycle, as soon as their input is there; an update is in
     the cycle of the action before it."""
-    last = max((turn.stage for order in orders for turn in order), default=0)
     positions, cycles = [0] * len(orders), [0] * len(orders)
     made: dict[_Turn, int] = {}
     pending = True
     while pending:
         pending = False
-        for rank, order in enumerate(orders):
-            while positions[rank] < len(order):
-                turn = order[positions[rank]]
-                cycle = cycles[rank]
+        for stage, order in enumerate(orders):
+            while positions[stage] < len(order):
+                turn = order[positions[stage]]
+                cycle = cycles[stage]
                 if turn.kind == UPDATE:
                     cycle -= 1
                 else:
-                    needs = _needs(turn, last)
-                    if needs is not None and needs not in made:
-                        break
-                    cycle = made[turn] = max(cycle, made[needs] + 1 if needs is not None else 0)
-                    cycles[rank] = cycle + 1
-                yield Action(cycle, rank, *turn)
-                positions[rank] += 1
+                    neighbour = stage - 1 if turn.kind == FORWARD else stage + 1
+                    if 0 <= neighbour < len(orders):
+                        needs = turn._replace(stage=neighbour)
+                        if needs not in made:
+                            break
+                        cycle = max(cycle, made[needs] + 1)
+                    made[turn] = cycle
+                    cycles[stage] = cycle + 1
+                yield Action(cycle, *turn)
+                positions[stage] += 1
                 pending = True
-
-
-def _needs(turn: _Turn, last: int) -> _Turn | None:
-    """The action of another stage that this one waits for."""
-    if turn.kind == WEIGHTS:
-        return None
-    neighbour = turn.stage - 1 if turn.kind == FORWARD else turn.stage + 1
-    return turn._replace(stage=neighbour) if 0 <= neighbour <= last else None
 
 
 def _repeated(rows: list[Action], batches: int) -> list[Action]:
@@ -343,53 +258,28 @@ def _repeated(rows: list[Action], batches: int) -> list[Action]:
     ]
 
 
-def _order(name: str, stages: int, ranks: int, micro: int, rank: int) -> list[_Turn]:
-    """The actions of a rank on one batch, in order."""
-    own, kind = range(rank, stages, ranks), SCHEDULES[name]
-    if name in ("none", "gpipe"):
-        forward = [_Turn(FORWARD, stage, 0, number) for stage in own for number in range(micro)]
-        found = forward + [turn._replace(kind=BACKWARD) for turn in reversed(forward)]
+def _order(name: str, stages: int, micro: int, stage: int) -> list[_Turn]:
+    """The actions of a stage on one batch, in order."""
+    forward = [_Turn(FORWARD, stage, 0, number) for number in range(micro)]
+    back = [turn._replace(kind=BACKWARD) for turn in forward]
+    if name == "1f1b":
+        turns = _in_turn(forward, back, stages - 1 - stage)
     else:
-        # Of several stages each takes as many micro-batches as there are ranks, then the next one does.
-        size = ranks if len(own) > 1 else micro
-        groups = [range(start, start + size) for start in range(0, micro, size)]
-        forward = [_Turn(FORWARD, s, 0, number) for group in groups for s in own for number in group]
-        back = [_Turn(BACKWARD, s, 0, number) for group in groups for s in reversed(own) for number in group]
-        behind = ranks - 1 - rank
-        first = behind if len(own) == 1 else 2 * behind + (len(own) - 1) * ranks
-        found = _in_turn(forward, back, first)
-        if kind.splits:
-            found = _with_weights(found, rank)
-    return found + [_Turn(UPDATE, stage) for stage in reversed(own)]
+        turns = forward + back[::-1]
+    return [*turns, _Turn(UPDATE, stage)]
 
 
 def _in_turn(forward: list[_Turn], back: list[_Turn], first: int) -> list[_Turn]:
     """`first` forward passes, then one back for one forward, until all are back."""
-    found = forward[:first]
+    turns = forward[:first]
     for number, turn in enumerate(back):
-        found += [*forward[first + number : first + number + 1], turn]
-    return found
+        turns += [*forward[first + number : first + number + 1], turn]
+    return turns
 
 
-def _with_weights(turns: list[_Turn], waiting: int) -> list[_Turn]:
-    """The turns with a WEIGHTS action for each backward pass, in the same order. While forward passes are to
-    come, it is `waiting` backward passes later, so that no rank has more passes alive than the first; then
-    one follows each backward pass, and the rest stand at the end."""
-    found: list[_Turn] = []
-    behind: deque[_Turn] = deque()
-    last = max(position for position, turn in enumerate(turns) if turn.kind == FORWARD)
-    for position, turn in enumerate(turns):
-        found.append(turn)
-        if turn.kind == BACKWARD:
-            behind.append(turn._replace(kind=WEIGHTS))
-            if len(behind) > waiting or position > last + 1:
-                found.append(behind.popleft())
-    return [*found, *behind]
-
-
-def _in_turn_of_batches(first: int, batches: int, stage: int) -> list[_Turn]:
-    """`first` batches forward, then one back for one forward, each followed by its update."""
+def _batches_in_turn(stage: int, stages: int, batches: int) -> list[_Turn]:
+    """As many batches forward as stages follow, then one back for one forward, each with its update."""
     forward = [_Turn(FORWARD, stage, batch) for batch in range(batches)]
-    found = _in_turn(forward, [turn._replace(kind=BACKWARD) for turn in forward], first)
-    pairs = ((turn, turn._replace(kind=UPDATE)) for turn in found)
+    turns = _in_turn(forward, [turn._replace(kind=BACKWARD) for turn in forward], stages - 1 - stage)
+    pairs = ((turn, turn._replace(kind=UPDATE)) for turn in turns)
     return [each for back, update in pairs for each in ((back, update) if back.kind == BACKWARD else (back,))]

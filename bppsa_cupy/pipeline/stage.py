@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from bppsa_cupy.devices import Array, Device
+from bppsa_cupy.devices import Array, Device, Launch
 from bppsa_cupy.errors import ShapeError
 from bppsa_cupy.layers import Context
 from bppsa_cupy.layers.base import Scratch
 from bppsa_cupy.layers.residual import inner_draw
-from bppsa_cupy.layers.stack import Deferred, forward_through
+from bppsa_cupy.layers.stack import LayerStack, backward_input_first, forward_through
 from bppsa_cupy.pipeline.items import Item
 from bppsa_cupy.pipeline.placement import Placement
 
 #: What passes a boundary: an activation, or a gradient, and one a residual block that is cut there.
 Parcel = tuple[Array, ...]
-#: Called with the gradients by the stage's input, before those by its parameters are worked out.
+#: Called with the gradients by the stage's input.
 Send = Callable[[Parcel], None]
 
 
@@ -32,21 +32,11 @@ class StagePass:
     contexts  by item: of its layer; of a block's end first one of its own, then those of its shortcut
     gradient  by the stage's output, of the last stage alone, which the loss gives
     batch     samples
-    deferred  between the halves of a way back, the gradients by parameters; with them the `scratch`, by item,
-              that the first half took its buffers from
     """
 
     contexts: list[list[Context]]
     gradient: Array | None = None
     batch: int = 0
-    deferred: Deferred = field(default_factory=Deferred)
-    scratch: list[Scratch] = field(default_factory=list)
-
-    def kept(self) -> Iterator[Array]:
-        """The arrays that the pass keeps from forward to backward, and for the next pass in its place."""
-        for own in self.contexts:
-            for ctx in own:
-                yield from ctx.kept()
 
 
 @dataclass
@@ -54,7 +44,6 @@ class Stage:
     """The items of one stage on a device, with the arrays of a network.
 
     parameters, gradients, masks, buffers  by the network's names; those of the stage are among them
-    scratch  buffers of the way back, by item: as many sets as there were ways back at once
 
     `forward` and `backward` are those of `Sequential` by back-propagation, to the bit.
     """
@@ -67,7 +56,6 @@ class Stage:
     gradients: Mapping[str, Array]
     masks: Mapping[str, Array]
     buffers: Mapping[str, Array]
-    scratch: list[list[Scratch]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.items = self.placement.stages[self.number]
@@ -75,6 +63,8 @@ class Stage:
         # Whether the gradient by an item's input is needed: by another stage, or for parameters before it.
         self._wanted = [self.number > 0 or any(trained[:index]) for index in range(len(self.items))]
         self._any = self.number > 0 or any(trained)
+        # Buffers of the backward passes, by item.
+        self._scratch = [Scratch() for _ in self.items]
 
     def new_pass(self) -> StagePass:
         """A pass that holds nothing yet."""
@@ -91,10 +81,6 @@ class Stage:
                 shortcut.new_context(index, *arrays, prefix=prefix) for index in range(len(shortcut.layers))
             ]
         return own
-
-    def scratch_arrays(self) -> Iterator[Array]:
-        """The buffers of the way back, while no pass is between its halves."""
-        return (array for own in self.scratch for scratch in own for array in scratch.every())
 
     # ---- forward ----
 
@@ -140,20 +126,16 @@ class Stage:
     # ---- back ----
 
     def backward(self, current: StagePass, given: Parcel, send: Send) -> None:
-        """Write the stage's gradients, from those by its output, at the present values of its parameters."""
-        self.backward_by_input(current, given, send)
-        self.backward_by_weights(current)
+        """Write the stage's gradients, from those by its output, at the present values of its parameters.
 
-    def backward_by_input(self, current: StagePass, given: Parcel, send: Send) -> None:
-        """The first half of `backward`: `send` takes the gradients by the stage's input, of all stages but
-        the first. The pass has buffers of its own from here to the end of the second half, and what was
-        `given` is to stay as it is."""
-        current.scratch = self.scratch.pop() if self.scratch else [Scratch() for _ in self.items]
-        for contexts, scratch in zip(current.contexts, current.scratch, strict=True):
+        send  takes the gradients by the stage's input, of all stages but the first, as soon as they are there
+        """
+        for contexts, scratch in zip(current.contexts, self._scratch, strict=True):
             for index, ctx in enumerate(contexts):
                 ctx.lend(scratch.inside(str(index)))
         gradient, *carried = given
         result: Array | None = gradient if self._any else None
+        later: list[Launch] = []
         for position in reversed(range(len(self.items))):
             if result is None:
                 break
@@ -163,26 +145,28 @@ class Stage:
                 total = ctx.buffer("input_gradient", result.shape)
                 result = self.device.xp.add(result, carried.pop(), out=total)
             elif item.kind == "close":
-                shortcut, inside = item.shortcut, contexts[1:]
-                by_outputs: dict[int, Array] = {}
-                carried.append(shortcut.backward_by_input(inside, result, True, by_outputs))
-                for index, by_output in by_outputs.items():
-                    current.deferred.add(shortcut.layers[index], inside[index], by_output)
+                carried.append(_through_shortcut(item.shortcut, contexts[1:], result, later))
             else:
-                current.deferred.add(item.layer, ctx, result)
-                result = item.layer.backward_by_input(ctx, result, wanted)
+                result = backward_input_first(item.layer, ctx, result, wanted, later)
         if self.number > 0:
             assert result is not None
             send((result, *carried))
-
-    def backward_by_weights(self, current: StagePass) -> None:
-        """The second half: the gradients by the stage's parameters."""
-        current.deferred.run()
+        for write in later:
+            write()
         for contexts in current.contexts:
             for ctx in contexts:
                 ctx.lend(None)
-        self.scratch.append(current.scratch)
-        current.scratch = []
+
+
+def _through_shortcut(
+    shortcut: LayerStack, contexts: Sequence[Context], gradient: Array, later: list[Launch]
+) -> Array:
+    """The gradient by the input of a block's shortcut."""
+    for layer, ctx in zip(reversed(shortcut.layers), reversed(contexts), strict=True):
+        by_input = backward_input_first(layer, ctx, gradient, True, later)
+        assert by_input is not None
+        gradient = by_input
+    return gradient
 
 
 def _draw(item: Item, draw: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -30,20 +30,20 @@ class Trace:
 
     def gathered(self, group: Group) -> Trace:
         """The rows of all ranks, on every rank; collective."""
-        own = np.array([[*action, *times] for action, *times in self.rows], np.float64).reshape(-1, 9)
+        own = np.array([[*action, *times] for action, *times in self.rows], np.float64).reshape(-1, 8)
         counts = np.empty(group.size, np.int64)
         group.allgather(np.array([len(own)]), counts)
-        every = np.empty((int(counts.sum()), 9))
+        every = np.empty((int(counts.sum()), 8))
         group.allgather(own, every, counts.tolist())
-        rows = ((Action(*map(int, row[:6])), row[6:]) for row in every.tolist())
+        rows = ((Action(*map(int, row[:5])), row[5:]) for row in every.tolist())
         return Trace([(action, begun, ready, ended) for action, (begun, ready, ended) in rows])
 
     def events(self) -> list[dict[str, Any]]:
-        """Chrome's trace events: complete ones ("X"), a rank a process, times in microseconds."""
+        """Chrome's trace events: complete ones ("X"), a process per stage, times in microseconds."""
         first = min((begun for _, begun, _, _ in self.rows), default=0.0)
         found = []
         for action, begun, ready, ended in self.rows:
-            kind, place = KINDS[action.kind], {"ph": "X", "pid": action.rank, "tid": action.stage}
+            kind, place = KINDS[action.kind], {"ph": "X", "pid": action.stage, "tid": action.stage}
             waited = {"ts": 1e6 * (begun - first), "dur": 1e6 * (ready - begun)}
             worked = {"ts": 1e6 * (ready - first), "dur": 1e6 * (ended - ready)}
             name = f"{kind} {action.batch}.{action.micro}" if action.micro else f"{kind} {action.batch}"

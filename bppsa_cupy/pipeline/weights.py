@@ -29,11 +29,6 @@ class Stash:
     _free: list[Array] = field(default_factory=list)
     _block: Array | None = None
 
-    @property
-    def bytes(self) -> int:
-        """Of all copies taken."""
-        return sum(copy.nbytes for copy in (*self._copies.values(), *self._free))
-
     def forward(self, batch: int) -> None:
         """Note that a batch goes forward with the present values."""
         self._versions[batch] = self.updates

@@ -32,6 +32,7 @@ from bppsa_cupy.layers import (
     Sigmoid,
     Tanh,
 )
+from bppsa_cupy.layers.stack import backward_input_first
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
@@ -83,9 +84,9 @@ def test_passes_repeat_bit_for_bit(case, rng):
 
 @pytest.mark.parametrize("want_input", [False, True])
 @pytest.mark.parametrize("training", [False, True])
-def test_a_way_back_in_two_halves_is_that_in_one(case, want_input, training, rng):
-    """To the bit, also where another pass goes back in between, on buffers of its own."""
-    layer, host, found = case.make(), get_device("host"), []
+def test_parameter_gradients_that_wait_have_the_same_bits(case, want_input, training, rng):
+    """Also where another pass goes back in between, on buffers of its own."""
+    layer, host, found, later = case.make(), get_device("host"), [], []
     x = rng.standard_normal((2, 3, *case.input_shape))
     gradients = rng.standard_normal((2, 3, *layer.output_shape(case.input_shape)))
     contexts = [make_context(layer, host, np.float64, case.input_shape, training=training) for _ in range(4)]
@@ -94,9 +95,9 @@ def test_a_way_back_in_two_halves_is_that_in_one(case, want_input, training, rng
     for ctx, gradient in zip(contexts[:2], gradients, strict=True):
         found.append(layer.backward(ctx, gradient.copy(), want_input))
     for ctx, gradient in zip(contexts[2:], gradients, strict=True):
-        found.append(layer.backward_by_input(ctx, gradient, want_input))
-    for ctx, gradient in zip(contexts[2:], gradients, strict=True):
-        layer.backward_by_weights(ctx, gradient)
+        found.append(backward_input_first(layer, ctx, gradient, want_input, later))
+    for write in later:
+        write()
     for number, (one, other) in enumerate(zip(contexts[:2], contexts[2:], strict=True)):
         assert (found[number] is None) == (found[number + 2] is None) == (not want_input)
         np.testing.assert_array_equal(found[number + 2], found[number])

@@ -36,7 +36,7 @@ def test_micro_batches_that_were_broken_off_are_forgotten():
     np.testing.assert_allclose(cut.parameters.flat, whole.parameters.flat, rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("schedule", ["stale", "pipedream", "gpipe", "zb-h1"])
+@pytest.mark.parametrize("schedule", ["stale", "pipedream", "gpipe", "1f1b"])
 def test_the_steps_that_all_stages_have_made_are_counted(schedule):
     net = mlp()
     optimizer = bp.Adam(net.parameters, lr=0.01)

@@ -30,13 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--micro-batches", type=cli.positive, default=4, help="where there are any (default 4)"
     )
-    parser.add_argument(
-        "--stages-per-rank",
-        type=cli.positive,
-        default=2,
-        metavar="V",
-        help="of interleaved schedules (default 2)",
-    )
     parser.add_argument("--steps", type=cli.positive, help="batches a sample (default 20 to 100)")
 
 
@@ -56,7 +49,7 @@ def run(arguments: argparse.Namespace) -> list[Row]:
             "batch_size": batch_size,
             "ppv": arguments.ppv,
             "steps": arguments.steps or steps,
-            **cli.taken(arguments, "schedules", "micro_batches", "stages_per_rank", "repeats"),
+            **cli.taken(arguments, "schedules", "micro_batches", "repeats"),
         }
         rows += _rows(arguments, options, measure(arguments.ranks, "pipeline_program", options))
     return rows
@@ -75,7 +68,7 @@ def _rows(arguments: argparse.Namespace, options: dict[str, Any], found: dict[st
         samples = found["schedules"][name]
         ppv = ",".join(map(str, samples["ppv"])) or "none"
         stages, micro = samples["stage_seconds"], samples["micro_batches"]
-        bound = sum(stages) / max(sum(stages[rank :: arguments.ranks]) for rank in range(arguments.ranks))
+        bound = sum(stages) / max(stages)
         told = ", ".join(f"{1e3 * value:.3g}" for value in stages)
         of = f", {micro} micro-batches" if micro > 1 else ""
         case = f"{network} ppv {ppv}, {arguments.ranks} ranks, {name}{of}"
@@ -91,13 +84,12 @@ def _rows(arguments: argparse.Namespace, options: dict[str, Any], found: dict[st
             )
         )
         rows.append(
-            Row(case, "speed-up", rows[-1].ratio or 0.0, bound, "sum of stages / longest rank", unit="",
+            Row(case, "speed-up", rows[-1].ratio or 0.0, bound, "sum of stages / longest stage", unit="",
                 ratio=(rows[-1].ratio or 0.0) / bound, note=f"stages of {told} ms")
         )  # fmt: skip
-        idle = max(samples["idle"])
         rows.append(
-            Row(case, "idle", idle, samples["idle_simulated"], "simulated", unit="fraction",
-                note="of the most idle rank, from the first action to the last, by these stages' times; "
-                f"{samples['idle_cycles']:.3g} where every action takes a cycle")
+            Row(case, "idle", max(samples["idle"]), samples["idle_cycles"], "cycles", unit="fraction",
+                note="of the most idle rank, from the first action to the last; beside it where every action "
+                "takes a cycle")
         )  # fmt: skip
     return rows

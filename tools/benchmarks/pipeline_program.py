@@ -15,8 +15,6 @@ from bppsa_cupy.distributed import Group, guard
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline import SCHEDULES, Pipeline, Trace, make_schedule
 from bppsa_cupy.pipeline.schedules import UPDATE, PipelineSchedule
-from bppsa_cupy.pipeline.simulation import simulate
-from bppsa_cupy.pipeline.times import measured_times
 from bppsa_cupy.tools.benchmarks.ranks_program import in_turn, keep_to_core
 from bppsa_cupy.tools.benchmarks.train import make_network
 from bppsa_cupy.tools.pipelines import placed
@@ -44,24 +42,17 @@ def stage_seconds(trace: Trace, stages: int) -> list[float]:
 def idle_share(trace: Trace, rank: int) -> float:
     """The share of the time from all ranks' first action to the last in which a rank works on none."""
     begin, end = min(row[1] for row in trace.rows), max(row[3] for row in trace.rows)
-    busy = sum(ended - ready for action, _, ready, ended in trace.rows if action.rank == rank)
+    busy = sum(ended - ready for action, _, ready, ended in trace.rows if action.stage == rank)
     return 1 - busy / (end - begin)
 
 
 def idle_cycles(schedule: PipelineSchedule) -> float:
     """The share of cycles in which the most idle rank does nothing."""
     worked = [
-        len({action.cycle for action in schedule.actions(rank) if action.kind != UPDATE})
-        for rank in range(schedule.ranks)
+        len({action.cycle for action in schedule.actions(stage) if action.kind != UPDATE})
+        for stage in range(schedule.stages)
     ]
     return 1 - min(worked) / schedule.cycles
-
-
-def idle_simulated(schedule: PipelineSchedule, trace: Trace) -> float:
-    """The share of the time in which the most idle rank does nothing, where messages take no time and every
-    action the median of its kind and stage in the trace of one process."""
-    times = measured_times(trace.events(), schedule.stages).scaled(1 / schedule.micro)
-    return float(simulate(schedule, times).bubbles.max())
 
 
 def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
@@ -83,10 +74,8 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
     found["beside"] = [value / steps for value in beside["together"]]
     found["alone"] = [value / steps for value in beside["alone"]]
     for name in options["schedules"]:
-        kind = SCHEDULES[name]
-        micro = options["micro_batches"] if kind.micro else 1
-        stages = group.size * (options["stages_per_rank"] if kind.interleaves else 1)
-        ppv = placed(first, options["ppv"] if options["ppv"] is not None else stages - 1)
+        micro = options["micro_batches"] if SCHEDULES[name].micro else 1
+        ppv = placed(first, options["ppv"] if options["ppv"] is not None else group.size - 1)
         stages = len(ppv) + 1
         trace, simulated = Trace(), Trace()
         together = Pipeline(make(), ppv, name, group, micro_batches=micro, trace=trace)
@@ -94,14 +83,14 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
         state, runs = together.network.state_dict(), options["repeats"] + 1
         every = trace.gathered(group)
         if group.rank == 0:
-            whole = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated, ranks=group.size)
+            whole = Pipeline(make(), ppv, name, micro_batches=micro, trace=simulated)
             again = trainer(whole, dataset, size)
             for _ in range(runs):
                 again()
             for key, array in whole.network.state_dict().items():
                 np.testing.assert_array_equal(state[key], array, err_msg=f"{name} {key}")
             last = _last_run(every, runs)
-            schedule = make_schedule(name, stages, steps, micro, group.size)
+            schedule = make_schedule(name, stages, steps, micro)
             found["schedules"][name] = {
                 "ppv": list(ppv),
                 "micro_batches": micro,
@@ -110,7 +99,6 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
                 "together": [value / steps for value in samples["together"]],
                 "idle": [idle_share(last, rank) for rank in range(group.size)],
                 "idle_cycles": idle_cycles(schedule),
-                "idle_simulated": idle_simulated(schedule, simulated),
             }
         group.barrier()
     return found
@@ -119,8 +107,8 @@ def compare(group: Group, options: dict[str, Any]) -> dict[str, Any]:
 def _last_run(trace: Trace, runs: int) -> Trace:
     """The last of some runs: each rank has as many rows in each."""
     rows = []
-    for rank in {row[0].rank for row in trace.rows}:
-        own = [row for row in trace.rows if row[0].rank == rank]
+    for stage in {row[0].stage for row in trace.rows}:
+        own = [row for row in trace.rows if row[0].stage == stage]
         rows += own[-(len(own) // runs) :]
     return Trace(rows)
 

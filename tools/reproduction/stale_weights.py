@@ -17,8 +17,7 @@ from bppsa_cupy.devices import get_device
 from bppsa_cupy.errors import BppsaError
 from bppsa_cupy.models import build_model
 from bppsa_cupy.pipeline import Placement
-from bppsa_cupy.pipeline.torchsummary import MIB
-from bppsa_cupy.pipeline.torchsummary import summary as summed
+from bppsa_cupy.pipeline.memory import stage_memory
 from bppsa_cupy.tools import cli
 from bppsa_cupy.tools.lines import aligned
 from bppsa_cupy.tools.machine import provenance
@@ -178,14 +177,15 @@ def _memory(arguments: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     for model, (activations, weights, increase) in TABLE6.items():
         ppv = TABLE5[model][0]
-        found = summed(Placement(build_model(model, device=device), ppv))
+        memory = stage_memory(Placement(build_model(model, device=device), ppv), "stale", samples=1)
+        counted = sum(own.activations for own in memory)
         rows.append(
             {
                 "model": model,
                 "ppv": list(ppv),
-                "activations": sum(found.activations) / MIB,
-                "weights": found.weights / MIB,
-                "increase_percent": 100 * found.share,
+                "activations": counted / 2**20,
+                "weights": sum(own.weights for own in memory) / 2**20,
+                "increase_percent": 100 * sum(own.copies for own in memory) / counted,
                 "paper": {"activations": activations, "weights": weights, "increase_percent": increase},
             }
         )
