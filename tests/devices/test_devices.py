@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from executors import make_device
-from numba.core.errors import TypingError
 
 from bppsa_cupy.devices import Device, get_device
 from bppsa_cupy.devices.cuda import CudaDevice
@@ -247,16 +246,8 @@ def test_an_open_launch_takes_its_arrays_at_each_call(device: Device, dtype: np.
     assert device.launched["gather_fill"] == before + 2
 
 
-def test_a_read_only_array_takes_no_compiled_form_of_its_own() -> None:
-    device, twin = get_device("host"), RELU.twin
+def test_a_read_only_array_is_taken_as_an_input() -> None:
     output, data = np.array([[0, 2.5]]), np.empty((2, 1))
-    device.launch(RELU, output, data, 2, 1)
-    forms = len(twin.programs)
     output.flags.writeable = False
-    data[...] = 0
-    device.launch(RELU, output, data, 2, 1)
-    device.bind_open(RELU, ["output"], output, data, 2, 1)(output)
-    assert data.tolist() == [[0], [1]] and len(twin.programs) == forms
-    with pytest.raises(TypingError, match="modify readonly array"):  # what is written stays as it was
-        data.flags.writeable = False
-        device.launch(RELU, output, data, 2, 1)
+    get_device("host").launch(RELU, output, data, 2, 1)
+    assert data.tolist() == [[0], [1]]

@@ -1,4 +1,4 @@
-"""Wheel and sdist: what they hold, and that an installed wheel works away from the checkout."""
+"""Wheel and sdist: what they hold. `make dist` installs both and tries them."""
 
 import configparser
 import os
@@ -103,24 +103,6 @@ def test_the_wheel_carries_licence_and_readme(wheel):
     assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
     for extra in CONFIGURATION["options.extras_require"]:
         assert f"Provides-Extra: {extra}" in text
-
-
-def test_an_installed_wheel_works_elsewhere(installed, tmp_path):
-    code = (
-        "import bppsa_cupy as bp, numpy as np; "
-        "net = bp.Sequential([bp.Linear(3, 2)], input_shape=(3,), device='host'); "
-        "net.forward(np.ones((4, 3), np.float32)); "
-        "from bppsa_cupy.raw_kernels import KERNELS; "
-        "from bppsa_cupy.raw_kernels.kernel import Variant; "
-        "assert all(kernel.source(Variant()) for kernel in KERNELS.values()); "
-        "print(bp.__file__)"
-    )
-    assert python("-c", code, cwd=tmp_path, path=installed).strip().startswith(str(installed))
-
-
-def test_an_installed_command_runs_elsewhere(installed, tmp_path):
-    printed = python(installed / "bin" / "bppsa-train", "--help", cwd=tmp_path, path=installed)
-    assert printed.startswith("usage: bppsa-train")
 
 
 @pytest.mark.parametrize("folder", ["jacobians", "raw_kernels"])

@@ -143,19 +143,3 @@ def test_a_masked_weight_is_absent_for_nan_and_infinity(share, bad, rng):
         np.testing.assert_array_equal(y_bad[[0, 2, 3, 4]], y[[0, 2, 3, 4]])
         np.testing.assert_array_equal(dx_bad[[0, 1, 3, 4]], dx[[0, 1, 3, 4]])
     assert np.isfinite(net.state_dict()["0.weight"]).all()
-
-
-def test_summary_and_log_say_which_layers_go_by_their_lists():
-    block = bp.Residual([bp.Conv2d(4, 4, 3, padding=1), bp.ReLU(), bp.Conv2d(4, 4, 3, padding=1)])
-    net = bp.Sequential([bp.Conv2d(2, 4, 3), block, bp.Flatten(), bp.Linear(64, 3)], (2, 6, 6), device="host")
-    assert net.by_kept_weights == () and "list" not in str(net.summary())
-    bp.prune(net, 0.95)
-    assert net.by_kept_weights == ("0", "1.body.0", "1.body.2", "3")
-    text = "By the list of kept weights: 0 Conv2d, 1.body.0 Conv2d, 1.body.2 Conv2d, 3 Linear"
-    assert text in str(net.summary())
-    bp.prune(net, 0.0)
-    masks = net.masks
-    masks["3.weight"] = np.ones((3, 64), bool)
-    net.set_masks(masks)
-    assert net.by_kept_weights == ("0", "1.body.0", "1.body.2")
-    assert [row.name for row in net.summary().rows if row.by_kept] == ["0", "1.body.0", "1.body.2"]

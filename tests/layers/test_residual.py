@@ -10,7 +10,6 @@ from torch import nn
 
 import bppsa_cupy as bp
 from bppsa_cupy.tools.plans.flops import flops
-from bppsa_cupy.tools.torch_modules import PadShortcut as Padded
 from bppsa_cupy.tools.torch_modules import Residual as Block
 
 CHANNELS = 2
@@ -87,27 +86,6 @@ def block(**options):
 def network(seed=0, **options):
     layers = [bp.Conv2d(1, 2, 3, padding=1), block(**options), bp.ReLU(), bp.Flatten(), bp.Linear(24, 3)]
     return bp.Sequential(layers, (1, 5, 4), seed=seed, dtype="float64", device="host")
-
-
-def test_option_a_is_pytorchs(rng):
-    reference = nn.Sequential(
-        nn.Conv2d(1, 2, 3, padding=1),
-        Block(
-            [nn.Conv2d(2, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1)],
-            [Padded(4, 2)],
-        ),
-        nn.ReLU(), nn.Flatten(), nn.Linear(24, 3),
-    ).double()  # fmt: skip
-    net = network()
-    net.load_state_dict(reference.state_dict())
-    assert "1.body.1.running_mean" in net.buffers
-    x = rng.standard_normal((3, 1, 5, 4))
-    y = reference(torch.tensor(x))
-    y.sum().backward()
-    assert_close(net.forward(x), y.detach().numpy(), 1000)
-    net.backward(np.ones((3, 3)), method="bp")
-    for name, parameter in reference.named_parameters():
-        assert_close(net.gradients[name], parameter.grad.numpy(), 10000, scale=10.0, what=name)
 
 
 def test_records_lie_inside_with_their_paths(rng, tmp_path):

@@ -1,6 +1,5 @@
 """What killed writers left is removed by the next writer of that name, and nothing else is."""
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -74,17 +73,6 @@ def test_a_writer_that_lives_keeps_its_file(tmp_path):
 @pytest.mark.parametrize(("seconds", "stays"), [(0, True), (86_000, True), (87_000, False)])
 def test_a_file_of_another_machine_goes_a_day_after_its_last_write(tmp_path, seconds, stays):
     file = left(tmp_path, "a.txt", "00000000", seconds)
-    write_text(tmp_path / "a.txt", "mine")
-    assert file.exists() is stays
-
-
-@pytest.mark.parametrize(("seconds", "stays"), [(0, True), (86_000, True), (87_000, False)])
-def test_so_does_any_in_a_folder_without_locks(tmp_path, monkeypatch, seconds, stays):
-    def flock(descriptor, kind):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", flock)
-    file = left(tmp_path, "a.txt", None, seconds)
     write_text(tmp_path / "a.txt", "mine")
     assert file.exists() is stays
 

@@ -168,11 +168,3 @@ def test_recurrent_options_are_of_recurrent_models(bits, capsys):
     read = capsys.readouterr()
     assert "--num-layers is of recurrent models, and 'lenet5' takes no num_layers" in read.err
     assert read.out == ""
-
-
-@pytest.mark.parametrize(
-    "option", [["--clip", "0"], ["--lr", "nan"], ["--classes", "3"], ["--outputs", "all"]]
-)
-def test_nothing_is_printed_before_a_refusal(bits, capsys, option):
-    assert train_tool.main(["rnn", "--data", str(bits), "--device", "host", *option]) == 1
-    assert capsys.readouterr().out == ""
