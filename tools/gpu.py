@@ -291,6 +291,8 @@ def environment(tree: Path, cache: Path | None) -> dict[str, str]:
     found = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     # Without bytecode each part would compile all modules again.
     found.pop("PYTHONDONTWRITEBYTECODE", None)
+    # JAX would take three quarters of the GPU's memory in each process of the tests.
+    found["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     return found if cache is None else {**found, "XDG_CACHE_HOME": str(cache)}
 
 

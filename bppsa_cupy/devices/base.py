@@ -137,7 +137,8 @@ class Device(abc.ABC):
 
     def multiply(self, left: Array, right: Array, out: Array, add: bool = False) -> None:
         """Set `out` to left @ right, or add it: matrices of one dtype, each with an axis along which elements
-        are neighbours in memory. Of `out` it is the last axis."""
+        are neighbours in memory. Of `out` it is the last axis. C-contiguous `left` and `out` may have more
+        axes than two."""
         if add:
             out += left @ right
         else:

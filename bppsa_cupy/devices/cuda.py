@@ -17,6 +17,7 @@ import numpy as np
 from bppsa_cupy.conversion import check_array, from_dlpack, is_on_gpu, without_gradient
 from bppsa_cupy.devices.base import KEPT, CaptureError, Device, Graphs, Launch, RefusedError, T
 from bppsa_cupy.devices.cubins import TooOldError, check_architecture, machine_code
+from bppsa_cupy.devices.cublas import WORKSPACE, call_gemm
 from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS, active_clusters, tells_clusters
 from bppsa_cupy.devices.order import branches, predecessors
 from bppsa_cupy.errors import DeviceError, reason_of
@@ -93,6 +94,8 @@ class CudaDevice(Device):
         self._slots: list[np.ndarray] = []
         #: Arguments of the launches that a capture has recorded; None without a capture.
         self._recorded: list[Any] | None = None
+        #: Memory for cuBLAS in the capture that is going on.
+        self._workspace: Any = None
 
     @property
     def capturing(self) -> bool:
@@ -111,6 +114,8 @@ class CudaDevice(Device):
 
     def multiply(self, left: Any, right: Any, out: Any, add: bool = False) -> None:
         """By cuBLAS itself: CuPy's matmul copies what is not contiguous, and has no sum to add to."""
+        if left.ndim > 2:
+            left, out = left.reshape(-1, left.shape[-1]), out.reshape(-1, out.shape[-1])
         inner, real = left.shape[1], out.dtype
         if not out.size or not inner:
             if not add:
@@ -120,12 +125,18 @@ class CudaDevice(Device):
         operands = [_as_columns(matrix) for matrix in (right, left)]
         (right_turned, right_apart), (left_turned, left_apart) = operands
         one, sum_before = np.ones(1, real), np.full(1, add, real)
-        cublas = self.xp.cuda.cublas
-        (cublas.sgemm if real == np.float32 else cublas.dgemm)(
-            self.xp.cuda.get_cublas_handle(), right_turned, left_turned, *out.shape[::-1], inner,
+        arguments = (
+            right_turned, left_turned, *out.shape[::-1], inner,
             one.ctypes.data, right.data.ptr, right_apart, left.data.ptr, left_apart,
             sum_before.ctypes.data, out.data.ptr, _apart(out, 0),
         )  # fmt: skip
+        workspace = 0
+        if self._recorded is not None:
+            # A captured product has a workspace of its graph, so that graphs on two streams share none.
+            if self._workspace is None:
+                self._workspace = self.xp.cuda.alloc(WORKSPACE)
+            workspace = self._workspace.ptr
+        call_gemm(self.xp, real.name, arguments, workspace)
 
     def asarray(self, array: Any, dtype: Any = None) -> Any:
         if not isinstance(array, self.xp.ndarray):
@@ -173,7 +184,14 @@ class CudaDevice(Device):
                 self._slots = list(self.pinned((MIRRORS, 1), np.uint64))
         host = self._slots.pop().view(array.dtype)[: array.size].reshape(array.shape)
         host[...] = 0
-        return host, lambda: array.get(out=host, blocking=False)
+        runtime, size = self.xp.cuda.runtime, array.nbytes
+
+        def copy() -> None:
+            # CuPy's own copies to the host are refused in a capture.
+            stream = self.xp.cuda.get_current_stream().ptr
+            runtime.memcpyAsync(host.ctypes.data, array.data.ptr, size, TO_HOST, stream)
+
+        return host, copy
 
     def pinned(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         """An uninitialised array of the host that copies from and to the GPU need not wait for."""
@@ -342,7 +360,7 @@ class CudaDevice(Device):
         cuda, pool = self.xp.cuda, self.new_pool() if pool is None else pool
         stream, before, outer = cuda.Stream(non_blocking=True), self.launched.copy(), self._recorded
         recorded: list[Any] = []
-        self._recorded = recorded
+        self._recorded, self._workspace = recorded, None
         with stream, cuda.using_allocator(pool.malloc):
             # "Relaxed", CuPy's default: the pool may call cudaMalloc, and so may other threads.
             stream.begin_capture()
@@ -353,9 +371,9 @@ class CudaDevice(Device):
                     stream.end_capture()
                 raise
             else:
-                return Replay(stream.end_capture(), (pool, recorded), self.launched - before)
+                return Replay(stream.end_capture(), (pool, recorded, self._workspace), self.launched - before)
             finally:
-                self._recorded = outer
+                self._recorded, self._workspace = outer, None
                 self.launched.clear()
                 self.launched.update(before)
 
@@ -427,6 +445,8 @@ def stream_at(cuda: Any, address: int) -> Any:
     return cuda.ExternalStream(address)
 
 
+#: cudaMemcpyDeviceToHost.
+TO_HOST = 2
 #: Numbers that share a piece of pinned memory, and are copied to the host by graphs.
 MIRRORS = 512
 #: Branches of a graph: kernels that one GPU runs at once, at the most.

@@ -53,16 +53,16 @@ class Linear(Weighted):
         return array.reshape(-1, array.shape[-1], 1, 1)
 
     def dense_forward(self, ctx: Context, x: Array, y: Array) -> None:
-        ctx.device.xp.matmul(x, ctx.parameters["weight"].T, out=y)
+        ctx.device.multiply(x, ctx.parameters["weight"].T, y)
         if self.bias:
             y += ctx.parameters["bias"]
 
     def dense_vjp(self, ctx: Context, gradient: Array, result: Array) -> None:
-        ctx.device.xp.matmul(gradient, ctx.parameters["weight"], out=result)
+        ctx.device.multiply(gradient, ctx.parameters["weight"], result)
 
     def dense_parameter_gradients(self, ctx: Context, gradient: Array) -> None:
         rows = gradient.reshape(-1, self.out_features)
         x = ctx.saved["input"].reshape(-1, self.in_features)
-        ctx.device.xp.matmul(rows.T, x, out=ctx.gradients["weight"])
+        ctx.device.multiply(rows.T, x, ctx.gradients["weight"])
         if self.bias:
             rows.sum(axis=0, out=ctx.gradients["bias"])

@@ -41,7 +41,7 @@ def forward(ctx: Context, geometry: Conv2dGeometry, x: Array, bias: Array | None
         patches = _unfolded(ctx, geometry, x[part])
         product = ctx.buffer("product", (geometry.groups, weight.shape[1], patches.shape[2]))
         for group in range(geometry.groups):
-            xp.matmul(weight[group], patches[group], out=product[group])
+            ctx.device.multiply(weight[group], patches[group], product[group])
         by_sample = _by_channel(product, geometry, part).swapaxes(0, 1)
         out = y[part].reshape(by_sample.shape)
         if bias is None:
@@ -52,12 +52,12 @@ def forward(ctx: Context, geometry: Conv2dGeometry, x: Array, bias: Array | None
 
 def vjp(ctx: Context, geometry: Conv2dGeometry, gradient: Array, result: Array) -> None:
     """Write the gradient by the input, `result`."""
-    xp, weight = ctx.device.xp, _by_group(ctx.parameters["weight"], geometry)
+    weight = _by_group(ctx.parameters["weight"], geometry)
     for part in _parts(ctx, geometry, gradient.shape[0]):
         by_group = _grouped(ctx, geometry, gradient, part)
         patches = _patches(ctx, geometry, part.stop - part.start)
         for group in range(geometry.groups):
-            xp.matmul(weight[group].T, by_group[group], out=patches[group])
+            ctx.device.multiply(weight[group].T, by_group[group], patches[group])
         ctx.device.launch(conv2d_fold.KERNEL, patches, result[part], *_scalars(geometry, part))
 
 
@@ -71,7 +71,7 @@ def weight_gradient(
         patches = _unfolded(ctx, geometry, x[part])
         sums = ctx.buffer("sums", total.shape) if part.start else total
         for group in range(geometry.groups):
-            xp.matmul(by_group[group], patches[group].T, out=sums[group])
+            ctx.device.multiply(by_group[group], patches[group].T, sums[group])
         if part.start:
             total += sums
     if bias is not None:

@@ -16,10 +16,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-from cupy_stub_arrays import PinnedMemory, made_by, ndarray, on_device
+from cupy_stub_arrays import Copy, PinnedMemory, made_by, ndarray, on_device
 from cupy_stub_memory import (
     OF_BLAS,
     OF_CODE,
+    CUBLASError,
     CUDADriverError,
     CUDARuntimeError,
     Memory,
@@ -32,11 +33,36 @@ from emulator.build import compile_text
 from emulator.library import Library
 from launch_refusals import BLOCK, GRID, REGISTERS, SHARED_BYTES, THREADS, WARP
 
+from bppsa_cupy.devices import cublas
 from bppsa_cupy.devices.cuda import PORTABLE_CLUSTER
 from bppsa_cupy.devices.driver import NON_PORTABLE_CLUSTERS
 from bppsa_cupy.raw_kernels import KERNELS
 from bppsa_cupy.raw_kernels.architectures import ARCHITECTURES, Architecture
 from bppsa_cupy.raw_kernels.kernel import LaunchShape
+
+open_real_library = cublas.open_library
+
+
+def open_library(cupy: Any) -> Any:
+    """The stand-in's cuBLAS for the stand-in, the real one for the real CuPy."""
+    return cupy.cuda.cublas.library if isinstance(cupy.cuda, SimpleNamespace) else open_real_library(cupy)
+
+
+cublas.open_library = open_library
+
+
+def memcpy_async(target: int, source: int, size: int, kind: int, stream: int) -> None:
+    """Copy to pinned memory, late; in a capture as a node."""
+
+    def memory(address: int) -> np.ndarray:
+        return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+    def begin() -> None:
+        memory(target)[...] = 0xAB
+        Stream.current[-1].work.append(Copy(np.array(memory(source)), memory(target)))
+
+    current = Stream.current[-1]
+    current.add(begin) if current.capture is not None else begin()
 
 
 class Function:
@@ -240,12 +266,12 @@ def make_cupy(
         warnings.warn("ExternalStream is deprecated. Use Stream.from_external()", DeprecationWarning, 2)
         return ExternalStream(ptr)
 
-    def gemm(dtype: str) -> Callable[..., None]:
+    def gemm(dtype: str) -> Callable[..., int]:
         def call(
             handle: None, left_turned: int, right_turned: int, rows: int, columns: int, inner: int,
             factor: int, left: int, left_apart: int, right: int, right_apart: int, before: int, out: int,
             apart: int,
-        ) -> None:  # fmt: skip
+        ) -> int:  # fmt: skip
             def matrix(address: int, shape: tuple[int, int], turned: int, distance: int) -> np.ndarray:
                 down, across = shape[::-1] if turned else shape
                 assert distance >= max(1, down), "cuBLAS refuses columns that overlap"
@@ -270,6 +296,7 @@ def make_cupy(
 
             stream = Stream.current[-1]
             stream.add(work) if stream.capture is not None else work()
+            return 0
 
         return call
 
@@ -289,14 +316,24 @@ def make_cupy(
             runtimeGetVersion=lambda: 12090,
             driverGetVersion=lambda: driver,
             CUDARuntimeError=CUDARuntimeError,
+            memcpyAsync=memcpy_async,
             memGetInfo=lambda: (free, 2 * free),
         ),
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         driver=SimpleNamespace(CUDADriverError=CUDADriverError, funcSetAttribute=func_set_attribute),
         alloc_pinned_memory=PinnedMemory,
         MemoryPool=MemoryPool,
-        cublas=SimpleNamespace(sgemm=gemm("float32"), dgemm=gemm("float64")),
+        cublas=SimpleNamespace(
+            CUBLASError=CUBLASError,
+            library=SimpleNamespace(
+                cublasSetStream_v2=lambda handle, stream: 0,
+                cublasSetWorkspace_v2=lambda handle, memory, size: 0,
+                cublasSgemm_v2=gemm("float32"),
+                cublasDgemm_v2=gemm("float64"),
+            ),
+        ),
         get_cublas_handle=lambda: None,
+        alloc=lambda size: (Memory.take(size), SimpleNamespace(ptr=8))[1],
         using_allocator=using_allocator,
         get_current_stream=lambda: Stream.current[-1],
         get_elapsed_time=lambda start, end: float(end.time - start.time),

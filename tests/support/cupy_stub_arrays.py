@@ -60,10 +60,8 @@ class ndarray(np.ndarray):
             host[...] = self.view(np.ndarray)
             return host
         check_pinned(host, self)
-        if Stream.current[-1].capture is None:
-            self._begin_copy(host)
-        else:
-            Stream.current[-1].add(lambda: self._begin_copy(host))
+        Stream.current[-1].refuse_in_capture("a copy of CuPy's to the host")
+        self._begin_copy(host)
         return host
 
     def _begin_copy(self, host: np.ndarray) -> None:
