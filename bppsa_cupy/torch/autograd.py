@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from bppsa_cupy.errors import PassError
 from bppsa_cupy.torch.batches import Axes, is_batched, mapped, over_batched
 from bppsa_cupy.torch.engine_layer import Arguments, EngineLayer, engine_layer_of
-from bppsa_cupy.torch.graphs import is_recorded
+from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
 from bppsa_cupy.torch.passes import go_back, go_forward
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
 
@@ -25,6 +25,7 @@ class RecurrentPass(torch.autograd.Function):
     """
 
     @staticmethod
+    @hide_from_dynamo
     def forward(ctx: Any, engine: EngineLayer, lengths: Any, count: int, x: Any, *tensors: Any) -> Any:
         """`tensors` are `count` states before the first step, and the parameters."""
         outputs, saved = go_forward(engine, lengths, x, tensors[:count], tensors[count:], True)
@@ -34,6 +35,7 @@ class RecurrentPass(torch.autograd.Function):
         return tuple(outputs)
 
     @staticmethod
+    @hide_from_dynamo
     def backward(ctx: Any, *gradients: Any) -> Any:
         quick, some = not torch.is_grad_enabled(), False
         for gradient in gradients:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.fx
 
-#: What Dynamo calls for each frame of a compiled program; None outside of such a program.
-_frame_callback: Any = torch._C._dynamo.eval_frame.get_eval_frame_callback
+Function = TypeVar("Function", bound=Any)
+_frames: Any = torch._C._dynamo.eval_frame
 
 
 def is_recorded() -> bool:
     """Whether a pass must be an operator of `torch.ops`, since what it computes otherwise is not seen."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or torch._C._len_torch_dispatch_stack() > 0
-        or _frame_callback() is not None
-    )
+    return torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+
+
+def hide_from_dynamo(function: Function) -> Function:
+    """Let a function and what it calls run as they are where Dynamo breaks the graph before its call.
+
+    It costs nothing per call, unlike torch.compiler.disable.
+    """
+    if hasattr(_frames, "set_code_exec_strategy"):
+        skip = _frames._FrameAction.SKIP
+        _frames.set_code_exec_strategy(function.__code__, _frames._FrameExecStrategy(skip, skip))
+    return function
 
 
 def is_exported() -> bool:

@@ -15,8 +15,10 @@ from bppsa_cupy.functional import passes as functional
 from bppsa_cupy.functional.checks import checked_arrays
 from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
 from bppsa_cupy.torch.engine_layer import EngineLayer
+from bppsa_cupy.torch.graphs import hide_from_dynamo
 
 
+@hide_from_dynamo  # without gradients it is called first
 def go_forward(
     engine: EngineLayer,
     lengths: torch.Tensor | None,

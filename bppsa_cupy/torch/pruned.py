@@ -19,7 +19,7 @@ from bppsa_cupy.layers.weighted import Weighted
 from bppsa_cupy.torch.arrays import array_of, host, on_gpu_of, on_host
 from bppsa_cupy.torch.batches import is_batched
 from bppsa_cupy.torch.checks import DTYPES
-from bppsa_cupy.torch.graphs import is_proxy, is_recorded, record_call
+from bppsa_cupy.torch.graphs import hide_from_dynamo, is_proxy, is_recorded, record_call
 from bppsa_cupy.torch.tickets import pass_of, ticket_of
 
 #: The name of the buffer with the kept positions of a module whose zeros were taken for a mask; no state dict
@@ -194,6 +194,7 @@ class ByListPass(torch.autograd.Function):
     """The pass of a layer by its list. Gradients that have derivatives in turn, or a batch, are PyTorch's."""
 
     @staticmethod
+    @hide_from_dynamo
     def forward(ctx: Any, dense: Any, by_list: ByList, mask: Any, x: Any, weight: Any, bias: Any) -> Any:
         y, saved = _forward(by_list, x, weight, bias)
         ctx.save_for_backward(ticket_of(saved), mask, x, weight, bias)
@@ -201,6 +202,7 @@ class ByListPass(torch.autograd.Function):
         return y
 
     @staticmethod
+    @hide_from_dynamo
     def backward(ctx: Any, gradient: Any) -> Any:
         ticket, mask, x, weight, bias = ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]

@@ -11,7 +11,7 @@ from bppsa_cupy.errors import DeviceError, PassError, ShapeError
 from bppsa_cupy.timescan import linear_scan as engine
 from bppsa_cupy.torch.arrays import array_of, on_gpu_of, on_host
 from bppsa_cupy.torch.batches import is_batched, mapped, over_batched
-from bppsa_cupy.torch.graphs import is_recorded
+from bppsa_cupy.torch.graphs import hide_from_dynamo, is_recorded
 
 Optional = torch.Tensor | None
 
@@ -94,12 +94,14 @@ class _Scan(torch.autograd.Function):
     """The scan, as autograd has it."""
 
     @staticmethod
+    @hide_from_dynamo
     def forward(ctx: Any, *arguments: Any) -> torch.Tensor:
         h = go_forward(*arguments)
         _keep(ctx, arguments, h)
         return h
 
     @staticmethod
+    @hide_from_dynamo
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return _gradients(ctx, gradient, go_back)
 
