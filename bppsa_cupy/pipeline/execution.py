@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -10,20 +11,60 @@ from typing import NamedTuple
 import numpy as np
 
 from bppsa_cupy.data import Batch
-from bppsa_cupy.devices import Array
+from bppsa_cupy.data.labels import counted_labels
+from bppsa_cupy.devices import Array, Device
 from bppsa_cupy.distributed import Group
 from bppsa_cupy.network.sequential import Sequential
 from bppsa_cupy.pipeline.links import Awaited, Links, LocalLinks, RankLinks
-from bppsa_cupy.pipeline.micro_batches import loss_of, samples_of
 from bppsa_cupy.pipeline.placement import Placement
-from bppsa_cupy.pipeline.rows import Rows
 from bppsa_cupy.pipeline.schedules import BACKWARD, FORWARD, UPDATE, Action, PipelineSchedule
 from bppsa_cupy.pipeline.stage import Parcel, Stage, StagePass
-from bppsa_cupy.pipeline.stage_state import StageState
 from bppsa_cupy.pipeline.trace import Trace
 from bppsa_cupy.pipeline.weights import Stash, predicted
 from bppsa_cupy.timescan.lengths import take_lengths
-from bppsa_cupy.training.steps import Row, Work
+from bppsa_cupy.training.losses import cross_entropy
+from bppsa_cupy.training.steps import Row, Work, not_finite
+
+#: What a step that is not finite suggests.
+CURE = "take fewer cuts, a lower learning rate, the schedule stale-1f1b or predicted weights"
+
+#: Waits for an array that is on its way to the host.
+Fetched = Callable[[], np.ndarray]
+
+
+class _StageState:
+    """A stage with what it keeps from one run to the next.
+
+    own   where its parameters and gradients lie in `flat`
+    free  passes that are not alive
+    sum   of micro-batches' gradients
+    """
+
+    def __init__(self, stage: Stage, own: slice) -> None:
+        self.stage, self.own = stage, own
+        self.free: list[StagePass] = []
+        self.sum: Array | None = None
+        self._summed = 0
+        self.stash: Stash | None = None
+
+    def begin(self) -> None:
+        """Forget what a run that was broken off has left."""
+        self._summed = 0
+
+    def add_gradients(self, flat: Array) -> None:
+        """Add a micro-batch's gradients to the sum."""
+        if self.sum is None:
+            self.sum = flat[self.own].copy()
+        elif self._summed:
+            self.sum += flat[self.own]
+        else:
+            self.sum[...] = flat[self.own]
+        self._summed += 1
+
+    def take_sum(self, flat: Array) -> None:
+        """Let the gradients be the sum, which begins anew."""
+        flat[self.own] = self.sum
+        self._summed = 0
 
 
 class _Alive(NamedTuple):
@@ -54,7 +95,7 @@ class Execution:
         self._last, self.whole = len(placement.stages) - 1, True
         arrays = network.parameters, network.gradients, network.parameters.masks, network.buffers
         self.parts = {
-            stage: StageState(
+            stage: _StageState(
                 Stage(placement, stage, network.device, network.dtype, *arrays),
                 network.parameters.part_of(placement.parameter_names[stage]),
             )
@@ -116,7 +157,7 @@ class _Run:
         self._links: Links = LocalLinks()
         if execution._group is not None and execution._group.size > 1:
             self._links = RankLinks(execution._group, network.dtype, self._awaited(execution._group.rank))
-        self.rows = Rows(work, self._links, execution.stages.start, self._last)
+        self.rows = _Rows(work, self._links, execution.stages.start, self._last)
 
     # ---- actions ----
 
@@ -156,7 +197,7 @@ class _Run:
 
     def _samples(self, batch: int, micro: int) -> slice:
         """The samples of a micro-batch."""
-        return samples_of(self._work.sizes[batch], self._schedule.micro, micro)
+        return _samples_of(self._work.sizes[batch], self._schedule.micro, micro)
 
     def _forward(self, action: Action) -> None:
         stage, key = action.stage, (action.batch, action.micro)
@@ -199,7 +240,7 @@ class _Run:
     def _loss(self, scores: Array, batch: Batch, samples: slice, number: int) -> Array:
         """The gradient of a batch's loss by the scores of a micro-batch, whose part of it is noted."""
         smoothing, device = self._work.settings.label_smoothing, self._network.device
-        loss, gradient = loss_of(scores, batch, samples, smoothing, device)
+        loss, gradient = _loss_of(scores, batch, samples, smoothing, device)
         self.rows.add_loss(number, device.fetch(loss))
         return gradient
 
@@ -282,3 +323,81 @@ class _Run:
             if size and 0 <= target <= self._last and target in self._parts:
                 shapes = boundaries[max(target, action.stage)].of_batch(size, steps)
                 yield Awaited(action.stage, action.kind, target, key, shapes)
+
+
+class _Rows:
+    """The rows of the batches of one run, at the first stage of this process.
+
+    links        by which stages tell each other of a batch, from the last stage to the first
+    first, last  the first stage of this process, and the last of all
+    """
+
+    def __init__(self, work: Work, links: Links, first: int, last: int) -> None:
+        self._work, self._links, self._first, self._last = work, links, first, last
+        self._losses: dict[int, list[Fetched]] = {}
+        self._blocked: dict[tuple[int, int], Fetched] = {}
+        self._rates: dict[int, float | None] = {}
+        self._rows: dict[int, Row] = {}
+
+    def set_rate(self, batch: int) -> None:
+        """Let the optimizer have the rate of a batch, which is noted."""
+        self._rates[batch] = self._work.set_rate(self._work.first + batch)
+
+    def add_loss(self, batch: int, loss: Fetched) -> None:
+        """Note a micro-batch's part of the loss of a batch."""
+        self._losses.setdefault(batch, []).append(loss)
+
+    def updated(self, stage: int, batch: int, blocked: Fetched) -> None:
+        """Note that a stage was updated by a batch, and tell of the batch before it."""
+        self._blocked[stage, batch] = blocked
+        if batch:
+            self.tell(stage, batch - 1)
+
+    def tell(self, stage: int, batch: int) -> None:
+        """Hand on what is known of a batch that a stage was updated by; its row, at the first stage of this
+        process. Raises NonFiniteError naming its step."""
+        blocked = bool(self._blocked.pop((stage, batch))()[0])
+        if stage == self._last:
+            loss = math.fsum(float(value()) for value in self._losses.pop(batch))
+        else:
+            loss, before = self._links.told(stage, batch)
+            blocked = blocked or bool(before)
+        if stage > 0:
+            self._links.report(stage, batch, np.array([loss, blocked], np.float64))
+        step = self._work.first + batch
+        if not math.isfinite(loss) or blocked:
+            found = "a gradient is not finite" if math.isfinite(loss) else f"the loss is {loss}"
+            raise not_finite(f"{found} at", step, CURE)
+        if stage == self._first:
+            self._rows[batch] = {"step": step, "epoch": self._work.epoch + 1, "loss": float(loss)}
+            rate = self._rates.pop(batch)
+            if rate is not None:
+                self._rows[batch]["lr"] = rate
+
+    def take(self, batch: int) -> Row:
+        """The row of a batch, once."""
+        return self._rows.pop(batch)
+
+
+def _samples_of(size: int, parts: int, number: int) -> slice:
+    """The samples of one of the parts of a batch of `size`: their numbers differ by one at most, and are 0
+    where there are more parts than samples."""
+    return slice(size * number // parts, size * (number + 1) // parts)
+
+
+def _loss_of(
+    scores: Array, batch: Batch, samples: slice, smoothing: float, device: Device
+) -> tuple[Array, Array]:
+    """What a micro-batch adds to the loss of its batch, by its share of the labels that count, and the
+    gradient by its scores. Raises what `cross_entropy` raises, also where no label of the batch counts."""
+    labels = batch.labels[samples]
+    lengths = None if batch.label_lengths is None else batch.label_lengths[samples]
+    if len(labels) == len(batch.labels):
+        return cross_entropy(scores, labels, lengths=lengths, label_smoothing=smoothing, device=device)
+    counted = np.count_nonzero(counted_labels(labels, lengths))
+    every = np.count_nonzero(counted_labels(batch.labels, batch.label_lengths))
+    if every and not counted:
+        return device.zeros((), scores.dtype), device.zeros(scores.shape, scores.dtype)
+    loss, gradient = cross_entropy(scores, labels, lengths=lengths, label_smoothing=smoothing, device=device)
+    share = scores.dtype.type(counted / every)
+    return loss * share, gradient * share
